@@ -1,0 +1,76 @@
+"""The command `synthesizer`. Commands only parse: what they do is imported when they run, so that --help is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from ..tasks.errors import UserError
+from . import evaluate, generate, train
+
+__all__ = ["app", "main"]
+
+# typer brings its own copy of click or uses that of the system, by its version: this is the one it raises.
+_ClickException: type[Any] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+app = typer.Typer(
+    name="synthesizer",
+    help="Train and use Transformers whose attention weights are synthesized.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("generate")(generate.generate)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from .. import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """Options of the command without a subcommand; they act through their callbacks."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0, 1 for an error of the user's, 2 for wrong usage, 130 after Ctrl-C."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        # What is still buffered may meet a closed pipe: here, where it can be told apart, and not at exit.
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except _ClickException as error:
+        return _fail(f"{error.format_message()} (synthesizer --help lists commands, COMMAND --help their options)", 2)
+    except BrokenPipeError:
+        # The reader has gone (| head). Python would try to flush once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (UserError, OSError) as error:
+        return _fail(str(error), 1)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", 130)
+
+
+def _fail(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    typer.secho(f"Error: {line}", fg=typer.colors.RED, err=True)
+    return code

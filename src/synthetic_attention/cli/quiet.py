@@ -1,0 +1,20 @@
+"""What commands say goes to standard error; standard output is for results."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["quiet_libraries", "say"]
+
+
+def say(message: str) -> None:
+    """A line on standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def quiet_libraries() -> None:
+    """Keep transformers' progress bars and hints out of a command's output; its errors stay."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

@@ -1,0 +1,168 @@
+"""What a synthesizing function is, and the registry of them.
+
+Shape legend: B batch, H heads, T rows (new tokens), S columns (keys in use), K width of a head, N maximum length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..logits import Logits
+
+__all__ = ["REGISTRY", "Dimensions", "Options", "Span", "SynthesizingFunction", "register"]
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    """Sizes that the layer hands to its function.
+
+    Attributes:
+        num_heads: H.
+        head_dim: K.
+        max_length: N, or None where the layer has no maximum.
+        bias: whether the layer's projections have biases; the functions' own follow it by default.
+    """
+
+    num_heads: int
+    head_dim: int
+    max_length: int | None
+    bias: bool
+
+    @property
+    def inner_dim(self) -> int:
+        return self.num_heads * self.head_dim
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """Which rows and columns of the logits are asked for.
+
+    Attributes:
+        rows: T, the new tokens.
+        columns: S, the keys in use, the new ones included.
+        row_positions: (B, T), logical positions, only where they differ by example (decoding a left-padded batch);
+            otherwise row t is at position columns − rows + t.
+        key_positions: (B, S), likewise.
+    """
+
+    rows: int
+    columns: int
+    row_positions: Tensor | None = None
+    key_positions: Tensor | None = None
+
+    @property
+    def offset(self) -> int:
+        return self.columns - self.rows
+
+    def take(self, table: Tensor) -> Tensor:
+        """Cut a table of scores (H, N, N) to (H, T, S), or (B, H, T, S) where positions differ by example."""
+        if self.row_positions is None or self.key_positions is None:
+            return table[:, self.offset : self.columns, : self.columns]
+        picked = table[:, self.row_positions[:, :, None], self.key_positions[:, None, :]]
+        return picked.transpose(0, 1)
+
+    def take_columns(self, scores: Tensor) -> Tensor:
+        """Bring the columns of scores (B, H, T, ≥ S), by logical position, into the order of the slots."""
+        if self.key_positions is None:
+            return scores[..., : self.columns]
+        return scores.gather(-1, self.key_positions[:, None, None, :].expand(*scores.shape[:3], -1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of a function without any; subclasses add fields."""
+
+
+class SynthesizingFunction(nn.Module):
+    """Maps the layer's input to attention logits.
+
+    The layer projects its input once for the values and for its function: a function names in `projected` how many
+    features it wants of that projection, and is called with them. So one GEMM serves all functions of a mixture.
+
+    Attributes:
+        name: its name in `synthesizer`.
+        Options: dataclass of its options.
+        projected: width of the projection of the input that it wants; 0 for logits that ignore the input.
+        max_length: longest sequence, or None.
+        caches_keys: whether a decoding cache has to keep keys for it, beside the values.
+    """
+
+    name: ClassVar[str] = ""
+    Options: ClassVar[type[Options]] = Options
+    needs_max_length: ClassVar[bool] = True
+    caches_keys: bool = False
+    projected: int = 0
+    max_length: int | None = None
+
+    def keys(self, projected: Tensor) -> Tensor | None:
+        """The keys (B, H, T, K) to cache, from the projected input (B, T, projected); None where none are needed."""
+        return None
+
+    def forward(self, projected: Tensor | None, span: Span, keys: Tensor | None) -> Logits:
+        """The logits of `span`.
+
+        Args:
+            projected: (B, T, projected) or None where `projected` is 0.
+            keys: (B, H, S, K), those of `keys` with the cached ones before them.
+        """
+        raise TypeError(f"{type(self).__name__} does not define forward()")
+
+    def reset_parameters(self) -> None:
+        """Initialise the function's own parameters (not the projection of the input, which is the layer's)."""
+
+
+REGISTRY: dict[str, type[SynthesizingFunction]] = {}
+
+
+def register(name: str) -> Callable[[type[SynthesizingFunction]], type[SynthesizingFunction]]:
+    """Make a class known as `name` in `synthesizer`."""
+
+    def decorate(cls: type[SynthesizingFunction]) -> type[SynthesizingFunction]:
+        cls.name = name
+        REGISTRY[name] = cls
+        return cls
+
+    return decorate
+
+
+def read_options(kind: type[Options], name: str, given: Mapping[str, Any]) -> Options:
+    """Options from a mapping.
+
+    Raises:
+        ValueError: an unknown option; the known ones are listed.
+    """
+    known = [f.name for f in fields(kind)]
+    for key in given:
+        if key not in known:
+            listed = ", ".join(known) if known else "none"
+            raise ValueError(f"got unknown option {key!r} for {name!r}; expected one of: {listed}")
+    return kind(**given)
+
+
+def option_values(options: Options) -> dict[str, Any]:
+    return asdict(options)
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, T, H·K) to (B, H, T, K)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def positive(value: int | float | None, option: str, name: str) -> None:
+    """Check an option that has to be a positive number where given.
+
+    Raises:
+        ValueError: it is not.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (is_number and value > 0):
+        raise ValueError(f"got {option}={value!r} for {name!r}; expected a positive number")
+
+
+def empty(*shape: int, device: torch.device | str | None, dtype: torch.dtype | None) -> nn.Parameter:
+    return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))

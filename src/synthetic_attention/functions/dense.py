@@ -1,0 +1,66 @@
+"""S(X)_i = W₂ relu(W₁ X_i + b₁) + b₂: a row of logits from its own token alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..logits import InnerLogits, SharedLogits
+from .base import Dimensions, Options, Span, SynthesizingFunction, empty, register, split_heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseOptions(Options):
+    """Options of `dense`.
+
+    Attributes:
+        share_heads: one W₂ (and b₂) for all heads, as in the authors' code; the paper's is one per head.
+        bias: b₂; by default there where the layer's projections have biases. (b₁ is one of those.)
+    """
+
+    share_heads: bool = False
+    bias: bool | None = None
+
+
+@register("dense")
+class Dense(SynthesizingFunction):
+    """The Dense Synthesizer. W₁ (d→d) is part of the layer's projection; W₂ is d_head→N in each head.
+
+    As logits it is an inner product with learned keys: query = relu(W₁x + b₁), key = W₂, key bias = b₂.
+    """
+
+    Options = DenseOptions
+
+    def __init__(
+        self,
+        dims: Dimensions,
+        options: DenseOptions,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        assert dims.max_length is not None
+        self.num_heads, self.max_length, self.projected = dims.num_heads, dims.max_length, dims.inner_dim
+        heads = 1 if options.share_heads else dims.num_heads
+        with_bias = dims.bias if options.bias is None else options.bias
+        self.weight = empty(heads, dims.max_length, dims.head_dim, device=device, dtype=dtype)
+        self.bias = empty(heads, dims.max_length, device=device, dtype=dtype) if with_bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = (6 / (self.weight.shape[1] + self.weight.shape[2])) ** 0.5
+        nn.init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, projected: Tensor | None, span: Span, keys: Tensor | None) -> InnerLogits | SharedLogits:
+        assert projected is not None
+        query = split_heads(projected, self.num_heads).relu()
+        key = self.weight[None, :, : span.columns].expand(-1, self.num_heads, -1, -1)
+        bias = None if self.bias is None else self.bias[:, : span.columns].expand(self.num_heads, -1)
+        logits = InnerLogits(query, key, bias)
+        if span.key_positions is None:
+            return logits
+        return SharedLogits(span.take_columns(logits.dense()))

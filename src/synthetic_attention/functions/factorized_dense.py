@@ -1,0 +1,97 @@
+"""S(X)_ij = A_i[j mod a] · B_i[j div a]: dense logits from two short ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..logits import OuterLogits, SharedLogits
+from .base import Dimensions, Options, Span, SynthesizingFunction, empty, positive, register, split_heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorizedDenseOptions(Options):
+    """Options of `factorized_dense`.
+
+    Attributes:
+        a: width of the tiled factor; by default ⌈√N⌉.
+        b: width of the repeated factor; by default ⌈N / a⌉.
+        bias: biases of both factors; by default there where the layer's projections have biases.
+    """
+
+    a: int | None = None
+    b: int | None = None
+    bias: bool | None = None
+
+    def __post_init__(self) -> None:
+        positive(self.a, "a", "factorized_dense")
+        positive(self.b, "b", "factorized_dense")
+
+    def widths(self, max_length: int) -> tuple[int, int]:
+        """a and b.
+
+        Raises:
+            ValueError: a·b is less than the maximum length.
+        """
+        a = (
+            self.a
+            if self.a is not None
+            else math.ceil(max_length / self.b)
+            if self.b
+            else math.isqrt(max_length - 1) + 1
+        )
+        b = self.b if self.b is not None else math.ceil(max_length / a)
+        if a * b < max_length:
+            raise ValueError(
+                f"got a={a}, b={b} for 'factorized_dense'; expected a·b of at least the maximum length {max_length}. "
+                "Leave one of them out to have it chosen"
+            )
+        return a, b
+
+
+@register("factorized_dense")
+class FactorizedDense(SynthesizingFunction):
+    """The Factorized Dense Synthesizer: one hidden layer relu(W₁x + b₁), with two heads on it, d→a and d→b.
+
+    One factor is tiled, the other repeated, so that the a·b products of a row are all different.
+    """
+
+    Options = FactorizedDenseOptions
+
+    def __init__(
+        self,
+        dims: Dimensions,
+        options: FactorizedDenseOptions,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        assert dims.max_length is not None
+        self.num_heads, self.max_length, self.projected = dims.num_heads, dims.max_length, dims.inner_dim
+        self.widths = options.widths(dims.max_length)
+        with_bias = dims.bias if options.bias is None else options.bias
+        total = sum(self.widths)
+        # Rows [: a] make the tiled factor, the others the repeated one.
+        self.weight = empty(dims.num_heads, total, dims.head_dim, device=device, dtype=dtype)
+        self.bias = empty(dims.num_heads, total, device=device, dtype=dtype) if with_bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = (6 / (self.weight.shape[1] + self.weight.shape[2])) ** 0.5
+        nn.init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, projected: Tensor | None, span: Span, keys: Tensor | None) -> OuterLogits | SharedLogits:
+        assert projected is not None
+        factors = split_heads(projected, self.num_heads).relu() @ self.weight.mT
+        if self.bias is not None:
+            factors = factors + self.bias[:, None].to(factors.dtype)
+        tiled, repeated = factors.split(self.widths, dim=-1)
+        logits = OuterLogits(tiled, repeated)
+        if span.key_positions is None:
+            return logits
+        return SharedLogits(span.take_columns(logits.dense()))

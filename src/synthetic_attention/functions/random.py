@@ -1,0 +1,71 @@
+"""S(X) = R: attention weights that are parameters (random) or drawn once for ever (fixed random)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..logits import SharedLogits
+from .base import Dimensions, Options, Span, SynthesizingFunction, positive, register
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomOptions(Options):
+    """Options of `random` and `fixed_random`.
+
+    Attributes:
+        std: standard deviation of the normal distribution that R starts from.
+    """
+
+    std: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive(self.std, "std", "random")
+
+
+class _RandomTable(SynthesizingFunction):
+    """R (H, N, N), the same for all examples."""
+
+    Options = RandomOptions
+    table: Tensor
+
+    def __init__(
+        self,
+        dims: Dimensions,
+        options: RandomOptions,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        assert dims.max_length is not None
+        self.max_length, self.std = dims.max_length, options.std
+        self._own(torch.empty(dims.num_heads, dims.max_length, dims.max_length, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def _own(self, table: Tensor) -> None:
+        """Keep R as a parameter or as a buffer."""
+        raise TypeError(f"{type(self).__name__} does not define _own()")
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.table, std=self.std)
+
+    def forward(self, projected: Tensor | None, span: Span, keys: Tensor | None) -> SharedLogits:
+        return SharedLogits(span.take(self.table))
+
+
+@register("random")
+class Random(_RandomTable):
+    """The Random Synthesizer: R is trained."""
+
+    def _own(self, table: Tensor) -> None:
+        self.table = nn.Parameter(table)
+
+
+@register("fixed_random")
+class FixedRandom(_RandomTable):
+    """The Fixed Random Synthesizer: R is saved with the model and never trained."""
+
+    def _own(self, table: Tensor) -> None:
+        self.register_buffer("table", table)

@@ -1,0 +1,312 @@
+"""softmax(any sum of forms) · V, some examples and rows at a time, computed again in the backward.
+
+Memory stays linear in length: of (B, H, T, S) only one block of a few MB exists, and the backward keeps the factors,
+the output and nothing else.
+
+Shape legend: B batch, H heads, T queries, S keys, K width of a query, D width of a value, a·b ≥ S outer factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..logits import FactoredLogits
+from ..masks import allowed_keys
+from .eager import masked_softmax
+
+__all__ = ["blockwise_attention"]
+
+# Bytes of logits worked on at a time.
+BLOCK_BYTES = 2 << 20
+
+
+def blockwise_attention(
+    factored: FactoredLogits,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    is_causal: bool,
+    query_offset: int,
+    dropout_p: float,
+) -> Tensor:
+    """softmax(logits) · value; arguments as in `attend`, the logits as factors.
+
+    Returns:
+        (B, H, T, D).
+    """
+    query = key = bias = None
+    if (inner := factored.inner) is not None:
+        query = (inner.query if inner.scale == 1.0 else inner.query * inner.scale).to(value.dtype)
+        key, bias = inner.key.to(value.dtype), inner.bias
+    tiled = [term.tiled.to(value.dtype) for term in factored.outer]
+    repeated = [term.repeated.to(value.dtype) for term in factored.outer]
+    seed = torch.randint(2**62, (1,)) if dropout_p > 0 else None
+    return _forward(
+        value,
+        factored.shared,
+        query,
+        key,
+        bias,
+        tiled,
+        repeated,
+        attention_mask,
+        is_causal,
+        query_offset,
+        dropout_p,
+        seed,
+    )
+
+
+@dataclass
+class _Block:
+    """The factors of some examples `b` and some rows `t`, and what is done with them."""
+
+    b: slice
+    t: slice
+    shared: Tensor | None
+    query: Tensor | None
+    key: Tensor | None
+    bias: Tensor | None
+    tiled: Sequence[Tensor]
+    repeated: Sequence[Tensor]
+    allowed: Tensor | None
+    columns: int
+
+    def probabilities(self) -> Tensor:
+        """softmax of the block's logits, (B, H, T, S) in float32 or higher."""
+        terms: list[Tensor] = []
+        if self.query is not None and self.key is not None:
+            terms.append(self.query @ self.key.mT)
+        for tiled, repeated in zip(self.tiled, self.repeated, strict=True):
+            product = repeated.unsqueeze(-1) * tiled.unsqueeze(-2)
+            terms.append(product.flatten(-2)[..., : self.columns])
+        if self.bias is not None:
+            terms.append(self.bias[:, None].to(terms[0].dtype))
+        if self.shared is not None:
+            terms.append(self.shared)
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return masked_softmax(total, self.allowed)
+
+
+@dataclass
+class _Factors:
+    """Everything that the logits are made of; see `FactoredLogits`."""
+
+    value: Tensor
+    shared: Tensor | None
+    query: Tensor | None
+    key: Tensor | None
+    bias: Tensor | None
+    tiled: Sequence[Tensor]
+    repeated: Sequence[Tensor]
+    mask: Tensor | None
+    is_causal: bool
+    offset: int
+
+    @property
+    def rows(self) -> int:
+        if self.query is not None:
+            return self.query.shape[2]
+        return self.tiled[0].shape[2] if self.tiled else self._shared_rows()
+
+    def _shared_rows(self) -> int:
+        assert self.shared is not None
+        return self.shared.shape[-2]
+
+    def blocks(self) -> Iterator[_Block]:
+        batch, heads, columns, _ = self.value.shape
+        rows = self.rows
+        per_row = 4 * heads * columns
+        examples = max(1, BLOCK_BYTES // (per_row * rows))
+        step = rows if per_row * rows <= BLOCK_BYTES else max(16, BLOCK_BYTES // per_row)
+        for b in range(0, batch, examples):
+            for t in range(0, rows, step):
+                yield self._block(slice(b, min(b + examples, batch)), slice(t, min(t + step, rows)))
+
+    def _block(self, b: slice, t: slice) -> _Block:
+        device = self.value.device
+        # Causal rows see nothing past the last of them.
+        columns = self.value.shape[2]
+        if self.is_causal:
+            columns = min(columns, max(self.offset + t.stop, 1))
+        mask = None if self.mask is None else self.mask[b, :columns]
+        shared = self.shared
+        if shared is not None:
+            shared = shared[b, :, t, :columns] if shared.dim() == 4 else shared[:, t, :columns]
+        key = None if self.key is None else (self.key if self.key.shape[0] == 1 else self.key[b])[:, :, :columns]
+        return _Block(
+            b=b,
+            t=t,
+            shared=shared,
+            query=None if self.query is None else self.query[b, :, t],
+            key=key,
+            bias=None if self.bias is None else self.bias[:, :columns],
+            tiled=[x[b, :, t] for x in self.tiled],
+            repeated=[x[b, :, t] for x in self.repeated],
+            allowed=allowed_keys(t.stop - t.start, columns, mask, self.is_causal, self.offset + t.start, device),
+            columns=columns,
+        )
+
+
+def _keep(like: Tensor, dropout_p: float, seed: Tensor | None, block: int) -> Tensor | None:
+    """Dropout factors of a block, the same in forward and backward."""
+    if seed is None:
+        return None
+    generator = torch.Generator(like.device).manual_seed(int(seed) + block)
+    return torch.empty_like(like).bernoulli_(1 - dropout_p, generator=generator).div_(1 - dropout_p)
+
+
+@torch.library.custom_op("synthetic_attention::blockwise_forward", mutates_args=())
+def _forward(
+    value: Tensor,
+    shared: Tensor | None,
+    query: Tensor | None,
+    key: Tensor | None,
+    bias: Tensor | None,
+    tiled: Sequence[Tensor],
+    repeated: Sequence[Tensor],
+    mask: Tensor | None,
+    is_causal: bool,
+    offset: int,
+    dropout_p: float,
+    seed: Tensor | None,
+) -> Tensor:
+    factors = _Factors(value, shared, query, key, bias, tiled, repeated, mask, is_causal, offset)
+    out = value.new_empty(*value.shape[:2], factors.rows, value.shape[3])
+    with torch.autocast(value.device.type, enabled=False):
+        for i, block in enumerate(factors.blocks()):
+            weights = block.probabilities()
+            keep = _keep(weights, dropout_p, seed, i)
+            weights = (weights if keep is None else weights * keep).to(value.dtype)
+            out[block.b, :, block.t] = weights @ value[block.b, :, : block.columns]
+    return out
+
+
+@_forward.register_fake
+def _forward_fake(
+    value: Tensor,
+    shared: Tensor | None,
+    query: Tensor | None,
+    key: Tensor | None,
+    bias: Tensor | None,
+    tiled: Sequence[Tensor],
+    repeated: Sequence[Tensor],
+    mask: Tensor | None,
+    is_causal: bool,
+    offset: int,
+    dropout_p: float,
+    seed: Tensor | None,
+) -> Tensor:
+    factors = _Factors(value, shared, query, key, bias, tiled, repeated, mask, is_causal, offset)
+    return value.new_empty(*value.shape[:2], factors.rows, value.shape[3])
+
+
+@torch.library.custom_op("synthetic_attention::blockwise_backward", mutates_args=())
+def _backward(
+    grad: Tensor,
+    out: Tensor,
+    value: Tensor,
+    shared: Tensor | None,
+    query: Tensor | None,
+    key: Tensor | None,
+    bias: Tensor | None,
+    tiled: Sequence[Tensor],
+    repeated: Sequence[Tensor],
+    mask: Tensor | None,
+    is_causal: bool,
+    offset: int,
+    dropout_p: float,
+    seed: Tensor | None,
+) -> list[Tensor]:
+    """Gradients of value, then of those of shared, query, key, bias that there are, then of tiled and repeated."""
+    factors = _Factors(value, shared, query, key, bias, tiled, repeated, mask, is_causal, offset)
+    inputs = [value, shared, query, key, bias, *tiled, *repeated]
+    grads = [None if x is None else torch.zeros_like(x, memory_format=torch.contiguous_format) for x in inputs]
+    with torch.autocast(value.device.type, enabled=False):
+        for i, block in enumerate(factors.blocks()):
+            weights = block.probabilities()
+            keep = _keep(weights, dropout_p, seed, i)
+            g, v = grad[block.b, :, block.t], value[block.b, :, : block.columns]
+            grad_weights = (g @ v.mT).to(weights.dtype)
+            dropped = weights
+            if keep is not None:
+                grad_weights, dropped = grad_weights * keep, weights * keep
+            assert grads[0] is not None
+            grads[0][block.b, :, : block.columns] += dropped.to(value.dtype).mT @ g
+            delta = (g * out[block.b, :, block.t]).to(weights.dtype).sum(dim=-1, keepdim=True)
+            _scatter(grads[1:], block, grad_weights.sub_(delta).mul_(weights), len(tiled))
+    return [x for x in grads if x is not None]
+
+
+def _scatter(grads: Sequence[Tensor | None], block: _Block, grad: Tensor, terms: int) -> None:
+    """Add the gradient of a block's logits, (B, H, T, S), to those of the factors."""
+    shared, query, key, bias = grads[:4]
+    if shared is not None:
+        if shared.dim() == 4:
+            shared[block.b, :, block.t, : block.columns] += grad.to(shared.dtype)
+        else:
+            shared[:, block.t, : block.columns] += grad.sum(dim=0).to(shared.dtype)
+    if bias is not None:
+        bias[:, : block.columns] += grad.sum(dim=(0, 2)).to(bias.dtype)
+    if query is not None and key is not None and block.query is not None and block.key is not None:
+        grad_KV = grad.to(query.dtype)
+        query[block.b, :, block.t] += grad_KV @ block.key
+        part = grad_KV.mT @ block.query
+        if key.shape[0] == 1:
+            key[:, :, : block.columns] += part.sum(dim=0, keepdim=True)
+        else:
+            key[block.b, :, : block.columns] += part
+    for i in range(terms):
+        grad_tiled, grad_repeated = grads[4 + i], grads[4 + terms + i]
+        assert grad_tiled is not None
+        assert grad_repeated is not None
+        tiled, repeated = block.tiled[i], block.repeated[i]
+        full = torch.nn.functional.pad(grad, (0, tiled.shape[-1] * repeated.shape[-1] - block.columns))
+        full = full.to(tiled.dtype).unflatten(-1, (repeated.shape[-1], tiled.shape[-1]))
+        grad_tiled[block.b, :, block.t] += (full * repeated.unsqueeze(-1)).sum(dim=-2)
+        grad_repeated[block.b, :, block.t] += (full * tiled.unsqueeze(-2)).sum(dim=-1)
+
+
+@_backward.register_fake
+def _backward_fake(
+    grad: Tensor,
+    out: Tensor,
+    value: Tensor,
+    shared: Tensor | None,
+    query: Tensor | None,
+    key: Tensor | None,
+    bias: Tensor | None,
+    tiled: Sequence[Tensor],
+    repeated: Sequence[Tensor],
+    mask: Tensor | None,
+    is_causal: bool,
+    offset: int,
+    dropout_p: float,
+    seed: Tensor | None,
+) -> list[Tensor]:
+    inputs = [value, shared, query, key, bias, *tiled, *repeated]
+    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs if x is not None]
+
+
+def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    value, shared, query, key, bias, tiled, repeated, mask, ctx.is_causal, ctx.offset, ctx.dropout_p, seed = inputs
+    ctx.terms = len(tiled)
+    ctx.save_for_backward(output, value, shared, query, key, bias, mask, seed, *tiled, *repeated)
+
+
+def _autograd(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+    out, value, shared, query, key, bias, mask, seed, *outer = ctx.saved_tensors
+    tiled, repeated = outer[: ctx.terms], outer[ctx.terms :]
+    factors = (value, shared, query, key, bias, tiled, repeated)
+    grads = iter(_backward(grad, out, *factors, mask, ctx.is_causal, ctx.offset, ctx.dropout_p, seed))
+    single = [None if x is None else next(grads) for x in factors[:5]]
+    lists = [[next(grads) for _ in range(ctx.terms)] for _ in range(2)]
+    return *single, *lists, None, None, None, None, None
+
+
+_forward.register_autograd(_autograd, setup_context=_setup_context)

@@ -1,0 +1,113 @@
+"""`attend`: the one place that owns masks, softmax, dropout and the product with V, and chooses how."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..logits import FactoredLogits, Logits, MixedLogits, SharedLogits
+from .blockwise import blockwise_attention
+from .eager import eager_attention
+from .inner import inner_attention
+from .shared import shared_attention
+
+__all__ = ["attend"]
+
+
+def attend(
+    logits: Logits,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    query_offset: int = 0,
+    *,
+    attn_bias: Tensor | None = None,
+) -> Tensor:
+    """softmax(logits) · value, equation Y = softmax(S(X)) G(X) of the paper, by the cheapest way the form allows.
+
+    No (B, H, T, S) matrix is stored unless a query is alone (a decoding step).
+
+    Args:
+        logits: T rows and as many columns S as `value` has keys.
+        value: (B, H, S, D).
+        attention_mask: (B, S), 1/True at the keys that may be seen; None for all.
+        is_causal: row t sees keys ≤ query_offset + t.
+        dropout_p: probability with which weights are dropped. Where the weights are the same for all examples
+            (only shared logits), so is the dropout mask, as in the authors' code.
+        query_offset: position of the first row among the keys.
+        attn_bias: added to the logits, (T, S), (H, T, S) or (B or 1, H or 1, T, S); its gradient is computed.
+
+    Returns:
+        (B, H, T, D). A row that may see no key is zeros.
+
+    Raises:
+        ValueError: logits, value and mask do not fit together, or dropout_p is no probability.
+    """
+    if not 0 <= dropout_p <= 1:
+        raise ValueError(f"got dropout_p={dropout_p}; expected a probability in [0, 1]")
+    if attn_bias is not None:
+        logits = MixedLogits([logits, SharedLogits(_bias_as_scores(attn_bias, value.shape[1]))])
+    factored = FactoredLogits.of(logits)
+    rows = _check(factored, value, attention_mask)
+    mask = None if attention_mask is None else attention_mask.bool()
+    if rows == 1 or (factored.inner is None and not factored.outer and factored.shared.dim() == 4):  # type: ignore[union-attr]
+        return eager_attention(logits, value, mask, is_causal, dropout_p, query_offset)
+    if factored.inner is None and not factored.outer:
+        assert factored.shared is not None
+        dropout = F.dropout(torch.ones_like(factored.shared), dropout_p) if dropout_p > 0 else None
+        return shared_attention(factored.shared, value, mask, is_causal, query_offset, dropout)
+    if factored.inner is not None and not factored.outer and _fused(factored, value, dropout_p):
+        return inner_attention(factored.inner, value, mask, is_causal, query_offset, dropout_p, factored.shared)
+    return blockwise_attention(factored, value, mask, is_causal, query_offset, dropout_p)
+
+
+def _fused(factored: FactoredLogits, value: Tensor, dropout_p: float) -> bool:
+    """Whether PyTorch's fused kernel takes these inner (and shared) logits without storing (B, H, T, S)."""
+    assert factored.inner is not None
+    if factored.shared is not None and torch.is_grad_enabled() and factored.shared.requires_grad:
+        return False
+    return dropout_p == 0 or value.device.type != "cpu"
+
+
+def _bias_as_scores(bias: Tensor, heads: int) -> Tensor:
+    if bias.dim() not in (2, 3, 4):
+        raise ValueError(f"got attn_bias of shape {tuple(bias.shape)}; expected (T, S), (H, T, S) or (B, H, T, S)")
+    if bias.dim() == 4 and bias.shape[0] == 1:
+        bias = bias[0]
+    return bias.expand(*bias.shape[:-3], heads, *bias.shape[-2:])
+
+
+def _check(factored: FactoredLogits, value: Tensor, mask: Tensor | None) -> int:
+    """Check that logits, value and mask fit; return the number of rows."""
+    if value.dim() != 4:
+        raise ValueError(f"got a value of shape {tuple(value.shape)}; expected (B, H, S, D)")
+    batch, heads, columns, _ = value.shape
+    if mask is not None and tuple(mask.shape) != (batch, columns):
+        raise ValueError(f"got an attention_mask of shape {tuple(mask.shape)}; expected (B, S) = {(batch, columns)}")
+    rows = set()
+    if (shared := factored.shared) is not None:
+        rows.add(shared.shape[-2])
+        fits = shared.shape[-3] == heads and shared.shape[-1] == columns and shared.shape[0] in (heads, batch)
+        _fits(fits, f"shared scores {tuple(shared.shape)}", value)
+    if (inner := factored.inner) is not None:
+        rows.add(inner.query.shape[2])
+        fits = inner.query.shape[:2] == (batch, heads) and inner.key.shape[2] == columns
+        _fits(fits, f"query {tuple(inner.query.shape)} and key {tuple(inner.key.shape)}", value)
+    for outer in factored.outer:
+        rows.add(outer.tiled.shape[2])
+        fits = outer.tiled.shape[:2] == (batch, heads)
+        fits = fits and outer.tiled.shape[-1] * outer.repeated.shape[-1] >= columns
+        _fits(fits, f"outer factors {tuple(outer.tiled.shape)} and {tuple(outer.repeated.shape)}", value)
+    if len(rows) > 1:
+        raise ValueError(f"got terms of {sorted(rows)} rows; expected the same number of rows in all terms")
+    return rows.pop()
+
+
+def _fits(fits: bool, got: str, value: Tensor) -> None:
+    if not fits:
+        raise ValueError(
+            f"got {got} with a value {tuple(value.shape)}; expected logits of its B and H, with exactly its S columns "
+            "(cut them to the keys in use)"
+        )

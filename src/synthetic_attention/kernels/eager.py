@@ -1,0 +1,70 @@
+"""softmax(logits) as a whole matrix: for a decoding step, for weights that are asked for, and as the kernels' twin.
+
+Shape legend: B batch, H heads, T queries, S keys, D width of a value.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..logits import Logits
+from ..masks import allowed_keys
+
+__all__ = ["attention_weights", "masked_softmax"]
+
+
+def masked_softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """Softmax over the last axis, in float32 or higher; rows where nothing is allowed are zeros.
+
+    Args:
+        scores: (…, T, S); −inf is a masked score too.
+        allowed: bool, broadcastable to scores, or None.
+    """
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    empty = scores.amax(dim=-1, keepdim=True) == -torch.inf
+    return torch.softmax(scores.masked_fill(empty, 0), dim=-1).masked_fill(empty, 0)
+
+
+def attention_weights(
+    logits: Logits,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+    query_offset: int = 0,
+    *,
+    length: int | None = None,
+) -> Tensor:
+    """The attention weights themselves, softmax(logits) under the masks: the paper's equation as it is written.
+
+    Args:
+        logits: T rows and `length` columns in any of the four forms.
+        attention_mask: (B, S), 1/True at the keys that may be seen.
+        is_causal: row t sees keys ≤ query_offset + t.
+        query_offset: position of the first row.
+        length: S, where the logits do not say (the outer form may have more columns).
+
+    Returns:
+        (B, H, T, S), or (1, H, T, S) where neither the logits nor the mask differ by example.
+    """
+    scores = logits.dense(length)
+    scores = scores if scores.dim() == 4 else scores[None]
+    rows, columns = scores.shape[-2:]
+    allowed = allowed_keys(rows, columns, attention_mask, is_causal, query_offset, scores.device)
+    return masked_softmax(scores, allowed)
+
+
+def eager_attention(
+    logits: Logits,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    query_offset: int = 0,
+) -> Tensor:
+    """softmax(logits) · value through the whole matrix; arguments as in `attend`."""
+    weights = attention_weights(logits, attention_mask, is_causal, query_offset, length=value.shape[-2])
+    if dropout_p > 0:
+        weights = torch.nn.functional.dropout(weights, dropout_p)
+    return weights.to(value.dtype) @ value

@@ -1,0 +1,75 @@
+"""softmax(scale · Q Kᵀ + bias) · V through `scaled_dot_product_attention`: fused, memory linear in length.
+
+A key bias is one more column: 1 in the query, the bias in the key. It is never passed as `attn_mask`: with a gradient
+there, the fused kernel gives way to one that stores (B, H, T, S).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..logits import InnerLogits
+from ..masks import allowed_keys
+
+__all__ = ["inner_attention"]
+
+
+def inner_attention(
+    logits: InnerLogits,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    is_causal: bool,
+    query_offset: int,
+    dropout_p: float,
+    attn_bias: Tensor | None = None,
+) -> Tensor:
+    """softmax(logits) · value.
+
+    Args:
+        logits: T rows, S columns.
+        value: (B, H, S, D).
+        attention_mask: (B, S) bool, or None.
+        attn_bias: added to the logits, (H, T, S) or (B, H, T, S), without a gradient; or None.
+
+    Returns:
+        (B, H, T, D).
+    """
+    batch, _, columns, width = value.shape
+    query, key = logits.query.to(value.dtype), logits.key.to(value.dtype)
+    rows = query.shape[-2]
+    if logits.bias is not None:
+        query, key = _bias_as_column(query * logits.scale, key, logits.bias.to(value.dtype))
+    key = key.expand(batch, -1, -1, -1)
+    # The fused CPU kernel wants one width for all three.
+    missing = query.shape[-1] - width
+    if missing > 0:
+        value = F.pad(value, (0, missing))
+    elif missing < 0:
+        query, key = F.pad(query, (0, -missing)), F.pad(key, (0, -missing))
+    causal = is_causal and attention_mask is None and attn_bias is None and query_offset == 0 and rows == columns
+    mask = None
+    if not causal:
+        mask = allowed_keys(rows, columns, attention_mask, is_causal, query_offset, value.device)
+    empty = None
+    if mask is not None and attention_mask is not None:
+        # Rows that see no key get all of them, and zeros afterwards: a NaN would reach the gradients.
+        empty = ~mask.any(dim=-1, keepdim=True)
+        mask = mask | empty
+    if attn_bias is not None:
+        bias = attn_bias.to(value.dtype)
+        mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+        mask = mask if mask.dim() == 4 else mask[None]
+    scale = 1.0 if logits.bias is not None else logits.scale
+    out = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=dropout_p, is_causal=causal, scale=scale
+    )
+    out = out[..., :width] if missing > 0 else out
+    return out if empty is None else out.masked_fill(empty, 0)
+
+
+def _bias_as_column(query: Tensor, key: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    one = query.new_ones(1).expand(*query.shape[:-1], 1)
+    column = bias[None, :, :, None].expand(*key.shape[:-1], 1)
+    return torch.cat([query, one], dim=-1), torch.cat([key, column], dim=-1)

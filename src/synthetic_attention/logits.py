@@ -1,0 +1,200 @@
+"""Attention logits in factored form: what a synthesizing function returns and `attend` consumes.
+
+Shape legend: B batch, H heads, T queries (rows), S keys (columns), K width of a query, a·b ≥ S outer factors.
+No form stores an (B, H, T, S) matrix unless it is handed one; `dense` builds it, for tests, plots and weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["FactoredLogits", "InnerLogits", "Logits", "MixedLogits", "OuterLogits", "SharedLogits"]
+
+
+def _check(condition: bool, got: str, expected: str) -> None:
+    if not condition:
+        raise ValueError(f"got {got}; expected {expected}")
+
+
+class Logits:
+    """Attention logits (B, H, T, S), held as factors."""
+
+    def dense(self, length: int | None = None) -> Tensor:
+        """The logits as one tensor, (H, T, S) where all examples share them, else (B, H, T, S).
+
+        Args:
+            length: number of keys S; by default as many as the form has.
+        """
+        raise TypeError(f"{type(self).__name__} is not a form of logits: subclass it and define dense()")
+
+
+class SharedLogits(Logits):
+    """The same scores for every example: random, fixed random, factorized random.
+
+    Args:
+        scores: (H, T, S); (B, H, T, S) only where positions differ by example (decoding a left-padded batch).
+
+    Raises:
+        ValueError: scores are neither 3- nor 4-dimensional.
+    """
+
+    def __init__(self, scores: Tensor) -> None:
+        _check(scores.dim() in (3, 4), f"scores of shape {tuple(scores.shape)}", "(H, T, S) or (B, H, T, S)")
+        self.scores = scores
+
+    def dense(self, length: int | None = None) -> Tensor:
+        return self.scores if length is None else self.scores[..., :length]
+
+
+class InnerLogits(Logits):
+    """scale · query · keyᵀ + bias: dot-product attention, and dense with a learned key (Table 1 of the paper).
+
+    Args:
+        query: (B, H, T, K).
+        key: (B, H, S, K), or (1, H, S, K) where it is a parameter.
+        bias: (H, S), added to every row, or None.
+        scale: a number the product is multiplied by.
+
+    Raises:
+        ValueError: the shapes do not fit together.
+    """
+
+    def __init__(self, query: Tensor, key: Tensor, bias: Tensor | None = None, *, scale: float = 1.0) -> None:
+        _check(query.dim() == 4, f"query of shape {tuple(query.shape)}", "(B, H, T, K)")
+        fits = key.dim() == 4 and key.shape[0] in (1, query.shape[0])
+        fits = fits and key.shape[1] == query.shape[1] and key.shape[3] == query.shape[3]
+        _check(
+            fits,
+            f"query {tuple(query.shape)} with key {tuple(key.shape)}",
+            "key (B or 1, H, S, K) with the query's H and K",
+        )
+        if bias is not None:
+            expected = (key.shape[1], key.shape[2])
+            _check(tuple(bias.shape) == expected, f"bias {tuple(bias.shape)}", f"(H, S) = {expected}")
+        self.query, self.key, self.bias, self.scale = query, key, bias, scale
+
+    def dense(self, length: int | None = None) -> Tensor:
+        logits = (self.query * self.scale) @ self.key[:, :, :length].mT
+        return logits if self.bias is None else logits + self.bias[:, None, :length]
+
+
+class OuterLogits(Logits):
+    """Column j is tiled[j mod a] · repeated[j div a]: factorized dense.
+
+    Args:
+        tiled: (B, H, T, a).
+        repeated: (B, H, T, b); S is the first S ≤ a·b columns.
+
+    Raises:
+        ValueError: the shapes do not fit together.
+    """
+
+    def __init__(self, tiled: Tensor, repeated: Tensor) -> None:
+        fits = tiled.dim() == 4 and repeated.dim() == 4 and tiled.shape[:3] == repeated.shape[:3]
+        _check(
+            fits,
+            f"tiled {tuple(tiled.shape)} with repeated {tuple(repeated.shape)}",
+            "(B, H, T, a) and (B, H, T, b)",
+        )
+        self.tiled, self.repeated = tiled, repeated
+
+    def dense(self, length: int | None = None) -> Tensor:
+        columns = self.tiled.shape[-1] * self.repeated.shape[-1]
+        if length is not None:
+            _check(length <= columns, f"length {length}", f"at most a·b = {columns}")
+        product = self.repeated.unsqueeze(-1) * self.tiled.unsqueeze(-2)
+        return product.flatten(-2)[..., :length]
+
+
+class MixedLogits(Logits):
+    """Σ weights[i, h] · terms[i], mixed inside ONE softmax.
+
+    Args:
+        terms: at least one form of logits (mixtures may nest).
+        weights: (terms, H), or (terms, 1) for one weight in all heads; None is the plain sum.
+
+    Raises:
+        ValueError: no terms, or a weight for another number of terms.
+    """
+
+    def __init__(self, terms: Sequence[Logits], weights: Tensor | None = None) -> None:
+        _check(len(terms) > 0, "no terms", "at least one form of logits")
+        if weights is not None:
+            fits = weights.dim() == 2 and weights.shape[0] == len(terms)
+            _check(fits, f"weights {tuple(weights.shape)}", f"(terms, H) with terms = {len(terms)}")
+        self.terms, self.weights = tuple(terms), weights
+
+    def dense(self, length: int | None = None) -> Tensor:
+        dense = [term.dense(length) for term in self.terms]
+        columns = min(term.shape[-1] for term in dense)
+        total: Tensor | None = None
+        for i, term in enumerate(dense):
+            term = term[..., :columns]
+            if self.weights is not None:
+                term = term * self.weights[i, :, None, None]
+            total = term if total is None else total + term
+        assert total is not None
+        return total
+
+
+@dataclass
+class FactoredLogits:
+    """Any logits as at most one shared, one inner and some outer terms, the weights folded into the cheap factor.
+
+    Attributes:
+        shared: (H, T, S) or (B, H, T, S), or None.
+        inner: its bias is (H, S) or None.
+        outer: pairs of tiled (B, H, T, a) and repeated (B, H, T, b).
+    """
+
+    shared: Tensor | None = None
+    inner: InnerLogits | None = None
+    outer: tuple[OuterLogits, ...] = ()
+
+    @classmethod
+    def of(cls, logits: Logits) -> FactoredLogits:
+        """Flatten `logits`.
+
+        Raises:
+            TypeError: a term is not one of the four forms.
+        """
+        factored = cls()
+        factored._add(logits, None)
+        return factored
+
+    def _add(self, logits: Logits, weight: Tensor | None) -> None:
+        """Add weight · logits; weight is (H or 1,) or None for 1."""
+        if isinstance(logits, SharedLogits):
+            scores = logits.scores if weight is None else logits.scores * weight[:, None, None]
+            self.shared = scores if self.shared is None else self.shared + scores
+        elif isinstance(logits, InnerLogits):
+            self._add_inner(logits, weight)
+        elif isinstance(logits, OuterLogits):
+            tiled = logits.tiled if weight is None else logits.tiled * weight[:, None, None].to(logits.tiled.dtype)
+            self.outer += (OuterLogits(tiled, logits.repeated),)
+        elif isinstance(logits, MixedLogits):
+            for i, term in enumerate(logits.terms):
+                own = None if logits.weights is None else logits.weights[i]
+                self._add(term, own if weight is None else weight if own is None else own * weight)
+        else:
+            raise TypeError(f"got {type(logits).__name__}; expected one of the four forms of logits")
+
+    def _add_inner(self, term: InnerLogits, weight: Tensor | None) -> None:
+        if weight is not None:
+            query = term.query * (weight * term.scale)[:, None, None].to(term.query.dtype)
+            bias = None if term.bias is None else term.bias * weight[:, None]
+            term = InnerLogits(query, term.key, bias)
+        if self.inner is None:
+            self.inner = term
+            return
+        first, batch = self.inner, max(self.inner.key.shape[0], term.key.shape[0])
+        dtype = torch.promote_types(first.key.dtype, term.key.dtype)
+        keys = [t.key.to(dtype).expand(batch, -1, -1, -1) for t in (first, term)]
+        queries = [(t.query if t.scale == 1.0 else t.query * t.scale).to(dtype) for t in (first, term)]
+        biases = [t.bias for t in (first, term) if t.bias is not None]
+        bias = None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1]
+        self.inner = InnerLogits(torch.cat(queries, dim=-1), torch.cat(keys, dim=-1), bias)

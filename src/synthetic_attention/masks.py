@@ -1,0 +1,112 @@
+"""Key masks, and the padding of a batch.
+
+Positions are logical: token n of a row is its n-th real token, wherever padding (left, right or holes) puts it.
+So a padded batch is aligned to the front, attended, and moved back; the shared forms of logits stay shared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["Padding", "allowed_keys", "causal_mask"]
+
+
+def causal_mask(rows: int, columns: int, offset: int, device: torch.device) -> Tensor:
+    """(rows, columns), True where row t may see key s: s ≤ offset + t."""
+    return torch.ones(rows, columns, dtype=torch.bool, device=device).tril(offset)
+
+
+def allowed_keys(
+    rows: int, columns: int, attention_mask: Tensor | None, is_causal: bool, offset: int, device: torch.device
+) -> Tensor | None:
+    """True where a row may see a key: (B or 1, 1, rows or 1, columns); None where every key is allowed."""
+    allowed = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
+    if is_causal and offset < columns - 1:
+        causal = causal_mask(rows, columns, offset, device)[None, None]
+        allowed = causal if allowed is None else allowed & causal
+    return allowed
+
+
+@dataclass(frozen=True, eq=False)
+class Padding:
+    """Where the real tokens of a batch are; computed once for all layers of a model.
+
+    Attributes:
+        mask: (B, S) bool, True at real tokens.
+        index: (B, S), the slot of each row's n-th real token (then its other slots); None where rows are aligned.
+        full: no token is masked, as far as is known.
+    """
+
+    mask: Tensor
+    index: Tensor | None
+    full: bool
+
+    @classmethod
+    def from_mask(cls, attention_mask: Tensor, *, batch: int | None = None, length: int | None = None) -> Padding:
+        """Read a mask (B, S), 1/True = real token.
+
+        Args:
+            batch, length: what B and S have to be, where known.
+
+        Raises:
+            ValueError: the mask is not (B, S).
+        """
+        expected = f"({'B' if batch is None else batch}, {'S' if length is None else length})"
+        fits = attention_mask.dim() == 2
+        fits = fits and batch in (None, attention_mask.shape[0]) and length in (None, attention_mask.shape[1])
+        if not fits:
+            raise ValueError(
+                f"got an attention_mask of shape {tuple(attention_mask.shape)}; expected {expected}, 1 or True at real "
+                "tokens. Pass a mask over pairs of tokens as attn_bias"
+            )
+        mask = attention_mask.bool()
+        # Compiled code cannot branch on data: there, rows are always aligned.
+        if torch.compiler.is_compiling():
+            return cls(mask, cls._front(mask), full=False)
+        if bool(mask.all()):
+            return cls(mask, None, full=True)
+        aligned = bool((mask[:, 1:] <= mask[:, :-1]).all())
+        return cls(mask, None if aligned else cls._front(mask), full=False)
+
+    @staticmethod
+    def _front(mask: Tensor) -> Tensor:
+        return torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)
+
+    @property
+    def aligned(self) -> Padding:
+        """The padding of the aligned batch: the same lengths, all on the right."""
+        if self.index is None:
+            return self
+        slots = torch.arange(self.mask.shape[1], device=self.mask.device)
+        return Padding(slots < self.mask.sum(1, keepdim=True), None, self.full)
+
+    @property
+    def positions(self) -> Tensor:
+        """(B, S): how many real tokens stand before each slot."""
+        return (self.mask.long().cumsum(1) - 1).clamp_min(0)
+
+    def align(self, x: Tensor, dim: int = 1) -> Tensor:
+        """Move the real tokens of x, whose axis `dim` are the slots and axis 0 the batch, to the front."""
+        return x if self.index is None else _take(x, self.index, dim)
+
+    def restore(self, x: Tensor, dim: int = 1) -> Tensor:
+        """Undo `align`; the padded slots are zeros."""
+        if self.full:
+            return x
+        if self.index is not None:
+            x = _take(x, self.positions, dim)
+        return x.masked_fill(~_spread(self.mask, x, dim), 0)
+
+
+def _spread(per_slot: Tensor, x: Tensor, dim: int) -> Tensor:
+    """View (B, S) as (B, 1, …, S, …, 1), S at axis `dim` of x."""
+    shape = [1] * x.dim()
+    shape[0], shape[dim] = per_slot.shape
+    return per_slot.view(shape)
+
+
+def _take(x: Tensor, index: Tensor, dim: int) -> Tensor:
+    return x.gather(dim, _spread(index, x, dim).expand_as(x))

@@ -1,0 +1,133 @@
+"""Output projection and label-smoothed cross-entropy in one: the (tokens, vocabulary) logits are never stored.
+
+The loss of a token with hidden state h, label y and smoothing ε over V pieces, z = W h:
+
+    loss = logsumexp(z) − (1 − ε) z_y − ε/V Σ z        ∂loss/∂z = softmax(z) − (1 − ε) e_y − ε/V
+
+Rows go through in chunks whose logits stay in the cache; the gradients are taken on the way, while they are there.
+The terms in ε/V need no logits: Σ_v z_v = h · Σ_v W_v.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+__all__ = ["cross_entropy", "linear_cross_entropy"]
+
+IGNORED = -100
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """The sum of the losses of all tokens, in float32 or wider. The slow twin of `linear_cross_entropy`.
+
+    Args:
+        logits: (…, V).
+        labels: (…), −100 where there is nothing to learn.
+        label_smoothing: ε.
+    """
+    flat = logits.reshape(-1, logits.shape[-1])
+    flat = flat.to(torch.promote_types(flat.dtype, torch.float32))
+    return F.cross_entropy(
+        flat, labels.reshape(-1), ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing
+    )
+
+
+def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """`cross_entropy(hidden @ weight.T, labels)` without its logits; tokens without a label cost nothing.
+
+    Args:
+        hidden: (…, D).
+        weight: (V, D).
+        labels: (…), −100 where there is nothing to learn.
+        label_smoothing: ε.
+
+    Returns:
+        The sum of the losses, a scalar in float32 or wider.
+    """
+    # Which rows have a label is data, on which compiled code cannot branch; and its compiler fuses by itself.
+    if torch.compiler.is_compiling():
+        return cross_entropy(F.linear(hidden, weight), labels, label_smoothing)
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+    rows = hidden.reshape(-1, hidden.shape[-1])
+    loss: Tensor = _LinearCrossEntropy.apply(rows, weight, labels.reshape(-1), label_smoothing)
+    return loss
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        with torch.autocast(hidden.device.type, enabled=False):
+            loss, *gradients = _forward(hidden, weight, labels, smoothing, ctx.needs_input_grad[:2])
+        ctx.save_for_backward(*gradients)
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = (None if g is None else g * upstream.to(g.dtype) for g in ctx.saved_tensors)
+        return (*scaled, None, None)
+
+
+def _forward(
+    hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, needs_grad: tuple[bool, ...]
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The summed loss and its gradients, each None where it is not needed."""
+    kept = (labels != IGNORED).nonzero().squeeze(1)
+    every = len(kept) == len(labels)
+    x = hidden if every else hidden.index_select(0, kept)
+    y = labels if every else labels.index_select(0, kept)
+    accumulate = torch.promote_types(hidden.dtype, torch.float32)
+    summed = weight.sum(0, dtype=accumulate) if smoothing else None
+    dx = torch.empty_like(x) if needs_grad[0] else None
+    dw = torch.zeros_like(weight, dtype=accumulate) if needs_grad[1] else None
+    loss = hidden.new_zeros((), dtype=accumulate)
+    # Logits of about 6 MB on a CPU, where they should stay in the cache; enough rows to fill a GPU.
+    rows = 256 if hidden.device.type == "cpu" else 2048
+    for start in range(0, len(x), rows):
+        chunk = slice(start, start + rows)
+        loss += _chunk(x[chunk], weight, y[chunk], smoothing, dw, None if dx is None else dx[chunk])
+    if summed is not None:
+        per_piece = smoothing / len(weight)
+        total = x.sum(0, dtype=accumulate)
+        loss -= per_piece * (total @ summed)
+        if dx is not None:
+            dx -= (per_piece * summed).to(dx.dtype)
+        if dw is not None:
+            dw -= per_piece * total
+    if dx is not None and not every:
+        dx = torch.zeros_like(hidden).index_copy_(0, kept, dx)
+    return loss, dx, None if dw is None else dw.to(weight.dtype)
+
+
+def _chunk(x: Tensor, weight: Tensor, y: Tensor, smoothing: float, dw: Tensor | None, dx: Tensor | None) -> Tensor:
+    """Loss of some rows without its terms in ε/V; writes their gradient to dx and adds the weight's to dw."""
+    logits = x @ weight.t()
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    log_p = torch.log_softmax(logits, dim=-1)
+    target = y.unsqueeze(1)
+    # log p_y = z_y − logsumexp(z): with smoothing, ε z_y is missing from it.
+    loss = -log_p.gather(1, target).sum()
+    if smoothing:
+        loss = loss + smoothing * logits.gather(1, target).sum()
+    if dw is None and dx is None:
+        return loss
+    gradient = log_p.exp_()
+    gradient.scatter_add_(1, target, gradient.new_full((1, 1), smoothing - 1).expand_as(target))
+    if dx is not None:
+        torch.mm(gradient.to(x.dtype), weight, out=dx)
+    if dw is not None:
+        # The products in the dtype of the hidden states, their sum over chunks in float32.
+        narrow = gradient.to(x.dtype).t()
+        if dw.dtype == x.dtype:
+            dw.addmm_(narrow, x)
+        else:
+            dw += narrow @ x
+    return loss

@@ -1,0 +1,223 @@
+"""The pretrained-model base and the sequence-to-sequence model."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+from transformers.utils.generic import can_return_tuple
+
+from ..masks import Padding
+from .blocks import init_linear
+from .configuration import SynthesizerConfig
+from .loss import IGNORED, cross_entropy, linear_cross_entropy
+from .positions import LearnedPositions
+from .stacks import SynthesizerEncoder, SynthesizerStack, read_padding
+
+__all__ = ["SynthesizerForConditionalGeneration", "SynthesizerPreTrainedModel"]
+
+
+class SynthesizerPreTrainedModel(PreTrainedModel):
+    """What all Synthesizer models share: configuration class, initialisation, what transformers may do with them."""
+
+    config_class = SynthesizerConfig
+    config: SynthesizerConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["SynthesizerBlock"]  # noqa: RUF012
+    _supports_sdpa = True
+
+    def init_weights(self) -> None:
+        """Tie the weights: constructors have initialised all modules, as everywhere in torch."""
+        self.tie_weights(recompute_mapping=False)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initialise one module whose weights a checkpoint does not have, or that is new (a larger embedding)."""
+        if isinstance(module, nn.Linear):
+            init_linear(module, self.config.initializer_factor)
+        elif isinstance(module, nn.Embedding) and not isinstance(module, LearnedPositions):
+            nn.init.normal_(module.weight, std=self.config.initializer_factor * self.config.d_model**-0.5)
+        elif callable(reset := getattr(module, "reset_parameters", None)):
+            reset()
+
+
+class SynthesizerForConditionalGeneration(SynthesizerPreTrainedModel, GenerationMixin):
+    """An encoder-decoder Transformer with synthesized self-attention, for translation, summarization and the like.
+
+    Example:
+        >>> config = SynthesizerConfig(vocab_size=100, d_model=16, num_heads=2, d_ff=32, num_layers=2)
+        >>> model = SynthesizerForConditionalGeneration(config).eval()
+        >>> model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=4).shape[0]
+        1
+    """
+
+    # The loss divides by `num_items_in_batch`, so gradient accumulation scales as if there were one large batch.
+    accepts_loss_kwargs = True
+    _tied_weights_keys = {"lm_head.weight": "encoder.embed_tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: SynthesizerConfig) -> None:
+        super().__init__(config)
+        self.encoder = SynthesizerEncoder(config)
+        self.decoder = SynthesizerStack(config, "decoder", is_causal=True, cross_attention=True)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        nn.init.normal_(self.lm_head.weight, std=config.initializer_factor * config.d_model**-0.5)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The embedding of source and target pieces."""
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the embedding of source and target pieces."""
+        self.encoder.embed_tokens = cast(nn.Embedding, value)
+
+    @staticmethod
+    def create_masks_for_generate(*, attention_mask: Tensor | None = None, **unused: Any) -> Tensor | None:
+        """What `generate()` prepares for a cache of fixed size: nothing, this model reads the mask (B, S) itself."""
+        return attention_mask
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """Labels (B, T) shifted right: the decoder's start token goes in front, ignored labels become padding.
+
+        Raises:
+            ValueError: the configuration lacks the start or the padding token.
+        """
+        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
+        if start is None or pad is None:
+            raise ValueError(
+                f"got decoder_start_token_id={start} and pad_token_id={pad}; expected both, to make the decoder's "
+                "input from labels. Set them in the configuration, or pass decoder_input_ids"
+            )
+        shifted = labels.new_full(labels.shape, start)
+        shifted[:, 1:] = labels[:, :-1].masked_fill(labels[:, :-1] == IGNORED, pad)
+        return shifted
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_logits: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Seq2SeqLMOutput:
+        """Encode, decode, and score.
+
+        Args:
+            input_ids: (B, S) source; or `inputs_embeds` (B, S, d_model).
+            attention_mask: (B, S), 1 at real source tokens, padded on any side.
+            decoder_input_ids: (B, T) target, by default the labels shifted right; or `decoder_inputs_embeds`.
+            decoder_attention_mask: (B, past + T), 1 at real target tokens; by default all are.
+            encoder_outputs: what the encoder returned, in place of the source.
+            past_key_values: an `EncoderDecoderCache` with the tokens before these.
+            labels: (B, T), padded on the right with −100, which is not scored.
+            use_cache: return a cache; by default as the configuration says, never with labels or in training.
+            output_attentions, output_hidden_states: return them, in the slots of the input.
+            return_logits: whether the output has logits. By default it has, but in training mode with labels, where
+                the loss is computed without ever storing them (see `linear_cross_entropy`).
+            num_items_in_batch: what the summed loss is divided by; by default the number of labels.
+
+        Returns:
+            The loss where labels are given (label smoothing in training mode only), logits (B, T, vocab_size), cache.
+
+        Raises:
+            ValueError: a sequence that is too long, a mask that does not fit, or inputs missing or twice.
+        """
+        attentions = bool(self.config.output_attentions if output_attentions is None else output_attentions)
+        states = bool(self.config.output_hidden_states if output_hidden_states is None else output_hidden_states)
+        encoded, padding = self._encode(input_ids, attention_mask, inputs_embeds, encoder_outputs, attentions, states)
+        embeds = self._embed_target(decoder_input_ids, decoder_inputs_embeds, labels)
+        memory = cast(Tensor, encoded.last_hidden_state)
+        cache = self._cache(past_key_values, use_cache, scored=labels is not None)
+        decoded = self.decoder(
+            embeds,
+            decoder_attention_mask,
+            memory=memory,
+            memory_mask=None if padding is None else padding.mask,
+            past_key_values=cache,
+            need_weights=attentions,
+            keep_states=states,
+        )
+        if return_logits is None:
+            return_logits = labels is None or not self.training
+        logits = self.lm_head(decoded.last_hidden_state) if return_logits else None
+        loss = None
+        if labels is not None:
+            loss = self._loss(decoded.last_hidden_state, logits, labels, num_items_in_batch)
+        return Seq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=cache,
+            decoder_hidden_states=decoded.hidden_states,
+            decoder_attentions=decoded.attentions,
+            cross_attentions=decoded.cross_attentions,
+            encoder_last_hidden_state=memory,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
+        )
+
+    def _encode(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        inputs_embeds: Tensor | None,
+        given: BaseModelOutput | tuple[Tensor, ...] | None,
+        attentions: bool,
+        states: bool,
+    ) -> tuple[BaseModelOutput, Padding | None]:
+        """The encoder's output, made here unless it is given, and the padding of its tokens."""
+        if isinstance(given, tuple):
+            given = BaseModelOutput(*cast(Any, given))
+        source = given.last_hidden_state if given is not None else input_ids if inputs_embeds is None else inputs_embeds
+        padding = None if source is None else read_padding(attention_mask, source.shape[0], source.shape[1])
+        if given is None:
+            given = cast(BaseModelOutput, self.encoder(input_ids, padding, inputs_embeds, attentions, states))
+        return given, padding
+
+    def _embed_target(self, input_ids: Tensor | None, embeds: Tensor | None, labels: Tensor | None) -> Tensor:
+        if input_ids is None and embeds is None and labels is not None:
+            input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        if (input_ids is None) == (embeds is None):
+            raise ValueError(
+                "got both or neither of decoder_input_ids and decoder_inputs_embeds; expected one of the two, or labels"
+            )
+        return cast(Tensor, self.encoder.embed_tokens(input_ids)) if embeds is None else embeds
+
+    def _cache(self, given: Cache | None, use_cache: bool | None, scored: bool) -> EncoderDecoderCache | None:
+        """The cache to read and fill, a new one where it is wanted and none is given."""
+        if given is not None and not isinstance(given, EncoderDecoderCache):
+            raise ValueError(f"got past_key_values of type {type(given).__name__}; expected an EncoderDecoderCache")
+        if given is not None or use_cache is False:
+            return given
+        if use_cache is None and (self.training or scored or not self.config.use_cache):
+            return None
+        return EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
+
+    def _loss(self, hidden: Tensor, logits: Tensor | None, labels: Tensor, items: Tensor | int | None) -> Tensor:
+        """Mean over labels; with `items`, the share of this batch in a mean over that many."""
+        if labels.shape != hidden.shape[:2]:
+            raise ValueError(
+                f"got labels of shape {tuple(labels.shape)} for a target of shape {tuple(hidden.shape[:2])}; expected "
+                "one label per target token"
+            )
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        if logits is None:
+            loss = linear_cross_entropy(hidden, self.lm_head.weight, labels, smoothing)
+        else:
+            loss = cross_entropy(logits, labels, smoothing)
+        if items is None:
+            items = (labels != IGNORED).sum().clamp_min(1)
+        return loss / items

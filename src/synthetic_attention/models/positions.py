@@ -1,0 +1,84 @@
+"""Positions: sinusoids, learned embeddings, and T5's relative bias.
+
+Positions are logical (the n-th real token of a row is n − 1), so they come as a tensor: (T,) where all rows agree,
+(B, T) where padding on the left makes them differ.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["LearnedPositions", "RelativePositionBias", "SinusoidalPositions", "relative_buckets"]
+
+
+class SinusoidalPositions(nn.Module):
+    """sin(n ω_i) in the first half of the channels and cos(n ω_i) in the second, ω_i = 10000^(−2i / d_model).
+
+    Computed where needed: no table, so no longest sequence and nothing to store.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.d_model = d_model
+
+    def forward(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
+        """(…) positions to (…, d_model)."""
+        half = (self.d_model + 1) // 2
+        steps = torch.arange(half, device=positions.device, dtype=torch.float32)
+        angles = positions.float().unsqueeze(-1) * torch.exp(steps * (-2 * math.log(10000.0) / self.d_model))
+        return torch.cat((angles.sin(), angles.cos()), dim=-1)[..., : self.d_model].to(dtype)
+
+
+class LearnedPositions(nn.Embedding):
+    """One learned vector per position."""
+
+    def reset_parameters(self) -> None:
+        """Draw vectors as large as the sinusoids."""
+        nn.init.normal_(self.weight, std=0.5**0.5)
+
+    def forward(self, positions: Tensor, dtype: torch.dtype) -> Tensor:  # type: ignore[override]
+        """(…) positions to (…, d_model)."""
+        return super().forward(positions).to(dtype)
+
+
+def relative_buckets(relative: Tensor, bidirectional: bool, num_buckets: int, max_distance: int) -> Tensor:
+    """T5's buckets of the distances key − query: near ones each their own, far ones by their logarithm.
+
+    Half of the buckets of one direction hold the distances 0, 1, 2, …; the rest divide the way up to `max_distance`
+    evenly in log distance, and everything beyond is in the last. With `bidirectional`, keys after the query have the
+    second half of all buckets; otherwise they count as distance 0.
+    """
+    if bidirectional:
+        num_buckets //= 2
+        later = (relative > 0).long() * num_buckets
+        distance = relative.abs()
+    else:
+        later = torch.zeros_like(relative)
+        distance = (-relative).clamp_min(0)
+    near = num_buckets // 2
+    log_distance = torch.log(distance.clamp_min(1).float() / near) / math.log(max_distance / near)
+    far = near + (log_distance * (num_buckets - near)).long()
+    return later + torch.where(distance < near, distance, far.clamp_max(num_buckets - 1))
+
+
+class RelativePositionBias(nn.Module):
+    """A learned scalar per head and bucket of the distance between query and key, added to the logits."""
+
+    def __init__(self, num_heads: int, num_buckets: int, max_distance: int, bidirectional: bool) -> None:
+        super().__init__()
+        self.num_buckets, self.max_distance, self.bidirectional = num_buckets, max_distance, bidirectional
+        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Zeros: no position is preferred at the start."""
+        nn.init.zeros_(self.weight)
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Positions (T,) and (S,) to (H, T, S); (B, T) and (B, S) to (B, H, T, S)."""
+        relative = keys.unsqueeze(-2) - queries.unsqueeze(-1)
+        buckets = relative_buckets(relative, self.bidirectional, self.num_buckets, self.max_distance)
+        return nn.functional.embedding(buckets, self.weight).movedim(-1, -3)

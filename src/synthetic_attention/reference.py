@@ -1,0 +1,231 @@
+"""The paper's equations, one plain function each: the oracle of the tests.
+
+Everything here is written for reading, not for speed: one sequence and one head at a time, in the notation of
+"Synthesizer: Rethinking Self-Attention in Transformer Models" (arXiv 2005.00743). Results have the dtype of the arguments,
+so float64 arguments give a float64 answer. Nothing else in the package imports this file.
+
+Letters: N tokens, M keys, d the width of the model, k the width of one head. Weights multiply from the right (Y = X W), so W is
+(inputs, outputs), the transpose of ``nn.Linear.weight``.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """X W + b."""
+    return x @ weight if bias is None else x @ weight + bias
+
+
+def vanilla(x: Tensor, w_q: Tensor, w_k: Tensor, b_q: Tensor | None = None, b_k: Tensor | None = None) -> Tensor:
+    """S(X) = (X W_Q)(X W_K)ᵀ / √k.
+
+    Args:
+        x: (N, d) tokens.
+        w_q, w_k: (d, k) projections of this head; b_q, b_k: (k,) their biases.
+
+    Returns:
+        (N, N) logits; the row is the query.
+    """
+    return affine(x, w_q, b_q) @ affine(x, w_k, b_k).T / math.sqrt(w_q.shape[1])
+
+
+def dense(x: Tensor, w_1: Tensor, w_2: Tensor, b_1: Tensor | None = None, b_2: Tensor | None = None) -> Tensor:
+    """Row i is W₂ relu(W₁ X_i + b₁) + b₂: what a token attends to depends on that token alone.
+
+    Args:
+        x: (N, d) tokens.
+        w_1: (d, k) the columns of W₁ that belong to this head; b_1: (k,).
+        w_2: (k, N_max) this head's second layer, one output a key; b_2: (N_max,).
+
+    Returns:
+        (N, N) logits: of the N_max outputs, those of the first N keys.
+    """
+    rows = [affine(torch.relu(affine(token, w_1, b_1)), w_2, b_2)[: len(x)] for token in x]
+    return torch.stack(rows)
+
+
+def random(r: Tensor, length: int) -> Tensor:
+    """S(X) = R, whatever X is: the leading (length, length) corner of the (N_max, N_max) parameter."""
+    return r[:length, :length]
+
+
+def factorized_random(r_1: Tensor, r_2: Tensor, length: int) -> Tensor:
+    """S(X) = R₁ R₂ᵀ for R₁, R₂ of shape (N_max, rank), cut to (length, length)."""
+    return (r_1 @ r_2.T)[:length, :length]
+
+
+def outer(a: Tensor, b: Tensor, length: int) -> Tensor:
+    """C[j] = A[j mod a] · B[j div a] for the first `length` keys: A is tiled, B repeated.
+
+    Args:
+        a: (N, a) and b: (N, b) factors, with a·b ≥ length.
+
+    Returns:
+        (N, length) logits.
+    """
+    width = a.shape[-1]
+    return torch.stack([a[:, j % width] * b[:, j // width] for j in range(length)], dim=-1)
+
+
+def factorized_dense(
+    x: Tensor,
+    w_1: Tensor,
+    w_a: Tensor,
+    w_b: Tensor,
+    b_1: Tensor | None = None,
+    b_a: Tensor | None = None,
+    b_b: Tensor | None = None,
+) -> Tensor:
+    """Row i is the flattened outer product of H_A(F(X_i)) and H_B(F(X_i)), with the hidden layer F = relu(W₁ X_i + b₁) in common.
+
+    Args:
+        x: (N, d) tokens.
+        w_1: (d, k) the columns of W₁ that belong to this head; b_1: (k,).
+        w_a: (k, a), w_b: (k, b) this head's two output layers, a·b ≥ N; b_a: (a,), b_b: (b,).
+
+    Returns:
+        (N, N) logits.
+    """
+    hidden = torch.relu(affine(x, w_1, b_1))
+    return outer(affine(hidden, w_a, b_a), affine(hidden, w_b, b_b), len(x))
+
+
+def mixture(logits: Sequence[Tensor], alphas: Sequence[float | Tensor] | Tensor) -> Tensor:
+    """α₁S₁(X) + … + αₙSₙ(X): mixed on the logits, so that one softmax follows."""
+    total = torch.zeros_like(logits[0])
+    for alpha, term in zip(alphas, logits, strict=True):
+        total = total + alpha * term
+    return total
+
+
+def visible_keys(
+    queries: int,
+    keys: int,
+    key_mask: Tensor | None = None,
+    is_causal: bool = False,
+    query_offset: int = 0,
+) -> Tensor:
+    """Which keys each query may attend to: (queries, keys), True where it may.
+
+    Args:
+        key_mask: (keys,), true (1) for a real token.
+        is_causal: row t sees keys ≤ query_offset + t.
+    """
+    visible = torch.ones(queries, keys, dtype=torch.bool)
+    for t in range(queries):
+        for s in range(keys):
+            if key_mask is not None and not bool(key_mask[s]):
+                visible[t, s] = False
+            if is_causal and s > query_offset + t:
+                visible[t, s] = False
+    return visible
+
+
+def masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:
+    """Softmax over the visible keys of each row; a row that sees no key is zeros.
+
+    Args:
+        logits: (N, M).
+        visible: (N, M) bool.
+
+    Returns:
+        (N, M) weights.
+    """
+    rows = []
+    for row, seen in zip(logits, visible, strict=True):
+        weights = torch.zeros_like(row)
+        if bool(seen.any()):
+            weights = weights.masked_scatter(seen, torch.softmax(row[seen], dim=-1))
+        rows.append(weights)
+    return torch.stack(rows)
+
+
+def attend(
+    logits: Tensor,
+    value: Tensor,
+    key_mask: Tensor | None = None,
+    is_causal: bool = False,
+    query_offset: int = 0,
+    attn_bias: Tensor | None = None,
+) -> Tensor:
+    """Y = softmax(S) V for a batch of heads, each by itself.
+
+    Args:
+        logits: (B, H, T, S); a dimension B of 1 is shared by the batch.
+        value: (B, H, S, v).
+        key_mask: (B, S), true (1) for a real token.
+        attn_bias: anything that broadcasts to (B, H, T, S), added to the logits.
+
+    Returns:
+        (B, H, T, v).
+    """
+    batch, heads, keys, _ = value.shape
+    queries = logits.shape[-2]
+    logits = logits.expand(batch, heads, queries, keys)
+    if attn_bias is not None:
+        logits = logits + attn_bias
+    outputs = []
+    for b in range(batch):
+        mask = None if key_mask is None else key_mask[b]
+        visible = visible_keys(queries, keys, mask, is_causal, query_offset)
+        outputs.append(torch.stack([masked_softmax(logits[b, h], visible) @ value[b, h] for h in range(heads)]))
+    return torch.stack(outputs)
+
+
+def synthesizer(
+    x: Tensor,
+    head_logits: Sequence[Callable[[Tensor], Tensor]],
+    w_v: Tensor,
+    w_o: Tensor,
+    b_v: Tensor | None = None,
+    b_o: Tensor | None = None,
+    *,
+    is_causal: bool = False,
+    value: Tensor | None = None,
+) -> Tensor:
+    """The whole attention of one sequence without padding: softmax(S_h(X)) G(X) for every head h, joined and projected.
+
+    Args:
+        x: (N, d) tokens.
+        head_logits: for each head the function X -> S_h(X), (N, d) -> (N, N); e.g. ``lambda x: dense(x, w_1, w_2)``.
+        w_v: (d, heads·k) the value projection G, head by head; w_o: (heads·k, d) the output projection; b_v, b_o: their biases.
+        is_causal: a token sees itself and the tokens before it.
+        value: (N, d) what the values are projected from, where that is not `x`.
+
+    Returns:
+        (N, d).
+    """
+    length = len(x)
+    visible = visible_keys(length, length, None, is_causal)
+    values = affine(x if value is None else value, w_v, b_v).chunk(len(head_logits), dim=-1)
+    heads = [masked_softmax(s(x), visible) @ v for s, v in zip(head_logits, values, strict=True)]
+    return affine(torch.cat(heads, dim=-1), w_o, b_o)
+
+
+def label_smoothed_cross_entropy(
+    logits: Tensor, labels: Tensor, smoothing: float = 0.0, ignore_index: int = -100
+) -> Tensor:
+    """The mean over the labelled rows of -Σ q log p, where q puts 1 - ε on the label and spreads ε evenly over all classes.
+
+    Args:
+        logits: (n, classes).
+        labels: (n,), `ignore_index` for a row that does not count.
+        smoothing: ε.
+
+    Returns:
+        A scalar; zero if no row counts.
+    """
+    classes = logits.shape[-1]
+    losses = []
+    for row, label in zip(logits, labels.tolist(), strict=True):
+        if label == ignore_index:
+            continue
+        log_p = row - torch.logsumexp(row, dim=-1)
+        target = torch.full_like(row, smoothing / classes)
+        target[label] += 1.0 - smoothing
+        losses.append(-(target * log_p).sum())
+    return torch.stack(losses).mean() if losses else logits.sum() * 0.0

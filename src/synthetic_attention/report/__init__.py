@@ -1,0 +1,1 @@
+"""What people read: progress while training, tables afterwards."""

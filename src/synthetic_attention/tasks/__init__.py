@@ -1,0 +1,33 @@
+"""Tasks: one file each, found by name. A task reads files, makes examples and batches of them, and scores text."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from .errors import UserError
+
+if TYPE_CHECKING:
+    from .translation import Translation
+
+__all__ = ["UserError", "get_task", "known_tasks"]
+
+# A task is imported when it is asked for: the names alone must not cost an import of torch.
+_HOMES = {"translation": ("translation", "Translation")}
+
+
+def known_tasks() -> list[str]:
+    """The names of the tasks."""
+    return sorted(_HOMES)
+
+
+def get_task(name: str) -> type[Translation]:
+    """The class of the task called `name`.
+
+    Raises:
+        UserError: no task has that name; the known ones are listed.
+    """
+    if name not in _HOMES:
+        raise UserError(f"got unknown task {name!r}; expected one of: {', '.join(known_tasks())}")
+    module, attribute = _HOMES[name]
+    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)

@@ -1,0 +1,68 @@
+"""A byte-level BPE vocabulary: lossless, and learned from the training text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from .errors import UserError
+
+__all__ = ["SPECIAL_TOKENS", "decode", "encode", "train_tokenizer"]
+
+# In the order of their ids, which are the defaults of SynthesizerConfig.
+SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+Tokens = np.ndarray[tuple[int], np.dtype[np.int32]]
+
+
+def train_tokenizer(lines: Sequence[str], vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
+    """Learn BPE on `lines`; every sequence that it encodes ends with `</s>`.
+
+    A small corpus may have fewer than `vocab_size` pieces: the length of the result says how many.
+
+    Raises:
+        UserError: `vocab_size` does not hold the 256 bytes and the special tokens.
+    """
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    smallest = len(alphabet) + len(SPECIAL_TOKENS)
+    if vocab_size < smallest:
+        raise UserError(f"got vocab_size={vocab_size}; expected at least {smallest}: all bytes and the special tokens")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS.values()),
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    end = SPECIAL_TOKENS["eos_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", special_tokens=[(end, tokenizer.token_to_id(end))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=max_length,
+        clean_up_tokenization_spaces=False,
+        # Text that happens to contain "</s>" is text.
+        split_special_tokens=True,
+        **SPECIAL_TOKENS,
+    )
+
+
+def encode(tokenizer: PreTrainedTokenizerFast, lines: Sequence[str]) -> list[Tokens]:
+    """Ids of each line, `</s>` included, whatever their number: lengths are the caller's to check."""
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = True
+    return [np.array(encoding.ids, dtype=np.int32) for encoding in backend.encode_batch_fast(list(lines))]
+
+
+def decode(tokenizer: PreTrainedTokenizerFast, ids: Sequence[Sequence[int]]) -> list[str]:
+    """Text of each sequence of ids, on one line: a model may write a newline, a reader of lines may not."""
+    texts = tokenizer.backend_tokenizer.decode_batch([list(row) for row in ids], skip_special_tokens=True)
+    return [" ".join(text.splitlines()).strip() for text in texts]

@@ -1,0 +1,1 @@
+"""Train and evaluate: settings and presets, the Trainer, the folder of a run, generation."""

@@ -1,0 +1,257 @@
+"""What a training run can be told: a preset, and `key=value` on top of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from ..functions import known as known_functions
+from ..models import SynthesizerConfig
+from ..tasks import UserError
+from ..tasks.examples import LONG_CHOICES, Long
+
+__all__ = ["Settings", "TrainingArguments", "build_config", "known_presets", "parse_synthesizer", "read_settings"]
+
+_PRESETS = files(__package__) / "presets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingArguments:
+    """How to train. Every field can be set by a preset and by `--set field=value`.
+
+    Args:
+        steps: stop after this many updates; None where only the minutes count.
+        minutes: stop after this long on the training clock, which stands still while validating and saving.
+        batch_tokens: real source and target tokens in a batch, padding not counted.
+        gradient_accumulation_steps: batches per update.
+        learning_rate: the highest, reached after warm-up; then it falls with the inverse square root of the step.
+        warmup_steps: updates over which the rate rises linearly.
+        beta1, beta2, epsilon, weight_decay: of AdamW.
+        max_grad_norm: gradients are scaled down to this norm.
+        eval_interval: updates between validations, each followed by a checkpoint.
+        log_interval: updates between log entries.
+        eval_batch_tokens: source tokens in a batch of generation.
+        long_sentences: what becomes of pairs longer than max_position_embeddings: "error", "drop", "truncate".
+        bf16: autocast to bfloat16.
+    """
+
+    steps: int | None = None
+    minutes: float | None = None
+    batch_tokens: int = 4096
+    gradient_accumulation_steps: int = 1
+    learning_rate: float = 1e-3
+    warmup_steps: int = 1000
+    beta1: float = 0.9
+    beta2: float = 0.98
+    epsilon: float = 1e-9
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    eval_interval: int = 1000
+    log_interval: int = 50
+    eval_batch_tokens: int = 4096
+    long_sentences: Long = "error"
+    bf16: bool = False
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value, default = getattr(self, entry.name), entry.default
+            kind = {"steps": int, "minutes": float}.get(entry.name, type(default))
+            if value is None and default is None:
+                continue
+            if kind is float and isinstance(value, int) and not isinstance(value, bool):
+                object.__setattr__(self, entry.name, float(value))
+            elif type(value) is not kind:
+                raise UserError(f"got {entry.name}={value!r}; expected {kind.__name__}")
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        for name in ("weight_decay", "warmup_steps", "beta1", "beta2"):
+            if getattr(self, name) < 0 or (name.startswith("beta") and getattr(self, name) >= 1):
+                bound = "0 or more, less than 1" if name.startswith("beta") else "0 or more"
+                raise UserError(f"got {name}={getattr(self, name)}; expected {bound}")
+        positive = {entry.name for entry in fields(self)} - {
+            *("weight_decay", "warmup_steps", "beta1", "beta2", "long_sentences", "bf16")
+        }
+        for name in sorted(positive):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise UserError(f"got {name}={value}; expected more than 0")
+        if self.steps is None and self.minutes is None:
+            raise UserError("got neither steps nor minutes; expected at least one of them: training has to end")
+        if self.long_sentences not in LONG_CHOICES:
+            raise UserError(f"got long_sentences={self.long_sentences!r}; expected one of: {', '.join(LONG_CHOICES)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that decides the result of a run, but the data: what `run.yaml` keeps."""
+
+    synthesizer: str | list[str] | dict[str, Any]
+    preset: str
+    seed: int
+    training: TrainingArguments
+    model: dict[str, Any] = field(default_factory=dict)
+    synthesizer_options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    overrides: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as YAML keeps them."""
+        # Through JSON: YAML would mark a list that appears twice with an anchor.
+        return json.loads(json.dumps(asdict(self)))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
+        """The settings that `to_dict` wrote."""
+        return cls(**{**values, "training": TrainingArguments(**values["training"])})
+
+    def with_budget(self, steps: int | None, minutes: float | None) -> Settings:
+        """The same with another end: whichever of the two is given replaces both."""
+        if steps is None and minutes is None:
+            return self
+        return replace(self, training=replace(self.training, steps=steps, minutes=minutes))
+
+
+def known_presets() -> list[str]:
+    """The names of the presets."""
+    return sorted(entry.name.removesuffix(".yaml") for entry in _PRESETS.iterdir() if entry.name.endswith(".yaml"))
+
+
+def read_settings(
+    *, synthesizer: str, preset: str, seed: int, overrides: Sequence[str] = (), long: Long | None = None
+) -> Settings:
+    """A preset, with `key=value` overrides on top.
+
+    A key is a field of `SynthesizerConfig`, a field of `TrainingArguments`, or an option of a synthesizing function,
+    "random.std". Values are read as YAML; `synthesizer` as `parse_synthesizer` does.
+
+    Raises:
+        UserError: an unknown preset or key (the known are listed), or a value that cannot be.
+    """
+    if preset not in known_presets():
+        raise UserError(f"got unknown preset {preset!r}; expected one of: {', '.join(known_presets())}")
+    values = yaml.safe_load((_PRESETS / f"{preset}.yaml").read_text(encoding="utf-8"))
+    model, training = values["model"], values["training"]
+    options: dict[str, dict[str, Any]] = model.pop("synthesizer_options", {})
+    for override in overrides:
+        key, value = _parse(override)
+        if key == "synthesizer":
+            raise UserError("got --set synthesizer=…; use --synthesizer")
+        owner, dot, option = key.partition(".")
+        if dot:
+            options.setdefault(_function(owner, key), {})[option] = value
+        elif key == "synthesizer_options":
+            options = value
+        elif key in _training_keys():
+            training[key] = value
+        elif key in _model_keys():
+            model[key] = value
+        else:
+            raise UserError(
+                f"got unknown setting {key!r}; expected an option of a function (random.std), or one of: "
+                f"{', '.join(sorted({*_model_keys(), *_training_keys()} - {'synthesizer'}))}"
+            )
+    if long is not None:
+        training["long_sentences"] = long
+    if seed < 0 or seed >= 2**32:
+        raise UserError(f"got seed {seed}; expected 0 … 2³² − 1")
+    settings = Settings(
+        synthesizer=parse_synthesizer(synthesizer),
+        preset=preset,
+        seed=seed,
+        training=TrainingArguments(**training),
+        model=model,
+        synthesizer_options=options,
+        overrides=list(overrides),
+    )
+    build_config(settings)
+    return settings
+
+
+def parse_synthesizer(text: str) -> str | list[str] | dict[str, Any]:
+    """A name as it is; a list or {encoder: …, decoder: …} from YAML."""
+    return _yaml(text) if text.lstrip().startswith(("[", "{")) else text
+
+
+def build_config(settings: Settings, **changes: Any) -> SynthesizerConfig:
+    """The model's configuration, with `changes` to fields.
+
+    Raises:
+        UserError: what the configuration refuses, on one line.
+    """
+    options = settings.synthesizer_options or None
+    _check_types(settings)
+    try:
+        return SynthesizerConfig(
+            **{**settings.model, **changes}, synthesizer=settings.synthesizer, synthesizer_options=options
+        )
+    # The strict dataclass of huggingface_hub reports a wrong type with exceptions of its own.
+    except (ValueError, TypeError, _strict_error()) as error:
+        raise UserError(" ".join(str(error).split())) from error
+
+
+def _check_types(settings: Settings) -> None:
+    """The configuration computes with its fields before it checks their types, and then says neither name nor type."""
+    for name, value in settings.model.items():
+        default = getattr(SynthesizerConfig, name)
+        # The fields without a default number are numbers that follow from others.
+        kind = int if default is None else type(default)
+        fits = isinstance(value, kind) or (kind is float and isinstance(value, int)) or (value is default is None)
+        if not fits or isinstance(value, bool) != (kind is bool):
+            raise UserError(f"got {name}={value!r}; expected {kind.__name__}")
+    options = settings.synthesizer_options
+    if not isinstance(options, dict) or not all(isinstance(entry, dict) for entry in options.values()):
+        raise UserError(f"got synthesizer_options={options!r}; expected options by function, {{random: {{std: 0.1}}}}")
+
+
+def _strict_error() -> type[Exception]:
+    from huggingface_hub.errors import StrictDataclassError
+
+    return StrictDataclassError
+
+
+@cache
+def _model_keys() -> frozenset[str]:
+    """Fields of the configuration that are ours, not those that transformers gives to all."""
+    return frozenset(SynthesizerConfig.__annotations__) - {
+        *("model_type", "keys_to_ignore_at_inference", "attribute_map", "is_encoder_decoder"),
+        *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
+    }
+
+
+@cache
+def _training_keys() -> frozenset[str]:
+    return frozenset(entry.name for entry in fields(TrainingArguments))
+
+
+def _function(owner: str, key: str) -> str:
+    known = [*known_functions(), "mixture"]
+    if owner not in known:
+        raise UserError(f"got unknown function {owner!r} in {key!r}; expected one of: {', '.join(known)}")
+    return owner
+
+
+def _parse(override: str) -> tuple[str, Any]:
+    key, equals, value = override.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f"got --set {override!r}; expected key=value")
+    return key.strip(), _yaml(value)
+
+
+def _yaml(text: str) -> Any:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"got {text!r}; expected a value as YAML writes it: {' '.join(str(error).split())}") from None
+    if not isinstance(value, str):
+        return value
+    # YAML 1.1 reads 1e-3 as a string, for want of a point.
+    try:
+        return float(value)
+    except ValueError:
+        return value

@@ -1,0 +1,290 @@
+"""The Trainer: batches by tokens, a training clock, validation by generation, checkpoints that are whole."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object  # type: ignore[import-untyped]
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import (
+    PreTrainedTokenizerFast,
+    PrinterCallback,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
+
+from ..models import SynthesizerForConditionalGeneration
+from ..tasks import UserError
+from ..tasks.examples import IGNORED, Examples, pair_collate
+from ..tasks.tokenizer import decode
+from ..tasks.translation import Translation
+from .batching import TokenBatchSampler, token_batches
+from .clock import TrainingClock
+from .generation import generate_ids
+from .run_folder import RunFolder
+from .settings import Settings
+
+__all__ = ["Progress", "SynthesizerTrainer", "Validation"]
+
+# Where only the minutes end training. Trainer wants a number.
+_ENDLESS = 10**9
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What to validate on: examples, and the text that generation from them is scored against."""
+
+    examples: Examples
+    references: Sequence[str]
+
+
+@dataclass
+class Progress:
+    """What a checkpoint has to remember beside Trainer's own state."""
+
+    seconds: float = 0.0
+    tokens: int = 0
+    best: dict[str, Any] = field(default_factory=dict)
+    last: dict[str, Any] = field(default_factory=dict)
+
+    NAME = "progress.json"
+
+    @classmethod
+    def read(cls, checkpoint: Path | None) -> Progress:
+        """The progress at a checkpoint, or none."""
+        if checkpoint is None:
+            return cls()
+        return cls(**json.loads((checkpoint / cls.NAME).read_text(encoding="utf-8")))
+
+
+class SynthesizerTrainer(Seq2SeqTrainer):
+    """Trains one run.
+
+    Validation generates greedily through `generate_ids`, as `synthesizer evaluate` does, rather than through
+    `Seq2SeqTrainer.evaluate`, which pads every batch to one length and gathers without trimming. The best model by
+    the task's score is written to the run as soon as it is found.
+    """
+
+    def __init__(
+        self,
+        model: SynthesizerForConditionalGeneration,
+        *,
+        task: Translation,
+        settings: Settings,
+        run: RunFolder,
+        tokenizer: PreTrainedTokenizerFast,
+        train: Examples,
+        validation: Validation,
+        progress: Progress,
+    ) -> None:
+        arguments = _arguments(settings, run)
+        collate = partial(pair_collate, pad_token_id=cast(int, model.config.pad_token_id))
+        # Without processing_class: the run has the tokenizer already, checkpoints need no copy of it.
+        super().__init__(model, arguments, data_collator=collate, train_dataset=train, eval_dataset=validation.examples)
+        # Trainer turns the cache off in the configuration, and it would be saved like that.
+        model.config.use_cache = True
+        self.remove_callback(PrinterCallback)
+        self.task = task
+        self.run = run
+        self.settings = settings
+        self.tokenizer = tokenizer
+        self.validation = validation
+        self.progress = progress
+        self.clock = TrainingClock(arguments.device, progress.seconds)
+        self._collate = collate
+        self._tokens = torch.zeros((), dtype=torch.int64, device=arguments.device)
+        self._logged = (progress.tokens, progress.seconds)
+        self._staging: Path | None = None
+        lengths = train.lengths()
+        self._tokens_per_epoch = int(lengths.sum())
+        self._sampler = TokenBatchSampler(
+            lengths,
+            settings.training.batch_tokens,
+            settings.seed,
+            arguments.max_steps * arguments.gradient_accumulation_steps * arguments.world_size,
+        )
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """The stream of token batches; Trainer takes all of it for one epoch."""
+        loader = DataLoader(cast(Examples, self.train_dataset), batch_sampler=self._sampler, collate_fn=self._collate)
+        return cast("DataLoader[Any]", self.accelerator.prepare(loader))
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train with the clock running."""
+        self.clock.start()
+        try:
+            return super().train(*args, **kwargs)
+        finally:
+            self.clock.stop()
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor:
+        """One batch; its real tokens are counted on the device, so that nothing waits for it."""
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        self._tokens += inputs["attention_mask"].sum() + (inputs["labels"] != IGNORED).sum()
+        return loss
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Not counted: the base class walks through the whole model at each step for it, and nothing here reads it."""
+        return 0
+
+    def count_tokens(self) -> int:
+        """Source and target tokens trained on so far, by all processes, padding not counted."""
+        mine = int(self._tokens.item())
+        return self.progress.tokens + sum(gather_object([mine]))
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log with tokens, tokens per second since the last entry, and minutes on the training clock.
+
+        Raises:
+            UserError: the loss is not finite any more.
+        """
+        # The summary at the end is in samples per second, which says nothing about batches by tokens.
+        if "train_runtime" in logs:
+            return
+        tokens, seconds = self.count_tokens(), self.clock.seconds
+        if "loss" in logs:
+            if not math.isfinite(logs["loss"]):
+                raise UserError(
+                    f"training diverged: the loss is {logs['loss']} at step {self.state.global_step}; lower "
+                    "learning_rate or raise warmup_steps"
+                )
+            elapsed = seconds - self._logged[1]
+            logs["tokens_per_second"] = round((tokens - self._logged[0]) / elapsed, 1) if elapsed > 0 else 0.0
+            self._logged = (tokens, seconds)
+        # Trainer's own is the share of the endless stream.
+        self.state.epoch = round(tokens / self._tokens_per_epoch, 3)
+        super().log({**logs, "tokens": tokens, "minutes": round(seconds / 60, 3)})
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Validate, keep the model if it is the best so far, write metrics.json. The clock stands still."""
+        with self.clock.paused():
+            scores = {"step": self.state.global_step, "loss": self._loss(), **self._score()}
+            self.progress.last = scores
+            best = self.progress.best.get(self.task.selects_by, -math.inf)
+            # Of equals the later one: it has been trained longer.
+            if cast(float, scores[self.task.selects_by]) >= best:
+                self.progress.best = scores
+                if self.args.should_save:
+                    self.run.save_model(cast(SynthesizerForConditionalGeneration, self.model))
+            metrics = {f"eval_{name}": value for name, value in scores.items() if isinstance(value, float)}
+            self.log(dict(metrics))
+            self.write_metrics(finished=False)
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def write_metrics(self, *, finished: bool) -> dict[str, Any]:
+        """Write metrics.json: best and last validation, and the speed over the whole run."""
+        tokens, seconds = self.count_tokens(), self.clock.seconds
+        examples = cast(Examples, self.train_dataset)
+        metrics = {
+            "task": self.task.name,
+            "synthesizer": self.settings.synthesizer,
+            "seed": self.settings.seed,
+            "finished": finished,
+            "best": self.progress.best or None,
+            "last": self.progress.last or None,
+            "steps": self.state.global_step,
+            "minutes": seconds / 60,
+            "tokens": tokens,
+            "tokens_per_second": tokens / seconds if seconds else 0.0,
+            "epochs": self.state.epoch,
+            "parameters": cast(SynthesizerForConditionalGeneration, self.model).num_parameters(only_trainable=True),
+            "train_pairs": len(examples),
+            "train_pairs_dropped": examples.dropped,
+            "train_pairs_truncated": examples.truncated,
+        }
+        if self.args.should_save:
+            self.run.write_json("metrics.json", metrics)
+        return metrics
+
+    @torch.no_grad()
+    def _loss(self) -> float:
+        """Negative log-likelihood per target token, dropout and label smoothing off."""
+        examples, model = self.validation.examples, cast(SynthesizerForConditionalGeneration, self.model)
+        lengths = examples.lengths()
+        batches = token_batches(lengths.sum(axis=1), np.lexsort(lengths.T), self.settings.training.eval_batch_tokens)
+        total = 0.0
+        model.eval()
+        for batch in batches[self.args.process_index :: self.args.world_size]:
+            inputs = self._prepare_inputs(self._collate([examples[index] for index in batch]))
+            total += model(**inputs, num_items_in_batch=1).loss.item()
+        model.train()
+        return sum(gather_object([total])) / int(lengths[:, 1].sum())
+
+    def _score(self) -> dict[str, float | str]:
+        model = cast(SynthesizerForConditionalGeneration, self.model)
+        mine = generate_ids(
+            model,
+            self.validation.examples.sources,
+            batch_tokens=self.settings.training.eval_batch_tokens,
+            shard=(self.args.process_index, self.args.world_size),
+        )
+        generated: dict[int, list[int]] = {}
+        for part in gather_object([mine]):
+            generated.update(part)
+        texts = decode(self.tokenizer, [generated[index] for index in range(len(self.validation.references))])
+        return self.task.score(texts, self.validation.references)
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return str(self._staging or super()._get_output_dir(trial))
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """Save beside the last checkpoint, and put it in its place only when it is complete."""
+        with self.clock.paused():
+            self._staging = self.run.checkpoints / ".partial"
+            if self.args.should_save:
+                shutil.rmtree(self._staging, ignore_errors=True)
+            self.accelerator.wait_for_everyone()
+            super()._save_checkpoint(model, trial)
+            tokens = self.count_tokens()
+            if self.args.should_save:
+                staged = self._staging / f"checkpoint-{self.state.global_step}"
+                progress = {**vars(self.progress), "seconds": self.clock.seconds, "tokens": tokens}
+                (staged / Progress.NAME).write_text(json.dumps(progress), encoding="utf-8")
+                self.run.commit_checkpoint(staged)
+            self._staging = None
+
+
+def _arguments(settings: Settings, run: RunFolder) -> Seq2SeqTrainingArguments:
+    training = settings.training
+    return Seq2SeqTrainingArguments(
+        output_dir=str(run.checkpoints),
+        seed=settings.seed,
+        max_steps=training.steps or _ENDLESS,
+        gradient_accumulation_steps=training.gradient_accumulation_steps,
+        learning_rate=training.learning_rate,
+        lr_scheduler_type="inverse_sqrt",
+        warmup_steps=training.warmup_steps,
+        optim="adamw_torch_fused",
+        adam_beta1=training.beta1,
+        adam_beta2=training.beta2,
+        adam_epsilon=training.epsilon,
+        weight_decay=training.weight_decay,
+        max_grad_norm=training.max_grad_norm,
+        bf16=training.bf16,
+        eval_strategy="steps",
+        eval_steps=training.eval_interval,
+        save_strategy="steps",
+        save_steps=training.eval_interval,
+        logging_steps=training.log_interval,
+        # It would wait for the device at each step, and hide what `log` refuses.
+        logging_nan_inf_filter=False,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        remove_unused_columns=False,
+        label_names=["labels"],
+        report_to="none",
+        disable_tqdm=True,
+        log_level="error",
+    )

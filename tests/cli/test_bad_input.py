@@ -1,0 +1,165 @@
+"""Whatever a user gets wrong: one clear line, an exit code that is not 0, no traceback, nothing written or lost."""
+
+import io
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def data(corpus: Path, tmp_path: Path) -> Path:
+    """A copy of the corpus, to be spoilt."""
+    return Path(shutil.copytree(corpus, tmp_path / "data"))
+
+
+def _snapshot(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _check(result: tuple[int, str, str], message: str, code: int = 1) -> None:
+    actual, out, err = result
+    assert (actual, out) == (code, ""), err
+    assert err.count("\n") == 1, err
+    assert err.startswith("Error: "), err
+    assert message in err
+
+
+def _spoil(name: str, content: bytes | None) -> Callable[[Path], object]:
+    def spoil(data: Path) -> None:
+        if content is None:
+            (data / name).unlink()
+        else:
+            (data / name).write_bytes(content)
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (shutil.rmtree, "no such folder of data"),
+        (_spoil("train.en", None), "train.en: no such file"),
+        (_spoil("valid.de", None), "valid.de: no such file"),
+        (_spoil("train.en", b""), "train.en: the file is empty"),
+        (_spoil("valid.en", b"\n\n\n\n\n\n"), "valid.en: the file is empty"),
+        (_spoil("train.de", b"eins\nzwei\n"), "train.de has 2; line i"),
+        (_spoil("valid.de", b"eins\nzw\xe4i\n"), "valid.de, line 2: byte 0xe4 at position 3 is not UTF-8"),
+        (_spoil("valid.en", b"one\n" * 5 + b"one " * 99 + b"\n"), "valid.en | .de: 1 of 6 lines are longer"),
+    ],
+)
+def test_spoilt_data(
+    call, train: list[object], data: Path, tmp_path: Path, spoil: Callable[[Path], object], message: str
+) -> None:
+    spoil(data)
+    train[train.index("--data") + 1] = data
+    before = _snapshot(tmp_path)
+    code, out, err = call(*train)
+    # How many pairs were read may have been said before.
+    _check((code, out, "".join(line for line in err.splitlines(keepends=True) if ": 60 pairs" not in line)), message)
+    assert _snapshot(tmp_path) == before
+    assert not (tmp_path / "run").exists()
+
+
+def test_long_pairs_are_dropped_or_truncated_if_asked(call, train: list[object], data: Path) -> None:
+    with (data / "train.en").open("a") as en, (data / "train.de").open("a") as de:
+        en.write("one " * 99 + "\n")
+        de.write("eins\n")
+    train[train.index("--data") + 1] = data
+    _check(call(*train), "1 of 61 lines are longer than the maximum of 64 tokens (the first is line 61")
+    code, _, err = call(*train, "--drop-long")
+    assert code == 0
+    assert "train: 1 pairs dropped" in err
+    code, _, err = call(*train, "--truncate", "--overwrite")
+    assert code == 0
+    assert "train: 1 pairs truncated to 64 tokens" in err
+
+
+@pytest.mark.parametrize(
+    ("extra", "message", "code"),
+    [
+        (["--synthesizer", "randm"], "unknown synthesizer 'randm'", 1),
+        (["--synthesizer", ""], "unknown synthesizer", 1),
+        (["--synthesizer", "[dense, dense]"], "2 synthesizers for the 1 layers", 1),
+        (["--preset", "huge"], "unknown preset 'huge'; expected one of: tiny", 1),
+        (["--set", "nonsense=1"], "unknown setting 'nonsense'", 1),
+        (["--set", "random.size=1"], "size", 1),
+        (["--set", "d_model=17"], "d_model=17", 1),
+        (["--set", "d_model"], "expected key=value", 1),
+        (["--minutes", "-3"], "minutes=-3.0; expected more than 0", 1),
+        (["--steps", "0"], "steps=0; expected more than 0", 1),
+        (["--steps", "many"], "Invalid value for '--steps'", 2),
+        (["--seed", "-1"], "got seed -1", 1),
+        (["--nonsense"], "--nonsense", 2),
+        (["--resume", "--overwrite"], "exclude each other", 2),
+        (["--truncate", "--drop-long"], "exclude each other", 2),
+        (["--target", "en"], "two different ones", 1),
+        (["--target", "fr"], "train.fr: no such file", 1),
+        (["--resume"], "no such folder; expected a folder made by", 1),
+    ],
+)
+def test_wrong_options(call, train: list[object], tmp_path: Path, extra: list[str], message: str, code: int) -> None:
+    _check(call(*train, *extra), message, code)
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_tasks_and_commands_list_the_known(call, train: list[object]) -> None:
+    train[1] = "translate"
+    _check(call(*train), "unknown task 'translate'; expected one of: translation")
+    _check(call("trane"), "trane", 2)
+    _check(call("train", "translation", "--output", "run"), "--data is missing", 2)
+    _check(call("train"), "Missing", 2)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "generate"])
+def test_a_folder_that_is_no_run(call, corpus: Path, trained: Path, tmp_path: Path, command: str) -> None:
+    _check(
+        call(command, tmp_path / "nowhere"), "nowhere: no such folder; expected a folder made by `synthesizer train`"
+    )
+    _check(call(command, corpus), "no run (it has no run.yaml)")
+    copy = Path(shutil.copytree(trained, tmp_path / "copy"))
+    (copy / "run.yaml").write_text("[", encoding="utf-8")
+    _check(call(command, copy), "run.yaml: cannot be read")
+    (copy / "run.yaml").write_text("a: 1", encoding="utf-8")
+    _check(call(command, copy), "not what `synthesizer train` writes")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_damaged_run(call, trained: Path, tmp_path: Path, name: str) -> None:
+    copy = Path(shutil.copytree(trained, tmp_path / "copy"))
+    (copy / name).write_bytes(b"damaged")
+    _check(call("generate", copy, "one"), "the run cannot be loaded")
+    (copy / name).unlink()
+    _check(call("generate", copy, "one"), "no model there yet" if name.startswith("model") else "cannot be loaded")
+
+
+def test_what_is_there_stays(call, train: list[object], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "thesis.tex").write_text("years", encoding="utf-8")
+    for extra in ([], ["--overwrite"]):
+        _check(call(*train, *extra), "has files and is no run; choose another --output")
+    (run / "thesis.tex").unlink()
+    assert call(*train)[0] == 0
+    before = _snapshot(run)
+    _check(call(*train), "a run is there; --resume continues it, --overwrite replaces it")
+    # An error in the new command must not cost the old run.
+    _check(call(*train, "--overwrite", "--synthesizer", "randm"), "unknown synthesizer")
+    _check(call(*train, "--overwrite", "--data", tmp_path / "nowhere"), "no such folder of data")
+    assert _snapshot(run) == before
+
+
+def test_wrong_options_of_evaluate_and_generate(
+    call, trained: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = _snapshot(trained)
+    _check(call("evaluate", trained, "--split", "tset"), "the splits there are: test, train, valid")
+    _check(call("evaluate", trained, "--data", corpus / "nowhere"), "no such folder of data")
+    _check(call("evaluate", trained, "--beams", 0), "--beams", 2)
+    _check(call("generate", trained, "--beams", 0), "--beams", 2)
+    _check(call("generate", trained, "caf\udce9"), "not UTF-8")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntw\xff\n")))
+    _check(call("generate", trained, "-"), "standard input, line 2: byte 0xff at position 3 is not UTF-8")
+    assert _snapshot(trained) == before

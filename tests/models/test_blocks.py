@@ -1,0 +1,94 @@
+"""The parts of a layer against PyTorch's and T5's."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from transformers.models.t5.modeling_t5 import T5Attention
+
+from synthetic_attention import SynthesizerAttention
+from synthetic_attention.models import SynthesizerConfig
+from synthetic_attention.models.blocks import CrossAttention, FeedForward, SynthesizerBlock
+from synthetic_attention.models.positions import RelativePositionBias, SinusoidalPositions, relative_buckets
+
+
+def _copy_cross_attention(cross: CrossAttention, mha: nn.MultiheadAttention) -> None:
+    width = mha.embed_dim
+    with torch.no_grad():
+        for ours, rows in ((cross.q_proj, slice(width)), (cross.kv_proj, slice(width, None))):
+            ours.weight.copy_(mha.in_proj_weight[rows])
+            ours.bias.copy_(mha.in_proj_bias[rows])
+        cross.out_proj.load_state_dict(mha.out_proj.state_dict())
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_a_vanilla_block_is_a_transformer_decoder_layer(pre_norm: bool, tiny_config: Callable) -> None:
+    config: SynthesizerConfig = tiny_config(pre_norm=pre_norm, synthesizer="vanilla")
+    theirs = nn.TransformerDecoderLayer(
+        22, 2, 31, norm_first=pre_norm, batch_first=True, layer_norm_eps=config.layer_norm_epsilon
+    ).eval()
+    for name, parameter in theirs.named_parameters():
+        if "norm" in name or "bias" in name:
+            nn.init.normal_(parameter)
+    ours = SynthesizerBlock(config, "vanilla", 0, is_causal=True, cross_attention=True)
+    ours.self_attention = SynthesizerAttention.from_multihead_attention(theirs.self_attn)
+    _copy_cross_attention(ours.cross_attention, theirs.multihead_attn)
+    ours.feed_forward.in_proj.load_state_dict(theirs.linear1.state_dict())
+    ours.feed_forward.out_proj.load_state_dict(theirs.linear2.state_dict())
+    norms = (ours.self_attention_norm, ours.cross_attention_norm, ours.feed_forward_norm)
+    for mine, other in zip(norms, (theirs.norm1, theirs.norm2, theirs.norm3), strict=True):
+        mine.load_state_dict(other.state_dict())
+    ours.eval()
+
+    x, memory = torch.randn(3, 5, 22), torch.randn(3, 7, 22)
+    mask = torch.tensor([[1] * 7, [0] * 2 + [1] * 5, [1] * 4 + [0] * 3]).bool()
+    causal = nn.Transformer.generate_square_subsequent_mask(5)
+    expected = theirs(x, memory, tgt_mask=causal, memory_key_padding_mask=torch.where(mask, 0.0, -torch.inf))
+    actual, _, _ = ours(x, memory, memory_mask=mask)
+    torch.testing.assert_close(actual, expected)
+
+
+def test_cross_attention_weights_are_its_own(tiny_config: Callable) -> None:
+    cross = CrossAttention(tiny_config(), 0)
+    x, memory = torch.randn(3, 5, 22), torch.randn(3, 7, 22)
+    mask = torch.tensor([[1] * 7, [0] * 2 + [1] * 5, [0] * 7]).bool()
+    y, weights = cross(x, memory, mask, need_weights=True)
+    assert weights.shape == (3, 2, 5, 7)
+    value = cross.kv_proj(memory)[..., 22:].unflatten(-1, (2, 11)).transpose(1, 2)
+    torch.testing.assert_close(y, cross.out_proj((weights @ value).transpose(1, 2).flatten(2)))
+    torch.testing.assert_close(y[2], cross.out_proj.bias.expand(5, -1))
+
+
+def test_a_gated_feed_forward_layer(tiny_config: Callable) -> None:
+    layer = FeedForward(tiny_config(feed_forward_proj="gated-gelu", use_bias=False))
+    x = torch.randn(3, 5, 22)
+    active, gate = (x @ rows.T for rows in layer.in_proj.weight.chunk(2))
+    expected = (nn.functional.gelu(active, approximate="tanh") * gate) @ layer.out_proj.weight.T
+    torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_relative_buckets_are_t5s(bidirectional: bool) -> None:
+    relative = torch.arange(-300, 301)
+    theirs = T5Attention._relative_position_bucket(relative, bidirectional, num_buckets=32, max_distance=128)
+    assert torch.equal(relative_buckets(relative, bidirectional, 32, 128), theirs)
+
+
+def test_a_relative_bias_by_example_is_that_of_its_positions() -> None:
+    bias = RelativePositionBias(2, 8, 12, bidirectional=False)
+    nn.init.normal_(bias.weight)
+    shared = bias(torch.arange(5), torch.arange(5))
+    moved = torch.arange(5) + 100
+    by_example = bias(torch.stack([torch.arange(5), moved]), torch.stack([torch.arange(5), moved]))
+    assert shared.shape == (2, 5, 5)
+    torch.testing.assert_close(by_example, shared.expand(2, -1, -1, -1))
+
+
+def test_sinusoids_are_the_formula() -> None:
+    table = SinusoidalPositions(6)(torch.arange(300), torch.float32)
+    n, i = 257, 2
+    angle = n / 10000 ** (2 * i / 6)
+    assert table.shape == (300, 6)
+    assert table[n, [i, 3 + i]].tolist() == pytest.approx([math.sin(angle), math.cos(angle)], abs=1e-5)

@@ -1,0 +1,82 @@
+"""The fused loss against its twin."""
+
+import pytest
+import torch
+
+from synthetic_attention.models.loss import cross_entropy, linear_cross_entropy
+
+
+def _inputs(dtype: torch.dtype = torch.float64, rows: int = 523) -> tuple[torch.Tensor, ...]:
+    hidden = torch.randn(rows, 7, dtype=dtype, requires_grad=True)
+    weight = torch.randn(13, 7, dtype=dtype, requires_grad=True)
+    labels = torch.randint(13, (rows,))
+    labels[::3] = -100
+    return hidden, weight, labels
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("ignore", [True, False])
+def test_loss_and_gradients_equal_the_twins(smoothing: float, ignore: bool) -> None:
+    hidden, weight, labels = _inputs()
+    labels = labels if ignore else labels.clamp_min(0)
+    fused = linear_cross_entropy(hidden, weight, labels, smoothing)
+    eager = cross_entropy(hidden @ weight.T, labels, smoothing)
+    torch.testing.assert_close(fused, eager)
+    # An upstream gradient that is not 1.
+    ours = torch.autograd.grad(fused * 0.3, (hidden, weight))
+    theirs = torch.autograd.grad(eager * 0.3, (hidden, weight))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_gradcheck() -> None:
+    hidden, weight, labels = _inputs(rows=11)
+    assert torch.autograd.gradcheck(lambda h, w: linear_cross_entropy(h, w, labels, 0.1), (hidden, weight))
+
+
+@pytest.mark.parametrize("frozen", ["hidden", "weight", "both"])
+def test_what_is_frozen_gets_no_gradient(frozen: str) -> None:
+    hidden, weight, labels = _inputs()
+    hidden.requires_grad_(frozen == "weight")
+    weight.requires_grad_(frozen == "hidden")
+    loss = linear_cross_entropy(hidden, weight, labels, 0.1)
+    torch.testing.assert_close(loss.detach(), cross_entropy(hidden @ weight.T, labels, 0.1).detach())
+    if frozen == "both":
+        assert not loss.requires_grad
+        return
+    loss.backward()
+    assert (hidden.grad is None, weight.grad is None) == (frozen == "hidden", frozen == "weight")
+
+
+def test_nothing_to_learn_is_a_loss_of_zero() -> None:
+    hidden, weight, labels = _inputs()
+    loss = linear_cross_entropy(hidden, weight, torch.full_like(labels, -100), 0.1)
+    loss.backward()
+    assert loss == 0
+    assert hidden.grad is not None
+    assert hidden.grad.abs().sum() + weight.grad.abs().sum() == 0
+
+
+def test_extreme_logits_stay_finite() -> None:
+    hidden, weight, labels = _inputs(torch.float32)
+    loss = linear_cross_entropy(hidden * 1e4, weight, labels)
+    torch.testing.assert_close(loss, cross_entropy(hidden * 1e4 @ weight.T, labels))
+
+
+def test_bfloat16_autocast_is_no_worse_than_the_twins() -> None:
+    hidden, weight, labels = _inputs(torch.float32)
+    exact = torch.autograd.grad(cross_entropy(hidden @ weight.T, labels, 0.1), (hidden, weight))
+    with torch.autocast("cpu", torch.bfloat16):
+        fused = linear_cross_entropy(hidden, weight, labels, 0.1)
+        eager = cross_entropy(torch.nn.functional.linear(hidden, weight), labels, 0.1)
+    assert fused.dtype == torch.float32
+    ours = torch.autograd.grad(fused, (hidden, weight))
+    theirs = torch.autograd.grad(eager, (hidden, weight))
+    for mine, other, truth in zip(ours, theirs, exact, strict=True):
+        assert (mine - truth).abs().max() <= 2 * (other - truth).abs().max()
+
+
+def test_it_has_no_second_derivative() -> None:
+    hidden, weight, labels = _inputs(rows=5)
+    (gradient,) = torch.autograd.grad(linear_cross_entropy(hidden, weight, labels), hidden, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        gradient.sum().backward()

@@ -1,0 +1,102 @@
+"""Tokenizer, examples, batches and scores of translation."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from synthetic_attention.tasks import UserError
+from synthetic_attention.tasks.examples import pair_collate
+from synthetic_attention.tasks.tokenizer import decode, encode, train_tokenizer
+from synthetic_attention.tasks.translation import ParallelText, Translation
+
+TEXT = ParallelText(
+    "train", ["a cat sat", "two cats", "", "a dog"] * 3, ["eine Katze saß", "zwei Katzen", "x", "Hund"] * 3
+)
+TASK = Translation("en", "de")
+LINES = ["Grüße aus Köln! 你好 🙂", "  two  spaces", "</s> is text <pad>", "tab\there"]
+
+
+def test_any_text_survives_the_vocabulary() -> None:
+    tokenizer = train_tokenizer(TEXT.sources, vocab_size=270, max_length=32)
+    ids = encode(tokenizer, LINES)
+    assert all(row[-1] == tokenizer.eos_token_id for row in ids)
+    assert decode(tokenizer, ids) == [line.strip() for line in LINES]
+
+
+def test_the_tokenizer_reloads_and_encodes_the_same(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(TEXT.sources + TEXT.targets, vocab_size=280, max_length=32)
+    tokenizer.save_pretrained(tmp_path)
+    reloaded = AutoTokenizer.from_pretrained(tmp_path)
+    for line, ids in zip(LINES, encode(tokenizer, LINES), strict=True):
+        assert reloaded(line)["input_ids"] == ids.tolist()
+        assert reloaded.decode(ids, skip_special_tokens=True) == line
+    assert [reloaded.pad_token_id, reloaded.bos_token_id, reloaded.eos_token_id] == [0, 1, 2]
+
+
+def test_generated_newlines_stay_on_the_line() -> None:
+    tokenizer = train_tokenizer(TEXT.sources, vocab_size=260, max_length=32)
+    assert decode(tokenizer, encode(tokenizer, ["a\nb\r\nc"])) == ["a b c"]
+
+
+def test_a_vocabulary_below_the_bytes_is_refused() -> None:
+    with pytest.raises(UserError, match="got vocab_size=100; expected at least 260"):
+        train_tokenizer(TEXT.sources, vocab_size=100, max_length=32)
+
+
+def test_blank_sides_are_dropped_and_rows_remembered() -> None:
+    examples = TASK.examples(TEXT, TASK.tokenizer(TEXT, 300, 32), maximum=32)
+    assert len(examples) == 9
+    assert examples.dropped == 3
+    assert examples.rows == [row for row in range(12) if row % 4 != 2]
+
+
+def test_long_sentences_are_refused_dropped_or_truncated() -> None:
+    text = ParallelText("train", ["a", "b " * 20, "c"], ["d", "e", "f " * 30])
+    tokenizer = train_tokenizer(["x"], 260, 16)
+    with pytest.raises(
+        UserError, match=r"2 of 3 lines .* maximum of 16 tokens .*line 2, the longest has 61\); pass --tr"
+    ):
+        TASK.examples(text, tokenizer, maximum=16)
+    dropped = TASK.examples(text, tokenizer, maximum=16, long="drop")
+    assert (len(dropped), dropped.dropped, dropped.truncated) == (1, 2, 0)
+    cut = TASK.examples(text, tokenizer, maximum=16, long="truncate")
+    assert (len(cut), cut.dropped, cut.truncated) == (3, 0, 2)
+    assert cut.lengths().max() == 16
+    assert cut.sources[1][-1] == tokenizer.eos_token_id
+
+
+def test_a_corpus_of_which_nothing_is_left_is_refused() -> None:
+    with pytest.raises(UserError, match="no pair of sentences is left of 2"):
+        TASK.examples(ParallelText("train", ["a", ""], ["", "b"]), train_tokenizer(["x"], 260, 16), maximum=16)
+
+
+def test_batches_are_padded_and_masked() -> None:
+    pairs = [(np.array([5, 6, 2]), np.array([7, 2])), (np.array([8, 2]), np.array([9, 9, 9, 2]))]
+    batch = pair_collate(pairs, pad_token_id=0)
+    assert batch["input_ids"].tolist() == [[5, 6, 2], [8, 2, 0]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert batch["labels"].tolist() == [[7, 2, -100, -100], [9, 9, 9, 2]]
+
+
+def test_files_must_have_as_many_lines(tmp_path: Path) -> None:
+    (tmp_path / "train.en").write_text("a\nb\n", encoding="utf-8")
+    (tmp_path / "train.de").write_text("a\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"train\.en has 2 lines and .*train\.de has 1"):
+        TASK.read(tmp_path, "train")
+
+
+def test_languages_must_differ() -> None:
+    with pytest.raises(UserError, match="expected two different ones"):
+        Translation("en", "en")
+
+
+def test_scores_carry_their_signatures() -> None:
+    references = ["das ist ein kleines Haus", "der Hund schläft heute lange"]
+    scores = TASK.score(references, references)
+    assert scores["bleu"] == pytest.approx(100)
+    assert scores["chrf"] == pytest.approx(100)
+    assert "tok:13a" in str(scores["bleu_signature"])
+    assert "nc:6" in str(scores["chrf_signature"])
+    assert "tok:zh" in str(Translation("en", "zh").score(["你好世界再见"], ["你好世界再见"])["bleu_signature"])

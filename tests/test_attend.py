@@ -1,0 +1,493 @@
+"""`attend` on every form of logits, under every mask: outputs and all gradients against the reference's loops."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthetic_attention import InnerLogits, MixedLogits, OuterLogits, SharedLogits, attend, reference
+
+B, H, T, S, K, V = 2, 3, 5, 7, 11, 13
+F64 = torch.float64
+
+
+def _shared(r):
+    return SharedLogits(r)
+
+
+def _inner(q, k):
+    return InnerLogits(q, k)
+
+
+def _dense(h, w, c):
+    return InnerLogits(h, w, c)
+
+
+def _outer(x, y):
+    return OuterLogits(x, y)
+
+
+# Leaves by letter: r shared scores; q, k a dot product; h, w, c a learned key with its bias; x, y outer factors;
+# m weights.
+FORMS = {
+    "shared": lambda t: _shared(t["r"]),
+    "shared per example": lambda t: _shared(t["r4"]),
+    "inner": lambda t: _inner(t["q"], t["k"]),
+    "inner learned": lambda t: _dense(t["h"], t["w"], t["c"]),
+    "inner learned, no bias": lambda t: _inner(t["h"], t["w"]),
+    "outer": lambda t: _outer(t["x"], t["y"]),
+    "shared + shared": lambda t: MixedLogits([_shared(t["r"]), _shared(t["r2"])], t["m"][:2]),
+    "shared + inner": lambda t: MixedLogits([_shared(t["r"]), _inner(t["q"], t["k"])], t["m"][:2]),
+    "shared + inner, plain sum": lambda t: MixedLogits([_shared(t["r"]), _inner(t["q"], t["k"])]),
+    "shared + inner, one gate": lambda t: MixedLogits([_shared(t["r"]), _inner(t["q"], t["k"])], t["m"][:2, :1]),
+    "shared + inner learned": lambda t: MixedLogits([_shared(t["r"]), _dense(t["h"], t["w"], t["c"])], t["m"][:2]),
+    "inner learned + inner": lambda t: MixedLogits(
+        [_dense(t["h"], t["w"], t["c"]), _inner(t["q"], t["k"])], t["m"][:2]
+    ),
+    "outer + inner": lambda t: MixedLogits([_outer(t["x"], t["y"]), _inner(t["q"], t["k"])], t["m"][:2]),
+    "outer + shared": lambda t: MixedLogits([_outer(t["x"], t["y"]), _shared(t["r"])], t["m"][:2]),
+    "outer + outer": lambda t: MixedLogits([_outer(t["x"], t["y"]), _outer(t["x2"], t["y2"])], t["m"][:2]),
+    "shared + inner learned + inner": lambda t: MixedLogits(
+        [_shared(t["r"]), _dense(t["h"], t["w"], t["c"]), _inner(t["q"], t["k"])], t["m"]
+    ),
+    "nested": lambda t: MixedLogits(
+        [MixedLogits([_shared(t["r"]), _inner(t["q"], t["k"])], t["m"][1:]), _outer(t["x"], t["y"])], t["m"][:2]
+    ),
+}
+# What each form reads, so that a gradient is asked of these and no others.
+LEAVES = {
+    "shared": "r",
+    "shared per example": "r4",
+    "inner": "q k",
+    "inner learned": "h w c",
+    "inner learned, no bias": "h w",
+    "outer": "x y",
+    "shared + shared": "r r2 m",
+    "shared + inner": "r q k m",
+    "shared + inner, plain sum": "r q k",
+    "shared + inner, one gate": "r q k m",
+    "shared + inner learned": "r h w c m",
+    "inner learned + inner": "h w c q k m",
+    "outer + inner": "x y q k m",
+    "outer + shared": "x y r m",
+    "outer + outer": "x y x2 y2 m",
+    "shared + inner learned + inner": "r h w c q k m",
+    "nested": "r q k x y m",
+}
+
+
+def leaves(name, rows=T, keys=S, batch=B, heads=H, value=V, dtype=torch.float32, grad=True) -> dict[str, Tensor]:
+    a = int(keys**0.5) + 1
+    shapes = {
+        "r": (heads, rows, keys),
+        "r2": (heads, rows, keys),
+        "r4": (batch, heads, rows, keys),
+        "q": (batch, heads, rows, K),
+        "k": (batch, heads, keys, K),
+        "h": (batch, heads, rows, K),
+        "w": (1, heads, keys, K),
+        "c": (heads, keys),
+        "x": (batch, heads, rows, a),
+        "y": (batch, heads, rows, a),
+        "x2": (batch, heads, rows, a + 1),
+        "y2": (batch, heads, rows, a),
+        "m": (3, heads),
+    }
+    made = {leaf: torch.randn(shapes[leaf], dtype=F64) for leaf in LEAVES[name].split()}
+    # Scores of the size that a trained layer has: without it one key takes everything and the gradients vanish.
+    for leaf in set(made) & {"q", "h"}:
+        made[leaf] *= K**-0.5
+    made["v"] = torch.randn(batch, heads, keys, value, dtype=F64)
+    return {leaf: t.to(dtype).requires_grad_(grad) for leaf, t in made.items()}
+
+
+def holes(batch=B, keys=S) -> Tensor:
+    """Row 0 has gaps and begins masked; the others are padded on the right by as many as their number."""
+    mask = torch.ones(batch, keys, dtype=torch.long)
+    mask[0, [0, 3]] = 0
+    for row in range(1, batch):
+        mask[row, -row:] = 0
+    return mask
+
+
+def left(batch=B, keys=S) -> Tensor:
+    return holes(batch, keys).flip(0, 1)
+
+
+def one_empty(batch=B, keys=S) -> Tensor:
+    mask = torch.ones(batch, keys, dtype=torch.bool)
+    mask[-1] = False
+    return mask
+
+
+MASKS = {"none": None, "holes": holes, "left": left, "one row empty": one_empty}
+CAUSAL = {"full": (False, 0), "causal": (True, 0), "causal from 2": (True, 2)}
+
+
+def expected(form, t, mask=None, is_causal=False, offset=0, bias=None) -> Tensor:
+    """The oracle, in the dtype of `t`."""
+    logits = FORMS[form](t).dense(t["v"].shape[-2])
+    return reference.attend(logits, t["v"], mask, is_causal, offset, bias)
+
+
+def double(t: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {leaf: x.detach().double().requires_grad_(x.requires_grad) for leaf, x in t.items()}
+
+
+def compare_with_gradients(
+    got: Tensor, want: Tensor, ours: dict[str, Tensor], theirs: dict[str, Tensor], **tol
+) -> None:
+    torch.testing.assert_close(got.detach().to(want.dtype), want.detach(), **tol)
+    g = torch.randn_like(want)
+    got.backward(g.to(got.dtype))
+    want.backward(g)
+    for leaf, x in ours.items():
+        assert x.grad is not None, leaf
+        torch.testing.assert_close(
+            x.grad.to(want.dtype), theirs[leaf].grad, **tol, msg=lambda m, leaf=leaf: f"gradient of {leaf}: {m}"
+        )
+
+
+@pytest.mark.parametrize("causal", CAUSAL)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("form", FORMS)
+def test_training_matches_the_reference(form, mask, causal):
+    t = leaves(form)
+    u = double(t)
+    mask = MASKS[mask]() if MASKS[mask] else None
+    is_causal, offset = CAUSAL[causal]
+    got = attend(FORMS[form](t), t["v"], mask, is_causal, query_offset=offset)
+    compare_with_gradients(got, expected(form, u, mask, is_causal, offset), t, u, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("causal", CAUSAL)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("form", FORMS)
+def test_inference_matches_the_reference(form, mask, causal):
+    t = leaves(form, grad=False)
+    mask = MASKS[mask]() if MASKS[mask] else None
+    is_causal, offset = CAUSAL[causal]
+    want = expected(form, double(t), mask, is_causal, offset)
+    with torch.inference_mode():
+        got = attend(FORMS[form](t), t["v"], mask, is_causal, query_offset=offset)
+    torch.testing.assert_close(got.double(), want, atol=2e-5, rtol=2e-5)
+
+
+BIASES = {"(T, S)": (T, S), "(H, T, S)": (H, T, S), "(1, H, T, S)": (1, H, T, S), "(B, H, T, S)": (B, H, T, S)}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("form", FORMS)
+def test_additive_bias(form, bias, mask):
+    t = leaves(form)
+    t["bias"] = torch.randn(BIASES[bias], requires_grad=True)
+    u = double(t)
+    mask = MASKS[mask]() if MASKS[mask] else None
+    got = attend(FORMS[form](t), t["v"], mask, True, query_offset=2, attn_bias=t["bias"])
+    want = expected(form, u, mask, True, 2, u["bias"])
+    compare_with_gradients(got, want, t, u, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "form", ["shared", "inner", "inner learned", "outer", "shared + inner", "inner learned + inner"]
+)
+def test_additive_bias_may_hide_keys(form):
+    """-inf, or the most negative number as the libraries write it, hides a key; a row that is left none is zeros."""
+    hidden = torch.rand(B, 1, T, S) < 0.4
+    hidden[0, 0, 1] = True
+    visible = ~hidden
+    t = leaves(form)
+    u = double(t)
+    got = attend(FORMS[form](t), t["v"], attn_bias=torch.zeros(hidden.shape).masked_fill(hidden, float("-inf")))
+    logits = FORMS[form](u).dense(S).expand(B, H, T, S)
+    weights = [[reference.masked_softmax(logits[b, h], visible[b, 0]) for h in range(H)] for b in range(B)]
+    want = torch.stack([torch.stack(row) for row in weights]) @ u["v"]
+    compare_with_gradients(got, want, t, u, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(1, S), (1, 1), (T, 1)])
+@pytest.mark.parametrize("form", FORMS)
+def test_single_query_or_key(form, rows, keys):
+    """A decoding step: one query that sees everything before it."""
+    t = leaves(form, rows=rows, keys=keys)
+    u = double(t)
+    mask = holes(keys=keys) if keys > 1 else None
+    offset = max(keys - rows, 0)
+    got = attend(FORMS[form](t), t["v"], mask, True, query_offset=offset)
+    compare_with_gradients(got, expected(form, u, mask, True, offset), t, u, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_lengths_that_take_several_blocks(form, is_causal):
+    """Long enough that a kernel that works in blocks has several, the last one not full. The oracle is eager."""
+    length = 709
+    t = leaves(form, rows=length, keys=length, batch=2, heads=1, value=3)
+    u = double(t)
+    mask = torch.ones(2, length, dtype=torch.bool)
+    mask[0, 601:] = False
+    mask[1, [5, 400]] = False
+    logits = FORMS[form](u).dense(length).expand(2, 1, length, length)
+    visible = mask[:, None, None, :].expand_as(logits)
+    if is_causal:
+        visible = visible & torch.ones(length, length, dtype=torch.bool).tril()
+    want = torch.softmax(logits.masked_fill(~visible, float("-inf")), dim=-1) @ u["v"]
+    got = attend(FORMS[form](t), t["v"], mask, is_causal)
+    compare_with_gradients(got, want, t, u, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gradcheck(form):
+    t = leaves(form, rows=3, keys=5, heads=2, value=2, dtype=F64)
+    mask = holes(keys=5)
+    names = list(t)
+
+    def f(*tensors):
+        u = dict(zip(names, tensors, strict=True))
+        return attend(FORMS[form](u), u["v"], mask, True, query_offset=2)
+
+    assert torch.autograd.gradcheck(f, tuple(t.values()))
+
+
+@pytest.mark.parametrize("frozen", ["v", "others"])
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_of_some_inputs_only(form, frozen):
+    t = leaves(form)
+    u = double(t)
+    for leaf in t:
+        if (leaf == "v") == (frozen == "v"):
+            t[leaf].requires_grad_(False)
+    compare = {leaf: x for leaf, x in t.items() if x.requires_grad}
+    got = attend(FORMS[form](t), t["v"], holes())
+    compare_with_gradients(got, expected(form, u, holes()), compare, u, atol=2e-5, rtol=2e-5)
+
+
+def test_a_mask_of_ones_is_no_mask():
+    for form in FORMS:
+        t = leaves(form, grad=False)
+        plain = attend(FORMS[form](t), t["v"])
+        torch.testing.assert_close(attend(FORMS[form](t), t["v"], torch.ones(B, S)), plain)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_inputs_are_not_changed(form):
+    t = leaves(form, grad=False)
+    before = {leaf: x.clone() for leaf, x in t.items()}
+    attend(FORMS[form](t), t["v"], holes(), True, query_offset=2)
+    assert all(torch.equal(before[leaf], t[leaf]) for leaf in t)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_fully_masked_rows_are_zeros_with_zero_gradients(form):
+    t = leaves(form)
+    mask = torch.ones(B, S)
+    mask[0] = 0
+    out = attend(FORMS[form](t), t["v"], mask)
+    assert torch.equal(out[0], torch.zeros_like(out[0]))
+    out.sum().backward()
+    assert all(x.grad.isfinite().all() for x in t.values())
+    assert torch.equal(t["v"].grad[0], torch.zeros_like(t["v"].grad[0]))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_row_whose_visible_keys_are_all_padding_is_zeros(form):
+    """Causal and left-padded: the first rows see nothing."""
+    t = leaves(form, rows=S)
+    mask = torch.ones(B, S)
+    mask[1, :3] = 0
+    out = attend(FORMS[form](t), t["v"], mask, True)
+    assert torch.equal(out[1, :, :3], torch.zeros_like(out[1, :, :3]))
+    u = double(t)
+    compare_with_gradients(out, expected(form, u, mask, True), t, u, atol=2e-5, rtol=2e-5)
+
+
+RANGES = [70.0, 95.0, 103.0, 200.0]
+WIDE = ["shared", "shared per example", "inner", "outer", "shared + inner, plain sum", "inner learned"]
+
+
+def wide(form: str, spread: float, grad: bool) -> dict[str, Tensor]:
+    """Logits whose rows go from 0 down to -spread, the greatest at the first key, which the mask then hides."""
+    t = leaves(form, grad=False)
+    ramp = -torch.linspace(0, spread, S)
+    for leaf in t:
+        if leaf in {"r", "r2", "r4"}:
+            t[leaf] = ramp + 0.1 * t[leaf]
+        elif leaf in {"q", "h"}:
+            t[leaf] = torch.cat([torch.ones(B, H, T, 1), 0.1 * t[leaf][..., 1:]], dim=-1)
+        elif leaf in {"k", "w"}:
+            t[leaf] = torch.cat([ramp[:, None].expand(*t[leaf].shape[:-1], 1), t[leaf][..., 1:]], dim=-1)
+    if form == "outer":
+        t["y"] = torch.ones_like(t["y"])
+        t["x"] = t["x"] * 0.1
+        t["y"][..., 0], t["x"] = 1.0, torch.cat([torch.zeros(B, H, T, 1), t["x"][..., 1:]], dim=-1)
+        t["y"][..., 1:] = spread
+        t["x"][..., 1] = -1.0
+    return {leaf: x.clone().requires_grad_(grad) for leaf, x in t.items()}
+
+
+@pytest.mark.parametrize("grad", [True, False], ids=["training", "inference"])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("keep", [slice(S - 1, S), slice(1, S), slice(S - 2, S), slice(0, 1)], ids=str)
+@pytest.mark.parametrize("spread", RANGES)
+@pytest.mark.parametrize("form", WIDE)
+def test_scores_of_a_wide_range_under_a_mask(form, spread, keep, is_causal, grad):
+    """exp(score - rowmax) underflows at 103 in float32 where a mask leaves small scores only: no NaN, no zeros."""
+    t = wide(form, spread, grad)
+    u = double(t)
+    mask = torch.zeros(B, S)
+    mask[:, keep] = 1
+    mask[1] = 1
+    offset = S - T
+    want = expected(form, u, mask, is_causal, offset)
+    got = attend(FORMS[form](t), t["v"], mask, is_causal, query_offset=offset)
+    tolerance = {"atol": 1e-4, "rtol": 1e-4}
+    if grad:
+        # A learned key's gradient is a score's gradient times the ramp, so as much larger as the ramp is.
+        compare_with_gradients(got, want, t, u, atol=1e-4 * max(1.0, spread / 10), rtol=1e-4)
+    else:
+        torch.testing.assert_close(got.double(), want, **tolerance)
+
+
+@pytest.mark.parametrize("form", ["shared", "inner", "outer", "shared + inner, plain sum"])
+@pytest.mark.parametrize("shift", [-1e4, 1e4])
+def test_adding_a_constant_to_a_row_changes_nothing(form, shift):
+    t = leaves(form, grad=False)
+    bias = torch.full((T, S), shift)
+    got = attend(FORMS[form](t), t["v"], holes(), attn_bias=bias)
+    # float32 keeps steps of 1e-3 at 1e4.
+    torch.testing.assert_close(got, attend(FORMS[form](t), t["v"], holes()), atol=5e-3, rtol=5e-3)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_bfloat16_is_as_good_as_eager_bfloat16(form, is_causal):
+    """Error against float32 at most twice that of the plain computation in bfloat16."""
+    length = 37
+    t = leaves(form, rows=length, keys=length, dtype=torch.bfloat16, grad=False)
+    mask = holes(keys=length)
+    mask[0, 0] = 1
+    exact = expected(form, double(t), mask, is_causal)
+    logits = FORMS[form](t).dense(length).expand(B, H, length, length)
+    visible = mask.bool()[:, None, None, :].expand_as(logits)
+    if is_causal:
+        visible = visible & torch.ones(length, length, dtype=torch.bool).tril()
+    eager = torch.softmax(logits.masked_fill(~visible, float("-inf")), dim=-1) @ t["v"]
+    got = attend(FORMS[form](t), t["v"], mask, is_causal)
+    assert got.dtype == torch.bfloat16
+    error, allowed = (got.double() - exact).abs().max(), (eager.double() - exact).abs().max()
+    assert error <= 2 * allowed + 1e-6
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_autocast_with_gradients(form):
+    t = leaves(form, rows=S)
+    u = double(t)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = attend(FORMS[form](t), t["v"], holes(), True)
+    assert got.isfinite().all()
+    want = expected(form, u, holes(), True)
+    torch.testing.assert_close(got.double(), want, atol=0.1, rtol=0.1)
+    got.float().sum().backward()
+    want.sum().backward()
+    for leaf, x in t.items():
+        assert x.grad.dtype == torch.float32
+        scale = u[leaf].grad.abs().max().clamp_min(1e-2)
+        assert (x.grad - u[leaf].grad).abs().max() <= 0.1 * scale + 0.05, leaf
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_dropout_zero_is_no_dropout(form):
+    t = leaves(form, grad=False)
+    assert torch.equal(attend(FORMS[form](t), t["v"], dropout_p=0.0), attend(FORMS[form](t), t["v"]))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_dropout_one_gives_zeros(form):
+    t = leaves(form)
+    out = attend(FORMS[form](t), t["v"], dropout_p=1.0)
+    assert torch.equal(out, torch.zeros_like(out))
+
+
+def _drop_twice(form: str, grad: bool) -> Tensor:
+    """Two examples that are the same in everything, with dropout on the weights."""
+    t = leaves(form, batch=1, rows=17, keys=17, grad=False)
+    t = {
+        leaf: x.expand(2, *x.shape[1:]).contiguous() if leaf in ["r4", "q", "k", "h", "x", "y", "x2", "y2", "v"] else x
+        for leaf, x in t.items()
+    }
+    t = {leaf: x.requires_grad_(grad) for leaf, x in t.items()}
+    return attend(FORMS[form](t), t["v"], dropout_p=0.5).detach()
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("form", ["shared", "shared + shared"])
+def test_shared_weights_share_their_dropout_mask(form, grad):
+    out = _drop_twice(form, grad)
+    torch.testing.assert_close(out[0], out[1])
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("form", ["inner", "inner learned", "outer", "shared + inner", "outer + shared"])
+def test_other_weights_have_a_dropout_mask_each(form, grad):
+    out = _drop_twice(form, grad)
+    assert (out[0] - out[1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_dropout_keeps_the_mean(form):
+    t = leaves(form, rows=3, keys=5, heads=1, value=2, grad=False)
+    mask = holes(keys=5)
+    mean = torch.stack([attend(FORMS[form](t), t["v"], mask, dropout_p=0.3) for _ in range(1500)]).mean(0)
+    want = expected(form, double(t), mask).float()
+    # The standard deviation of one weight is 0.65 of it; 1,500 draws leave 1.7 %, and five times that is 8 %.
+    torch.testing.assert_close(mean, want, atol=0.09 * t["v"].abs().max().item(), rtol=0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_dropout_gradients_use_the_mask_of_the_forward(form):
+    t = leaves(form, rows=3, keys=5, heads=2, value=2, dtype=F64)
+    names = list(t)
+
+    def f(*tensors):
+        torch.manual_seed(3)
+        u = dict(zip(names, tensors, strict=True))
+        return attend(FORMS[form](u), u["v"], holes(keys=5), dropout_p=0.4)
+
+    assert torch.autograd.gradcheck(f, tuple(t.values()), fast_mode=True)
+
+
+@pytest.mark.parametrize("form", ["shared", "inner", "outer", "shared + inner"])
+def test_dropout_over_several_blocks_uses_the_mask_of_the_forward(form):
+    """The output is linear in the values, so Σ g·Y = Σ (∂Y/∂V)ᵀg · V holds if backward drops what forward dropped."""
+    t = leaves(form, rows=709, keys=709, heads=2, value=3, dtype=F64)
+    out = attend(FORMS[form](t), t["v"], dropout_p=0.25)
+    g = torch.randn_like(out)
+    (gradient,) = torch.autograd.grad(out, t["v"], g)
+    torch.testing.assert_close((gradient * t["v"]).sum(), (g * out).sum())
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    t = leaves("shared", grad=False)
+    with pytest.raises(ValueError, match=r"attention_mask.*\(2, 6\)"):
+        attend(_shared(t["r"]), t["v"], torch.ones(B, S - 1))
+    with pytest.raises(ValueError, match=rf"{S}"):
+        attend(_shared(t["r"][..., :-1]), t["v"])
+    with pytest.raises(ValueError, match="value"):
+        attend(_shared(t["r"]), t["v"][0])
+
+
+def test_dropout_out_of_range_is_refused():
+    t = leaves("shared", grad=False)
+    for p in (-0.1, 1.5):
+        with pytest.raises(ValueError, match=str(p)):
+            attend(_shared(t["r"]), t["v"], dropout_p=p)
+
+
+def test_a_strange_form_is_refused():
+    with pytest.raises(TypeError, match="Tensor"):
+        attend(torch.randn(H, T, S), torch.randn(B, H, S, V))
+
+
+def test_every_form_has_its_leaves():
+    assert FORMS.keys() == LEAVES.keys()
+    assert all(set(names.split()) <= set(leaves(form)) for form, names in LEAVES.items())

@@ -1,0 +1,408 @@
+"""SynthesizerAttention as a module: weights from torch's, compilation, precision, saving, odd inputs, refusals."""
+
+import copy
+import gc
+import io
+
+import pytest
+import torch
+from torch import nn
+
+from synthetic_attention import SynthesizerAttention, reference
+from synthetic_attention.masks import Padding
+
+D, H, T, N, B = 12, 3, 7, 11, 2
+NAMES = [
+    "vanilla",
+    "dense",
+    "random",
+    "fixed_random",
+    "factorized_dense",
+    "factorized_random",
+    "random+vanilla",
+    "dense+vanilla",
+    "random+dense",
+    "factorized_dense+vanilla",
+]
+
+
+def make(name: str = "random+vanilla", **keywords) -> SynthesizerAttention:
+    return SynthesizerAttention(D, H, name, N, **keywords)
+
+
+def left_padded() -> torch.Tensor:
+    mask = torch.ones(B, T, dtype=torch.long)
+    mask[0, :3] = 0
+    return mask
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("grad", [True, False])
+def test_from_multihead_attention(bias, batch_first, grad):
+    mha = nn.MultiheadAttention(D, H, bias=bias, batch_first=batch_first)
+    if bias:
+        nn.init.normal_(mha.in_proj_bias)
+        nn.init.normal_(mha.out_proj.bias)
+    layer = SynthesizerAttention.from_multihead_attention(mha)
+    x = torch.randn(B, T, D)
+    given = x if batch_first else x.transpose(0, 1)
+    with torch.set_grad_enabled(grad):
+        out, weights = mha(given, given, given, average_attn_weights=False)
+        y, w = layer(x, need_weights=True)
+    torch.testing.assert_close(y, out if batch_first else out.transpose(0, 1), atol=1e-6, rtol=0)
+    torch.testing.assert_close(w, weights, atol=1e-6, rtol=0)
+
+
+def test_from_multihead_attention_with_masks():
+    mha = nn.MultiheadAttention(D, H, batch_first=True)
+    layer, x = SynthesizerAttention.from_multihead_attention(mha), torch.randn(B, T, D)
+    mask = torch.ones(B, T)
+    mask[0, 5:] = 0
+    future = torch.ones(T, T, dtype=torch.bool).triu(1)
+    out, _ = mha(x, x, x, key_padding_mask=mask == 0, attn_mask=future)
+    y = layer(x, attention_mask=mask, is_causal=True)
+    torch.testing.assert_close(y[mask == 1], out[mask == 1], atol=1e-6, rtol=0)
+
+
+def test_from_multihead_attention_copies():
+    mha = nn.MultiheadAttention(D, H, dropout=0.25, dtype=torch.float64).eval()
+    layer = SynthesizerAttention.from_multihead_attention(mha)
+    assert layer.dropout == 0.25
+    assert not layer.training
+    assert layer.out_proj.weight.dtype == torch.float64
+    before = layer.out_proj.weight.clone()
+    with torch.no_grad():
+        mha.out_proj.weight.zero_()
+    assert torch.equal(layer.out_proj.weight, before)
+
+
+@pytest.mark.parametrize(
+    "keywords", [{"kdim": 5}, {"vdim": 5}, {"add_bias_kv": True}, {"add_zero_attn": True}], ids=str
+)
+def test_from_multihead_attention_refuses_what_it_cannot_hold(keywords):
+    with pytest.raises(ValueError, match=r"kdim.*add_bias_kv.*add_zero_attn"):
+        SynthesizerAttention.from_multihead_attention(nn.MultiheadAttention(D, H, **keywords))
+
+
+def head(tensor: torch.Tensor, h: int) -> torch.Tensor:
+    """The rows of a fused projection that belong to head h, a weight turned to multiply from the right."""
+    rows = tensor.unflatten(0, (H, -1))[h]
+    return rows if rows.dim() == 1 else rows.T
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(
+    "name", ["vanilla", "dense", "random", "fixed_random", "factorized_dense", "factorized_random"]
+)
+def test_layer_is_the_papers_equation(name, is_causal):
+    """The reference, fed this layer's parameters one by one, gives its output in float64."""
+    layer = make(name, dtype=torch.float64)
+    for key, parameter in layer.named_parameters():
+        if "bias" in key:
+            nn.init.normal_(parameter)
+    weight, bias, f = layer.in_proj.weight.detach(), layer.in_proj.bias.detach(), layer.function
+    own, own_bias = weight[D:], bias[D:]
+    if name == "vanilla":
+        (w_q, w_k), (b_q, b_k) = own.chunk(2), own_bias.chunk(2)
+        heads = [
+            lambda x, h=h: reference.vanilla(x, head(w_q, h), head(w_k, h), head(b_q, h), head(b_k, h))
+            for h in range(H)
+        ]
+    elif name == "dense":
+        heads = [
+            lambda x, h=h: reference.dense(x, head(own, h), f.weight[h].T, head(own_bias, h), f.bias[h])
+            for h in range(H)
+        ]
+    elif name == "factorized_dense":
+        a = f.widths[0]
+        heads = [
+            lambda x, h=h: reference.factorized_dense(
+                x, head(own, h), f.weight[h, :a].T, f.weight[h, a:].T, head(own_bias, h), f.bias[h, :a], f.bias[h, a:]
+            )
+            for h in range(H)
+        ]
+    elif name == "factorized_random":
+        heads = [lambda x, h=h: reference.factorized_random(f.row_factor[h], f.key_factor[h], len(x)) for h in range(H)]
+    else:
+        heads = [lambda x, h=h: reference.random(f.table[h], len(x)) for h in range(H)]
+    x = torch.randn(T, D, dtype=torch.float64)
+    w_o, b_o = layer.out_proj.weight.T, layer.out_proj.bias
+    want = reference.synthesizer(x, heads, weight[:D].T, w_o, bias[:D], b_o, is_causal=is_causal)
+    torch.testing.assert_close(layer(x, is_causal=is_causal), want)
+
+
+def test_mixture_is_the_weighted_sum_of_its_parts():
+    """With the gate's weights taken out: log of the weights is Σ α S up to a constant a row."""
+    layer = make("random+dense", dtype=torch.float64)
+    nn.init.normal_(layer.function.gate)
+    alphas = torch.softmax(layer.function.gate, dim=0)
+    assert alphas.shape == (2, H)
+    random, dense = layer.function.parts
+    x = torch.randn(T, D, dtype=torch.float64)
+    own, bias = layer.in_proj.weight[D:], layer.in_proj.bias[D:]
+    _, w = layer(x, need_weights=True)
+    for h in range(H):
+        terms = [
+            reference.random(random.table[h], T),
+            reference.dense(x, head(own, h), dense.weight[h].T, head(bias, h), dense.bias[h]),
+        ]
+        torch.testing.assert_close(w[h], torch.softmax(reference.mixture(terms, alphas[:, h]), dim=-1))
+
+
+@pytest.mark.parametrize(("gate", "parameters"), [("softmax", 2 * H), ("sigmoid", 1), ("sum", 0)])
+def test_gates(gate, parameters):
+    layer = make("random+vanilla", synthesizer_options={"mixture": {"gate": gate}})
+    parts = sum(p.numel() for part in layer.function.parts for p in part.parameters())
+    assert sum(p.numel() for p in layer.function.parameters()) - parts == parameters
+    weights = layer.function.weights()
+    if gate == "sum":
+        assert weights is None
+    else:
+        torch.testing.assert_close(weights.sum(0), torch.ones_like(weights[0]))
+        torch.testing.assert_close(weights, torch.full_like(weights, 0.5))
+
+
+def test_sigmoid_gate_gives_the_first_component_s():
+    layer = make("random+dense", synthesizer_options={"mixture": {"gate": "sigmoid"}})
+    nn.init.constant_(layer.function.gate, 3.0)
+    s = torch.sigmoid(torch.tensor(3.0))
+    torch.testing.assert_close(layer.function.weights().flatten(), torch.stack([s, 1 - s]))
+
+
+def test_heads_may_share_w2_without_bias_as_in_the_authors_code():
+    layer = make("dense", synthesizer_options={"dense": {"share_heads": True, "bias": False}})
+    assert sum(p.numel() for p in layer.function.parameters()) == D // H * N
+
+
+def test_options_of_factorized_dense():
+    layer = make("factorized_dense", synthesizer_options={"factorized_dense": {"a": 2, "b": 7, "bias": False}})
+    assert sum(p.numel() for p in layer.function.parameters()) == D * (2 + 7)
+    with pytest.raises(ValueError, match=r"a=2, b=5.*at least the maximum length 11"):
+        make("factorized_dense", synthesizer_options={"factorized_dense": {"a": 2, "b": 5}})
+
+
+@pytest.mark.parametrize("name", ["random", "fixed_random", "factorized_random"])
+def test_scale_of_a_random_table(name):
+    options = {name: {"std": 0.25, **({"rank": 16} if name == "factorized_random" else {})}}
+    layer = SynthesizerAttention(64, 4, name, 127, synthesizer_options=options, dtype=torch.float64)
+    _, w = layer(torch.randn(1, 127, 64, dtype=torch.float64), need_weights=True)
+    logits = w.log()
+    assert (logits - logits.mean(-1, keepdim=True)).std().item() == pytest.approx(0.25, rel=0.1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_compiles_to_one_graph(name):
+    """Outputs and gradients, with a mask; the graph breaks on nothing."""
+    # All layers share one code object, and with it one limit on recompilations.
+    torch._dynamo.reset()
+    layer, x, mask = make(name), torch.randn(B, T, D), left_padded()
+    compiled = torch.compile(copy.deepcopy(layer), fullgraph=True, backend="aot_eager")
+    for run in (layer, compiled):
+        run(x, attention_mask=mask, is_causal=True).square().sum().backward()
+    torch.testing.assert_close(compiled(x, attention_mask=mask), layer(x, attention_mask=mask), atol=1e-5, rtol=1e-5)
+    for (key, parameter), other in zip(layer.named_parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(other.grad, parameter.grad, atol=1e-5, rtol=1e-5, msg=lambda m, k=key: f"{k}: {m}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast_to_bfloat16(name):
+    layer, x = make(name), torch.randn(B, T, D)
+    want = layer(x, attention_mask=left_padded())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = layer(x, attention_mask=left_padded())
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), want, atol=0.05, rtol=0.05)
+    y.float().square().sum().backward()
+    for p in layer.parameters():
+        assert p.grad.dtype == torch.float32
+        assert p.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_bfloat16(name):
+    layer, x = make(name), torch.randn(B, T, D)
+    want = layer(x)
+    y = layer.bfloat16()(x.bfloat16())
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), want, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_dict_round_trip(name):
+    layer, other, x = make(name), make(name), torch.randn(B, T, D)
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    assert not torch.equal(other(x), layer(x))
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other(x), layer(x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_deepcopy_is_independent(name):
+    layer, x = make(name), torch.randn(B, T, D)
+    layer(x).sum().backward()
+    other = copy.deepcopy(layer)
+    y = layer(x)
+    assert torch.equal(other(x), y)
+    with torch.no_grad():
+        for tensor in (*layer.parameters(), *layer.buffers()):
+            tensor.zero_()
+    assert torch.equal(other(x), y)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_meta_device(name):
+    layer = make(name, device="meta")
+    assert all(t.is_meta for t in (*layer.parameters(), *layer.buffers()))
+    layer.to_empty(device="cpu")
+    layer.reset_parameters()
+    fresh = make(name)
+    assert layer.state_dict().keys() == fresh.state_dict().keys()
+    y = layer(torch.randn(B, T, D))
+    assert y.isfinite().all()
+    layer.load_state_dict(fresh.state_dict())
+    x = torch.randn(B, T, D)
+    assert torch.equal(layer(x), fresh(x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reset_parameters_draws_anew(name):
+    layer = make(name)
+    before = {key: tensor.clone() for key, tensor in layer.state_dict().items()}
+    layer.reset_parameters()
+    for key, tensor in layer.state_dict().items():
+        if "bias" not in key and "gate" not in key:
+            assert not torch.equal(tensor, before[key]), key
+    torch.manual_seed(5)
+    layer.reset_parameters()
+    torch.manual_seed(5)
+    again = make(name)
+    torch.manual_seed(5)
+    again.reset_parameters()
+    assert all(torch.equal(a, b) for a, b in zip(layer.state_dict().values(), again.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_unbatched_input(name):
+    layer, x, value = make(name), torch.randn(T, D), torch.randn(T, D)
+    mask = left_padded()[0]
+    y, w = layer(x, attention_mask=mask, value=value, is_causal=True, need_weights=True)
+    assert y.shape == (T, D)
+    assert w.shape == (H, T, T)
+    batched = layer(x[None], attention_mask=mask[None], value=value[None], is_causal=True)
+    assert torch.equal(y, batched[0])
+
+
+@pytest.mark.parametrize("name", ["random", "dense", "vanilla", "factorized_dense+vanilla"])
+def test_padding_may_be_computed_once(name):
+    """A model makes the `Padding` and hands it to every layer."""
+    layer, x, mask = make(name), torch.randn(B, T, D), left_padded()
+    assert torch.equal(layer(x, attention_mask=Padding.from_mask(mask)), layer(x, attention_mask=mask))
+
+
+def test_padding_align_and_restore():
+    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [1, 0, 1, 0, 0], [0, 0, 0, 0, 0]])
+    x = torch.randn(4, 5, 3)
+    padding = Padding.from_mask(mask)
+    aligned = padding.align(x)
+    assert torch.equal(aligned[0, :3], x[0, 2:])
+    assert torch.equal(aligned[1], x[1])
+    assert torch.equal(aligned[2, :2], x[2, [0, 2]])
+    assert padding.aligned.mask.sum(1).tolist() == [3, 5, 2, 0]
+    assert padding.aligned.index is None
+    assert torch.equal(padding.restore(aligned), x * mask[..., None])
+
+
+def test_padding_that_needs_nothing():
+    x = torch.randn(2, 3, 4)
+    assert Padding.from_mask(torch.ones(2, 3)).full
+    right = Padding.from_mask(torch.tensor([[1, 1, 0], [1, 1, 1]]))
+    assert not right.full
+    assert right.index is None
+    assert right.align(x) is x
+
+
+@pytest.mark.parametrize("name", ["random", "fixed_random", "factorized_random", "random+vanilla", "dense"])
+def test_inference_follows_the_parameters(name):
+    """Nothing that is computed once from a parameter outlives a change of it."""
+    layer, x = make(name).eval(), torch.randn(B, T, D)
+    with torch.no_grad():
+        layer(x)
+        for key, tensor in layer.state_dict().items():
+            if "function" in key:
+                tensor.add_(torch.randn_like(tensor))
+        changed = layer(x)
+    fresh = make(name).eval()
+    fresh.load_state_dict(layer.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(changed, fresh(x))
+
+
+def test_training_memory_is_linear_in_length():
+    """No tensor of B·H·L² elements is kept for the backward."""
+    length, batch, heads = 257, 4, 2
+    for name in ("random", "vanilla", "dense", "random+vanilla", "factorized_dense"):
+        layer = SynthesizerAttention(8, heads, name, length)
+        saved: list[int] = []
+
+        def pack(t, saved=saved):
+            saved.append(t.numel())
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            layer(torch.randn(batch, length, 8), is_causal=True)
+        gc.collect()
+        # R itself, H·N², is a parameter.
+        assert max(saved) <= heads * length**2, name
+
+
+@pytest.mark.parametrize(
+    ("make_layer", "message"),
+    [
+        (lambda: SynthesizerAttention(10, 3, "vanilla"), r"d_model=10, num_heads=3.*head_dim"),
+        (lambda: SynthesizerAttention(D, H, "nonsense", N), r"unknown synthesizer 'nonsense'.*dense.*vanilla"),
+        (lambda: SynthesizerAttention(D, H, "random+", N), r"unknown synthesizer ''.*random.*vanilla"),
+        (lambda: SynthesizerAttention(D, H, "random"), "max_length"),
+        (lambda: SynthesizerAttention(D, H, "random", 0), "max_length=0"),
+        (lambda: SynthesizerAttention(D, H, "vanilla", dropout=1.5), r"dropout=1\.5"),
+        (lambda: make("random", synthesizer_options={"nonsense": {}}), r"nonsense.*factorized_random.*mixture"),
+        (lambda: make("random", synthesizer_options={"random": {"sigma": 1}}), r"option 'sigma' for 'random'.*std"),
+        (lambda: make("random", synthesizer_options={"random": {"std": -1.0}}), r"std=-1\.0.*positive"),
+        (lambda: make("factorized_random", synthesizer_options={"factorized_random": {"rank": 0}}), "rank=0"),
+        (lambda: make("random+dense", synthesizer_options={"mixture": {"gate": "max"}}), r"gate='max'.*softmax.*sum"),
+        (
+            lambda: make("random+dense+vanilla", synthesizer_options={"mixture": {"gate": "sigmoid"}}),
+            r"sigmoid.*3 components.*two",
+        ),
+    ],
+)
+def test_layers_that_cannot_be_are_refused(make_layer, message):
+    with pytest.raises(ValueError, match=message):
+        make_layer()
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"attention_mask": torch.ones(B, T + 1)}, r"attention_mask.*\(2, 8\).*\(2, 7\)"),
+        ({"attention_mask": torch.ones(B, T, T)}, r"attention_mask.*\(2, 7, 7\).*attn_bias"),
+        ({"attn_bias": torch.ones(T, T + 1)}, r"attn_bias.*\(7, 8\).*T = 7, S = 7"),
+        ({"value": torch.ones(B, T, D + 1)}, r"value.*\(2, 7, 13\).*\(2, 7, 12\)"),
+        ({"cache": object()}, "layer_idx"),
+    ],
+)
+def test_calls_that_cannot_be_are_refused(keywords, message):
+    with pytest.raises(ValueError, match=message):
+        make()(torch.randn(B, T, D), **keywords)
+
+
+@pytest.mark.parametrize("shape", [(B, T, D + 1), (1, B, T, D), (D,)])
+def test_inputs_of_another_shape_are_refused(shape):
+    with pytest.raises(ValueError, match=r"got x of shape.*\(L, 12\)"):
+        make()(torch.randn(shape))
+
+
+def test_repr_names_the_synthesizer():
+    assert "'random+vanilla'" in repr(make())

@@ -1,0 +1,458 @@
+"""What every synthesizing function owes, whatever it computes. A new function is one more name in FUNCTIONS.
+
+Every axis has a prime of its own, so that a transposed one cannot hide.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthetic_attention import SynthesizerAttention, functions
+
+FUNCTIONS = ["vanilla", "dense", "random", "fixed_random", "factorized_dense", "factorized_random"]
+MIXTURES = [
+    "random+dense",
+    "dense+vanilla",
+    "random+vanilla",
+    "factorized_random+vanilla",
+    "factorized_dense+vanilla",
+    "random+factorized_dense",
+    "factorized_random+dense",
+    "fixed_random+vanilla",
+    "dense+factorized_dense",
+    "random+factorized_random",
+    "random+dense+vanilla",
+]
+NAMES = FUNCTIONS + MIXTURES
+B, H, T, D, HEAD, MAXIMUM, RANK = 2, 3, 11, 7, 5, 13, 3
+
+# What one row of the logits sees, and which of the names have parts that only see that much.
+SHARED = {"random", "fixed_random", "factorized_random"}
+LOCAL = SHARED | {"dense", "factorized_dense"}
+INPUT_FREE = [name for name in NAMES if set(name.split("+")) <= SHARED]
+TOKEN_LOCAL = [name for name in NAMES if set(name.split("+")) <= LOCAL and name not in INPUT_FREE]
+BOUNDED = [name for name in NAMES if name != "vanilla"]
+
+
+def options(name: str, **own: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """R large enough to be seen, and a rank below the length."""
+    given = {
+        "random": {"std": 1.0},
+        "fixed_random": {"std": 1.0},
+        "factorized_random": {"rank": RANK, "std": 1.0},
+    } | own
+    return {part: given[part] for part in name.split("+") if part in given} | {
+        k: v for k, v in own.items() if k == "mixture"
+    }
+
+
+def make(name: str, *, dtype=torch.float64, **keywords: Any) -> SynthesizerAttention:
+    keywords = {"max_length": MAXIMUM, "head_dim": HEAD, "synthesizer_options": options(name)} | keywords
+    layer = SynthesizerAttention(D, H, name, dtype=dtype, **keywords)
+    # Biases begin at zero, which would hide a missing one.
+    with torch.no_grad():
+        for key, parameter in layer.named_parameters():
+            if "bias" in key:
+                parameter.normal_(std=0.5)
+    return layer.eval()
+
+
+def tokens(batch: int = B, length: int = T, dtype=torch.float64) -> Tensor:
+    return torch.randn(batch, length, D, dtype=dtype)
+
+
+def check(got: Tensor, want: Tensor, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(got, want, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes(name):
+    layer, x = make(name), tokens()
+    y, w = layer(x, need_weights=True)
+    assert y.shape == x.shape
+    assert y.dtype == x.dtype
+    assert w.shape == (B, H, T, T)
+    check(layer(x), y)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_sum_to_one(name, is_causal):
+    _, w = make(name)(tokens(), is_causal=is_causal, need_weights=True)
+    assert (w >= 0).all()
+    check(w.sum(-1), torch.ones(B, H, T, dtype=w.dtype))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_output_is_weights_times_values(name):
+    """w is what the output was made with: Y = concat_h(w_h G_h(X)) W_O."""
+    layer, x = make(name), tokens()
+    y, w = layer(x, need_weights=True)
+    values = torch.nn.functional.linear(x, layer.in_proj.weight[: H * HEAD], layer.in_proj.bias[: H * HEAD])
+    heads = w @ values.unflatten(-1, (H, HEAD)).transpose(1, 2)
+    check(layer.out_proj(heads.transpose(1, 2).flatten(2)), y)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_heads_differ(name):
+    _, w = make(name)(tokens(), need_weights=True)
+    for h in range(1, H):
+        assert (w[:, 0] - w[:, h]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_leak_from_the_future(name):
+    layer, x = make(name), tokens()
+    y, w = layer(x, is_causal=True, need_weights=True)
+    assert torch.equal(w, w.tril())
+    for t in range(T - 1):
+        changed = x.clone()
+        changed[:, t + 1 :] = torch.randn_like(changed[:, t + 1 :])
+        check(layer(changed, is_causal=True)[:, : t + 1], y[:, : t + 1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_causal_is_the_prefix(name):
+    """Row t of a causal layer is the last row of the layer on the first t + 1 tokens."""
+    layer, x = make(name), tokens()
+    y = layer(x, is_causal=True)
+    for t in range(T):
+        check(y[:, t], layer(x[:, : t + 1])[:, t])
+
+
+def slots(kind: str, length: int, keep: int) -> Tensor:
+    """A row of a mask over `length` slots with `keep` real tokens."""
+    row = torch.zeros(length, dtype=torch.long)
+    if kind == "right":
+        row[:keep] = 1
+    elif kind == "left":
+        row[length - keep :] = 1
+    else:
+        row[torch.randperm(length)[:keep]] = 1
+    return row
+
+
+@pytest.mark.parametrize("grad", [True, False], ids=["training", "inference"])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("kind", ["right", "left", "holes", "mixed"])
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_changes_nothing(name, kind, is_causal, grad):
+    """A padded sequence gives what it gives alone, wherever the padding is, and zeros at the padding."""
+    layer, x = make(name), tokens(batch=3)
+    keeps = (T, 7, 1)
+    kinds = ("right", "left", "holes") if kind == "mixed" else (kind,) * 3
+    mask = torch.stack([slots(k, T, keep) for k, keep in zip(kinds, keeps, strict=True)])
+    x[mask == 0] = 1e3
+    with torch.set_grad_enabled(grad):
+        y, w = layer(x, attention_mask=mask, is_causal=is_causal, need_weights=True)
+        check(layer(x, attention_mask=mask, is_causal=is_causal), y)
+        for row, real in enumerate(mask.bool()):
+            alone, weights = layer(x[row, real], is_causal=is_causal, need_weights=True)
+            check(y[row, real], alone)
+            check(w[row][:, real][:, :, real], weights.squeeze(0))
+            assert torch.equal(y[row, ~real], torch.zeros_like(y[row, ~real]))
+            assert torch.equal(w[row][:, :, ~real], torch.zeros_like(w[row][:, :, ~real]))
+
+
+@pytest.mark.parametrize("kind", ["right", "left", "holes"])
+@pytest.mark.parametrize("name", NAMES)
+def test_additive_bias_is_in_slots(name, kind):
+    layer, x = make(name), tokens()
+    bias = torch.randn(H, T, T, dtype=x.dtype)
+    mask = torch.stack([slots(kind, T, 7), slots("right", T, T)])
+    y = layer(x, attention_mask=mask, attn_bias=bias)
+    for row, real in enumerate(mask.bool()):
+        check(y[row, real], layer(x[row : row + 1, real], attn_bias=bias[:, real][:, :, real])[0])
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fully_masked_example_is_zeros(name, is_causal):
+    layer, x = make(name).train(), tokens().requires_grad_()
+    mask = torch.ones(B, T)
+    mask[0] = 0
+    y, w = layer(x, attention_mask=mask, is_causal=is_causal, need_weights=True)
+    assert torch.equal(y[0], torch.zeros_like(y[0]))
+    assert torch.equal(w[0], torch.zeros_like(w[0]))
+    layer(x, attention_mask=mask, is_causal=is_causal).sum().backward()
+    assert x.grad.isfinite().all()
+    assert torch.equal(x.grad[0], torch.zeros_like(x.grad[0]))
+    assert all(p.grad.isfinite().all() for p in layer.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("name", INPUT_FREE)
+def test_random_weights_do_not_depend_on_the_input(name):
+    layer = make(name)
+    _, w = layer(tokens(), need_weights=True)
+    _, again = layer(tokens(), need_weights=True)
+    assert torch.equal(w, again)
+    assert torch.equal(w[0], w[1])
+
+
+@pytest.mark.parametrize("name", TOKEN_LOCAL)
+def test_dense_row_depends_on_its_own_token_alone(name):
+    layer, x = make(name), tokens()
+    _, w = layer(x, need_weights=True)
+    for t in range(T):
+        changed = x.clone()
+        changed[:, t] = torch.randn_like(changed[:, t])
+        _, other = layer(changed, need_weights=True)
+        rest = [i for i in range(T) if i != t]
+        check(other[:, :, rest], w[:, :, rest])
+        assert (other[:, :, t] - w[:, :, t]).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "vanilla" in name])
+def test_vanilla_row_depends_on_every_token(name):
+    layer, x = make(name), tokens()
+    _, w = layer(x, need_weights=True)
+    changed = x.clone()
+    changed[:, 0] = torch.randn_like(changed[:, 0])
+    _, other = layer(changed, need_weights=True)
+    assert ((other - w).abs().amax(dim=(1, 3)) > 1e-6).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_come_from_x_and_values_from_value(name):
+    layer, x, value = make(name), tokens(), tokens()
+    y, w = layer(x, value=value, need_weights=True)
+    _, own = layer(x, need_weights=True)
+    check(w, own)
+    _, v = layer(value, need_weights=True)
+    projected = torch.nn.functional.linear(value, layer.in_proj.weight[: H * HEAD], layer.in_proj.bias[: H * HEAD])
+    heads = w @ projected.unflatten(-1, (H, HEAD)).transpose(1, 2)
+    check(layer.out_proj(heads.transpose(1, 2).flatten(2)), y)
+    check(layer(x, value=value), y)
+    assert v.shape == w.shape
+
+
+def test_factorized_random_has_the_rank_it_was_given():
+    """log w is R up to a constant a row, so with every row centred its rank is that of R₁R₂ᵀ centred."""
+    for rank in (1, 3, 5):
+        settings = options("factorized_random", factorized_random={"rank": rank, "std": 1.0})
+        _, w = make("factorized_random", synthesizer_options=settings)(tokens(), need_weights=True)
+        logits = w.log()
+        ranks = torch.linalg.matrix_rank(logits - logits.mean(-1, keepdim=True), rtol=1e-8)
+        assert (ranks == rank).all()
+
+
+def test_factorized_dense_rows_have_no_repeated_logits():
+    """At a prime length; tiling both factors, or repeating both, would repeat most of them."""
+    settings = {"factorized_dense": {}}
+    layer = make("factorized_dense", max_length=61, synthesizer_options=settings, head_dim=17)
+    _, w = layer(tokens(length=61), need_weights=True)
+    for row in w.flatten(0, -2):
+        assert len(row.unique()) == 61
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_trained_parameter_gets_a_gradient(name):
+    layer = make(name).train()
+    y = layer(tokens(batch=5, length=MAXIMUM))
+    (y * torch.randn_like(y)).sum().backward()
+    for key, parameter in layer.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None, key
+            assert parameter.grad.isfinite().all(), key
+            assert parameter.grad.abs().max() > 1e-8, key
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "fixed_random" in name])
+def test_fixed_random_is_saved_and_never_trained(name):
+    layer = make(name).train()
+    frozen = {key: value.clone() for key, value in layer.state_dict().items() if value.numel() == H * MAXIMUM**2}
+    assert len(frozen) == 1
+    (key,) = frozen
+    trained = {k for k, p in layer.named_parameters() if p.requires_grad}
+    assert key not in trained
+    optimizer = torch.optim.SGD([p for p in layer.parameters() if p.requires_grad], lr=0.1)
+    layer(tokens()).square().sum().backward()
+    optimizer.step()
+    assert torch.equal(layer.state_dict()[key], frozen[key])
+    other = make(name)
+    assert not torch.equal(other.state_dict()[key], frozen[key])
+    other.load_state_dict(layer.state_dict())
+    x = tokens()
+    check(other(x), layer.eval()(x))
+
+
+class ListCache:
+    """The least that a Hugging Face cache is: it appends along the length."""
+
+    def __init__(self) -> None:
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+
+    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any) -> tuple[Tensor, Tensor]:
+        assert layer_idx == 1
+        self.keys = keys if self.keys is None else torch.cat([self.keys, keys], dim=-2)
+        self.values = values if self.values is None else torch.cat([self.values, values], dim=-2)
+        return self.keys, self.values
+
+
+@pytest.mark.parametrize("steps", [[T], [1] * T, [3, 1, 1, 5, 1]], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_cached_is_uncached(name, steps):
+    layer, x, cache = make(name, layer_idx=1), tokens(), ListCache()
+    whole, start = layer(x, is_causal=True), 0
+    for step in steps:
+        y = layer(x[:, start : start + step], is_causal=True, cache=cache)
+        check(y, whole[:, start : start + step])
+        start += step
+    caches_keys = "vanilla" in name
+    assert layer.caches_keys == caches_keys
+    assert cache.values.shape == (B, H, T, HEAD)
+    assert cache.keys.shape == (B, H, T, HEAD if caches_keys else 0)
+
+
+@pytest.mark.parametrize("kind", ["left", "right", "holes"])
+@pytest.mark.parametrize("steps", [[5] + [1] * 6, [5, 3, 3]], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_cached_is_uncached_with_padding(name, steps, kind):
+    """A padded prompt, then tokens one by one, as `generate()` does: positions stay logical."""
+    layer, x, cache = make(name, layer_idx=1), tokens(), ListCache()
+    mask = torch.ones(B, T, dtype=torch.long)
+    mask[0, :5] = slots(kind, 5, 2)
+    whole, start = layer(x, attention_mask=mask, is_causal=True), 0
+    for step in steps:
+        stop = start + step
+        y = layer(x[:, start:stop], attention_mask=mask[:, :stop], is_causal=True, cache=cache)
+        check(y, whole[:, start:stop])
+        start = stop
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cached_with_an_additive_bias(name):
+    layer, x, cache = make(name, layer_idx=1), tokens(), ListCache()
+    mask = torch.ones(B, T, dtype=torch.long)
+    mask[0, :3] = 0
+    bias = torch.randn(1, H, T, T, dtype=x.dtype)
+    whole = layer(x, attention_mask=mask, attn_bias=bias, is_causal=True)
+    for start, stop in ((0, 5), (5, 6), (6, 9), (9, 10), (10, 11)):
+        part = bias[:, :, start:stop, :stop]
+        y = layer(x[:, start:stop], attention_mask=mask[:, :stop], attn_bias=part, is_causal=True, cache=cache)
+        check(y, whole[:, start:stop])
+
+
+# Parameters of each function as Table 1 of the paper has them, with d = heads · head_dim, plus the biases.
+COUNTS = {
+    "vanilla": lambda d, h, n: 2 * d * d + 2 * d,
+    "dense": lambda d, h, n: d * d + d * n + d + h * n,
+    "random": lambda d, h, n: h * n * n,
+    "fixed_random": lambda d, h, n: 0,
+    "factorized_dense": lambda d, h, n: d * d + d * (4 + 4) + d + h * (4 + 4),
+    "factorized_random": lambda d, h, n: h * 2 * n * 8,
+}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_parameter_counts(name, bias):
+    d, h, n = 15, 3, 13
+    layer = SynthesizerAttention(d, h, name, n, bias=bias)
+    projections = 2 * d * d + (2 * d if bias else 0)
+    count = sum(p.numel() for p in layer.parameters() if p.requires_grad) - projections
+    biases = {"vanilla": 2 * d, "dense": d + h * n, "factorized_dense": d + h * 8}
+    assert count == COUNTS[name](d, h, n) - (0 if bias else biases.get(name, 0))
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_parameter_counts_of_mixtures(name):
+    """The sum of the parts, and one weight a component and head."""
+    d, h, n = 15, 3, 13
+    parts = name.split("+")
+    layer = SynthesizerAttention(d, h, name, n)
+    count = sum(p.numel() for p in layer.parameters() if p.requires_grad) - (2 * d * d + 2 * d)
+    assert count == sum(COUNTS[part](d, h, n) for part in parts) + len(parts) * h
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_past_the_maximum_is_refused(name):
+    layer = make(name)
+    assert layer.max_length == MAXIMUM
+    layer(tokens(length=MAXIMUM))
+    with pytest.raises(ValueError, match=rf"(?s){MAXIMUM + 1}.*{MAXIMUM}.*max_length"):
+        layer(tokens(length=MAXIMUM + 1))
+    cache = ListCache()
+    layer = make(name, layer_idx=1)
+    layer(tokens(length=MAXIMUM), is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match=rf"(?s){MAXIMUM + 1}.*{MAXIMUM}.*max_length"):
+        layer(tokens(length=1), is_causal=True, cache=cache)
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_length_is_counted_in_slots(name):
+    mask = torch.ones(B, MAXIMUM + 1)
+    mask[:, :5] = 0
+    with pytest.raises(ValueError, match=str(MAXIMUM + 1)):
+        make(name)(tokens(length=MAXIMUM + 1), attention_mask=mask)
+
+
+def test_vanilla_has_no_maximum():
+    layer = SynthesizerAttention(D, H, "vanilla", head_dim=HEAD)
+    assert layer.max_length is None
+    assert layer(torch.randn(1, 307, D)).shape == (1, 307, D)
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_a_maximum_is_required_where_there_is_one(name):
+    with pytest.raises(ValueError, match="max_length"):
+        SynthesizerAttention(D, H, name, head_dim=HEAD)
+
+
+@pytest.mark.parametrize("length", [1, 2, MAXIMUM])
+@pytest.mark.parametrize("name", NAMES)
+def test_short_and_longest(name, length):
+    layer, x = make(name), tokens(length=length)
+    y, w = layer(x, need_weights=True)
+    check(layer(x[0]), y[0])
+    check(w.sum(-1), torch.ones(B, H, length, dtype=w.dtype))
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_gradcheck(name, padded):
+    """Every parameter, the input and the values, in float64."""
+    layer = make(name, max_length=5, head_dim=2)
+    x, value = tokens(length=3).requires_grad_(), tokens(length=3).requires_grad_()
+    mask = torch.tensor([[0, 1, 1], [1, 1, 1]]) if padded else None
+    keys = [key for key, p in layer.named_parameters() if p.requires_grad]
+    parameters = [layer.get_parameter(key) for key in keys]
+
+    def f(x, value, *parameters):
+        changed = dict(zip(keys, parameters, strict=True))
+        keywords = {"attention_mask": mask, "is_causal": padded, "value": value}
+        return torch.func.functional_call(layer, changed, (x,), keywords)
+
+    assert torch.autograd.gradcheck(f, (x, value, *parameters), fast_mode=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_float32_agrees_with_float64(name):
+    layer, x = make(name), tokens()
+    mask = torch.stack([slots("left", T, 7), slots("right", T, T)])
+    want = layer(x, attention_mask=mask, is_causal=True)
+    got = layer.float()(x.float(), attention_mask=mask, is_causal=True)
+    torch.testing.assert_close(got, want.float(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dropout_only_while_training(name):
+    layer, x = make(name, dropout=0.5), tokens()
+    check(layer(x), layer(x))
+    layer.train()
+    assert (layer(x) - layer(x)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", INPUT_FREE)
+def test_dropout_mask_is_shared_where_the_weights_are(name):
+    layer = make(name, dropout=0.5).train()
+    x = tokens(batch=1).expand(B, T, D)
+    y = layer(x)
+    check(y[0], y[1])
+
+
+def test_names_in_the_suite_are_all_there_are():
+    assert set(functions.known()) == set(FUNCTIONS)

@@ -1,0 +1,48 @@
+"""README.md: its Python runs and prints what it says; its commands and links exist."""
+
+import re
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from documents import ROOT, blocks, run
+from synthetic_attention.cli import app
+
+README = ROOT / "README.md"
+
+
+def test_python_prints_what_the_page_shows():
+    results = run(README)
+    assert results
+    for source, printed, expected in results:
+        assert printed == expected, source
+
+
+def test_python_is_a_dozen_lines_or_so():
+    (source,) = [content for language, content in blocks(README) if language == "python"]
+    assert len(source.strip().splitlines()) <= 16
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)]+)\)", README.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (ROOT / target).exists(), target
+
+
+def _commands() -> list[str]:
+    lines = [line for language, content in blocks(README) if language == "console" for line in content.splitlines()]
+    return [line for line in lines if line.startswith("synthesizer ")]
+
+
+@pytest.mark.parametrize("command", _commands())
+def test_options_of_the_commands_exist(command):
+    _, name, *arguments = shlex.split(command)
+    shown = CliRunner().invoke(app, [name, "--help"], terminal_width=200).output
+    for option in arguments:
+        assert not option.startswith("--") or option in shown, option
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`make (\w+)`", README.read_text(encoding="utf-8")):
+        assert f"\n{target}:" in makefile, target

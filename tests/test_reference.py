@@ -1,0 +1,121 @@
+"""The oracle itself, against the paper's worked points and against torch where torch has the same thing."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from synthetic_attention import reference
+
+F64 = torch.float64
+
+
+def test_vanilla_is_scaled_dot_product_attention():
+    x, w_q, w_k = torch.randn(7, 5, dtype=F64), torch.randn(5, 3, dtype=F64), torch.randn(5, 3, dtype=F64)
+    expected = torch.stack([torch.stack([(a @ w_q) @ (b @ w_k) / math.sqrt(3) for b in x]) for a in x])
+    torch.testing.assert_close(reference.vanilla(x, w_q, w_k), expected)
+
+
+def test_dense_row_is_a_two_layer_network_of_its_own_token():
+    x = torch.randn(5, 7, dtype=F64)
+    first, second = nn.Linear(7, 3, dtype=F64), nn.Linear(3, 11, dtype=F64)
+    network = nn.Sequential(first, nn.ReLU(), second)
+    logits = reference.dense(x, first.weight.T, second.weight.T, first.bias, second.bias)
+    torch.testing.assert_close(logits, network(x)[:, :5])
+
+
+def test_random_is_the_leading_corner():
+    r = torch.randn(7, 7)
+    assert torch.equal(reference.random(r, 3), r[:3, :3])
+
+
+def test_factorized_random_multiplies_matrices():
+    r_1, r_2 = torch.randn(7, 2, dtype=F64), torch.randn(7, 2, dtype=F64)
+    logits = reference.factorized_random(r_1, r_2, 5)
+    assert logits.shape == (5, 5)
+    assert torch.linalg.matrix_rank(logits) == 2
+    for i in range(5):
+        for j in range(5):
+            torch.testing.assert_close(logits[i, j], (r_1[i] * r_2[j]).sum())
+
+
+@pytest.mark.parametrize("length", [6, 5])
+def test_outer_tiles_one_factor_and_repeats_the_other(length):
+    a, b = torch.tensor([[1.0, 10.0, 100.0]]), torch.tensor([[2.0, 3.0]])
+    expected = torch.tensor([[2.0, 20.0, 200.0, 3.0, 30.0, 300.0]])
+    assert torch.equal(reference.outer(a, b, length), expected[:, :length])
+
+
+def test_outer_has_no_repeated_columns():
+    logits = reference.outer(torch.randn(3, 16), torch.randn(3, 16), 256)
+    assert all(len(row.unique()) == 256 for row in logits)
+
+
+def test_factorized_dense_shares_its_hidden_layer():
+    x, w_1 = torch.randn(5, 7, dtype=F64), torch.randn(7, 3, dtype=F64)
+    w_a, w_b = torch.randn(3, 2, dtype=F64), torch.randn(3, 3, dtype=F64)
+    hidden = torch.relu(x @ w_1)
+    expected = torch.stack([torch.outer(h @ w_b, h @ w_a).flatten()[:5] for h in hidden])
+    torch.testing.assert_close(reference.factorized_dense(x, w_1, w_a, w_b), expected)
+
+
+def test_mixture_is_a_weighted_sum():
+    a, b = torch.randn(3, 3, dtype=F64), torch.randn(3, 3, dtype=F64)
+    torch.testing.assert_close(reference.mixture([a, b], [0.25, 0.75]), 0.25 * a + 0.75 * b)
+
+
+def test_visible_keys():
+    visible = reference.visible_keys(2, 5, torch.tensor([1, 0, 1, 1, 1]), is_causal=True, query_offset=2)
+    assert visible.tolist() == [[True, False, True, False, False], [True, False, True, True, False]]
+
+
+def test_masked_softmax_ignores_hidden_keys_and_gives_zeros_without_any():
+    logits = torch.tensor([[1.0, 2.0, 900.0], [1.0, 2.0, 3.0]])
+    weights = reference.masked_softmax(logits, torch.tensor([[True, True, False], [False, False, False]]))
+    torch.testing.assert_close(weights[0, :2], torch.softmax(logits[0, :2], -1))
+    assert weights[0, 2] == 0
+    assert torch.equal(weights[1], torch.zeros(3))
+
+
+def test_masked_softmax_has_the_softmax_gradient():
+    logits = torch.randn(3, 5, dtype=F64, requires_grad=True)
+    visible = torch.tensor([[1, 1, 0, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], dtype=torch.bool)
+    assert torch.autograd.gradcheck(lambda s: reference.masked_softmax(s, visible), logits)
+
+
+def test_attend_is_scaled_dot_product_attention():
+    q, k, v = (torch.randn(2, 3, 5, 7, dtype=F64) for _ in range(3))
+    bias = torch.randn(3, 5, 5, dtype=F64)
+    out = reference.attend(q @ k.mT, v, attn_bias=bias)
+    expected = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
+    torch.testing.assert_close(out, expected)
+
+
+def test_synthesizer_is_multi_head_attention():
+    mha = nn.MultiheadAttention(6, 2, batch_first=True, dtype=F64)
+    nn.init.normal_(mha.in_proj_bias)
+    x = torch.randn(5, 6, dtype=F64)
+    (w_q, w_k, w_v), (b_q, b_k, b_v) = mha.in_proj_weight.chunk(3), mha.in_proj_bias.chunk(3)
+    heads = [
+        lambda x, h=slice(3 * h, 3 * h + 3): reference.vanilla(x, w_q[h].T, w_k[h].T, b_q[h], b_k[h]) for h in range(2)
+    ]
+    out = reference.synthesizer(x, heads, w_v.T, mha.out_proj.weight.T, b_v, mha.out_proj.bias)
+    torch.testing.assert_close(out, mha(x[None], x[None], x[None], need_weights=False)[0][0])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_label_smoothed_cross_entropy(smoothing):
+    logits, labels = torch.randn(7, 11, dtype=F64), torch.tensor([1, 2, -100, 10, 0, -100, 5])
+    expected = nn.functional.cross_entropy(logits, labels, label_smoothing=smoothing)
+    torch.testing.assert_close(reference.label_smoothed_cross_entropy(logits, labels, smoothing), expected)
+
+
+def test_label_smoothed_cross_entropy_without_labels_is_zero():
+    assert reference.label_smoothed_cross_entropy(torch.randn(2, 3), torch.tensor([-100, -100])) == 0
+
+
+def test_float64_in_gives_float64_out():
+    x = torch.randn(5, 7, dtype=F64)
+    logits = reference.dense(x, torch.randn(7, 3, dtype=F64), torch.randn(3, 5, dtype=F64))
+    assert reference.attend(logits[None, None], x[None, None]).dtype == F64

@@ -1,0 +1,104 @@
+"""Presets and overrides."""
+
+import pytest
+
+from synthetic_attention.tasks import UserError
+from synthetic_attention.training.settings import (
+    Settings,
+    TrainingArguments,
+    build_config,
+    known_presets,
+    read_settings,
+)
+
+
+def read(*overrides: str, synthesizer: str = "random+vanilla", preset: str = "tiny", seed: int = 1) -> Settings:
+    return read_settings(synthesizer=synthesizer, preset=preset, seed=seed, overrides=overrides)
+
+
+def test_tiny_is_what_it_is_said_to_be() -> None:
+    config = build_config(read())
+    assert (config.num_layers, config.num_decoder_layers, config.d_model, config.d_ff) == (4, 4, 128, 256)
+    assert (config.num_heads, config.label_smoothing, config.vocab_size) == (4, 0.1, 6000)
+    assert known_presets() == ["tiny"]
+
+
+def test_overrides_reach_model_training_and_functions() -> None:
+    settings = read("d_model=64", "learning_rate=1e-4", "random.std=0.5", "mixture.gate=sigmoid")
+    config = build_config(settings)
+    assert config.d_model == 64
+    assert settings.training.learning_rate == 1e-4
+    assert config.synthesizer_options == {"random": {"std": 0.5}, "mixture": {"gate": "sigmoid"}}
+
+
+def test_synthesizers_may_be_given_per_layer_and_side() -> None:
+    config = build_config(read(synthesizer="{encoder: [dense, random, random, vanilla], decoder: vanilla}"))
+    assert config.synthesizers("encoder") == ["dense", "random", "random", "vanilla"]
+    assert config.synthesizers("decoder") == ["vanilla"] * 4
+
+
+def test_settings_survive_the_file() -> None:
+    settings = read("random.std=0.5", synthesizer="{encoder: dense, decoder: random}")
+    assert Settings.from_dict(settings.to_dict()) == settings
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("nonsense=1", r"unknown setting 'nonsense'.*batch_tokens.*d_model"),
+        ("randm.std=1", r"unknown function 'randm' in 'randm.std'; expected one of: .*random"),
+        ("random.size=1", r"size.*std"),
+        ("d_model", r"got --set 'd_model'; expected key=value"),
+        ("d_model=[", r"expected a value as YAML"),
+        ("d_model=wide", r"d_model"),
+        ("d_model=-1", r"d_model"),
+        ("dropout_rate=2", r"dropout_rate=2"),
+        ("batch_tokens=many", r"batch_tokens='many'; expected int"),
+        ("batch_tokens=0", r"batch_tokens=0; expected more than 0"),
+        ("beta1=1.0", r"beta1=1.0; expected 0 or more, less than 1"),
+        ("long_sentences=skip", r"long_sentences='skip'; expected one of: error, drop, truncate"),
+        ("steps=null", r"neither steps nor minutes"),
+        ("synthesizer=dense", r"use --synthesizer"),
+        ("synthesizer_options=3", r"synthesizer_options"),
+        ("pad_token_id=7", r"unknown setting 'pad_token_id'"),
+    ],
+)
+def test_what_cannot_be_set_is_said_on_one_line(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        read(override)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("synthesizer", "message"),
+    [
+        ("randm", r"unknown synthesizer 'randm'.*factorized_dense"),
+        ("random+", r"unknown synthesizer"),
+        ("[random]", r"1 synthesizers? for the 4 layers"),
+        ("{encoder: random}", r"exactly 'encoder' and 'decoder'"),
+    ],
+)
+def test_unknown_synthesizers_list_the_known(synthesizer: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(synthesizer=synthesizer)
+
+
+def test_unknown_presets_list_the_known() -> None:
+    with pytest.raises(UserError, match="unknown preset 'huge'; expected one of: tiny"):
+        read(preset="huge")
+
+
+def test_seeds_are_32_bits() -> None:
+    with pytest.raises(UserError, match="got seed -1"):
+        read(seed=-1)
+
+
+def test_a_budget_replaces_the_presets() -> None:
+    training = read().with_budget(None, 1.5).training
+    assert (training.steps, training.minutes) == (None, 1.5)
+    with pytest.raises(UserError, match=r"minutes=-1\.0; expected more than 0"):
+        read().with_budget(None, -1.0)
+
+
+def test_integers_are_numbers_too() -> None:
+    assert TrainingArguments(minutes=3, weight_decay=1).minutes == 3.0
