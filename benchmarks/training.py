@@ -2,9 +2,10 @@
 
     python benchmarks/training.py --data FOLDER --source en --target de --synthesizers vanilla,random+vanilla
 
-All models have the sizes of the preset, the same tokenizer, batches, loss (label smoothing) and optimizer. They train in one
-process and take turns on each batch, so that whatever else the machine does meets all of them. Tokens are real source and target
-tokens, padding not counted. A step is forward, backward, clipping and the optimizer's update. Without --data a toy corpus is made.
+All models have the sizes of the preset, the same tokenizer, batches, loss (label smoothing) and optimizer. They
+train in one process and take turns on each batch, so that whatever else the machine does meets all of them. Tokens
+are real source and target tokens, padding not counted. A step is forward, backward, clipping and the optimizer's
+update. Without --data a toy corpus is made.
 """
 
 from __future__ import annotations
@@ -213,7 +214,7 @@ def _quartiles(values: np.ndarray) -> tuple[float, float]:
 def table(results: list[Result], title: str) -> Table:
     """The results for a terminal."""
     out = Table(title=title)
-    for column in ("model", "parameters", "tokens/s", "quartiles", f"× {BASELINE}", "quartiles"):
+    for column in ("model", "params", "tokens/s", "quartiles", f"× {BASELINE}", "q1–q3"):
         out.add_column(column, justify="left" if column == "model" else "right", no_wrap=True)
     for r in results:
         low, high = r.tokens_per_second_quartiles

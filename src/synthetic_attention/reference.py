@@ -1,11 +1,11 @@
 """The paper's equations, one plain function each: the oracle of the tests.
 
 Everything here is written for reading, not for speed: one sequence and one head at a time, in the notation of
-"Synthesizer: Rethinking Self-Attention in Transformer Models" (arXiv 2005.00743). Results have the dtype of the arguments,
-so float64 arguments give a float64 answer. Nothing else in the package imports this file.
+"Synthesizer: Rethinking Self-Attention in Transformer Models" (arXiv 2005.00743). Results have the dtype of the
+arguments, so float64 arguments give a float64 answer. Nothing else in the package imports this file.
 
-Letters: N tokens, M keys, d the width of the model, k the width of one head. Weights multiply from the right (Y = X W), so W is
-(inputs, outputs), the transpose of ``nn.Linear.weight``.
+Letters: N tokens, M keys, d the width of the model, k the width of one head. Weights multiply from the right (Y =
+X W), so W is (inputs, outputs), the transpose of ``nn.Linear.weight``.
 """
 
 import math
@@ -80,7 +80,7 @@ def factorized_dense(
     b_a: Tensor | None = None,
     b_b: Tensor | None = None,
 ) -> Tensor:
-    """Row i is the flattened outer product of H_A(F(X_i)) and H_B(F(X_i)), with the hidden layer F = relu(W₁ X_i + b₁) in common.
+    """Row i is the flattened outer product of H_A(F(X_i)) and H_B(F(X_i)); F = relu(W₁ X_i + b₁) is common to both.
 
     Args:
         x: (N, d) tokens.
@@ -192,7 +192,8 @@ def synthesizer(
     Args:
         x: (N, d) tokens.
         head_logits: for each head the function X -> S_h(X), (N, d) -> (N, N); e.g. ``lambda x: dense(x, w_1, w_2)``.
-        w_v: (d, heads·k) the value projection G, head by head; w_o: (heads·k, d) the output projection; b_v, b_o: their biases.
+        w_v: (d, heads·k) the value projection G, head by head; b_v: (heads·k,).
+        w_o: (heads·k, d) the output projection; b_o: (d,).
         is_causal: a token sees itself and the tokens before it.
         value: (N, d) what the values are projected from, where that is not `x`.
 
@@ -209,7 +210,7 @@ def synthesizer(
 def label_smoothed_cross_entropy(
     logits: Tensor, labels: Tensor, smoothing: float = 0.0, ignore_index: int = -100
 ) -> Tensor:
-    """The mean over the labelled rows of -Σ q log p, where q puts 1 - ε on the label and spreads ε evenly over all classes.
+    """The mean over the labelled rows of -Σ q log p; q puts 1 - ε on the label and spreads ε evenly over all classes.
 
     Args:
         logits: (n, classes).

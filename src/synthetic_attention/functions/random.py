@@ -13,28 +13,43 @@ from .base import Dimensions, Options, Span, SynthesizingFunction, positive, reg
 
 @dataclass(frozen=True, kw_only=True)
 class RandomOptions(Options):
-    """Options of `random` and `fixed_random`.
+    """Options of `random`.
 
     Attributes:
-        std: standard deviation of the normal distribution that R starts from.
+        std: standard deviation of the normal distribution that R starts from. Small by default: attention starts as an
+            average over all positions, and R has to be learned (about the authors' scale; measured in docs/results.md).
     """
 
-    std: float = 1.0
+    std: float = 0.003
 
     def __post_init__(self) -> None:
         positive(self.std, "std", "random")
 
 
+@dataclass(frozen=True, kw_only=True)
+class FixedRandomOptions(Options):
+    """Options of `fixed_random`.
+
+    Attributes:
+        std: standard deviation of the normal distribution that R is drawn from, once. Large by default: a small one
+            leaves all heads the same average over positions for ever.
+    """
+
+    std: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive(self.std, "std", "fixed_random")
+
+
 class _RandomTable(SynthesizingFunction):
     """R (H, N, N), the same for all examples."""
 
-    Options = RandomOptions
     table: Tensor
 
     def __init__(
         self,
         dims: Dimensions,
-        options: RandomOptions,
+        options: RandomOptions | FixedRandomOptions,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -59,6 +74,8 @@ class _RandomTable(SynthesizingFunction):
 class Random(_RandomTable):
     """The Random Synthesizer: R is trained."""
 
+    Options = RandomOptions
+
     def _own(self, table: Tensor) -> None:
         self.table = nn.Parameter(table)
 
@@ -66,6 +83,8 @@ class Random(_RandomTable):
 @register("fixed_random")
 class FixedRandom(_RandomTable):
     """The Fixed Random Synthesizer: R is saved with the model and never trained."""
+
+    Options = FixedRandomOptions
 
     def _own(self, table: Tensor) -> None:
         self.register_buffer("table", table)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..logits import FactoredLogits
 from ..masks import allowed_keys
-from .eager import masked_softmax
+from .softmax import block_softmax
 
 __all__ = ["blockwise_attention"]
 
@@ -62,35 +62,46 @@ def blockwise_attention(
 
 @dataclass
 class _Block:
-    """The factors of some examples `b` and some rows `t`, and what is done with them."""
+    """The factors of some examples `b` and some rows `t`, and what is done with them.
+
+    Matrix products want (batch · H) as one axis of contiguous matrices: torch.matmul would copy each strided operand
+    itself, and transposed ones slowly.
+    """
 
     b: slice
     t: slice
+    columns: int
+    value: Tensor
     shared: Tensor | None
     query: Tensor | None
     key: Tensor | None
     bias: Tensor | None
     tiled: Sequence[Tensor]
     repeated: Sequence[Tensor]
-    allowed: Tensor | None
-    columns: int
+    hidden: Tensor | None
 
     def probabilities(self) -> Tensor:
         """softmax of the block's logits, (B, H, T, S) in float32 or higher."""
-        terms: list[Tensor] = []
+        total: Tensor | None = None
         if self.query is not None and self.key is not None:
-            terms.append(self.query @ self.key.mT)
+            product = torch.bmm(self.query, self.key.mT)
+            total = product.view(-1, self.value.shape[1], *product.shape[1:])
         for tiled, repeated in zip(self.tiled, self.repeated, strict=True):
-            product = repeated.unsqueeze(-1) * tiled.unsqueeze(-2)
-            terms.append(product.flatten(-2)[..., : self.columns])
+            product = (repeated.unsqueeze(-1) * tiled.unsqueeze(-2)).flatten(-2)[..., : self.columns]
+            total = product if total is None else total.add_(product)
+        assert total is not None
+        total = total.to(torch.promote_types(total.dtype, torch.float32))
         if self.bias is not None:
-            terms.append(self.bias[:, None].to(terms[0].dtype))
+            total = total.add_(self.bias[:, None])
         if self.shared is not None:
-            terms.append(self.shared)
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        return masked_softmax(total, self.allowed)
+            total = total.add_(self.shared)
+        # Adding −inf takes a seventh of the time of masked_fill.
+        return block_softmax(total if self.hidden is None else total + self.hidden)
+
+
+def _matrices(x: Tensor) -> Tensor:
+    """(B, H, …) to (B · H, …), contiguous."""
+    return x.flatten(0, 1).contiguous()
 
 
 @dataclass
@@ -129,28 +140,38 @@ class _Factors:
                 yield self._block(slice(b, min(b + examples, batch)), slice(t, min(t + step, rows)))
 
     def _block(self, b: slice, t: slice) -> _Block:
-        device = self.value.device
         # Causal rows see nothing past the last of them.
         columns = self.value.shape[2]
         if self.is_causal:
             columns = min(columns, max(self.offset + t.stop, 1))
-        mask = None if self.mask is None else self.mask[b, :columns]
-        shared = self.shared
+        shared, key = self.shared, self.key
         if shared is not None:
             shared = shared[b, :, t, :columns] if shared.dim() == 4 else shared[:, t, :columns]
-        key = None if self.key is None else (self.key if self.key.shape[0] == 1 else self.key[b])[:, :, :columns]
+        if key is not None:
+            key = key.expand(b.stop - b.start, -1, -1, -1) if key.shape[0] == 1 else key[b]
         return _Block(
             b=b,
             t=t,
+            columns=columns,
+            value=self.value[b, :, :columns],
             shared=shared,
-            query=None if self.query is None else self.query[b, :, t],
-            key=key,
+            query=None if self.query is None else _matrices(self.query[b, :, t]),
+            key=None if key is None else _matrices(key[:, :, :columns]),
             bias=None if self.bias is None else self.bias[:, :columns],
             tiled=[x[b, :, t] for x in self.tiled],
             repeated=[x[b, :, t] for x in self.repeated],
-            allowed=allowed_keys(t.stop - t.start, columns, mask, self.is_causal, self.offset + t.start, device),
-            columns=columns,
+            hidden=self._hidden(b, t, columns),
         )
+
+    def _hidden(self, b: slice, t: slice, columns: int) -> Tensor | None:
+        """−inf where a key is hidden and 0 elsewhere, to be added to the logits."""
+        mask = None if self.mask is None else self.mask[b, :columns]
+        offset, device = self.offset + t.start, self.value.device
+        allowed = allowed_keys(t.stop - t.start, columns, mask, self.is_causal, offset, device)
+        if allowed is None:
+            return None
+        zeros = torch.zeros(allowed.shape, dtype=torch.promote_types(self.value.dtype, torch.float32), device=device)
+        return zeros.masked_fill_(~allowed, -torch.inf)
 
 
 def _keep(like: Tensor, dropout_p: float, seed: Tensor | None, block: int) -> Tensor | None:
@@ -158,7 +179,8 @@ def _keep(like: Tensor, dropout_p: float, seed: Tensor | None, block: int) -> Te
     if seed is None:
         return None
     generator = torch.Generator(like.device).manual_seed(int(seed) + block)
-    return torch.empty_like(like).bernoulli_(1 - dropout_p, generator=generator).div_(1 - dropout_p)
+    keep = torch.empty_like(like).bernoulli_(1 - dropout_p, generator=generator)
+    return keep.div_(1 - dropout_p) if dropout_p < 1 else keep
 
 
 @torch.library.custom_op("synthetic_attention::blockwise_forward", mutates_args=())
@@ -183,7 +205,8 @@ def _forward(
             weights = block.probabilities()
             keep = _keep(weights, dropout_p, seed, i)
             weights = (weights if keep is None else weights * keep).to(value.dtype)
-            out[block.b, :, block.t] = weights @ value[block.b, :, : block.columns]
+            product = torch.bmm(weights.flatten(0, 1), _matrices(block.value))
+            out[block.b, :, block.t] = product.view(-1, *out.shape[1:2], *product.shape[1:])
     return out
 
 
@@ -231,14 +254,17 @@ def _backward(
         for i, block in enumerate(factors.blocks()):
             weights = block.probabilities()
             keep = _keep(weights, dropout_p, seed, i)
-            g, v = grad[block.b, :, block.t], value[block.b, :, : block.columns]
-            grad_weights = (g @ v.mT).to(weights.dtype)
+            g = _matrices(grad[block.b, :, block.t])
+            grad_weights = torch.bmm(g, _matrices(block.value).mT).view_as(weights).to(weights.dtype)
             dropped = weights
             if keep is not None:
                 grad_weights, dropped = grad_weights * keep, weights * keep
             assert grads[0] is not None
-            grads[0][block.b, :, : block.columns] += dropped.to(value.dtype).mT @ g
-            delta = (g * out[block.b, :, block.t]).to(weights.dtype).sum(dim=-1, keepdim=True)
+            part = torch.bmm(dropped.to(value.dtype).flatten(0, 1).mT, g)
+            grads[0][block.b, :, : block.columns] += part.view_as(block.value)
+            delta = (grad[block.b, :, block.t] * out[block.b, :, block.t]).sum(
+                dim=-1, keepdim=True, dtype=weights.dtype
+            )
             _scatter(grads[1:], block, grad_weights.sub_(delta).mul_(weights), len(tiled))
     return [x for x in grads if x is not None]
 
@@ -254,9 +280,11 @@ def _scatter(grads: Sequence[Tensor | None], block: _Block, grad: Tensor, terms:
     if bias is not None:
         bias[:, : block.columns] += grad.sum(dim=(0, 2)).to(bias.dtype)
     if query is not None and key is not None and block.query is not None and block.key is not None:
-        grad_KV = grad.to(query.dtype)
-        query[block.b, :, block.t] += grad_KV @ block.key
-        part = grad_KV.mT @ block.query
+        matrices = grad.to(query.dtype).flatten(0, 1)
+        part = torch.bmm(matrices, block.key)
+        query[block.b, :, block.t] += part.view(-1, *query.shape[1:2], *part.shape[1:])
+        part = torch.bmm(matrices.mT, block.query)
+        part = part.view(-1, *key.shape[1:2], *part.shape[1:])
         if key.shape[0] == 1:
             key[:, :, : block.columns] += part.sum(dim=0, keepdim=True)
         else:

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from .softmax import block_softmax
+
 __all__ = ["shared_attention"]
 
 # E under a mask cannot vanish while a row's scores differ by less than this: exp(−60) is far from the end of float32.
@@ -78,24 +80,18 @@ def _wide(tensor: Tensor) -> torch.dtype:
 
 
 def _scores(scores: Tensor, h: slice, t: slice, last: int, offset: int | None) -> Tensor:
-    """A block of R in float32 or higher, −inf where it is not allowed."""
-    block = scores[h, t, :last].to(_wide(scores))
-    if offset is None or offset + t.start >= last - 1:
-        return block
-    allowed = torch.ones(block.shape[1:], dtype=torch.bool, device=block.device).tril(offset + t.start)
-    return block.masked_fill(~allowed, -torch.inf)
-
-
-def _softmax(block: Tensor) -> Tensor:
-    """Softmax over the last axis; rows of −inf become zeros."""
-    empty = block.amax(dim=-1, keepdim=True) == -torch.inf
-    return torch.softmax(block.masked_fill_(empty, 0) if bool(empty.any()) else block, dim=-1).masked_fill_(empty, 0)
+    """A copy of a block of R in float32 or higher, −inf where it is not allowed."""
+    block = scores[h, t, :last].to(_wide(scores), copy=True)
+    if offset is not None and offset + t.start < last - 1:
+        hidden = torch.ones(block.shape[1:], dtype=torch.bool, device=block.device).triu(offset + t.start + 1)
+        block.masked_fill_(hidden, -torch.inf)
+    return block
 
 
 def _exponentials(block: Tensor) -> Tensor:
-    """exp(R − rowmax); 0 in rows with nothing allowed."""
+    """exp(R − rowmax) in place of R; 0 in rows with nothing allowed."""
     maximum = block.amax(dim=-1, keepdim=True)
-    return (block - maximum.masked_fill_(maximum == -torch.inf, 0)).exp_()
+    return block.sub_(maximum.masked_fill_(maximum == -torch.inf, 0)).exp_()
 
 
 def _needs_care(scores: Tensor, mask: Tensor) -> bool:
@@ -133,7 +129,7 @@ def _forward(
 def _forward_plain(out: Tensor, scores: Tensor, value: Tensor, offset: int | None, dropout: Tensor | None) -> None:
     value_HNS = value.flatten(1, 2)
     for h, t, last in _blocks(scores, offset):
-        weights_HTS = _softmax(_scores(scores, h, t, last, offset))
+        weights_HTS = block_softmax(_scores(scores, h, t, last, offset))
         if dropout is not None:
             weights_HTS *= dropout[h, t, :last]
         product = torch.bmm(value_HNS[h, :, :last], weights_HTS.to(value.dtype).mT)
@@ -220,7 +216,7 @@ def _backward_plain(
 ) -> None:
     value_HNS, grad_HNT, sum_HNS = value.flatten(1, 2), grad.flatten(1, 2), grad_value.flatten(1, 2)
     for h, t, last in _blocks(scores, offset):
-        weights_HTS = _softmax(_scores(scores, h, t, last, offset))
+        weights_HTS = block_softmax(_scores(scores, h, t, last, offset))
         keep = None if dropout is None else dropout[h, t, :last]
         kept = weights_HTS if keep is None else weights_HTS * keep
         sum_HNS[h, :, :last].baddbmm_(grad_HNT[h, :, t], kept.to(value.dtype))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import cast
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import EncoderDecoderCache
 from transformers.activations import ACT2FN
 from transformers.cache_utils import CacheLayerMixin
@@ -19,6 +18,7 @@ from ..kernels import attend, attention_weights
 from ..logits import InnerLogits
 from ..masks import Padding
 from .configuration import SynthesizerConfig
+from .dropout import dropout
 
 __all__ = ["CrossAttention", "FeedForward", "SynthesizerBlock", "init_linear", "make_norm"]
 
@@ -202,5 +202,5 @@ class SynthesizerBlock(GradientCheckpointingLayer):
         return cast(Tensor, norm(x)) if self.pre_norm else x
 
     def _after(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
-        x = x + F.dropout(y, self.dropout, self.training)
+        x = x + dropout(y, self.dropout, self.training)
         return x if self.pre_norm else cast(Tensor, norm(x))

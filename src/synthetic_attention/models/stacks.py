@@ -7,7 +7,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import Cache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -16,6 +15,7 @@ from ..masks import Padding
 from .blocks import SynthesizerBlock, make_norm
 from .cache import FilledSlots
 from .configuration import SynthesizerConfig
+from .dropout import dropout
 from .positions import LearnedPositions, RelativePositionBias, SinusoidalPositions
 
 __all__ = ["StackOutput", "SynthesizerEncoder", "SynthesizerStack", "read_padding"]
@@ -180,7 +180,7 @@ class SynthesizerStack(nn.Module):
         x = embeds * self.scale if self.scale != 1.0 else embeds
         if self.positions is not None:
             x = x + self.positions(queries, x.dtype)
-        x = F.dropout(x, self.config.dropout_rate, self.training)
+        x = dropout(x, self.config.dropout_rate, self.training)
         return x, None if self.relative_bias is None else self.relative_bias(queries, keys).to(x.dtype)
 
     def _check(self, length: int, cache: Cache | None) -> None:
