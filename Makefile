@@ -27,12 +27,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 demo: $(STAMP)
-	rm -rf demo
-	$(BIN)/python -m synthetic_attention.tasks.toy demo/corpus
-	$(BIN)/synthesizer train translation --data demo/corpus --source en --target de --synthesizer random+vanilla \
-		--preset tiny --steps 100 --set warmup_steps=20 --set vocab_size=400 --output demo/run
-	$(BIN)/synthesizer evaluate demo/run --split test
-	$(BIN)/synthesizer generate demo/run "twenty one plus three"
+	$(BIN)/python benchmarks/demo.py demo
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -53,6 +53,9 @@ FORMS = {
         [MixedLogits([_shared(t["r"]), _inner(t["q"], t["k"])], t["m"][1:]), _outer(t["x"], t["y"])], t["m"][:2]
     ),
 }
+# Where values are as wide as the keys, the fused kernel of PyTorch takes inner logits on a CPU too.
+ONE_WIDTH = ", one width"
+FORMS |= {name + ONE_WIDTH: FORMS[name] for name in ("inner", "inner learned", "shared + inner")}
 # What each form reads, so that a gradient is asked of these and no others.
 LEAVES = {
     "shared": "r",
@@ -73,10 +76,12 @@ LEAVES = {
     "shared + inner learned + inner": "r h w c q k m",
     "nested": "r q k x y m",
 }
+LEAVES |= {name: LEAVES[name.removesuffix(ONE_WIDTH)] for name in FORMS}
 
 
 def leaves(name, rows=T, keys=S, batch=B, heads=H, value=V, dtype=torch.float32, grad=True) -> dict[str, Tensor]:
     a = int(keys**0.5) + 1
+    value = K if name.endswith(ONE_WIDTH) else value
     shapes = {
         "r": (heads, rows, keys),
         "r2": (heads, rows, keys),
@@ -189,20 +194,114 @@ def test_additive_bias(form, bias, mask):
 
 
 @pytest.mark.parametrize(
-    "form", ["shared", "inner", "inner learned", "outer", "shared + inner", "inner learned + inner"]
+    "form",
+    [
+        "shared",
+        "inner",
+        "inner learned",
+        "outer",
+        "shared + inner",
+        "inner learned + inner",
+        "inner, one width",
+        "inner learned, one width",
+    ],
 )
-def test_additive_bias_may_hide_keys(form):
+@pytest.mark.parametrize("grad", [True, False], ids=["training", "inference"])
+def test_additive_bias_may_hide_keys(form, grad):
     """-inf, or the most negative number as the libraries write it, hides a key; a row that is left none is zeros."""
     hidden = torch.rand(B, 1, T, S) < 0.4
     hidden[0, 0, 1] = True
     visible = ~hidden
-    t = leaves(form)
+    t = leaves(form, grad=grad)
     u = double(t)
     got = attend(FORMS[form](t), t["v"], attn_bias=torch.zeros(hidden.shape).masked_fill(hidden, float("-inf")))
     logits = FORMS[form](u).dense(S).expand(B, H, T, S)
     weights = [[reference.masked_softmax(logits[b, h], visible[b, 0]) for h in range(H)] for b in range(B)]
     want = torch.stack([torch.stack(row) for row in weights]) @ u["v"]
-    compare_with_gradients(got, want, t, u, atol=2e-5, rtol=2e-5)
+    if grad:
+        compare_with_gradients(got, want, t, u, atol=2e-5, rtol=2e-5)
+    else:
+        torch.testing.assert_close(got.double(), want, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_bias_and_mask_together_may_hide_all_keys(form):
+    """The bias leaves row 1 only the keys that the mask hides: zeros, and no NaN in any gradient."""
+    t = leaves(form)
+    mask = torch.ones(B, S)
+    mask[0, 3:] = 0
+    bias = torch.zeros(T, S)
+    bias[1, :3] = float("-inf")
+    out = attend(FORMS[form](t), t["v"], mask, attn_bias=bias)
+    assert torch.equal(out[0, :, 1], torch.zeros_like(out[0, :, 1]))
+    assert (out[1] != 0).all()
+    out.sum().backward()
+    assert all(x.grad.isfinite().all() for x in t.values())
+
+
+@pytest.mark.parametrize(
+    ("bias", "message"),
+    [
+        (torch.ones(T, S, dtype=torch.bool), r"dtype torch\.bool.*0 where a key may be seen"),
+        (torch.ones(T, S, dtype=torch.long), r"dtype torch\.int64"),
+        (torch.zeros(H, H, T, S), r"\(3, 3, 5, 7\).*B = 2, H = 3"),
+        (torch.zeros(B, T, S), r"\(2, 5, 7\).*T = 5, S = 7"),
+        (torch.zeros(S), r"\(7,\)"),
+        (torch.zeros(T, S + 1), r"\(5, 8\)"),
+    ],
+)
+@pytest.mark.parametrize("form", ["shared", "inner, one width", "shared + inner"])
+def test_biases_that_do_not_fit_are_refused(form, bias, message):
+    t = leaves(form)
+    with pytest.raises(ValueError, match=message):
+        attend(FORMS[form](t), t["v"], attn_bias=bias)
+
+
+def test_scores_of_another_batch_are_refused():
+    """Also where their batch is the number of heads."""
+    with pytest.raises(ValueError, match=r"\(3, 3, 5, 7\).*B and H"):
+        attend(SharedLogits(torch.zeros(H, H, T, S)), torch.zeros(B, H, S, V))
+
+
+@pytest.mark.parametrize(("batch", "rows", "keys"), [(0, T, S), (B, 0, S), (B, T, 0)])
+@pytest.mark.parametrize("form", ["shared", "inner, one width", "shared + inner"])
+def test_nothing_to_attend_is_zeros(form, batch, rows, keys):
+    t = leaves(form, rows=rows, keys=keys, batch=batch)
+    out = attend(FORMS[form](t), t["v"], torch.ones(batch, keys), True)
+    assert out.shape == (batch, H, rows, t["v"].shape[-1])
+    assert (out == 0).all()
+
+
+@pytest.mark.parametrize("spread", [20.0, 50.0])
+def test_float16_values_under_a_mask(spread):
+    """Hidden keys may be far above the visible ones; E would vanish in float16 long before it does in float32."""
+    scores = (-torch.linspace(0, spread, S)).expand(H, T, S).clone().requires_grad_()
+    value = torch.randn(B, H, S, V).half().requires_grad_()
+    mask = torch.ones(B, S)
+    mask[0, :4] = 0
+    out = attend(SharedLogits(scores), value, mask)
+    want = reference.attend(scores.expand(B, H, T, S), value.detach().float(), mask)
+    torch.testing.assert_close(out.float(), want, atol=3e-3, rtol=3e-3)
+    out.sum().backward()
+    assert scores.grad.isfinite().all()
+    assert value.grad.isfinite().all()
+
+
+def test_bfloat16_gradients_do_not_stagnate_over_blocks():
+    """The gradients of what all examples share are sums over many blocks; in bfloat16 small addends would be lost."""
+    form = "shared + inner learned"
+    t = leaves(form, rows=128, keys=128, batch=64, dtype=torch.bfloat16)
+    with torch.no_grad():
+        t["v"].add_(1)
+    u = double(t)
+    out = attend(FORMS[form](t), t["v"])
+    want = torch.softmax(FORMS[form](u).dense(128), dim=-1) @ u["v"]
+    g = torch.rand_like(want)
+    out.backward(g.to(out.dtype))
+    want.backward(g.to(out.dtype).double())
+    for leaf in set(t) & {"w", "c", "r"}:
+        error = (t[leaf].grad.double() - u[leaf].grad).norm() / u[leaf].grad.norm()
+        assert error < 0.02, leaf
 
 
 @pytest.mark.parametrize(("rows", "keys"), [(1, S), (1, 1), (T, 1)])

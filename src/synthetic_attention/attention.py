@@ -16,7 +16,7 @@ from .functions import Dimensions, Span, SynthesizerOptions, build
 from .functions.base import split_heads
 from .kernels import attend, attention_weights
 from .logits import Logits, MixedLogits, SharedLogits
-from .masks import Padding
+from .masks import Padding, bias_as_scores
 
 __all__ = ["KeyValueCache", "SynthesizerAttention"]
 
@@ -72,6 +72,8 @@ class SynthesizerAttention(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"got dropout={dropout}; expected a probability in [0, 1)")
         head_dim = d_model // num_heads if head_dim is None else head_dim
+        if head_dim < 1:
+            raise ValueError(f"got head_dim={head_dim}; expected at least 1")
         dims = Dimensions(num_heads, head_dim, max_length, bias)
         self.d_model, self.num_heads, self.head_dim = d_model, num_heads, head_dim
         self.synthesizer, self.dropout, self.layer_idx = synthesizer, dropout, layer_idx
@@ -98,8 +100,10 @@ class SynthesizerAttention(nn.Module):
 
     def _reset_projections(self) -> None:
         # Blocks of d_model → H·K features each, so that fusing them does not change their initialisation.
-        for rows in self.in_proj.weight.split(self.inner_dim):
-            nn.init.xavier_uniform_(rows)
+        # A weight that came from a checkpoint is marked by transformers; its slices are not, and would be overwritten.
+        if not getattr(self.in_proj.weight, "_is_hf_initialized", False):
+            for rows in self.in_proj.weight.split(self.inner_dim):
+                nn.init.xavier_uniform_(rows)
         nn.init.xavier_uniform_(self.out_proj.weight)
         for linear in (self.in_proj, self.out_proj):
             if linear.bias is not None:
@@ -196,6 +200,8 @@ class SynthesizerAttention(nn.Module):
         if padding is not None:
             mask = padding.mask
             span = Span(rows, columns, padding.positions[:, -rows:], padding.positions)
+        if attn_bias is not None:
+            attn_bias = bias_as_scores(attn_bias, x.shape[0], self.num_heads, rows, columns)
         logits = self._logits(projected, keys, span, attn_bias)
         y, weights = self._attend(logits, values, mask, is_causal, columns - rows, need_weights)
         real = None if padding is None else padding.mask[:, -rows:]
@@ -216,8 +222,10 @@ class SynthesizerAttention(nn.Module):
     ) -> Any:
         """Attend within one aligned batch, and move the result back to the input's slots."""
         length = value.shape[-2]
-        if padding is not None and attn_bias is not None and padding.index is not None:
-            attn_bias = self._align_bias(attn_bias, padding)
+        if attn_bias is not None:
+            attn_bias = bias_as_scores(attn_bias, value.shape[0], self.num_heads, length, length)
+            if padding is not None and padding.index is not None:
+                attn_bias = self._align_bias(attn_bias, padding)
         logits = self._logits(projected, key, Span(length, length), attn_bias)
         mask = None
         if padding is not None and not is_causal:
@@ -250,20 +258,10 @@ class SynthesizerAttention(nn.Module):
 
     def _logits(self, projected: Tensor | None, key: Tensor | None, span: Span, attn_bias: Tensor | None) -> Logits:
         logits = self.function(projected, span, key)
-        if attn_bias is None:
-            return logits
-        bias = attn_bias if attn_bias.dim() == 4 else attn_bias.expand(1, self.num_heads, -1, -1)
-        if bias.dim() != 4 or bias.shape[-2:] != (span.rows, span.columns):
-            raise ValueError(
-                f"got attn_bias of shape {tuple(attn_bias.shape)}; expected (T, S), (H, T, S) or (B, H, T, S) with "
-                f"T = {span.rows}, S = {span.columns}"
-            )
-        bias = bias.expand(-1, self.num_heads, -1, -1)
-        return MixedLogits([logits, SharedLogits(bias[0] if bias.shape[0] == 1 else bias)])
+        return logits if attn_bias is None else MixedLogits([logits, SharedLogits(attn_bias)])
 
     def _align_bias(self, bias: Tensor, padding: Padding) -> Tensor:
-        bias = bias if bias.dim() == 4 else bias.expand(1, self.num_heads, -1, -1)
-        bias = bias.expand(padding.mask.shape[0], self.num_heads, -1, -1)
+        bias = bias.expand(padding.mask.shape[0], -1, -1, -1)
         return padding.align(padding.align(bias, dim=2), dim=3)
 
     def _project(self, x: Tensor, value: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -295,6 +293,8 @@ class SynthesizerAttention(nn.Module):
         """The padding of the batch; None where no token is known to be masked."""
         if isinstance(mask, Tensor):
             mask = Padding.from_mask(mask, batch=batch, length=length)
+        elif mask is not None and tuple(mask.mask.shape) != (batch, length):
+            raise ValueError(f"got a Padding of shape {tuple(mask.mask.shape)}; expected {(batch, length)}")
         return None if mask is None or mask.full else mask
 
     def _check_input(self, x: Tensor, value: Tensor | None) -> None:

@@ -7,11 +7,12 @@ So a padded batch is aligned to the front, attended, and moved back; the shared 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["Padding", "allowed_keys", "causal_mask"]
+__all__ = ["Padding", "allowed_keys", "bias_as_scores", "causal_mask"]
 
 
 def causal_mask(rows: int, columns: int, offset: int, device: torch.device) -> Tensor:
@@ -28,6 +29,32 @@ def allowed_keys(
         causal = causal_mask(rows, columns, offset, device)[None, None]
         allowed = causal if allowed is None else allowed & causal
     return allowed
+
+
+def bias_as_scores(bias: Tensor, batch: int, heads: int, rows: int, columns: int) -> Tensor:
+    """An additive bias as shared scores, (H, T, S), or (B, H, T, S) where it differs by example.
+
+    Args:
+        bias: floats, (T, S), (H or 1, T, S) or (B or 1, H or 1, T, S).
+
+    Raises:
+        ValueError: it has another dtype or shape.
+    """
+    if not bias.is_floating_point():
+        raise ValueError(
+            f"got attn_bias of dtype {bias.dtype}; expected floats that are added to the logits: 0 where a key may be "
+            "seen, -inf where it may not"
+        )
+    leading = ((batch, 1), (heads, 1))[4 - bias.dim() :] if 2 < bias.dim() <= 4 else ()
+    fits = 2 <= bias.dim() <= 4 and tuple(bias.shape[-2:]) == (rows, columns)
+    if not fits or any(size not in known for size, known in zip(bias.shape, leading, strict=False)):
+        raise ValueError(
+            f"got attn_bias of shape {tuple(bias.shape)}; expected (T, S), (H, T, S) or (B, H, T, S) with B = {batch}, "
+            f"H = {heads} (or 1 for either), T = {rows}, S = {columns}"
+        )
+    if bias.dim() < 4 or bias.shape[0] == 1:
+        return bias.reshape(-1, rows, columns).expand(heads, -1, -1)
+    return bias.expand(-1, heads, -1, -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +87,14 @@ class Padding:
         if not fits:
             raise ValueError(
                 f"got an attention_mask of shape {tuple(attention_mask.shape)}; expected {expected}, 1 or True at real "
-                "tokens. Pass a mask over pairs of tokens as attn_bias"
+                "tokens. A mask over pairs of tokens is an attn_bias: 0 where a key may be seen, -inf where not"
             )
         mask = attention_mask.bool()
         # Compiled code cannot branch on data: there, rows are always aligned.
         if torch.compiler.is_compiling():
             return cls(mask, cls._front(mask), full=False)
+        if attention_mask.is_floating_point() and bool((attention_mask < 0).any()):
+            raise ValueError("got a negative attention_mask; expected 1 at real tokens and 0 at padding, not a bias")
         if bool(mask.all()):
             return cls(mask, None, full=True)
         aligned = bool((mask[:, 1:] <= mask[:, :-1]).all())
@@ -74,6 +103,11 @@ class Padding:
     @staticmethod
     def _front(mask: Tensor) -> Tensor:
         return torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)
+
+    def to(self, *args: Any, **kwargs: Any) -> Padding:
+        """The same on another device; arguments as those of `torch.Tensor.to`."""
+        index = None if self.index is None else self.index.to(*args, **kwargs)
+        return Padding(self.mask.to(*args, **kwargs), index, self.full)
 
     @property
     def aligned(self) -> Padding:

@@ -1,12 +1,14 @@
 """Whatever a user gets wrong: one clear line, an exit code that is not 0, no traceback, nothing written or lost."""
 
 import io
+import os
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sacrebleu.tokenizers.tokenizer_ja_mecab
 
 
 @pytest.fixture
@@ -25,6 +27,12 @@ def _check(result: tuple[int, str, str], message: str, code: int = 1) -> None:
     assert err.count("\n") == 1, err
     assert err.startswith("Error: "), err
     assert message in err
+
+
+def _without_counts(result: tuple[int, str, str]) -> tuple[int, str, str]:
+    """How many pairs were read may be said before an error."""
+    code, out, err = result
+    return code, out, "".join(line for line in err.splitlines(keepends=True) if " pairs, " not in line)
 
 
 def _spoil(name: str, content: bytes | None) -> Callable[[Path], object]:
@@ -47,7 +55,7 @@ def _spoil(name: str, content: bytes | None) -> Callable[[Path], object]:
         (_spoil("valid.en", b"\n\n\n\n\n\n"), "valid.en: the file is empty"),
         (_spoil("train.de", b"eins\nzwei\n"), "train.de has 2; line i"),
         (_spoil("valid.de", b"eins\nzw\xe4i\n"), "valid.de, line 2: byte 0xe4 at position 3 is not UTF-8"),
-        (_spoil("valid.en", b"one\n" * 5 + b"one " * 99 + b"\n"), "valid.en | .de: 1 of 6 lines are longer"),
+        (_spoil("valid.en", b"one\n" * 5 + b"one " * 99 + b"\n"), "valid.en: 1 of 6 lines are longer"),
     ],
 )
 def test_spoilt_data(
@@ -56,9 +64,7 @@ def test_spoilt_data(
     spoil(data)
     train[train.index("--data") + 1] = data
     before = _snapshot(tmp_path)
-    code, out, err = call(*train)
-    # How many pairs were read may have been said before.
-    _check((code, out, "".join(line for line in err.splitlines(keepends=True) if ": 60 pairs" not in line)), message)
+    _check(_without_counts(call(*train)), message)
     assert _snapshot(tmp_path) == before
     assert not (tmp_path / "run").exists()
 
@@ -97,12 +103,66 @@ def test_long_pairs_are_dropped_or_truncated_if_asked(call, train: list[object],
         (["--truncate", "--drop-long"], "exclude each other", 2),
         (["--target", "en"], "two different ones", 1),
         (["--target", "fr"], "train.fr: no such file", 1),
+        (["--target", "**"], "got language '**'; expected the suffix of its files", 1),
+        (["--set", "steps=9"], "got both --steps and --set steps=…", 1),
         (["--resume"], "no such folder; expected a folder made by", 1),
     ],
 )
 def test_wrong_options(call, train: list[object], tmp_path: Path, extra: list[str], message: str, code: int) -> None:
     _check(call(*train, *extra), message, code)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--synthesizer", "random+dense+vanilla", "--set", "mixture.gate=sigmoid"], "sigmoid"),
+        (
+            ["--synthesizer", "factorized_dense", "--set", "factorized_dense.a=2", "--set", "factorized_dense.b=2"],
+            "factorized_dense",
+        ),
+        (["--synthesizer", "factorized_dense", "--set", "factorized_dense.a=2.5"], "a=2.5"),
+        (["--set", "max_position_embeddings=1000000"], "the model cannot be built"),
+        (["--target", "ja"], "pip install 'synthetic-attention[ja]'"),
+    ],
+)
+def test_what_cannot_be_trained_does_not_cost_the_run_that_is_there(
+    call,
+    train: list[object],
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    extra: list[str],
+    message: str,
+) -> None:
+    monkeypatch.setattr(sacrebleu.tokenizers.tokenizer_ja_mecab, "MeCab", None)
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    before = _snapshot(run)
+    _check(_without_counts(call(*train, "--overwrite", *extra)), message)
+    assert _snapshot(run) == before
+    assert [*tmp_path.iterdir()] == [run]
+
+
+def test_paths_that_cannot_be(call, train: list[object], data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine", encoding="utf-8")
+    where = train.index("--output") + 1
+    for output in (file, file / "run"):
+        train[where] = output
+        _check(call(*train), "file: exists and is not a folder; choose another --output")
+    train[where] = tmp_path / "run"
+    train[train.index("--data") + 1] = data / "train.en"
+    _check(call(*train), "train.en: a file; expected the folder")
+    assert file.read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_an_output_that_cannot_be_written(call, train: list[object], tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        _check(call(*train), "no permission to write there; choose another --output")
+    finally:
+        tmp_path.chmod(0o700)
 
 
 def test_unknown_tasks_and_commands_list_the_known(call, train: list[object]) -> None:
@@ -124,15 +184,6 @@ def test_a_folder_that_is_no_run(call, corpus: Path, trained: Path, tmp_path: Pa
     _check(call(command, copy), "run.yaml: cannot be read")
     (copy / "run.yaml").write_text("a: 1", encoding="utf-8")
     _check(call(command, copy), "not what `synthesizer train` writes")
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_a_damaged_run(call, trained: Path, tmp_path: Path, name: str) -> None:
-    copy = Path(shutil.copytree(trained, tmp_path / "copy"))
-    (copy / name).write_bytes(b"damaged")
-    _check(call("generate", copy, "one"), "the run cannot be loaded")
-    (copy / name).unlink()
-    _check(call("generate", copy, "one"), "no model there yet" if name.startswith("model") else "cannot be loaded")
 
 
 def test_what_is_there_stays(call, train: list[object], tmp_path: Path) -> None:
@@ -157,9 +208,25 @@ def test_wrong_options_of_evaluate_and_generate(
     before = _snapshot(trained)
     _check(call("evaluate", trained, "--split", "tset"), "the splits there are: test, train, valid")
     _check(call("evaluate", trained, "--data", corpus / "nowhere"), "no such folder of data")
+    _check(call("evaluate", trained, "--length-penalty", "nan"), "got length penalty nan")
     _check(call("evaluate", trained, "--beams", 0), "--beams", 2)
     _check(call("generate", trained, "--beams", 0), "--beams", 2)
     _check(call("generate", trained, "caf\udce9"), "not UTF-8")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntw\xff\n")))
     _check(call("generate", trained, "-"), "standard input, line 2: byte 0xff at position 3 is not UTF-8")
     assert _snapshot(trained) == before
+
+
+def test_data_without_the_split_and_data_that_changed(call, trained: Path, data: Path, tmp_path: Path) -> None:
+    for language in ("en", "de"):
+        (data / f"test.{language}").unlink()
+    _check(call("evaluate", trained, "--data", data), "no files test{.en | .de}; the splits there are: train, valid")
+    copy = Path(shutil.copytree(trained, tmp_path / "copy"))
+    before = _snapshot(copy)
+    resume = ("train", "translation", "--output", copy, "--resume", "--steps", 9, "--data", data)
+    with (data / "train.en").open("r+") as file:
+        file.write("x")
+    _check(call(*resume), "the train data is not what")
+    shutil.rmtree(data)
+    _check(call(*resume), "no such folder of data")
+    assert _snapshot(copy) == before

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from synthetic_attention.cli import generate
+from synthetic_attention.training import evaluation
+
 
 def _stdin(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
@@ -50,6 +53,39 @@ def test_train_then_evaluate_then_generate(
     assert call("generate", run, "-")[1] == one
     _stdin(monkeypatch, b"one plus two\n\nthree\n")
     assert call("generate", run)[1] == one
+    _stdin(monkeypatch, b"\xef\xbb\xbfone plus two\r\n\r\nthree\r\n")
+    assert call("generate", run)[1] == one
+    assert call("generate", run, "one plus two\r\n\r\nthree")[1] == one
+    _stdin(monkeypatch, b"")
+    assert call("generate", run, "-") == (0, "", "")
+
+
+def test_standard_input_is_translated_as_it_comes(call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "_CHUNK", 2)
+    _stdin(monkeypatch, b"one\ntwo\nthree\n" + b"one " * 99)
+    code, out, err = call("generate", trained)
+    assert (code, out.count("\n")) == (1, 2)
+    assert "input: 1 of 2 lines are longer than the maximum of 64 tokens (the first is line 4" in err
+
+    def shout(model: object, tokenizer: object, lines: list[str], **options: object) -> tuple[list[str], int]:
+        return [line.upper() for line in lines], len(lines)
+
+    monkeypatch.setattr(evaluation, "translate", shout)
+    _stdin(monkeypatch, b"one\ntwo\n\nfour\nfive")
+    assert call("generate", trained) == (0, "ONE\nTWO\n\nFOUR\nFIVE\n", "5 lines truncated\n")
+    _stdin(monkeypatch, b"one\ntwo\nthr\xff\n")
+    code, out, err = call("generate", trained)
+    assert (code, out) == (1, "ONE\nTWO\n")
+    assert "standard input, line 3: byte 0xff" in err
+
+
+def test_an_interrupt_is_said(call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation, "translate", interrupt)
+    for command in (["evaluate", trained], ["generate", trained, "one"]):
+        assert call(*command) == (130, "", "Error: interrupted\n")
 
 
 def test_resume_needs_no_more_than_the_output(call, train: list[object], tmp_path: Path) -> None:
@@ -79,11 +115,14 @@ def test_a_signal_ends_the_command_with_a_checkpoint(
     call, train: list[object], tmp_path: Path, number: signal.Signals
 ) -> None:
     run, process = tmp_path / "run", _start(train)
-    deadline = time.monotonic() + 60
-    while not (run / "log.jsonl").is_file() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(number)
-    err = process.communicate(timeout=60)[1]
+    try:
+        deadline = time.monotonic() + 60
+        while not (run / "log.jsonl").is_file() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(number)
+        err = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
     assert process.returncode == 128 + number, err
     assert "Traceback" not in err
     assert f"synthesizer train translation --output {run} --resume" in err

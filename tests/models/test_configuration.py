@@ -31,6 +31,16 @@ def test_the_defaults_are_the_papers_base_size() -> None:
         ({"position_embedding_type": "rotary"}, "sinusoidal, learned, relative"),
         ({"norm_type": "batch_norm"}, "layer_norm, rms_norm"),
         ({"feed_forward_proj": "gated-foo"}, "feed_forward_proj='foo'.*relu"),
+        ({"relative_attention_max_distance": 16}, "relative_attention_max_distance=16 with 32 buckets"),
+        ({"synthesizer": {"encoder": 3, "decoder": "dense"}}, "synthesizer 3 for the encoder"),
+        (
+            {"synthesizer": "random+dense+vanilla", "synthesizer_options": {"mixture": {"gate": "sigmoid"}}},
+            "sigmoid.*3 components",
+        ),
+        (
+            {"synthesizer": "factorized_dense", "synthesizer_options": {"factorized_dense": {"a": 2, "b": 2}}},
+            "a·b of at least the maximum length 256",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(fields: dict[str, object], message: str) -> None:

@@ -21,6 +21,8 @@ def test_a_byte_order_mark_is_no_text() -> None:
 def test_bytes_that_are_not_utf8_name_the_line() -> None:
     with pytest.raises(UserError, match=r"f, line 2: byte 0xff at position 3 is not UTF-8"):
         decode_lines(b"ok\nab\xff\n", "f")
+    with pytest.raises(UserError, match=r"f, line 12: byte 0xff"):
+        decode_lines(b"ok\nab\xff\n", "f", first_line=11)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n"])
@@ -36,6 +38,9 @@ def test_missing_files_are_refused(tmp_path: Path) -> None:
         read_lines(tmp_path / "f")
     with pytest.raises(UserError, match="no such folder"):
         find_split(tmp_path / "nowhere", "train", ("en", "de"))
+    _touch(tmp_path, "train.en")
+    with pytest.raises(UserError, match="a file; expected the folder"):
+        find_split(tmp_path / "train.en", "train", ("en", "de"))
 
 
 def _touch(folder: Path, *names: str) -> None:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sacrebleu.tokenizers.tokenizer_ja_mecab
 from transformers import AutoTokenizer
 
-from synthetic_attention.tasks import UserError
+from synthetic_attention.tasks import UserError, tokenizer
 from synthetic_attention.tasks.examples import pair_collate
 from synthetic_attention.tasks.tokenizer import decode, encode, train_tokenizer
 from synthetic_attention.tasks.translation import ParallelText, Translation
@@ -37,7 +38,15 @@ def test_the_tokenizer_reloads_and_encodes_the_same(tmp_path: Path) -> None:
 
 def test_generated_newlines_stay_on_the_line() -> None:
     tokenizer = train_tokenizer(TEXT.sources, vocab_size=260, max_length=32)
-    assert decode(tokenizer, encode(tokenizer, ["a\nb\r\nc"])) == ["a b c"]
+    assert decode(tokenizer, encode(tokenizer, ["a\nb\r\nc", "a\u2028b"])) == ["a b c", "a\u2028b"]
+
+
+def test_many_lines_are_encoded_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = train_tokenizer(TEXT.sources, vocab_size=260, max_length=32)
+    whole = [row.tolist() for row in encode(made, LINES)]
+    monkeypatch.setattr(tokenizer, "_CHUNK", 3)
+    assert [row.tolist() for row in encode(made, LINES)] == whole
+    assert encode(made, []) == []
 
 
 def test_a_vocabulary_below_the_bytes_is_refused() -> None:
@@ -56,7 +65,9 @@ def test_long_sentences_are_refused_dropped_or_truncated() -> None:
     text = ParallelText("train", ["a", "b " * 20, "c"], ["d", "e", "f " * 30])
     tokenizer = train_tokenizer(["x"], 260, 16)
     with pytest.raises(
-        UserError, match=r"2 of 3 lines .* maximum of 16 tokens .*line 2, the longest has 61\); pass --tr"
+        UserError,
+        match=r"train\.en: 1 of 3 lines .* maximum of 16 tokens .*line 2, the longest has 41\); "
+        r"train\.de: 1 of 3 .*line 3, the longest has 61\); pass --drop-long .* --truncate",
     ):
         TASK.examples(text, tokenizer, maximum=16)
     dropped = TASK.examples(text, tokenizer, maximum=16, long="drop")
@@ -65,6 +76,8 @@ def test_long_sentences_are_refused_dropped_or_truncated() -> None:
     assert (len(cut), cut.dropped, cut.truncated) == (3, 0, 2)
     assert cut.lengths().max() == 16
     assert cut.sources[1][-1] == tokenizer.eos_token_id
+    # The other side of a long pair stays as it is.
+    assert cut.targets[1].tolist() == encode(tokenizer, ["e"])[0].tolist()
 
 
 def test_a_corpus_of_which_nothing_is_left_is_refused() -> None:
@@ -90,6 +103,15 @@ def test_files_must_have_as_many_lines(tmp_path: Path) -> None:
 def test_languages_must_differ() -> None:
     with pytest.raises(UserError, match="expected two different ones"):
         Translation("en", "en")
+    for language in ("**", "", "../en"):
+        with pytest.raises(UserError, match="expected the suffix of its files"):
+            Translation("en", language)
+
+
+def test_a_missing_tokenizer_of_bleu_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sacrebleu.tokenizers.tokenizer_ja_mecab, "MeCab", None)
+    with pytest.raises(UserError, match=r"target language 'ja' .*pip install 'synthetic-attention\[ja\]'"):
+        Translation("en", "ja").scorers()
 
 
 def test_scores_carry_their_signatures() -> None:

@@ -1,5 +1,7 @@
 """Presets and overrides."""
 
+from typing import Any, cast
+
 import pytest
 
 from synthetic_attention.tasks import UserError
@@ -61,6 +63,11 @@ def test_settings_survive_the_file() -> None:
         ("synthesizer=dense", r"use --synthesizer"),
         ("synthesizer_options=3", r"synthesizer_options"),
         ("pad_token_id=7", r"unknown setting 'pad_token_id'"),
+        ("minutes=1:30", r"minutes='1:30'; expected float"),
+        ("learning_rate=nan", r"learning_rate=nan; expected a finite number"),
+        ("weight_decay=.inf", r"weight_decay=inf; expected a finite number"),
+        ("layer_norm_epsilon=.nan", r"layer_norm_epsilon=nan; expected a finite number"),
+        ("max_position_embeddings=1", r"max_position_embeddings=1; expected at least 2"),
     ],
 )
 def test_what_cannot_be_set_is_said_on_one_line(override: str, message: str) -> None:
@@ -91,6 +98,44 @@ def test_unknown_presets_list_the_known() -> None:
 def test_seeds_are_32_bits() -> None:
     with pytest.raises(UserError, match="got seed -1"):
         read(seed=-1)
+
+
+@pytest.mark.parametrize("options", ["3", "{random: 3}"])
+def test_options_of_functions_are_checked_before_they_are_added_to(options: str) -> None:
+    with pytest.raises(UserError, match="expected options by function"):
+        read(f"synthesizer_options={options}", "random.std=1")
+    settings = read("synthesizer_options={random: {std: 0.5}}", "mixture.gate=sum")
+    assert settings.synthesizer_options == {"random": {"std": 0.5}, "mixture": {"gate": "sum"}}
+
+
+def test_whatever_end_is_given_replaces_the_presets() -> None:
+    def end(*overrides: str, **budget: float) -> tuple[int | None, float | None]:
+        training = read_settings(
+            synthesizer="random", preset="tiny", seed=1, overrides=overrides, **cast(Any, budget)
+        ).training
+        return training.steps, training.minutes
+
+    assert end() == (5000, None)
+    assert end("minutes=5") == end(minutes=5) == (None, 5.0)
+    assert end("steps=100") == end(steps=100) == (100, None)
+    assert end("steps=100", minutes=1) == end("minutes=1", steps=100) == end(steps=100, minutes=1) == (100, 1.0)
+    with pytest.raises(UserError, match=r"got both --steps and --set steps=…; give one of them"):
+        end("steps=100", steps=50)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"training": {"steps": 1, "speed": 2}}, "speed"),
+        ({"training": None}, "settings that cannot be read"),
+        ({"colour": 1}, "colour"),
+        ({"seed": None}, "got seed None"),
+        ({"model": None}, "got model=None"),
+    ],
+)
+def test_settings_that_are_none_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Settings.from_dict({**read().to_dict(), **change})
 
 
 def test_a_budget_replaces_the_presets() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
@@ -25,9 +26,34 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("generate")(generate.generate)
+
+
+class _InterruptedError(Exception):
+    """Ctrl-C."""
+
+
+class _ReaderGoneError(Exception):
+    """Standard output is closed (| head)."""
+
+
+def _unseen_by_typer(command: Callable[..., None]) -> Callable[..., None]:
+    """Pass on what typer would make an exit code of, without a word."""
+
+    @functools.wraps(command)
+    def call(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except KeyboardInterrupt:
+            raise _InterruptedError from None
+        except BrokenPipeError:
+            raise _ReaderGoneError from None
+
+    return call
+
+
+app.command("train")(_unseen_by_typer(train.train))
+app.command("evaluate")(_unseen_by_typer(evaluate.evaluate))
+app.command("generate")(_unseen_by_typer(generate.generate))
 
 
 def _print_version(wanted: bool) -> None:
@@ -60,13 +86,13 @@ def _run(arguments: Sequence[str] | None) -> int:
         return code if isinstance(code, int) else 0
     except _ClickException as error:
         return _fail(f"{error.format_message()} (synthesizer --help lists commands, COMMAND --help their options)", 2)
-    except BrokenPipeError:
-        # The reader has gone (| head). Python would try to flush once more.
+    except (_ReaderGoneError, BrokenPipeError):
+        # Python would try to flush once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (UserError, OSError) as error:
         return _fail(str(error), 1)
-    except (KeyboardInterrupt, typer.Abort):
+    except (_InterruptedError, KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", 130)
 
 

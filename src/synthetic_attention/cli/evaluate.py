@@ -16,7 +16,9 @@ def evaluate(
     data: Annotated[Path | None, typer.Option(help="Folder of the data. [default: that of the run]")] = None,
     split: Annotated[str, typer.Option(help="Which part of the data.")] = "test",
     beams: Annotated[int, typer.Option(min=1, help="Beams of the search; 1 is greedy.")] = 4,
-    length_penalty: Annotated[float, typer.Option(help="Exponent of the length that scores are divided by.")] = 0.6,
+    length_penalty: Annotated[
+        float, typer.Option(help="Hypotheses of n tokens are ranked by log-probability / n^penalty.")
+    ] = 0.6,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut sentences over the maximum length.")] = False,
 ) -> None:
@@ -26,7 +28,9 @@ def evaluate(
     from .quiet import quiet_libraries, say
 
     quiet_libraries()
-    results = evaluate_run(run, data=data, split=split, beams=beams, length_penalty=length_penalty, truncate=truncate)
+    results = evaluate_run(
+        run, data=data, split=split, beams=beams, length_penalty=length_penalty, truncate=truncate, report=say
+    )
     if results["truncated"]:
         say(f"{results['truncated']} sentences truncated")
     typer.echo(json.dumps(results, ensure_ascii=False) if as_json else describe_evaluation(results))

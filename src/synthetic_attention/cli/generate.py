@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +14,9 @@ from ..tasks.errors import UserError
 
 __all__ = ["generate"]
 
+# Lines of standard input to translate at a time: enough to sort them into good batches.
+_CHUNK = 1000
+
 
 def generate(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
@@ -19,31 +24,41 @@ def generate(
         list[str] | None, typer.Argument(help="Lines to translate; - or none reads them from standard input.")
     ] = None,
     beams: Annotated[int, typer.Option(min=1, help="Beams of the search; 1 is greedy.")] = 4,
-    length_penalty: Annotated[float, typer.Option(help="Exponent of the length that scores are divided by.")] = 0.6,
+    length_penalty: Annotated[
+        float, typer.Option(help="Hypotheses of n tokens are ranked by log-probability / n^penalty.")
+    ] = 0.6,
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut lines over the maximum length.")] = False,
 ) -> None:
     """A line out for each line in, in order."""
-    from ..training.evaluation import generate_lines
-    from ..training.run_folder import RunFolder
+    from ..training.evaluation import generate_chunks
     from .quiet import quiet_libraries, say
 
     quiet_libraries()
-    # Before waiting for input.
-    RunFolder(run).read_info()
-    lines = _read(text)
-    results, truncated = generate_lines(run, lines, beams=beams, length_penalty=length_penalty, truncate=truncate)
-    if truncated:
-        say(f"{truncated} lines truncated")
-    # Text is UTF-8 in and out, whatever the locale.
-    sys.stdout.buffer.write("".join(f"{line}\n" for line in results).encode())
+    chunks = _read_standard_input() if text in (None, [], ["-"]) else iter([_read_arguments(text or [])])
+    total = 0
+    for lines, truncated in generate_chunks(run, chunks, beams=beams, length_penalty=length_penalty, truncate=truncate):
+        # Text is UTF-8 in and out, whatever the locale.
+        sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
+        sys.stdout.buffer.flush()
+        total += truncated
+    if total:
+        say(f"{total} lines truncated")
 
 
-def _read(text: list[str] | None) -> list[str]:
+def _read_arguments(text: list[str]) -> list[str]:
     from ..tasks.text import decode_lines
 
-    if text in (None, [], ["-"]):
-        return decode_lines(sys.stdin.buffer.read(), "standard input")
     try:
-        return [line.encode().decode() for argument in text or [] for line in argument.split("\n")]
+        return [line for argument in text for line in decode_lines(f"{argument}\n".encode(), "an argument")]
     except UnicodeEncodeError:
         raise UserError("an argument is not UTF-8; convert it, or give it on standard input") from None
+
+
+def _read_standard_input() -> Iterator[list[str]]:
+    from ..tasks.text import decode_lines
+
+    first_line = 1
+    while content := b"".join(islice(sys.stdin.buffer, _CHUNK)):
+        lines = decode_lines(content, "standard input", first_line)
+        yield lines
+        first_line += len(lines)

@@ -32,7 +32,10 @@ def train(
     preset: Annotated[
         str | None, typer.Option(help=f"Size of the model and how to train. [default: {_PRESET}]")
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop after minutes of training, validation excluded.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Stop after minutes of training, validation excluded; with --steps, at the first to come."),
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Stop after updates. [default: the preset's]")] = None,
     seed: Annotated[int | None, typer.Option(help=f"Of weights, batches and dropout. [default: {_SEED}]")] = None,
     overrides: Annotated[
@@ -89,7 +92,9 @@ def train(
             seed=_SEED if seed is None else seed,
             overrides=overrides or [],
             long=long,
-        ).with_budget(steps, minutes)
+            steps=steps,
+            minutes=minutes,
+        )
         outcome = start_run(
             task=task_class(source, target),
             data=data,

@@ -53,13 +53,16 @@ def parse(synthesizer: str) -> tuple[str, ...]:
     return names
 
 
-def validate(synthesizer: str, options: SynthesizerOptions | None = None) -> dict[str, Options]:
+def validate(
+    synthesizer: str, options: SynthesizerOptions | None = None, max_length: int | None = None
+) -> dict[str, Options]:
     """Check a synthesizer and all options without building anything.
 
     Args:
         synthesizer: a name, or names joined by "+".
         options: options by function name, and those of mixtures under "mixture"; functions that are not in
             `synthesizer` may have some too, for a model's other layers.
+        max_length: the longest sequence, where known.
 
     Returns:
         The options of every function named in either, by name.
@@ -67,7 +70,10 @@ def validate(synthesizer: str, options: SynthesizerOptions | None = None) -> dic
     Raises:
         ValueError: an unknown name, option or value.
     """
-    names, options = parse(synthesizer), options or {}
+    names = parse(synthesizer)
+    options = {} if options is None else options
+    if not isinstance(options, Mapping):
+        raise ValueError(f"got synthesizer_options {options!r}; expected a mapping from function to its options")
     kinds: dict[str, type[Options]] = {name: cls.Options for name, cls in REGISTRY.items()}
     kinds["mixture"] = MixtureOptions
     for name, given in options.items():
@@ -76,7 +82,10 @@ def validate(synthesizer: str, options: SynthesizerOptions | None = None) -> dic
         if not isinstance(given, Mapping):
             raise ValueError(f"got options {given!r} for {name!r}; expected a mapping from option to value")
     wanted = {*names, *options, "mixture"}
-    return {name: read_options(kinds[name], name, options.get(name, {})) for name in sorted(wanted)}
+    chosen = {name: read_options(kinds[name], name, options.get(name, {})) for name in sorted(wanted)}
+    for name in {*names, "mixture"}:
+        chosen[name].check(len(names), max_length)
+    return chosen
 
 
 def needs_max_length(synthesizer: str) -> bool:
@@ -96,7 +105,7 @@ def build(
     Raises:
         ValueError: an unknown name or option, or no maximum length for a function that needs one.
     """
-    chosen = validate(synthesizer, options)
+    chosen = validate(synthesizer, options, dims.max_length)
     if dims.max_length is None and needs_max_length(synthesizer):
         raise ValueError(f"got no max_length for {synthesizer!r}; expected the longest sequence it will see")
     parts = [REGISTRY[name](dims, chosen[name], device, dtype) for name in parse(synthesizer)]

@@ -6,8 +6,8 @@ Shape legend: B batch, H heads, T rows (new tokens), S columns (keys in use), K 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +77,17 @@ class Span:
 class Options:
     """Options of a function without any; subclasses add fields."""
 
+    def check(self, components: int, max_length: int | None) -> None:
+        """Check the options against the synthesizer they are for.
+
+        Args:
+            components: how many functions it is made of.
+            max_length: the longest sequence, where known.
+
+        Raises:
+            ValueError: they do not fit.
+        """
+
 
 class SynthesizingFunction(nn.Module):
     """Maps the layer's input to attention logits.
@@ -144,24 +155,40 @@ def read_options(kind: type[Options], name: str, given: Mapping[str, Any]) -> Op
     return kind(**given)
 
 
-def option_values(options: Options) -> dict[str, Any]:
-    return asdict(options)
-
-
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """(B, T, H·K) to (B, H, T, K)."""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def positive(value: int | float | None, option: str, name: str) -> None:
-    """Check an option that has to be a positive number where given.
+def positive(value: object, option: str, name: str) -> None:
+    """Check an option that has to be a positive number.
 
     Raises:
         ValueError: it is not.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value is not None and not (is_number and value > 0):
+    if not is_number or not 0 < float(cast(float, value)) < float("inf"):
         raise ValueError(f"got {option}={value!r} for {name!r}; expected a positive number")
+
+
+def whole(value: object, option: str, name: str) -> None:
+    """Check an option that has to be a whole number of at least 1.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"got {option}={value!r} for {name!r}; expected a whole number of at least 1")
+
+
+def flag(value: object, option: str, name: str) -> None:
+    """Check an option that has to be true or false.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"got {option}={value!r} for {name!r}; expected true or false")
 
 
 def empty(*shape: int, device: torch.device | str | None, dtype: torch.dtype | None) -> nn.Parameter:

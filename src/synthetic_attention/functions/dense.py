@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..logits import InnerLogits, SharedLogits
-from .base import Dimensions, Options, Span, SynthesizingFunction, empty, register, split_heads
+from .base import Dimensions, Options, Span, SynthesizingFunction, empty, flag, register, split_heads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,11 @@ class DenseOptions(Options):
 
     share_heads: bool = False
     bias: bool | None = None
+
+    def __post_init__(self) -> None:
+        flag(self.share_heads, "share_heads", "dense")
+        if self.bias is not None:
+            flag(self.bias, "bias", "dense")
 
 
 @register("dense")

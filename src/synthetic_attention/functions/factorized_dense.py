@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..logits import OuterLogits, SharedLogits
-from .base import Dimensions, Options, Span, SynthesizingFunction, empty, positive, register, split_heads
+from .base import Dimensions, Options, Span, SynthesizingFunction, empty, flag, register, split_heads, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,15 @@ class FactorizedDenseOptions(Options):
     bias: bool | None = None
 
     def __post_init__(self) -> None:
-        positive(self.a, "a", "factorized_dense")
-        positive(self.b, "b", "factorized_dense")
+        for option, value in (("a", self.a), ("b", self.b)):
+            if value is not None:
+                whole(value, option, "factorized_dense")
+        if self.bias is not None:
+            flag(self.bias, "bias", "factorized_dense")
+
+    def check(self, components: int, max_length: int | None) -> None:
+        if max_length is not None:
+            self.widths(max_length)
 
     def widths(self, max_length: int) -> tuple[int, int]:
         """a and b.

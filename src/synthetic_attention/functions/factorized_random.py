@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..logits import SharedLogits
-from .base import Dimensions, Options, Span, SynthesizingFunction, empty, positive, register
+from .base import Dimensions, Options, Span, SynthesizingFunction, empty, positive, register, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +24,8 @@ class FactorizedRandomOptions(Options):
     std: float = 1.0
 
     def __post_init__(self) -> None:
-        positive(self.rank, "rank", "factorized_random")
+        whole(self.rank, "rank", "factorized_random")
         positive(self.std, "std", "factorized_random")
-        if not isinstance(self.rank, int):
-            raise ValueError(f"got rank={self.rank!r} for 'factorized_random'; expected a whole number")
 
 
 @register("factorized_random")

@@ -29,6 +29,13 @@ class MixtureOptions(Options):
         if self.gate not in GATES:
             raise ValueError(f"got gate={self.gate!r} for 'mixture'; expected one of: {', '.join(GATES)}")
 
+    def check(self, components: int, max_length: int | None) -> None:
+        if self.gate == "sigmoid" and components > 2:
+            raise ValueError(
+                f"got gate='sigmoid' for a mixture of {components} components; expected two. "
+                "For more, use gate='softmax'"
+            )
+
 
 class Mixture(SynthesizingFunction):
     """A sum of synthesizing functions, weighted by learned α that sum to 1. All start with the same weight."""
@@ -44,8 +51,6 @@ class Mixture(SynthesizingFunction):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if options.gate == "sigmoid" and len(parts) != 2:
-            raise ValueError(f"got gate='sigmoid' with {len(parts)} components; expected two (use gate='softmax')")
         self.parts = nn.ModuleList(parts)
         self.kind = options.gate
         shape = {"softmax": (len(parts), dims.num_heads), "sigmoid": (1,), "sum": None}[options.gate]

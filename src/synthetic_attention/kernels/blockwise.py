@@ -16,12 +16,9 @@ from torch import Tensor
 
 from ..logits import FactoredLogits
 from ..masks import allowed_keys
-from .softmax import block_softmax
+from .block import block_bytes, block_softmax
 
 __all__ = ["blockwise_attention"]
-
-# Bytes of logits worked on at a time.
-BLOCK_BYTES = 2 << 20
 
 
 def blockwise_attention(
@@ -95,7 +92,7 @@ class _Block:
             total = total.add_(self.bias[:, None])
         if self.shared is not None:
             total = total.add_(self.shared)
-        # Adding −inf takes a seventh of the time of masked_fill.
+        # Adding −inf is several times as fast as masked_fill.
         return block_softmax(total if self.hidden is None else total + self.hidden)
 
 
@@ -131,10 +128,10 @@ class _Factors:
 
     def blocks(self) -> Iterator[_Block]:
         batch, heads, columns, _ = self.value.shape
-        rows = self.rows
+        rows, most = self.rows, block_bytes(self.value.device)
         per_row = 4 * heads * columns
-        examples = max(1, BLOCK_BYTES // (per_row * rows))
-        step = rows if per_row * rows <= BLOCK_BYTES else max(16, BLOCK_BYTES // per_row)
+        examples = max(1, most // (per_row * rows))
+        step = rows if per_row * rows <= most else max(16, most // per_row)
         for b in range(0, batch, examples):
             for t in range(0, rows, step):
                 yield self._block(slice(b, min(b + examples, batch)), slice(t, min(t + step, rows)))
@@ -183,7 +180,7 @@ def _keep(like: Tensor, dropout_p: float, seed: Tensor | None, block: int) -> Te
     return keep.div_(1 - dropout_p) if dropout_p < 1 else keep
 
 
-@torch.library.custom_op("synthetic_attention::blockwise_forward", mutates_args=())
+@torch.library.custom_op("synthetic_attention::blockwise_forward", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
 def _forward(
     value: Tensor,
     shared: Tensor | None,
@@ -229,7 +226,7 @@ def _forward_fake(
     return value.new_empty(*value.shape[:2], factors.rows, value.shape[3])
 
 
-@torch.library.custom_op("synthetic_attention::blockwise_backward", mutates_args=())
+@torch.library.custom_op("synthetic_attention::blockwise_backward", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
 def _backward(
     grad: Tensor,
     out: Tensor,
@@ -245,11 +242,16 @@ def _backward(
     offset: int,
     dropout_p: float,
     seed: Tensor | None,
+    train_shared: bool,
 ) -> list[Tensor]:
-    """Gradients of value, then of those of shared, query, key, bias that there are, then of tiled and repeated."""
+    """Gradients of value, then of those of shared, query, key, bias that there are, then of tiled and repeated.
+
+    Without `train_shared` that of shared is left out.
+    """
     factors = _Factors(value, shared, query, key, bias, tiled, repeated, mask, is_causal, offset)
-    inputs = [value, shared, query, key, bias, *tiled, *repeated]
-    grads = [None if x is None else torch.zeros_like(x, memory_format=torch.contiguous_format) for x in inputs]
+    inputs = [value, shared if train_shared else None, query, key, bias, *tiled, *repeated]
+    # Sums over blocks: in float32, or many small addends would be lost in bfloat16.
+    grads = [None if x is None else torch.zeros(x.shape, dtype=_wide(x), device=x.device) for x in inputs]
     with torch.autocast(value.device.type, enabled=False):
         for i, block in enumerate(factors.blocks()):
             weights = block.probabilities()
@@ -262,11 +264,14 @@ def _backward(
             assert grads[0] is not None
             part = torch.bmm(dropped.to(value.dtype).flatten(0, 1).mT, g)
             grads[0][block.b, :, : block.columns] += part.view_as(block.value)
-            delta = (grad[block.b, :, block.t] * out[block.b, :, block.t]).sum(
-                dim=-1, keepdim=True, dtype=weights.dtype
-            )
+            products = g.view(-1, *out.shape[1:2], *g.shape[1:]).to(weights.dtype) * out[block.b, :, block.t]
+            delta = products.sum(dim=-1, keepdim=True)
             _scatter(grads[1:], block, grad_weights.sub_(delta).mul_(weights), len(tiled))
-    return [x for x in grads if x is not None]
+    return [g.to(x.dtype) for g, x in zip(grads, inputs, strict=True) if g is not None and x is not None]
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _scatter(grads: Sequence[Tensor | None], block: _Block, grad: Tensor, terms: int) -> None:
@@ -274,13 +279,13 @@ def _scatter(grads: Sequence[Tensor | None], block: _Block, grad: Tensor, terms:
     shared, query, key, bias = grads[:4]
     if shared is not None:
         if shared.dim() == 4:
-            shared[block.b, :, block.t, : block.columns] += grad.to(shared.dtype)
+            shared[block.b, :, block.t, : block.columns] += grad
         else:
-            shared[:, block.t, : block.columns] += grad.sum(dim=0).to(shared.dtype)
+            shared[:, block.t, : block.columns] += grad.sum(dim=0)
     if bias is not None:
-        bias[:, : block.columns] += grad.sum(dim=(0, 2)).to(bias.dtype)
+        bias[:, : block.columns] += grad.sum(dim=(0, 2))
     if query is not None and key is not None and block.query is not None and block.key is not None:
-        matrices = grad.to(query.dtype).flatten(0, 1)
+        matrices = grad.to(block.query.dtype).flatten(0, 1)
         part = torch.bmm(matrices, block.key)
         query[block.b, :, block.t] += part.view(-1, *query.shape[1:2], *part.shape[1:])
         part = torch.bmm(matrices.mT, block.query)
@@ -295,7 +300,7 @@ def _scatter(grads: Sequence[Tensor | None], block: _Block, grad: Tensor, terms:
         assert grad_repeated is not None
         tiled, repeated = block.tiled[i], block.repeated[i]
         full = torch.nn.functional.pad(grad, (0, tiled.shape[-1] * repeated.shape[-1] - block.columns))
-        full = full.to(tiled.dtype).unflatten(-1, (repeated.shape[-1], tiled.shape[-1]))
+        full = full.unflatten(-1, (repeated.shape[-1], tiled.shape[-1]))
         grad_tiled[block.b, :, block.t] += (full * repeated.unsqueeze(-1)).sum(dim=-2)
         grad_repeated[block.b, :, block.t] += (full * tiled.unsqueeze(-2)).sum(dim=-1)
 
@@ -316,8 +321,9 @@ def _backward_fake(
     offset: int,
     dropout_p: float,
     seed: Tensor | None,
+    train_shared: bool,
 ) -> list[Tensor]:
-    inputs = [value, shared, query, key, bias, *tiled, *repeated]
+    inputs = [value, shared if train_shared else None, query, key, bias, *tiled, *repeated]
     return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs if x is not None]
 
 
@@ -331,8 +337,10 @@ def _autograd(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
     out, value, shared, query, key, bias, mask, seed, *outer = ctx.saved_tensors
     tiled, repeated = outer[: ctx.terms], outer[ctx.terms :]
     factors = (value, shared, query, key, bias, tiled, repeated)
-    grads = iter(_backward(grad, out, *factors, mask, ctx.is_causal, ctx.offset, ctx.dropout_p, seed))
-    single = [None if x is None else next(grads) for x in factors[:5]]
+    train_shared = ctx.needs_input_grad[1]
+    grads = iter(_backward(grad, out, *factors, mask, ctx.is_causal, ctx.offset, ctx.dropout_p, seed, train_shared))
+    wanted = (value, shared if train_shared else None, query, key, bias)
+    single = [None if x is None else next(grads) for x in wanted]
     lists = [[next(grads) for _ in range(ctx.terms)] for _ in range(2)]
     return *single, *lists, None, None, None, None, None
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..logits import FactoredLogits, Logits, MixedLogits, SharedLogits
+from ..masks import bias_as_scores
 from .blockwise import blockwise_attention
 from .eager import eager_attention
 from .inner import inner_attention
@@ -47,16 +48,24 @@ def attend(
     """
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"got dropout_p={dropout_p}; expected a probability in [0, 1]")
-    if attn_bias is not None:
-        logits = MixedLogits([logits, SharedLogits(_bias_as_scores(attn_bias, value.shape[1]))])
     factored = FactoredLogits.of(logits)
     rows = _check(factored, value, attention_mask)
+    batch, heads, columns, width = value.shape
+    if attn_bias is not None:
+        scores = bias_as_scores(attn_bias, batch, heads, rows, columns)
+        logits = MixedLogits([logits, SharedLogits(scores)])
+        factored = FactoredLogits.of(logits)
+    if not batch or not rows or not columns:
+        return value.new_zeros(batch, heads, rows, width)
     mask = None if attention_mask is None else attention_mask.bool()
     if rows == 1 or (factored.inner is None and not factored.outer and factored.shared.dim() == 4):  # type: ignore[union-attr]
         return eager_attention(logits, value, mask, is_causal, dropout_p, query_offset)
     if factored.inner is None and not factored.outer:
         assert factored.shared is not None
-        dropout = F.dropout(torch.ones_like(factored.shared), dropout_p) if dropout_p > 0 else None
+        dropout = None
+        if dropout_p > 0:
+            ones = torch.ones_like(factored.shared, dtype=torch.promote_types(factored.shared.dtype, torch.float32))
+            dropout = F.dropout(ones, dropout_p)
         return shared_attention(factored.shared, value, mask, is_causal, query_offset, dropout)
     if factored.inner is not None and not factored.outer and _fused(factored, value, dropout_p):
         return inner_attention(factored.inner, value, mask, is_causal, query_offset, dropout_p, factored.shared)
@@ -78,14 +87,6 @@ def _fused(factored: FactoredLogits, value: Tensor, dropout_p: float) -> bool:
     return dropout_p == 0 and (factored.inner.key.shape[-1] == width or columns > BLOCKWISE_KEYS)
 
 
-def _bias_as_scores(bias: Tensor, heads: int) -> Tensor:
-    if bias.dim() not in (2, 3, 4):
-        raise ValueError(f"got attn_bias of shape {tuple(bias.shape)}; expected (T, S), (H, T, S) or (B, H, T, S)")
-    if bias.dim() == 4 and bias.shape[0] == 1:
-        bias = bias[0]
-    return bias.expand(*bias.shape[:-3], heads, *bias.shape[-2:])
-
-
 def _check(factored: FactoredLogits, value: Tensor, mask: Tensor | None) -> int:
     """Check that logits, value and mask fit; return the number of rows."""
     if value.dim() != 4:
@@ -96,7 +97,8 @@ def _check(factored: FactoredLogits, value: Tensor, mask: Tensor | None) -> int:
     rows = set()
     if (shared := factored.shared) is not None:
         rows.add(shared.shape[-2])
-        fits = shared.shape[-3] == heads and shared.shape[-1] == columns and shared.shape[0] in (heads, batch)
+        fits = shared.shape[-3] == heads and shared.shape[-1] == columns
+        fits = fits and (shared.dim() == 3 or shared.shape[0] == batch)
         _fits(fits, f"shared scores {tuple(shared.shape)}", value)
     if (inner := factored.inner) is not None:
         rows.add(inner.query.shape[2])

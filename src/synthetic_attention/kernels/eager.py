@@ -48,7 +48,10 @@ def attention_weights(
     Returns:
         (B, H, T, S), or (1, H, T, S) where neither the logits nor the mask differ by example.
     """
-    scores = logits.dense(length)
+    return _weights(logits.dense(length), attention_mask, is_causal, query_offset)
+
+
+def _weights(scores: Tensor, attention_mask: Tensor | None, is_causal: bool, query_offset: int) -> Tensor:
     scores = scores if scores.dim() == 4 else scores[None]
     rows, columns = scores.shape[-2:]
     allowed = allowed_keys(rows, columns, attention_mask, is_causal, query_offset, scores.device)
@@ -64,7 +67,10 @@ def eager_attention(
     query_offset: int = 0,
 ) -> Tensor:
     """softmax(logits) · value through the whole matrix; arguments as in `attend`."""
-    weights = attention_weights(logits, attention_mask, is_causal, query_offset, length=value.shape[-2])
+    scores = logits.dense(value.shape[-2])
+    weights = _weights(scores, attention_mask, is_causal, query_offset)
     if dropout_p > 0:
-        weights = torch.nn.functional.dropout(weights, dropout_p)
+        # Where all examples share the logits they share the dropout mask, even under key masks of their own.
+        drawn_for = weights[:1] if scores.dim() == 3 else weights
+        weights = weights * torch.nn.functional.dropout(torch.ones_like(drawn_for), dropout_p)
     return weights.to(value.dtype) @ value

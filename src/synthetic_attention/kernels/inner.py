@@ -49,18 +49,18 @@ def inner_attention(
     elif missing < 0:
         query, key = F.pad(query, (0, -missing)), F.pad(key, (0, -missing))
     causal = is_causal and attention_mask is None and attn_bias is None and query_offset == 0 and rows == columns
-    mask = None
+    mask = empty = None
     if not causal:
         mask = allowed_keys(rows, columns, attention_mask, is_causal, query_offset, value.device)
-    empty = None
-    if mask is not None and attention_mask is not None:
-        # Rows that see no key get all of them, and zeros afterwards: a NaN would reach the gradients.
+    # Rows that see no key get all of them, and zeros afterwards: a NaN would reach the gradients.
+    if attn_bias is not None:
+        bias = (attn_bias if attn_bias.dim() == 4 else attn_bias[None]).to(value.dtype)
+        mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+        empty = (mask == -torch.inf).all(dim=-1, keepdim=True)
+        mask = mask.masked_fill(empty, 0)
+    elif mask is not None and attention_mask is not None:
         empty = ~mask.any(dim=-1, keepdim=True)
         mask = mask | empty
-    if attn_bias is not None:
-        bias = attn_bias.to(value.dtype)
-        mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
-        mask = mask if mask.dim() == 4 else mask[None]
     scale = 1.0 if logits.bias is not None else logits.scale
     out = F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=dropout_p, is_causal=causal, scale=scale

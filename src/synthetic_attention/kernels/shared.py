@@ -22,14 +22,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .softmax import block_softmax
+from .block import block_bytes, block_softmax
 
 __all__ = ["shared_attention"]
 
 # E under a mask cannot vanish while a row's scores differ by less than this: exp(−60) is far from the end of float32.
 SAFE_RANGE = 60.0
-# Bytes of weights worked on at a time: a block should stay in the cache between the softmax and the products.
-BLOCK_BYTES = 2 << 20
 
 
 def shared_attention(
@@ -58,16 +56,16 @@ def shared_attention(
 
 
 def _blocks(scores: Tensor, offset: int | None) -> Iterator[tuple[slice, slice, int]]:
-    """Heads, rows and number of columns of blocks of about BLOCK_BYTES: whole heads if they fit, else rows of a head.
+    """Heads, rows and number of columns of blocks: whole heads if they fit, else rows of a head.
 
     Causal blocks (offset given) are of rows always, cut after the last key that they see.
     """
     heads, rows, columns = scores.shape
-    size = max(4, scores.element_size())
-    step = rows if size * rows * columns <= BLOCK_BYTES else max(64, BLOCK_BYTES // (size * columns))
+    size, most = max(4, scores.element_size()), block_bytes(scores.device)
+    step = rows if size * rows * columns <= most else max(64, most // (size * columns))
     if offset is not None:
         step = min(step, max(64, rows // 4))
-    per_head = max(1, BLOCK_BYTES // (size * step * columns))
+    per_head = max(1, most // (size * step * columns))
     for h in range(0, heads, per_head):
         for t in range(0, rows, step):
             stop = min(t + step, rows)
@@ -94,8 +92,11 @@ def _exponentials(block: Tensor) -> Tensor:
     return block.sub_(maximum.masked_fill_(maximum == -torch.inf, 0)).exp_()
 
 
-def _needs_care(scores: Tensor, mask: Tensor) -> bool:
-    """Could the mask leave a row only keys whose E has vanished beside the row's maximum?"""
+def _needs_care(scores: Tensor, value: Tensor) -> bool:
+    """Could a mask leave a row only keys whose E has vanished beside the row's maximum?"""
+    # E is multiplied in the dtype of the values, and float16 ends at exp(−17).
+    if value.dtype == torch.float16:
+        return True
     lowest, highest = scores.aminmax(dim=-1)
     return not bool((highest - lowest < SAFE_RANGE).all())
 
@@ -106,7 +107,7 @@ def _one_by_one(scores: Tensor, mask: Tensor) -> Iterator[tuple[slice, Tensor]]:
         yield slice(b, b + 1), scores.masked_fill(~mask[b], -torch.inf)
 
 
-@torch.library.custom_op("synthetic_attention::shared_forward", mutates_args=())
+@torch.library.custom_op("synthetic_attention::shared_forward", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
 def _forward(
     scores: Tensor, value: Tensor, mask: Tensor | None, offset: int | None, dropout: Tensor | None
 ) -> tuple[Tensor, Tensor]:
@@ -118,7 +119,7 @@ def _forward(
     with torch.autocast(value.device.type, enabled=False):
         if mask is None:
             _forward_plain(out, scores, value, offset, dropout)
-        elif _needs_care(scores, mask):
+        elif _needs_care(scores, value):
             for b, own in _one_by_one(scores, mask):
                 _forward_plain(out[:, :, b], own, value[:, :, b], offset, dropout)
         else:
@@ -173,7 +174,7 @@ def _forward_fake(
     return value.new_empty(heads, width, batch, rows), norm
 
 
-@torch.library.custom_op("synthetic_attention::shared_backward", mutates_args=())
+@torch.library.custom_op("synthetic_attention::shared_backward", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
 def _backward(
     grad: Tensor,
     scores: Tensor,
@@ -183,17 +184,19 @@ def _backward(
     mask: Tensor | None,
     offset: int | None,
     dropout: Tensor | None,
+    train_scores: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of scores (H, T, S) and of value (H, D, B, S)."""
-    grad_scores = torch.zeros_like(scores, memory_format=torch.contiguous_format)
-    grad_value = torch.zeros_like(value, memory_format=torch.contiguous_format)
+    """Gradients of scores (H, T, S), empty unless `train_scores`, and of value (H, D, B, S)."""
+    grad_scores = torch.zeros(scores.shape if train_scores else (0,), dtype=_wide(scores), device=scores.device)
+    # Sums over blocks of rows: in float32, or many small addends would be lost in bfloat16.
+    grad_value = torch.zeros_like(value, dtype=_wide(value), memory_format=torch.contiguous_format)
     with torch.autocast(value.device.type, enabled=False):
         if mask is None:
             _backward_plain(grad_scores, grad_value, grad, scores, value, offset, dropout)
-        elif _needs_care(scores, mask):
+        elif _needs_care(scores, value):
             for b, own in _one_by_one(scores, mask):
                 parts = (grad[:, :, b], own, value[:, :, b], offset, dropout)
-                own_value = torch.zeros_like(value[:, :, b], memory_format=torch.contiguous_format)
+                own_value = torch.zeros_like(grad_value[:, :, b], memory_format=torch.contiguous_format)
                 own_scores = torch.zeros_like(grad_scores)
                 _backward_plain(own_scores, own_value, *parts)
                 grad_value[:, :, b] = own_value
@@ -202,7 +205,15 @@ def _backward(
             assert out is not None
             assert norm is not None
             _backward_masked(grad_scores, grad_value, grad, scores, value, out, norm, mask, offset, dropout)
-    return grad_scores, grad_value
+    return grad_scores.to(scores.dtype), grad_value.to(value.dtype)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a @ b, where total may be wider."""
+    if total.dtype == a.dtype:
+        total.baddbmm_(a, b)
+    else:
+        total += torch.bmm(a, b)
 
 
 def _backward_plain(
@@ -219,7 +230,9 @@ def _backward_plain(
         weights_HTS = block_softmax(_scores(scores, h, t, last, offset))
         keep = None if dropout is None else dropout[h, t, :last]
         kept = weights_HTS if keep is None else weights_HTS * keep
-        sum_HNS[h, :, :last].baddbmm_(grad_HNT[h, :, t], kept.to(value.dtype))
+        _add_product(sum_HNS[h, :, :last], grad_HNT[h, :, t], kept.to(value.dtype))
+        if not grad_scores.numel():
+            continue
         grad_weights = torch.bmm(grad_HNT[h, :, t].mT, value_HNS[h, :, :last]).to(weights_HTS.dtype)
         if keep is not None:
             grad_weights *= keep
@@ -242,21 +255,23 @@ def _backward_masked(
 ) -> None:
     value_HNS = (value * mask.to(value.dtype)).flatten(1, 2)
     grad = grad / _nonzero(norm)[:, None]
-    inner_HBT = (grad * out).sum(dim=1, dtype=norm.dtype)
+    inner_HBT = (grad * out.to(grad.dtype)).sum(dim=1)
     grad_HNT, sum_HNS = grad.to(value.dtype).flatten(1, 2), grad_value.flatten(1, 2)
     mask_BS = mask.to(norm.dtype)
     for h, t, last in _blocks(scores, offset):
         e_HTS = _exponentials(_scores(scores, h, t, last, offset))
         keep = None if dropout is None else dropout[h, t, :last]
         kept = e_HTS if keep is None else e_HTS * keep
-        sum_HNS[h, :, :last].baddbmm_(grad_HNT[h, :, t], kept.to(value.dtype))
+        _add_product(sum_HNS[h, :, :last], grad_HNT[h, :, t], kept.to(value.dtype))
+        if not grad_scores.numel():
+            continue
         product = torch.bmm(grad_HNT[h, :, t].mT, value_HNS[h, :, :last]).to(e_HTS.dtype)
         if keep is not None:
             product *= keep
         inner_HTB = inner_HBT[h, :, t].mT
         product.baddbmm_(inner_HTB, mask_BS[None, :, :last].expand(inner_HTB.shape[0], -1, -1), alpha=-1)
         grad_scores[h, t, :last] = product.mul_(e_HTS)
-    grad_value *= mask.to(value.dtype)
+    grad_value *= mask.to(grad_value.dtype)
 
 
 @_backward.register_fake
@@ -269,9 +284,11 @@ def _backward_fake(
     mask: Tensor | None,
     offset: int | None,
     dropout: Tensor | None,
+    train_scores: bool,
 ) -> tuple[Tensor, Tensor]:
     contiguous = torch.contiguous_format
-    return torch.empty_like(scores, memory_format=contiguous), torch.empty_like(value, memory_format=contiguous)
+    grad_scores = torch.empty_like(scores, memory_format=contiguous) if train_scores else scores.new_empty(0)
+    return grad_scores, torch.empty_like(value, memory_format=contiguous)
 
 
 def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
@@ -282,7 +299,9 @@ def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 def _autograd(ctx, grad: Tensor, _grad_norm: Tensor | None):  # type: ignore[no-untyped-def]
     scores, value, mask, dropout, out, norm = ctx.saved_tensors
-    return *_backward(grad, scores, value, out, norm, mask, ctx.offset, dropout), None, None, None
+    train = ctx.needs_input_grad[0]
+    grad_scores, grad_value = _backward(grad, scores, value, out, norm, mask, ctx.offset, dropout, train)
+    return grad_scores if train else None, grad_value, None, None, None
 
 
 _forward.register_autograd(_autograd, setup_context=_setup_context)

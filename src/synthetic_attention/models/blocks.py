@@ -32,9 +32,11 @@ def make_norm(config: SynthesizerConfig) -> nn.Module:
 
 def init_linear(linear: nn.Linear, factor: float, blocks: int = 1) -> None:
     """Glorot's uniform distribution times `factor`; a fused projection as the `blocks` it consists of."""
-    for rows in linear.weight.chunk(blocks):
-        bound = factor * (6 / (rows.shape[0] + rows.shape[1])) ** 0.5
-        nn.init.uniform_(rows, -bound, bound)
+    # A weight that came from a checkpoint is marked by transformers; its slices are not, and would be overwritten.
+    if not getattr(linear.weight, "_is_hf_initialized", False):
+        for rows in linear.weight.chunk(blocks):
+            bound = factor * (6 / (rows.shape[0] + rows.shape[1])) ** 0.5
+            nn.init.uniform_(rows, -bound, bound)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)
 
@@ -50,8 +52,13 @@ class FeedForward(nn.Module):
         self.activation = ACT2FN["gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")]
         self.in_proj = nn.Linear(config.d_model, config.d_ff * (2 if self.gated else 1), bias=config.use_bias)
         self.out_proj = nn.Linear(config.d_ff, config.d_model, bias=config.use_bias)
-        init_linear(self.in_proj, config.initializer_factor, blocks=2 if self.gated else 1)
-        init_linear(self.out_proj, config.initializer_factor)
+        self.factor = config.initializer_factor
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialise all parameters anew."""
+        init_linear(self.in_proj, self.factor, blocks=2 if self.gated else 1)
+        init_linear(self.out_proj, self.factor)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) to the same."""
@@ -73,8 +80,13 @@ class CrossAttention(nn.Module):
         self.q_proj = nn.Linear(config.d_model, inner, bias=config.use_bias)
         self.kv_proj = nn.Linear(config.d_model, 2 * inner, bias=config.use_bias)
         self.out_proj = nn.Linear(inner, config.d_model, bias=config.use_bias)
+        self.factor = config.initializer_factor
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialise all parameters anew."""
         for linear, blocks in ((self.q_proj, 1), (self.kv_proj, 2), (self.out_proj, 1)):
-            init_linear(linear, config.initializer_factor, blocks)
+            init_linear(linear, self.factor, blocks)
 
     def forward(
         self,

@@ -8,19 +8,23 @@ the same names and holds real keys: nothing here forbids that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer, StaticLayer
 
-__all__ = ["DynamicValuesLayer", "FilledSlots", "StaticValuesLayer"]
+__all__ = ["VALUES_ONLY", "DynamicValuesLayer", "FilledSlots", "StaticValuesLayer", "check_layers"]
+
+# What the configuration calls the layers that need no keys.
+VALUES_ONLY = "synthesizer_values"
 
 
 class DynamicValuesLayer(DynamicLayer):
     """Grows by concatenation; its length is the number of values, since its keys have no elements."""
 
-    _layer_type = "synthesizer_values"
+    _layer_type = VALUES_ONLY
 
     def get_seq_length(self) -> int:
         """Tokens in the cache."""
@@ -32,7 +36,23 @@ class DynamicValuesLayer(DynamicLayer):
 class StaticValuesLayer(StaticLayer):
     """Of fixed size, allocated at the first update."""
 
-    _layer_type = "synthesizer_values"
+    _layer_type = VALUES_ONLY
+
+
+def check_layers(cache: Cache, layer_types: Sequence[str]) -> None:
+    """Check that layers without keys are cached by a class that counts values.
+
+    Raises:
+        ValueError: they are not, as in a `DynamicCache()` made without the configuration: it would find itself empty.
+    """
+    for index, kind in enumerate(layer_types):
+        layer = cache.layers[index] if index < len(cache.layers) else None
+        if kind == VALUES_ONLY and not isinstance(layer, DynamicValuesLayer | StaticValuesLayer):
+            found = "no layer" if layer is None else type(layer).__name__
+            raise ValueError(
+                f"got a cache with {found} for layer {index}, which caches values only; expected one made from the "
+                "configuration, as in EncoderDecoderCache(*(DynamicCache(config=model.config) for _ in range(2)))"
+            )
 
 
 class FilledSlots:

@@ -12,6 +12,7 @@ from transformers.activations import ACT2FN
 
 from ..functions import parse, validate
 from ..functions.base import REGISTRY
+from .cache import VALUES_ONLY
 
 __all__ = ["SynthesizerConfig"]
 
@@ -84,6 +85,8 @@ class SynthesizerConfig(PreTrainedConfig):
         layer_norm_epsilon: of either norm.
         initializer_factor: multiplies the standard deviation of the initial weights of token embeddings, feed-forward
             layers and cross-attention.
+        fused_loss: compute the training loss without ever storing the logits; the model's output has none then. Turn it
+            off for code that reads `output.logits` in training.
         use_cache: return a cache from inference; not from training, and not where labels are given.
         pad_token_id, bos_token_id, eos_token_id: special tokens.
         decoder_start_token_id: what the decoder's input begins with, by default bos_token_id.
@@ -125,6 +128,7 @@ class SynthesizerConfig(PreTrainedConfig):
     label_smoothing: float | int = 0.0
     layer_norm_epsilon: float = 1e-6
     initializer_factor: float | int = 1.0
+    fused_loss: bool = True
     is_encoder_decoder: bool = True
     use_cache: bool = True
     pad_token_id: int | None = 0
@@ -147,7 +151,7 @@ class SynthesizerConfig(PreTrainedConfig):
             self.decoder_start_token_id = self.pad_token_id if self.bos_token_id is None else self.bos_token_id
         self._check_values()
         for name in {*self.synthesizers("encoder"), *self.synthesizers("decoder")}:
-            validate(name, self.synthesizer_options)
+            validate(name, self.synthesizer_options, self.max_position_embeddings)
         super().__post_init__(**kwargs)
 
     @classmethod
@@ -174,6 +178,12 @@ class SynthesizerConfig(PreTrainedConfig):
                 f"got relative_attention_num_buckets={self.relative_attention_num_buckets}; expected at least 4: two "
                 "directions, each with near and far distances"
             )
+        if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
+            raise ValueError(
+                f"got relative_attention_max_distance={self.relative_attention_max_distance} with "
+                f"{self.relative_attention_num_buckets} buckets; expected more than half of them, since near distances "
+                "have one each"
+            )
 
     def synthesizers(self, side: Literal["encoder", "decoder"]) -> list[str]:
         """The synthesizer of each layer of one stack.
@@ -188,6 +198,8 @@ class SynthesizerConfig(PreTrainedConfig):
             spec = cast("str | list[str]", spec[side])
         if isinstance(spec, str):
             return [spec] * cast(int, layers)
+        if not isinstance(spec, list):
+            raise ValueError(f"got synthesizer {spec!r} for the {side}; expected a name, or a list with one per layer")
         if len(spec) != layers:
             raise ValueError(
                 f"got a list of {len(spec)} synthesizers for the {layers} layers of the {side}; expected one per "
@@ -200,7 +212,7 @@ class SynthesizerConfig(PreTrainedConfig):
         """What the self-attention of each decoder layer caches; read by transformers when it builds a cache."""
         functions = (parse(name) for name in self.synthesizers("decoder"))
         return [
-            "full_attention" if any(REGISTRY[name].caches_keys for name in names) else "synthesizer_values"
+            "full_attention" if any(REGISTRY[name].caches_keys for name in names) else VALUES_ONLY
             for names in functions
         ]
 

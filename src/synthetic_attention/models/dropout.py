@@ -14,7 +14,7 @@ __all__ = ["dropout"]
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Zero each element with probability p and divide the others by 1 − p, in training; `F.dropout` otherwise fast.
 
-    PyTorch draws one double for each element, on one core: a seventh of a training step of a narrow model. Here
+    PyTorch draws one double for each element, on one core, a good part of a training step of a narrow model. Here
     each element gets 16 bits of a random int64, so p is rounded to a multiple of 2⁻¹⁶ (and the scale fits it).
     """
     if not training or p == 0:

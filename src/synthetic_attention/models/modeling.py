@@ -12,6 +12,7 @@ from transformers.utils.generic import can_return_tuple
 
 from ..masks import Padding
 from .blocks import init_linear
+from .cache import check_layers
 from .configuration import SynthesizerConfig
 from .loss import IGNORED, cross_entropy, linear_cross_entropy
 from .positions import LearnedPositions
@@ -37,9 +38,10 @@ class SynthesizerPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Initialise one module whose weights a checkpoint does not have, or that is new (a larger embedding)."""
-        if isinstance(module, nn.Linear):
+        # Parents come after their children: a fused projection gets its blocks from the module that owns it.
+        if isinstance(module, nn.Linear) and module is not getattr(self, "lm_head", None):
             init_linear(module, self.config.initializer_factor)
-        elif isinstance(module, nn.Embedding) and not isinstance(module, LearnedPositions):
+        elif isinstance(module, nn.Embedding | nn.Linear) and not isinstance(module, LearnedPositions):
             nn.init.normal_(module.weight, std=self.config.initializer_factor * self.config.d_model**-0.5)
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
@@ -127,7 +129,8 @@ class SynthesizerForConditionalGeneration(SynthesizerPreTrainedModel, Generation
             use_cache: return a cache; by default as the configuration says, never with labels or in training.
             output_attentions, output_hidden_states: return them, in the slots of the input.
             return_logits: whether the output has logits. By default it has, but in training mode with labels, where
-                the loss is computed without ever storing them (see `linear_cross_entropy`).
+                the loss is computed without ever storing them (see `linear_cross_entropy`; `fused_loss=False` in the
+                configuration turns that off).
             num_items_in_batch: what the summed loss is divided by; by default the number of labels.
 
         Returns:
@@ -152,7 +155,7 @@ class SynthesizerForConditionalGeneration(SynthesizerPreTrainedModel, Generation
             keep_states=states,
         )
         if return_logits is None:
-            return_logits = labels is None or not self.training
+            return_logits = labels is None or not self.training or not self.config.fused_loss
         logits = self.lm_head(decoded.last_hidden_state) if return_logits else None
         loss = None
         if labels is not None:
@@ -200,6 +203,8 @@ class SynthesizerForConditionalGeneration(SynthesizerPreTrainedModel, Generation
         """The cache to read and fill, a new one where it is wanted and none is given."""
         if given is not None and not isinstance(given, EncoderDecoderCache):
             raise ValueError(f"got past_key_values of type {type(given).__name__}; expected an EncoderDecoderCache")
+        if given is not None:
+            check_layers(given.self_attention_cache, self.config.layer_types)
         if given is not None or use_cache is False:
             return given
         if use_cache is None and (self.training or scored or not self.config.use_cache):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers import TrainingArguments as HuggingFaceArguments
 
-from ..training.clock import TrainingClock
-from ..training.settings import TrainingArguments
+if TYPE_CHECKING:
+    from ..training.clock import TrainingClock
+    from ..training.settings import TrainingArguments
 
 __all__ = ["ProgressReport", "format_seconds"]
 

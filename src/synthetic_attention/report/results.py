@@ -16,7 +16,7 @@ def describe_evaluation(results: Mapping[str, Any]) -> str:
             f"length penalty {results['length_penalty']}",
             f"BLEU {results['bleu']:.2f}  {results['bleu_signature']}",
             f"chrF {results['chrf']:.2f}  {results['chrf_signature']}",
-            f"predictions: {results['predictions']}",
+            f"predictions: {results['predictions'] or 'not written'}",
         ]
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,30 +46,41 @@ class Examples(Dataset[Pair]):
         return np.array([[len(source), len(target)] for source, target in zip(self.sources, self.targets, strict=True)])
 
 
-def fit_length(columns: Sequence[list[Tokens]], maximum: int, long: Long, where: str) -> tuple[list[int], int]:
+def fit_length(
+    columns: Mapping[str, list[Tokens]], maximum: int, long: Long, advice: str, first_line: int = 1
+) -> tuple[list[int], int]:
     """Deal with the rows of `columns` of which some sequence is longer than `maximum` tokens.
 
     "truncate" cuts in place and keeps the last token, `</s>`; "drop" leaves rows out of the result.
+
+    Args:
+        columns: parallel columns, by the names that messages call them.
+        advice: what a user can do about rows that are too long.
+        first_line: the number of the line that row 0 comes from.
 
     Returns:
         The rows to keep, and how many rows were too long.
 
     Raises:
-        UserError: there are such rows and `long` is "error": how many, the longest, the first line.
+        UserError: there are such rows and `long` is "error": per column how many, the longest, the first line.
     """
-    longest = np.array([max(len(column[row]) for column in columns) for row in range(len(columns[0]))])
-    over = np.flatnonzero(longest > maximum)
-    if len(over) and long == "error":
-        raise UserError(
-            f"{where}: {len(over)} of {len(longest)} lines are longer than the maximum of {maximum} tokens (the first "
-            f"is line {over[0] + 1}, the longest has {longest.max()}); pass --truncate to cut them"
-        )
+    lengths = np.array([[len(row) for row in column] for column in columns.values()], dtype=np.int64)
+    over = lengths > maximum
+    count = int(over.any(axis=0).sum())
+    if count and long == "error":
+        sides = [
+            f"{name}: {mine.sum()} of {len(mine)} lines are longer than the maximum of {maximum} tokens (the first is "
+            f"line {first_line + mine.argmax()}, the longest has {longest})"
+            for name, mine, longest in zip(columns, over, lengths.max(axis=1), strict=True)
+            if mine.any()
+        ]
+        raise UserError(f"{'; '.join(sides)}; {advice}")
     if long == "truncate":
-        for column in columns:
-            for row in over:
-                column[row] = np.concatenate([column[row][: maximum - 1], column[row][-1:]])[:maximum]
-        return list(range(len(longest))), len(over)
-    return np.flatnonzero(longest <= maximum).tolist(), len(over)
+        for column, mine in zip(columns.values(), over, strict=True):
+            for row in np.flatnonzero(mine):
+                column[row] = np.concatenate([column[row][: maximum - 1], column[row][-1:]])
+        return list(range(lengths.shape[1])), count
+    return np.flatnonzero(~over.any(axis=0)).tolist(), count
 
 
 def pad(rows: Sequence[Tokens], value: int) -> Tensor:

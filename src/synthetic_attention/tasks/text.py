@@ -13,23 +13,30 @@ __all__ = ["decode_lines", "find_split", "fingerprint", "read_lines"]
 _ALIASES = {"valid": ("valid", "val", "validation", "dev")}
 
 
-def decode_lines(content: bytes, name: str) -> list[str]:
+def decode_lines(content: bytes, name: str, first_line: int = 1) -> list[str]:
     """Lines of UTF-8 `content`, without their ends; only newlines end a line, as `wc -l` counts them.
+
+    Args:
+        content: whole lines of a file.
+        name: what messages call the file.
+        first_line: the number of the line that `content` begins with.
 
     Raises:
         UserError: a byte is not UTF-8; the message has `name` and the number of the line.
     """
-    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if first_line == 1:
+        content = content.removeprefix(b"\xef\xbb\xbf")
+    lines = content.split(b"\n")
     if lines[-1] == b"":
         lines.pop()
     decoded = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=first_line):
         try:
             decoded.append(line.removesuffix(b"\r").decode("utf-8"))
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{name}, line {number}: byte 0x{line[error.start]:02x} at position {error.start + 1} is not UTF-8; "
-                "convert the file to UTF-8"
+                "convert it to UTF-8"
             ) from None
     return decoded
 
@@ -57,6 +64,8 @@ def find_split(folder: Path, split: str, languages: tuple[str, str]) -> str:
     Raises:
         UserError: the folder or a file is missing, or several splits begin with the name.
     """
+    if folder.is_file():
+        raise UserError(f"{folder}: a file; expected the folder with the files of the data")
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder of data")
     stems = [{path.name.removesuffix(f".{lang}") for path in folder.glob(f"*.{lang}")} for lang in languages]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,8 @@ __all__ = ["SPECIAL_TOKENS", "decode", "encode", "train_tokenizer"]
 # In the order of their ids, which are the defaults of SynthesizerConfig.
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 Tokens = np.ndarray[tuple[int], np.dtype[np.int32]]
+# Lines to encode at a time: what the tokenizer returns for a line takes many times the memory of its ids.
+_CHUNK = 10_000
 
 
 def train_tokenizer(lines: Sequence[str], vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
@@ -59,10 +62,15 @@ def encode(tokenizer: PreTrainedTokenizerFast, lines: Sequence[str]) -> list[Tok
     backend.no_truncation()
     backend.no_padding()
     backend.encode_special_tokens = True
-    return [np.array(encoding.ids, dtype=np.int32) for encoding in backend.encode_batch_fast(list(lines))]
+    ids: list[Tokens] = []
+    for start in range(0, len(lines), _CHUNK):
+        encodings = backend.encode_batch_fast(list(lines[start : start + _CHUNK]))
+        ids.extend(np.array(encoding.ids, dtype=np.int32) for encoding in encodings)
+    return ids
 
 
 def decode(tokenizer: PreTrainedTokenizerFast, ids: Sequence[Sequence[int]]) -> list[str]:
     """Text of each sequence of ids, on one line: a model may write a newline, a reader of lines may not."""
     texts = tokenizer.backend_tokenizer.decode_batch([list(row) for row in ids], skip_special_tokens=True)
-    return [" ".join(text.splitlines()).strip() for text in texts]
+    # Not splitlines(): what else Unicode calls a line separator does not end a line for `read_lines`.
+    return [re.sub(r"[\r\n]+", " ", text).strip() for text in texts]

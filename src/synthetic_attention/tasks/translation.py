@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from transformers import PreTrainedTokenizerFast
 
@@ -24,6 +24,11 @@ class ParallelText:
     name: str
     sources: list[str]
     targets: list[str]
+
+    def complete(self) -> list[int]:
+        """The lines of which neither side is blank: others are not trained on, validated on or scored."""
+        pairs = zip(self.sources, self.targets, strict=True)
+        return [row for row, (source, target) in enumerate(pairs) if source.strip() and target.strip()]
 
     def fingerprint(self) -> dict[str, str | int]:
         """What tells whether two runs read the same text."""
@@ -46,6 +51,10 @@ class Translation:
     selects_by: ClassVar[str] = "bleu"
 
     def __post_init__(self) -> None:
+        for language in (self.source, self.target):
+            # It becomes part of a pattern of file names.
+            if not language or set(language) & set("*?[]/\\"):
+                raise UserError(f"got language {language!r}; expected the suffix of its files, like en")
         if self.source == self.target:
             raise UserError(f"got source and target language {self.source!r}; expected two different ones")
 
@@ -73,17 +82,18 @@ class Translation:
     def examples(
         self, text: ParallelText, tokenizer: PreTrainedTokenizerFast, maximum: int, long: Long = "error"
     ) -> Examples:
-        """Ids of all pairs of at most `maximum` tokens a side. Pairs with an empty side are dropped.
+        """Ids of all pairs of at most `maximum` tokens a side. Pairs with a blank side are dropped.
 
         Raises:
             UserError: a side is longer and `long` is "error"; or no pair is left.
         """
         sources, targets = encode(tokenizer, text.sources), encode(tokenizer, text.targets)
-        where = f"{text.name}.{self.source} | .{self.target}"
-        kept, over = fit_length((sources, targets), maximum, long, where)
-        pairs = [row for row in kept if text.sources[row].strip() and text.targets[row].strip()]
+        names = [f"{text.name}.{language}" for language in (self.source, self.target)]
+        advice = "pass --drop-long to leave such pairs out, or --truncate to cut them"
+        kept, over = fit_length(dict(zip(names, (sources, targets), strict=True)), maximum, long, advice)
+        pairs = sorted({*kept} & {*text.complete()})
         if not pairs:
-            raise UserError(f"{where}: no pair of sentences is left of {len(sources)}")
+            raise UserError(f"{' | '.join(names)}: no pair of sentences is left of {len(sources)}")
         return Examples(
             [sources[row] for row in pairs],
             [targets[row] for row in pairs],
@@ -92,13 +102,28 @@ class Translation:
             truncated=over if long == "truncate" else 0,
         )
 
-    def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
-        """Corpus BLEU and chrF of sacreBLEU, each with the signature that makes it comparable."""
+    def scorers(self) -> tuple[Any, Any]:
+        """sacreBLEU's BLEU and chrF.
+
+        Raises:
+            UserError: the target language needs a tokenizer that is not installed.
+        """
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
 
-        # The target language chooses the tokenizer where words are not separated by spaces.
-        bleu, chrf = BLEU(trg_lang=self.target), CHRF()
+        try:
+            # The target language chooses the tokenizer where words are not separated by spaces. `force` keeps
+            # sacreBLEU from warning of tokenized text: data sets are scored as they are, tokenized ones too.
+            return BLEU(trg_lang=self.target, force=True), CHRF()
+        except RuntimeError as error:
+            raise UserError(
+                f"BLEU for target language {self.target!r} needs a tokenizer that is not installed; "
+                f"pip install 'synthetic-attention[{self.target}]'"
+            ) from error
+
+    def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
+        """Corpus BLEU and chrF of sacreBLEU, each with the signature that makes it comparable."""
+        bleu, chrf = self.scorers()
         return {
             "bleu": bleu.corpus_score(list(predictions), [list(references)]).score,
             "chrf": chrf.corpus_score(list(predictions), [list(references)]).score,

@@ -15,7 +15,9 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers import TrainingArguments as HuggingFaceArguments
 
+from ..tasks import UserError
 from .clock import TrainingClock
+from .failures import damage_reported
 
 __all__ = ["LogFile", "StopRequest", "StopWhenDue"]
 
@@ -23,7 +25,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
-    """Turns the first Ctrl-C or SIGTERM into a request to stop after the step; the second one interrupts at once."""
+    """Turns the first Ctrl-C or SIGTERM into a request to stop in order; the second one interrupts at once."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -46,7 +48,7 @@ class StopRequest:
             raise KeyboardInterrupt
         self.received = number
         # print() may not be entered twice, and a signal may come in the middle of one.
-        os.write(2, b"\nstopping after this step, with a checkpoint; once more stops at once, without\n")
+        os.write(2, b"\nstopping as soon as a checkpoint is saved; once more stops at once, without\n")
 
 
 class StopWhenDue(TrainerCallback):
@@ -70,24 +72,45 @@ class StopWhenDue(TrainerCallback):
 
 
 class LogFile(TrainerCallback):
-    """Appends each log entry to a file as a JSON object. On resuming, entries after the checkpoint are cut off."""
+    """Appends each log entry to a file as a JSON object. On resuming, entries after the checkpoint are cut off.
 
-    def __init__(self, path: Path, rewrite: Callable[[str], object]) -> None:
+    Args:
+        path: the file.
+        rewrite: replaces its content.
+        validated: the step of the last validation that the checkpoint knows of; later ones are done again.
+    """
+
+    def __init__(self, path: Path, rewrite: Callable[[str], object], validated: int) -> None:
         self.path = path
         self.rewrite = rewrite
+        self.validated = validated
 
     def on_train_begin(
         self, args: HuggingFaceArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Keep what the checkpoint knows of."""
+        """Keep what the checkpoint knows of.
+
+        Raises:
+            UserError: a line is damaged.
+        """
         if not state.is_world_process_zero or not self.path.is_file():
             return
-        kept = []
-        for line in self.path.read_text(encoding="utf-8").splitlines(keepends=True):
-            # A kill may have cut the last line.
-            if line.endswith("\n") and json.loads(line)["step"] <= state.global_step:
-                kept.append(line)
+        # A kill may have cut the last line.
+        with damage_reported(str(self.path)):
+            lines, _, _ = self.path.read_text(encoding="utf-8").rpartition("\n")
+        kept = [
+            f"{line}\n"
+            for number, line in enumerate(lines.split("\n") if lines else [], start=1)
+            if self._is_known(line, number, state.global_step)
+        ]
         self.rewrite("".join(kept))
+
+    def _is_known(self, line: str, number: int, step: int) -> bool:
+        try:
+            entry = json.loads(line)
+            return bool(entry["step"] <= (self.validated if "eval_loss" in entry else step))
+        except (ValueError, TypeError, KeyError):
+            raise UserError(f"{self.path}, line {number}: no entry of a log; remove the line to resume") from None
 
     def on_log(
         self,
@@ -100,4 +123,4 @@ class LogFile(TrainerCallback):
         """Append an entry."""
         if state.is_world_process_zero:
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": state.global_step, **(logs or {})}) + "\n")
+                file.write(json.dumps({"step": state.global_step, **(logs or {})}, allow_nan=False) + "\n")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -24,6 +25,8 @@ __all__ = ["generate_ids", "output_limit", "translate"]
 def output_limit(source_length: int, maximum: int) -> int:
     """The most tokens to generate for a source: twice its own and 32 more, within the model's `maximum`.
 
+    A batch has the limit of its longest source.
+
     Without a bound in proportion to the source, a model that has not learned to stop costs every batch the maximum.
     """
     return min(2 * source_length + 32, maximum - 1)
@@ -38,6 +41,7 @@ def generate_ids(
     length_penalty: float = 1.0,
     batch_tokens: int = 4096,
     shard: tuple[int, int] = (0, 1),
+    before_batch: Callable[[], None] = lambda: None,
 ) -> dict[int, list[int]]:
     """Greedy or beam search from each source; the ids per index in `sources`, special tokens left out.
 
@@ -46,6 +50,7 @@ def generate_ids(
         length_penalty: a hypothesis of n tokens is ranked by log-probability / n^length_penalty.
         batch_tokens: source tokens × beams in a batch.
         shard: (rank, number of ranks): only every n-th batch is done.
+        before_batch: called before each batch; what it raises ends generation.
 
     Sampling is off whatever the model's generation configuration says, so that a run can be repeated.
     """
@@ -59,6 +64,7 @@ def generate_ids(
     model.eval()
     try:
         for batch in batches[shard[0] :: shard[1]]:
+            before_batch()
             ids = pad([sources[index] for index in batch], config.pad_token_id or 0)
             lengths = torch.tensor([len(sources[index]) for index in batch])
             mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
@@ -88,20 +94,28 @@ def translate(
     truncate: bool = False,
     batch_tokens: int = 4096,
     where: str = "input",
+    first_line: int = 1,
 ) -> tuple[list[str], int]:
     """A line for each line, in order; a blank line gives an empty one.
+
+    Args:
+        where: what messages call the lines.
+        first_line: the number of the first of them, in messages.
 
     Returns:
         The lines, and how many sources were cut to the model's maximum.
 
     Raises:
-        UserError: sources are longer than the maximum and `truncate` is off.
+        UserError: sources are longer than the maximum and `truncate` is off, or an option cannot be.
     """
+    if not math.isfinite(length_penalty):
+        raise UserError(f"got length penalty {length_penalty}; expected a finite number")
     if beams < 1:
         raise UserError(f"got {beams} beams; expected 1 (greedy) or more")
     sources = encode(tokenizer, lines)
     long: Long = "truncate" if truncate else "error"
-    _, over = fit_length((sources,), model.config.max_position_embeddings, long, where) if sources else ([], 0)
+    maximum, advice = model.config.max_position_embeddings, "pass --truncate to cut them"
+    _, over = fit_length({where: sources}, maximum, long, advice, first_line)
     rows = [row for row, line in enumerate(lines) if line.strip()]
     generated = generate_ids(
         model,

@@ -13,7 +13,7 @@ Every file is written beside its place and then moved into it: a run that is kil
 from __future__ import annotations
 
 import json
-import re
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -24,15 +24,34 @@ from typing import Any, cast
 
 import torch
 import yaml
-from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerFast
 
-from ..models import SynthesizerForConditionalGeneration
+from ..models import SynthesizerConfig, SynthesizerForConditionalGeneration
 from ..tasks import UserError
+from .checkpoint import Checkpoint, checkpoint_step
+from .failures import damage_reported, one_line
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "data_folder"]
 
-_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+# What run.yaml has to have for a run to be used.
+_INFO: dict[str, type] = {
+    **dict.fromkeys(("task", "source", "target", "data"), str),
+    **dict.fromkeys(("settings", "fingerprints"), dict),
+    "commands": list,
+}
+_PARTIAL = ".partial"
+
+
+def data_folder(info: Mapping[str, Any], data: Path | None) -> Path:
+    """Where the data of a run is: `data`, or else where it was when the run was trained.
+
+    Raises:
+        UserError: it is not there any more.
+    """
+    folder = data or Path(info["data"])
+    if data is None and not folder.is_dir():
+        raise UserError(f"{folder}: the data of the run is not there any more; pass --data to say where it is")
+    return folder
 
 
 @dataclass(frozen=True)
@@ -62,25 +81,57 @@ class RunFolder:
         Raises:
             UserError: a run is there and `overwrite` is off; or something else is, whatever `overwrite`.
         """
-        if not self.path.exists():
+        nearest = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
+        if not nearest.is_dir():
+            raise UserError(f"{nearest}: exists and is not a folder; choose another --output")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise UserError(f"{nearest}: no permission to write there; choose another --output")
+        if nearest != self.path:
             return
-        if not self.path.is_dir():
-            raise UserError(f"{self.path}: exists and is not a folder; choose another --output")
         if (self.path / "run.yaml").is_file():
             if not overwrite:
                 raise UserError(f"{self.path}: a run is there; --resume continues it, --overwrite replaces it")
-        elif any(self.path.iterdir()):
+        elif not self._is_empty():
             raise UserError(f"{self.path}: the folder has files and is no run; choose another --output")
 
-    def create(self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast) -> None:
-        """Make the folder anew, with run.yaml and the tokenizer. What `check_new` let pass is replaced."""
-        if self.path.exists():
-            shutil.rmtree(self.path)
-        self.checkpoints.mkdir(parents=True)
-        with self._staged() as stage:
-            tokenizer.save_pretrained(stage)
-        # Last, because it is what makes a folder a run.
-        self.write_info(info)
+    def create(self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool) -> None:
+        """Make the folder anew, with run.yaml and the tokenizer. The run that it replaces goes last.
+
+        Raises:
+            UserError: what `check_new` refuses; something may have come there since it was asked.
+        """
+        # A folder that is there and empty stays, and is filled: it may be a mount or the one that we are in.
+        keep = self.path.is_dir() and self._is_empty()
+        home = self.path if keep else self.path.parent
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home, prefix=f"{_PARTIAL}-{self.path.name}-") as name:
+            new, old = RunFolder(Path(name) / "new"), Path(name) / "old"
+            new.checkpoints.mkdir(parents=True)
+            tokenizer.save_pretrained(new.path)
+            new.write_info(info)
+            self.check_new(overwrite)
+            if keep:
+                # run.yaml first: it makes the folder a run, which may be overwritten.
+                for path in sorted(new.path.iterdir(), key=lambda path: path.name != "run.yaml"):
+                    path.rename(self.path / path.name)
+            elif self.path.exists():
+                try:
+                    self.path.rename(old)
+                    new.path.rename(self.path)
+                except BaseException:
+                    if old.exists() and not self.path.exists():
+                        old.rename(self.path)
+                    raise
+            else:
+                new.path.rename(self.path)
+
+    def remove_partial(self) -> None:
+        """Remove what a kill in the middle of writing has left."""
+        for path in (*self.path.glob(f"{_PARTIAL}*"), *self.checkpoints.glob(f"{_PARTIAL}*")):
+            shutil.rmtree(path)
+
+    def _is_empty(self) -> bool:
+        return all(path.name.startswith(_PARTIAL) for path in self.path.iterdir())
 
     def write_info(self, info: Mapping[str, Any]) -> None:
         """Write run.yaml."""
@@ -100,10 +151,15 @@ class RunFolder:
         try:
             info = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
-        if not isinstance(info, dict) or "settings" not in info:
-            raise UserError(f"{path}: not what `synthesizer train` writes")
-        return info
+            raise UserError(f"{path}: cannot be read: {one_line(error)}") from None
+        entries: dict[str, Any] = info if isinstance(info, dict) else {}
+        wrong = [name for name, kind in _INFO.items() if not isinstance(entries.get(name), kind)]
+        if not wrong:
+            wrong = [f"settings.{name}" for name in ("synthesizer", "training") if not entries["settings"].get(name)]
+            wrong += [f"fingerprints.{name}" for name in ("train", "valid") if name not in entries["fingerprints"]]
+        if wrong:
+            raise UserError(f"{path}: not what `synthesizer train` writes: no valid {', '.join(wrong)}")
+        return entries
 
     def load_tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer of the run.
@@ -111,22 +167,34 @@ class RunFolder:
         Raises:
             UserError: it is missing or damaged.
         """
-        with self._damage_reported():
+        with damage_reported(f"{self.path}: the run"):
             return PreTrainedTokenizerFast.from_pretrained(str(self.path))
 
-    def load_model(self, device: torch.device) -> SynthesizerForConditionalGeneration:
-        """The best model of the run, in evaluation mode.
+    def load(self, device: torch.device) -> tuple[SynthesizerForConditionalGeneration, PreTrainedTokenizerFast]:
+        """The best model of the run, in evaluation mode, and the tokenizer.
 
         Raises:
-            UserError: there is none yet, or it is damaged.
+            UserError: there is no model yet, or something is damaged or of another model.
         """
         if not self.has_model:
             raise UserError(f"{self.path}: no model there yet; train it further with --resume")
-        with self._damage_reported():
-            model = SynthesizerForConditionalGeneration.from_pretrained(str(self.path))
+        tokenizer = self.load_tokenizer()
+        with damage_reported(f"{self.path}: the run"):
+            kind = json.loads((self.path / "config.json").read_text(encoding="utf-8")).get("model_type")
+            if kind != SynthesizerConfig.model_type:
+                raise ValueError(f"config.json has model_type {kind!r}; expected {SynthesizerConfig.model_type!r}")
+            model, found = cast(Any, SynthesizerForConditionalGeneration).from_pretrained(
+                str(self.path), output_loading_info=True
+            )
+            # transformers would draw missing weights at random, and say so in a hint.
+            for problem in ("missing_keys", "unexpected_keys"):
+                if found[problem]:
+                    names = ", ".join(sorted(found[problem])[:3])
+                    raise ValueError(f"model.safetensors has {problem.replace('_', ' ')}: {names}, …")
+            if len(tokenizer) > model.config.vocab_size:
+                raise ValueError(f"tokenizer.json has {len(tokenizer)} pieces, the model {model.config.vocab_size}")
         model.eval()
-        # transformers decorates `to`, and its type is lost.
-        return cast(Any, model).to(device)
+        return model.to(device), tokenizer
 
     def save_model(self, model: SynthesizerForConditionalGeneration) -> None:
         """Put `model` in the place of the best one."""
@@ -143,12 +211,16 @@ class RunFolder:
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> Path:
         """Write a JSON file of the run."""
-        return self.write_text(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        return self.write_text(name, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
-    def last_checkpoint(self) -> Path | None:
-        """The checkpoint of the highest step."""
-        found = {int(match[1]): path for path in self._checkpoint_paths() if (match := _CHECKPOINT.match(path.name))}
-        return found[max(found)] if found else None
+    def last_checkpoint(self) -> Checkpoint | None:
+        """The checkpoint of the highest step.
+
+        Raises:
+            UserError: it is damaged.
+        """
+        paths = self._checkpoint_paths()
+        return Checkpoint.open(max(paths, key=lambda path: checkpoint_step(path) or 0)) if paths else None
 
     def commit_checkpoint(self, staged: Path) -> None:
         """Move a complete checkpoint into its place, then remove the others."""
@@ -164,12 +236,12 @@ class RunFolder:
     def _checkpoint_paths(self) -> list[Path]:
         if not self.checkpoints.is_dir():
             return []
-        return [path for path in self.checkpoints.iterdir() if _CHECKPOINT.fullmatch(path.name)]
+        return [path for path in self.checkpoints.iterdir() if checkpoint_step(path) is not None]
 
     @contextmanager
     def _staged(self) -> Iterator[Path]:
         """A folder on the same disk, whose files move into the run at the end, each in one step."""
-        with tempfile.TemporaryDirectory(dir=self.path, prefix=".partial-") as name:
+        with tempfile.TemporaryDirectory(dir=self.path, prefix=f"{_PARTIAL}-") as name:
             stage = Path(name)
             yield stage
             # The weights last: with them a run has a model, so what they need must be there.
@@ -178,10 +250,3 @@ class RunFolder:
                 target = self.path / path.relative_to(stage)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(target)
-
-    @contextmanager
-    def _damage_reported(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise UserError(f"{self.path}: the run cannot be loaded: {' '.join(str(error).split())}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
@@ -10,15 +11,19 @@ from importlib.resources import files
 from typing import Any
 
 import yaml
+from huggingface_hub.errors import StrictDataclassError
 
 from ..functions import known as known_functions
 from ..models import SynthesizerConfig
 from ..tasks import UserError
 from ..tasks.examples import LONG_CHOICES, Long
+from .failures import one_line
 
 __all__ = ["Settings", "TrainingArguments", "build_config", "known_presets", "parse_synthesizer", "read_settings"]
 
 _PRESETS = files(__package__) / "presets"
+# What ends training.
+_BUDGET = {"steps", "minutes"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +73,8 @@ class TrainingArguments:
                 object.__setattr__(self, entry.name, float(value))
             elif type(value) is not kind:
                 raise UserError(f"got {entry.name}={value!r}; expected {kind.__name__}")
+            elif isinstance(value, float) and not math.isfinite(value):
+                raise UserError(f"got {entry.name}={value}; expected a finite number")
         self._check_ranges()
 
     def _check_ranges(self) -> None:
@@ -80,7 +87,7 @@ class TrainingArguments:
         }
         for name in sorted(positive):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
+            if value is not None and value <= 0:
                 raise UserError(f"got {name}={value}; expected more than 0")
         if self.steps is None and self.minutes is None:
             raise UserError("got neither steps nor minutes; expected at least one of them: training has to end")
@@ -100,6 +107,12 @@ class Settings:
     synthesizer_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     overrides: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        if type(self.seed) is not int or not 0 <= self.seed < 2**32:
+            raise UserError(f"got seed {self.seed!r}; expected 0 … 2³² − 1")
+        if not isinstance(self.model, dict):
+            raise UserError(f"got model={self.model!r}; expected fields and their values")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as YAML keeps them."""
         # Through JSON: YAML would mark a list that appears twice with an anchor.
@@ -107,11 +120,18 @@ class Settings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
-        """The settings that `to_dict` wrote."""
-        return cls(**{**values, "training": TrainingArguments(**values["training"])})
+        """The settings that `to_dict` wrote.
+
+        Raises:
+            UserError: they are not, or not any more.
+        """
+        try:
+            return cls(**{**values, "training": TrainingArguments(**values["training"])})
+        except (KeyError, TypeError) as error:
+            raise UserError(f"got settings that cannot be read: {one_line(error)}") from error
 
     def with_budget(self, steps: int | None, minutes: float | None) -> Settings:
-        """The same with another end: whichever of the two is given replaces both."""
+        """The same with another end: whichever of the two is given replaces the old end, be it steps or minutes."""
         if steps is None and minutes is None:
             return self
         return replace(self, training=replace(self.training, steps=steps, minutes=minutes))
@@ -123,12 +143,21 @@ def known_presets() -> list[str]:
 
 
 def read_settings(
-    *, synthesizer: str, preset: str, seed: int, overrides: Sequence[str] = (), long: Long | None = None
+    *,
+    synthesizer: str,
+    preset: str,
+    seed: int,
+    overrides: Sequence[str] = (),
+    long: Long | None = None,
+    steps: int | None = None,
+    minutes: float | None = None,
 ) -> Settings:
     """A preset, with `key=value` overrides on top.
 
     A key is a field of `SynthesizerConfig`, a field of `TrainingArguments`, or an option of a synthesizing function,
-    "random.std". Values are read as YAML; `synthesizer` as `parse_synthesizer` does.
+    "random.std". Values are read as YAML; `synthesizer` as `parse_synthesizer` does. Where steps or minutes are
+    given, by an override or an argument, they replace the preset's end; where both are, the first to come ends
+    training.
 
     Raises:
         UserError: an unknown preset or key (the known are listed), or a value that cannot be.
@@ -136,8 +165,35 @@ def read_settings(
     if preset not in known_presets():
         raise UserError(f"got unknown preset {preset!r}; expected one of: {', '.join(known_presets())}")
     values = yaml.safe_load((_PRESETS / f"{preset}.yaml").read_text(encoding="utf-8"))
-    model, training = values["model"], values["training"]
-    options: dict[str, dict[str, Any]] = model.pop("synthesizer_options", {})
+    training = values["training"]
+    model, changes, options = _sort_overrides(overrides, values["model"].pop("synthesizer_options", {}))
+    for name, value in {"steps": steps, "minutes": minutes, "long_sentences": long}.items():
+        if value is None:
+            continue
+        if name in changes and name in _BUDGET:
+            raise UserError(f"got both --{name} and --set {name}=…; give one of them")
+        changes[name] = value
+    if changes.keys() & _BUDGET:
+        training = {name: value for name, value in training.items() if name not in _BUDGET}
+    settings = Settings(
+        synthesizer=parse_synthesizer(synthesizer),
+        preset=preset,
+        seed=seed,
+        training=TrainingArguments(**{**training, **changes}),
+        model={**values["model"], **model},
+        synthesizer_options=options,
+        overrides=list(overrides),
+    )
+    build_config(settings)
+    return settings
+
+
+def _sort_overrides(
+    overrides: Sequence[str], options: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Fields of the model and of training that `overrides` set, and the options of functions after them."""
+    model: dict[str, Any] = {}
+    training: dict[str, Any] = {}
     for override in overrides:
         key, value = _parse(override)
         if key == "synthesizer":
@@ -146,6 +202,7 @@ def read_settings(
         if dot:
             options.setdefault(_function(owner, key), {})[option] = value
         elif key == "synthesizer_options":
+            _check_options(value)
             options = value
         elif key in _training_keys():
             training[key] = value
@@ -156,21 +213,7 @@ def read_settings(
                 f"got unknown setting {key!r}; expected an option of a function (random.std), or one of: "
                 f"{', '.join(sorted({*_model_keys(), *_training_keys()} - {'synthesizer'}))}"
             )
-    if long is not None:
-        training["long_sentences"] = long
-    if seed < 0 or seed >= 2**32:
-        raise UserError(f"got seed {seed}; expected 0 … 2³² − 1")
-    settings = Settings(
-        synthesizer=parse_synthesizer(synthesizer),
-        preset=preset,
-        seed=seed,
-        training=TrainingArguments(**training),
-        model=model,
-        synthesizer_options=options,
-        overrides=list(overrides),
-    )
-    build_config(settings)
-    return settings
+    return model, training, options
 
 
 def parse_synthesizer(text: str) -> str | list[str] | dict[str, Any]:
@@ -191,28 +234,32 @@ def build_config(settings: Settings, **changes: Any) -> SynthesizerConfig:
             **{**settings.model, **changes}, synthesizer=settings.synthesizer, synthesizer_options=options
         )
     # The strict dataclass of huggingface_hub reports a wrong type with exceptions of its own.
-    except (ValueError, TypeError, _strict_error()) as error:
-        raise UserError(" ".join(str(error).split())) from error
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise UserError(one_line(error)) from error
 
 
 def _check_types(settings: Settings) -> None:
     """The configuration computes with its fields before it checks their types, and then says neither name nor type."""
     for name, value in settings.model.items():
+        if name not in _model_keys():
+            raise UserError(f"got unknown field {name!r}; expected some of: {', '.join(sorted(_model_keys()))}")
         default = getattr(SynthesizerConfig, name)
         # The fields without a default number are numbers that follow from others.
         kind = int if default is None else type(default)
         fits = isinstance(value, kind) or (kind is float and isinstance(value, int)) or (value is default is None)
         if not fits or isinstance(value, bool) != (kind is bool):
             raise UserError(f"got {name}={value!r}; expected {kind.__name__}")
-    options = settings.synthesizer_options
+        if kind is float and not math.isfinite(value):
+            raise UserError(f"got {name}={value}; expected a finite number")
+        # Of one token only </s> is left, and nothing can be generated.
+        if name == "max_position_embeddings" and value < 2:
+            raise UserError(f"got {name}={value}; expected at least 2: a token and the end")
+    _check_options(settings.synthesizer_options)
+
+
+def _check_options(options: Any) -> None:
     if not isinstance(options, dict) or not all(isinstance(entry, dict) for entry in options.values()):
         raise UserError(f"got synthesizer_options={options!r}; expected options by function, {{random: {{std: 0.1}}}}")
-
-
-def _strict_error() -> type[Exception]:
-    from huggingface_hub.errors import StrictDataclassError
-
-    return StrictDataclassError
 
 
 @cache
@@ -247,7 +294,10 @@ def _yaml(text: str) -> Any:
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UserError(f"got {text!r}; expected a value as YAML writes it: {' '.join(str(error).split())}") from None
+        raise UserError(f"got {text!r}; expected a value as YAML writes it: {one_line(error)}") from None
+    # YAML 1.1 reads 1:30 as a number to the base of 60.
+    if isinstance(value, int | float) and ":" in text:
+        return text
     if not isinstance(value, str):
         return value
     # YAML 1.1 reads 1e-3 as a string, for want of a point.

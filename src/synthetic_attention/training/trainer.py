@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,28 +15,23 @@ import torch
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import (
-    PreTrainedTokenizerFast,
-    PrinterCallback,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-)
+from transformers import PreTrainedTokenizerFast, PrinterCallback, Seq2SeqTrainer
 
 from ..models import SynthesizerForConditionalGeneration
 from ..tasks import UserError
 from ..tasks.examples import IGNORED, Examples, pair_collate
 from ..tasks.tokenizer import decode
 from ..tasks.translation import Translation
+from .arguments import trainer_arguments
 from .batching import TokenBatchSampler, token_batches
+from .checkpoint import Checkpoint, Progress, is_complete
 from .clock import TrainingClock
+from .failures import damage_reported
 from .generation import generate_ids
 from .run_folder import RunFolder
 from .settings import Settings
 
-__all__ = ["Progress", "SynthesizerTrainer", "Validation"]
-
-# Where only the minutes end training. Trainer wants a number.
-_ENDLESS = 10**9
+__all__ = ["SynthesizerTrainer", "Validation"]
 
 
 @dataclass(frozen=True)
@@ -48,27 +42,12 @@ class Validation:
     references: Sequence[str]
 
 
-@dataclass
-class Progress:
-    """What a checkpoint has to remember beside Trainer's own state."""
-
-    seconds: float = 0.0
-    tokens: int = 0
-    best: dict[str, Any] = field(default_factory=dict)
-    last: dict[str, Any] = field(default_factory=dict)
-
-    NAME = "progress.json"
-
-    @classmethod
-    def read(cls, checkpoint: Path | None) -> Progress:
-        """The progress at a checkpoint, or none."""
-        if checkpoint is None:
-            return cls()
-        return cls(**json.loads((checkpoint / cls.NAME).read_text(encoding="utf-8")))
+class _StoppedError(Exception):
+    """A validation was given up on request."""
 
 
 class SynthesizerTrainer(Seq2SeqTrainer):
-    """Trains one run.
+    """Trains one run, from `start` if that is given; `stopped` says whether to give up a validation.
 
     Validation generates greedily through `generate_ids`, as `synthesizer evaluate` does, rather than through
     `Seq2SeqTrainer.evaluate`, which pads every batch to one length and gathers without trimming. The best model by
@@ -85,9 +64,10 @@ class SynthesizerTrainer(Seq2SeqTrainer):
         tokenizer: PreTrainedTokenizerFast,
         train: Examples,
         validation: Validation,
-        progress: Progress,
+        start: Checkpoint | None = None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        arguments = _arguments(settings, run)
+        arguments = trainer_arguments(settings, run, start)
         collate = partial(pair_collate, pad_token_id=cast(int, model.config.pad_token_id))
         # Without processing_class: the run has the tokenizer already, checkpoints need no copy of it.
         super().__init__(model, arguments, data_collator=collate, train_dataset=train, eval_dataset=validation.examples)
@@ -99,8 +79,11 @@ class SynthesizerTrainer(Seq2SeqTrainer):
         self.settings = settings
         self.tokenizer = tokenizer
         self.validation = validation
-        self.progress = progress
+        self.progress = progress = Progress() if start is None else start.progress
         self.clock = TrainingClock(arguments.device, progress.seconds)
+        self._start = start
+        self._stopped = stopped
+        self._saved_step = None if start is None else start.step
         self._collate = collate
         self._tokens = torch.zeros((), dtype=torch.int64, device=arguments.device)
         self._logged = (progress.tokens, progress.seconds)
@@ -119,18 +102,21 @@ class SynthesizerTrainer(Seq2SeqTrainer):
         loader = DataLoader(cast(Examples, self.train_dataset), batch_sampler=self._sampler, collate_fn=self._collate)
         return cast("DataLoader[Any]", self.accelerator.prepare(loader))
 
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Train with the clock running."""
+    def run_training(self) -> None:
+        """Train from the start or the checkpoint, with the clock running, to the end or until `stopped`."""
         self.clock.start()
         try:
-            return super().train(*args, **kwargs)
+            self.train(resume_from_checkpoint=None if self._start is None else str(self._start.path))
+        except _StoppedError:
+            # Validation will be done when the run is resumed, from the checkpoint that was saved before it.
+            pass
         finally:
             self.clock.stop()
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | int | None = None
     ) -> Tensor:
-        """One batch; its real tokens are counted on the device, so that nothing waits for it."""
+        """One batch; its real tokens are counted on the device, so that the counting does not wait for the step."""
         loss = super().training_step(model, inputs, num_items_in_batch)
         self._tokens += inputs["attention_mask"].sum() + (inputs["labels"] != IGNORED).sum()
         return loss
@@ -148,18 +134,15 @@ class SynthesizerTrainer(Seq2SeqTrainer):
         """Log with tokens, tokens per second since the last entry, and minutes on the training clock.
 
         Raises:
-            UserError: the loss is not finite any more.
+            UserError: the loss or the gradient is not finite any more.
         """
         # The summary at the end is in samples per second, which says nothing about batches by tokens.
         if "train_runtime" in logs:
             return
         tokens, seconds = self.count_tokens(), self.clock.seconds
         if "loss" in logs:
-            if not math.isfinite(logs["loss"]):
-                raise UserError(
-                    f"training diverged: the loss is {logs['loss']} at step {self.state.global_step}; lower "
-                    "learning_rate or raise warmup_steps"
-                )
+            self._refuse_divergence("the loss", logs["loss"])
+            self._refuse_divergence("the norm of the gradient", logs.get("grad_norm", 0.0))
             elapsed = seconds - self._logged[1]
             logs["tokens_per_second"] = round((tokens - self._logged[0]) / elapsed, 1) if elapsed > 0 else 0.0
             self._logged = (tokens, seconds)
@@ -168,9 +151,19 @@ class SynthesizerTrainer(Seq2SeqTrainer):
         super().log({**logs, "tokens": tokens, "minutes": round(seconds / 60, 3)})
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Validate, keep the model if it is the best so far, write metrics.json. The clock stands still."""
+        """Validate, keep the model if it is the best so far, write metrics.json. The clock stands still.
+
+        The checkpoint comes before it and learns the scores last. So nothing that happens here costs steps, and a
+        run that is killed here validates once more when it is resumed.
+
+        Raises:
+            UserError: weights or loss are not finite any more.
+        """
         with self.clock.paused():
-            scores = {"step": self.state.global_step, "loss": self._loss(), **self._score()}
+            self._save_checkpoint(self.model_wrapped, None)
+            loss = self._loss()
+            self._refuse_divergence("the validation loss", loss)
+            scores = {"step": self.state.global_step, "loss": loss, **self._score()}
             self.progress.last = scores
             best = self.progress.best.get(self.task.selects_by, -math.inf)
             # Of equals the later one: it has been trained longer.
@@ -180,14 +173,19 @@ class SynthesizerTrainer(Seq2SeqTrainer):
                     self.run.save_model(cast(SynthesizerForConditionalGeneration, self.model))
             metrics = {f"eval_{name}": value for name, value in scores.items() if isinstance(value, float)}
             self.log(dict(metrics))
-            self.write_metrics(finished=False)
+            self.write_metrics()
+            progress = self._progress()
+            if self.args.should_save:
+                self.run.write_text(f"{self._checkpoint_name()}/{Progress.NAME}", progress.to_json())
             self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def write_metrics(self, *, finished: bool) -> dict[str, Any]:
+    def write_metrics(self) -> dict[str, Any]:
         """Write metrics.json: best and last validation, and the speed over the whole run."""
         tokens, seconds = self.count_tokens(), self.clock.seconds
         examples = cast(Examples, self.train_dataset)
+        step = self.state.global_step
+        finished = is_complete(self.settings.training, step, seconds) and self.progress.last.get("step") == step
         metrics = {
             "task": self.task.name,
             "synthesizer": self.settings.synthesizer,
@@ -195,7 +193,7 @@ class SynthesizerTrainer(Seq2SeqTrainer):
             "finished": finished,
             "best": self.progress.best or None,
             "last": self.progress.last or None,
-            "steps": self.state.global_step,
+            "steps": step,
             "minutes": seconds / 60,
             "tokens": tokens,
             "tokens_per_second": tokens / seconds if seconds else 0.0,
@@ -218,6 +216,7 @@ class SynthesizerTrainer(Seq2SeqTrainer):
         total = 0.0
         model.eval()
         for batch in batches[self.args.process_index :: self.args.world_size]:
+            self._give_up_if_stopped()
             inputs = self._prepare_inputs(self._collate([examples[index] for index in batch]))
             total += model(**inputs, num_items_in_batch=1).loss.item()
         model.train()
@@ -230,6 +229,7 @@ class SynthesizerTrainer(Seq2SeqTrainer):
             self.validation.examples.sources,
             batch_tokens=self.settings.training.eval_batch_tokens,
             shard=(self.args.process_index, self.args.world_size),
+            before_batch=self._give_up_if_stopped,
         )
         generated: dict[int, list[int]] = {}
         for part in gather_object([mine]):
@@ -237,54 +237,55 @@ class SynthesizerTrainer(Seq2SeqTrainer):
         texts = decode(self.tokenizer, [generated[index] for index in range(len(self.validation.references))])
         return self.task.score(texts, self.validation.references)
 
+    def _give_up_if_stopped(self) -> None:
+        # One process alone may not: the others would wait for it.
+        if self.args.world_size == 1 and self._stopped():
+            raise _StoppedError
+
+    def _refuse_divergence(self, what: str, value: float) -> None:
+        if not math.isfinite(value):
+            raise UserError(
+                f"training diverged: {what} is {value} at step {self.state.global_step}; lower learning_rate or "
+                "raise warmup_steps"
+            )
+
+    def _progress(self) -> Progress:
+        return replace(self.progress, seconds=self.clock.seconds, tokens=self.count_tokens())
+
+    def _checkpoint_name(self) -> str:
+        return f"{self.run.checkpoints.name}/checkpoint-{self.state.global_step}"
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        with damage_reported(f"{resume_from_checkpoint}: the checkpoint"):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with damage_reported(f"{checkpoint}: the checkpoint"):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with damage_reported(f"{checkpoint}: the checkpoint"):
+            super()._load_rng_state(checkpoint)
+
     def _get_output_dir(self, trial: Any) -> str:
         return str(self._staging or super()._get_output_dir(trial))
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Save beside the last checkpoint, and put it in its place only when it is complete."""
+        """Save beside the last checkpoint, and put it in its place only when it is complete; once for each step."""
+        if self._saved_step == self.state.global_step:
+            return
+        # A checkpoint is never replaced by what nobody can go on from.
+        if not all(bool(p.isfinite().all()) for p in model.parameters()):
+            self._refuse_divergence("a weight", math.nan)
         with self.clock.paused():
             self._staging = self.run.checkpoints / ".partial"
             if self.args.should_save:
                 shutil.rmtree(self._staging, ignore_errors=True)
             self.accelerator.wait_for_everyone()
             super()._save_checkpoint(model, trial)
-            tokens = self.count_tokens()
+            progress = self._progress()
             if self.args.should_save:
-                staged = self._staging / f"checkpoint-{self.state.global_step}"
-                progress = {**vars(self.progress), "seconds": self.clock.seconds, "tokens": tokens}
-                (staged / Progress.NAME).write_text(json.dumps(progress), encoding="utf-8")
+                staged = self._staging / Path(self._checkpoint_name()).name
+                (staged / Progress.NAME).write_text(progress.to_json(), encoding="utf-8")
                 self.run.commit_checkpoint(staged)
-            self._staging = None
-
-
-def _arguments(settings: Settings, run: RunFolder) -> Seq2SeqTrainingArguments:
-    training = settings.training
-    return Seq2SeqTrainingArguments(
-        output_dir=str(run.checkpoints),
-        seed=settings.seed,
-        max_steps=training.steps or _ENDLESS,
-        gradient_accumulation_steps=training.gradient_accumulation_steps,
-        learning_rate=training.learning_rate,
-        lr_scheduler_type="inverse_sqrt",
-        warmup_steps=training.warmup_steps,
-        optim="adamw_torch_fused",
-        adam_beta1=training.beta1,
-        adam_beta2=training.beta2,
-        adam_epsilon=training.epsilon,
-        weight_decay=training.weight_decay,
-        max_grad_norm=training.max_grad_norm,
-        bf16=training.bf16,
-        eval_strategy="steps",
-        eval_steps=training.eval_interval,
-        save_strategy="steps",
-        save_steps=training.eval_interval,
-        logging_steps=training.log_interval,
-        # It would wait for the device at each step, and hide what `log` refuses.
-        logging_nan_inf_filter=False,
-        dataloader_pin_memory=torch.cuda.is_available(),
-        remove_unused_columns=False,
-        label_names=["labels"],
-        report_to="none",
-        disable_tqdm=True,
-        log_level="error",
-    )
+            self._staging, self._saved_step = None, self.state.global_step

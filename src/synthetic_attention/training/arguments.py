@@ -1,0 +1,57 @@
+"""Our settings as the arguments of Hugging Face's Trainer."""
+
+from __future__ import annotations
+
+import torch
+from transformers import Seq2SeqTrainingArguments
+
+from .checkpoint import Checkpoint
+from .run_folder import RunFolder
+from .settings import Settings, TrainingArguments
+
+__all__ = ["trainer_arguments"]
+
+# Where only the minutes end training. Trainer wants a number.
+_ENDLESS = 10**9
+
+
+def _max_steps(training: TrainingArguments, start: Checkpoint | None) -> int:
+    # Of a complete run only the validation can be missing.
+    if start is not None and start.is_complete(training):
+        return start.step
+    return training.steps or _ENDLESS
+
+
+def trainer_arguments(settings: Settings, run: RunFolder, start: Checkpoint | None) -> Seq2SeqTrainingArguments:
+    """The arguments of a run, from `start` if that is given."""
+    training = settings.training
+    return Seq2SeqTrainingArguments(
+        output_dir=str(run.checkpoints),
+        seed=settings.seed,
+        max_steps=_max_steps(training, start),
+        gradient_accumulation_steps=training.gradient_accumulation_steps,
+        learning_rate=training.learning_rate,
+        lr_scheduler_type="inverse_sqrt",
+        warmup_steps=training.warmup_steps,
+        optim="adamw_torch_fused",
+        adam_beta1=training.beta1,
+        adam_beta2=training.beta2,
+        adam_epsilon=training.epsilon,
+        weight_decay=training.weight_decay,
+        max_grad_norm=training.max_grad_norm,
+        bf16=training.bf16,
+        eval_strategy="steps",
+        eval_steps=training.eval_interval,
+        eval_on_start=start is not None and start.lacks_validation(training),
+        save_strategy="steps",
+        save_steps=training.eval_interval,
+        logging_steps=training.log_interval,
+        # It would wait for the device at each step, and hide what `log` refuses.
+        logging_nan_inf_filter=False,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        remove_unused_columns=False,
+        label_names=["labels"],
+        report_to="none",
+        disable_tqdm=True,
+        log_level="error",
+    )

@@ -1,0 +1,77 @@
+"""Runs that tests start, and what they compare of them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from transformers import TrainerCallback
+
+from synthetic_attention.tasks.translation import Translation
+from synthetic_attention.training.session import Outcome, start_run
+from synthetic_attention.training.settings import Settings
+
+Small = Callable[..., Settings]
+
+
+def start(corpus: Path, output: Path, settings: Settings, **options: Any) -> Outcome:
+    options = {"report": silent, **options}
+    return start_run(task=Translation("en", "de"), data=corpus, settings=settings, output=output, **options)
+
+
+class Kill(TrainerCallback):
+    """Does something at the end of one step."""
+
+    def __init__(self, step: int, action: Callable[[], object]) -> None:
+        self.step = step
+        self.action = action
+
+    def __enter__(self) -> "Kill":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step - 1:
+            self.action()
+
+
+class KilledError(Exception):
+    pass
+
+
+def die() -> None:
+    raise KilledError
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    (checkpoint,) = (run / "checkpoints").iterdir()
+    return {
+        **load_file(checkpoint / "model.safetensors"),
+        **{f"best.{name}": value for name, value in load_file(run / "model.safetensors").items()},
+    }
+
+
+def assert_same_runs(one: Path, other: Path) -> None:
+    """The same weights in the checkpoint and as the best model, and the same log."""
+    expected, got = weights(one), weights(other)
+    assert expected.keys() == got.keys()
+    for name, value in expected.items():
+        assert torch.equal(value, got[name]), name
+    assert without_times(one / "log.jsonl") == without_times(other / "log.jsonl")
+
+
+def silent(line: str) -> None:
+    pass
+
+
+def without_times(path: Path) -> list[dict[str, Any]]:
+    entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [{k: v for k, v in entry.items() if k not in ("minutes", "tokens_per_second")} for entry in entries]
+
+
+def snapshot(folder: Path) -> dict[Path, bytes]:
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

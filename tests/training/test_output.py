@@ -1,0 +1,89 @@
+"""The folder of a run: made, replaced, or refused without harm."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from synthetic_attention.tasks import UserError
+from synthetic_attention.training.evaluation import generate_lines
+from training.runs import Small, snapshot, start
+
+
+def test_what_is_there_is_not_overwritten_unasked(corpus: Path, tmp_path: Path, small: Small) -> None:
+    run, settings = tmp_path / "run", small("steps=1")
+    start(corpus, run, settings)
+    before = (run / "model.safetensors").read_bytes()
+    with pytest.raises(UserError, match="--resume continues it, --overwrite replaces it"):
+        start(corpus, run, settings)
+    with pytest.raises(UserError, match="no such folder"):
+        start(tmp_path / "nowhere", run, settings, overwrite=True)
+    assert (run / "model.safetensors").read_bytes() == before
+    start(corpus, run, replace(settings, seed=9), overwrite=True)
+    assert (run / "model.safetensors").read_bytes() != before
+    with pytest.raises(UserError, match="has files and is no run"):
+        start(corpus, corpus, settings, overwrite=True)
+    with pytest.raises(UserError, match="not a folder"):
+        start(corpus, run / "run.yaml", settings, overwrite=True)
+
+
+def test_a_run_that_came_meanwhile_is_not_replaced(corpus: Path, tmp_path: Path, small: Small) -> None:
+    run, settings = tmp_path / "run", small("steps=1")
+    start(corpus, tmp_path / "other", settings)
+
+    def come(line: str) -> None:
+        if not run.exists():
+            (tmp_path / "other").rename(run)
+
+    before = snapshot(tmp_path / "other")
+    with pytest.raises(UserError, match="--resume continues it"):
+        start(corpus, run, settings, report=come)
+    assert [*tmp_path.iterdir()] == [run]
+    assert snapshot(run) == before
+
+
+def test_a_run_that_cannot_be_replaced_stays(
+    corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, settings, rename = tmp_path / "run", small("steps=1"), Path.rename
+    start(corpus, run, settings)
+    before = snapshot(tmp_path)
+
+    def fail(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise OSError("no more space")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="no more space"):
+        start(corpus, run, settings, overwrite=True)
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_an_empty_folder_is_filled_not_replaced(corpus: Path, tmp_path: Path, small: Small, link: bool) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    before, output = folder.stat().st_ino, folder
+    if link:
+        output = tmp_path / "link"
+        output.symlink_to(folder)
+    start(corpus, output, small("steps=1"))
+    assert folder.stat().st_ino == before
+    assert output.is_symlink() == link
+    assert generate_lines(output, ["one"], beams=1)[1] == 0
+    # A link stays when the run that it leads to is replaced.
+    start(corpus, output, small("steps=1"), overwrite=True)
+    assert output.is_symlink() == link
+
+
+def test_data_inside_the_run_that_is_replaced_is_refused(corpus: Path, tmp_path: Path, small: Small) -> None:
+    run, settings = tmp_path / "run", small("steps=1")
+    start(corpus, run, settings)
+    (run / "data").mkdir()
+    for path in corpus.iterdir():
+        (run / "data" / path.name).write_bytes(path.read_bytes())
+    before = snapshot(tmp_path)
+    with pytest.raises(UserError, match="the data is inside"):
+        start(run / "data", run, settings, overwrite=True)
+    assert snapshot(tmp_path) == before
