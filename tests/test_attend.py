@@ -257,6 +257,21 @@ def test_biases_that_do_not_fit_are_refused(form, bias, message):
         attend(FORMS[form](t), t["v"], attn_bias=bias)
 
 
+@pytest.mark.parametrize("shape", [(1, H, T, S), (1, T, S), (B, 1, T, S), (1, 1, T, S)])
+@pytest.mark.parametrize("other", [False, True])
+def test_scores_for_one_head_or_example_are_for_all(shape, other):
+    scores, value = torch.randn(shape, requires_grad=True), torch.randn(B, H, S, V)
+    query, key = torch.randn(B, H, T, K), torch.randn(B, H, S, K)
+    logits = MixedLogits([SharedLogits(scores), InnerLogits(query, key)]) if other else SharedLogits(scores)
+    total = scores + query @ key.mT if other else scores
+    want = reference.attend(total.expand(B, H, T, S), value, holes())
+    got = attend(logits, value, holes())
+    torch.testing.assert_close(got, want)
+    (ours,) = torch.autograd.grad(got.square().sum(), scores)
+    (theirs,) = torch.autograd.grad(want.square().sum(), scores)
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
 def test_scores_of_another_batch_are_refused():
     """Also where their batch is the number of heads."""
     with pytest.raises(ValueError, match=r"\(3, 3, 5, 7\).*B and H"):

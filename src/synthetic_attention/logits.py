@@ -36,7 +36,8 @@ class SharedLogits(Logits):
     """The same scores for every example: random, fixed random, factorized random.
 
     Args:
-        scores: (H, T, S); (B, H, T, S) only where positions differ by example (decoding a left-padded batch).
+        scores: (H, T, S); (B, H, T, S) only where positions differ by example (decoding a left-padded batch). `attend`
+            takes 1 for H or B too.
 
     Raises:
         ValueError: scores are neither 3- nor 4-dimensional.

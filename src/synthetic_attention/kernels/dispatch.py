@@ -88,14 +88,15 @@ def _fused(factored: FactoredLogits, value: Tensor, dropout_p: float) -> bool:
 
 
 def _check(factored: FactoredLogits, value: Tensor, mask: Tensor | None) -> int:
-    """Check that logits, value and mask fit; return the number of rows."""
+    """Check that logits, value and mask fit, with all heads in the shared scores; return the number of rows."""
     if value.dim() != 4:
         raise ValueError(f"got a value of shape {tuple(value.shape)}; expected (B, H, S, D)")
     batch, heads, columns, _ = value.shape
     if mask is not None and tuple(mask.shape) != (batch, columns):
         raise ValueError(f"got an attention_mask of shape {tuple(mask.shape)}; expected (B, S) = {(batch, columns)}")
     rows = set()
-    if (shared := factored.shared) is not None:
+    if factored.shared is not None:
+        factored.shared = shared = _broadcast(factored.shared, heads)
         rows.add(shared.shape[-2])
         fits = shared.shape[-3] == heads and shared.shape[-1] == columns
         fits = fits and (shared.dim() == 3 or shared.shape[0] == batch)
@@ -112,6 +113,12 @@ def _check(factored: FactoredLogits, value: Tensor, mask: Tensor | None) -> int:
     if len(rows) > 1:
         raise ValueError(f"got terms of {sorted(rows)} rows; expected the same number of rows in all terms")
     return rows.pop()
+
+
+def _broadcast(scores: Tensor, heads: int) -> Tensor:
+    """Scores for one example are for all; scores for one head are for all heads."""
+    scores = scores[0] if scores.dim() == 4 and scores.shape[0] == 1 else scores
+    return scores.expand(*scores.shape[:-3], heads, -1, -1) if scores.shape[-3] == 1 else scores
 
 
 def _fits(fits: bool, got: str, value: Tensor) -> None:
