@@ -58,15 +58,15 @@ def attend(
     if not batch or not rows or not columns:
         return value.new_zeros(batch, heads, rows, width)
     mask = None if attention_mask is None else attention_mask.bool()
-    if rows == 1 or (factored.inner is None and not factored.outer and factored.shared.dim() == 4):  # type: ignore[union-attr]
+    only_shared = factored.shared if factored.inner is None and not factored.outer else None
+    if rows == 1 or (only_shared is not None and only_shared.dim() == 4):
         return eager_attention(logits, value, mask, is_causal, dropout_p, query_offset)
-    if factored.inner is None and not factored.outer:
-        assert factored.shared is not None
+    if only_shared is not None:
         dropout = None
         if dropout_p > 0:
-            ones = torch.ones_like(factored.shared, dtype=torch.promote_types(factored.shared.dtype, torch.float32))
+            ones = torch.ones_like(only_shared, dtype=torch.promote_types(only_shared.dtype, torch.float32))
             dropout = F.dropout(ones, dropout_p)
-        return shared_attention(factored.shared, value, mask, is_causal, query_offset, dropout)
+        return shared_attention(only_shared, value, mask, is_causal, query_offset, dropout)
     if factored.inner is not None and not factored.outer and _fused(factored, value, dropout_p):
         return inner_attention(factored.inner, value, mask, is_causal, query_offset, dropout_p, factored.shared)
     return blockwise_attention(factored, value, mask, is_causal, query_offset, dropout_p)
