@@ -15,14 +15,23 @@ from torch.nn import functional as F
 from .functions import Dimensions, Span, SynthesizerOptions, build
 from .functions.base import split_heads
 from .kernels import attend, attention_weights
+from .linear import Linear
 from .logits import Logits, MixedLogits, SharedLogits
 from .masks import Padding, bias_as_scores
+from .packing import Packing
 
 __all__ = ["KeyValueCache", "SynthesizerAttention"]
 
 
+# Values laid out feature by feature are packed in runs of a row's length: shorter ones take longer than they save.
+SHORT_COLUMNS = 128
+
+
 class KeyValueCache(Protocol):
-    """A decoding cache, as Hugging Face's are."""
+    """A decoding cache, as Hugging Face's are.
+
+    One that hands out slots which are not filled yet has an attribute `slots`, (T,): where the new tokens stand.
+    """
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]: ...
 
@@ -80,8 +89,8 @@ class SynthesizerAttention(nn.Module):
         self.function = build(synthesizer, dims, synthesizer_options, device, dtype)
         # One projection for the values (its first rows) and for what the function wants of the input.
         width = dims.inner_dim + self.function.projected
-        self.in_proj = nn.Linear(d_model, width, bias=bias, device=device, dtype=dtype)
-        self.out_proj = nn.Linear(dims.inner_dim, d_model, bias=bias, device=device, dtype=dtype)
+        self.in_proj = Linear(d_model, width, bias=bias, device=device, dtype=dtype)
+        self.out_proj = Linear(dims.inner_dim, d_model, bias=bias, device=device, dtype=dtype)
         self._reset_projections()
 
     @property
@@ -161,12 +170,13 @@ class SynthesizerAttention(nn.Module):
             return self._forward_cached(x, attention_mask, attn_bias, is_causal, value, need_weights, cache)
         self._check_length(x.shape[1])
         padding = self._padding(attention_mask, x.shape[0], x.shape[1])
-        if padding is not None:
+        packing = None if padding is None else self._packing(padding)
+        if padding is not None and packing is None:
             x = padding.align(x)
             value = None if value is None else padding.align(value)
-        value_BHSK, projected = self._project(x, value)
+        value_BHSK, projected = self._project(x, value, packing)
         key = None if projected is None else self.function.keys(projected)
-        return self._attend_aligned(projected, key, value_BHSK, padding, attn_bias, is_causal, need_weights)
+        return self._attend_aligned(projected, key, value_BHSK, padding, packing, attn_bias, is_causal, need_weights)
 
     def _forward_cached(
         self,
@@ -190,21 +200,25 @@ class SynthesizerAttention(nn.Module):
         self._check_length(columns)
         padding = self._padding(attention_mask, x.shape[0], columns)
         keys = key if self.caches_keys else None
-        if columns == rows and padding is not None:
+        slots: Tensor | None = getattr(cache, "slots", None)
+        if columns == rows and padding is not None and slots is None:
             # A first call over padded prompts: align, so that the shared forms stay shared.
             projected = None if projected is None else padding.align(projected)
             keys = None if keys is None else padding.align(keys, dim=2)
             aligned = padding.align(values, dim=2)
-            return self._attend_aligned(projected, keys, aligned, padding, attn_bias, is_causal, need_weights)
-        span, mask = Span(rows, columns), None
+            return self._attend_aligned(projected, keys, aligned, padding, None, attn_bias, is_causal, need_weights)
+        new, mask, span = slice(-rows, None) if slots is None else slots, None, Span(rows, columns, slots)
         if padding is not None:
             mask = padding.mask
-            span = Span(rows, columns, padding.positions[:, -rows:], padding.positions)
+            span = Span(rows, columns, padding.positions[:, new], padding.positions)
+        if slots is not None:
+            attn_bias, is_causal = _hide_later(slots, values, attn_bias), False
         if attn_bias is not None:
             attn_bias = bias_as_scores(attn_bias, x.shape[0], self.num_heads, rows, columns)
         logits = self._logits(projected, keys, span, attn_bias)
         y, weights = self._attend(logits, values, mask, is_causal, columns - rows, need_weights)
-        real = None if padding is None else padding.mask[:, -rows:]
+        y = self.out_proj(y)
+        real = None if padding is None else padding.mask[:, new]
         y = y if real is None else y.masked_fill(~real[..., None], 0)
         if not need_weights:
             return y
@@ -216,11 +230,15 @@ class SynthesizerAttention(nn.Module):
         key: Tensor | None,
         value: Tensor,
         padding: Padding | None,
+        packing: Packing | None,
         attn_bias: Tensor | None,
         is_causal: bool,
         need_weights: bool,
     ) -> Any:
-        """Attend within one aligned batch, and move the result back to the input's slots."""
+        """Attend within one aligned batch, and move the result back to the input's slots.
+
+        With a packing, only real tokens were projected: value is zero at the others, and only they are projected back.
+        """
         length = value.shape[-2]
         if attn_bias is not None:
             attn_bias = bias_as_scores(attn_bias, value.shape[0], self.num_heads, length, length)
@@ -231,10 +249,11 @@ class SynthesizerAttention(nn.Module):
         if padding is not None and not is_causal:
             # Causal rows of an aligned batch see no padding; padded rows become zeros anyway.
             mask = padding.aligned.mask
-        y, weights = self._attend(logits, value, mask, is_causal, 0, need_weights)
+        y, weights = self._attend(logits, value, mask, is_causal, 0, need_weights, packing is not None)
         if padding is None:
+            y = self.out_proj(y)
             return (y, weights) if need_weights else y
-        y = padding.restore(y)
+        y = padding.restore(self.out_proj(y)) if packing is None else self._project_packed(y, packing)
         if not need_weights:
             return y
         return y, padding.restore(padding.restore(weights, dim=2), dim=3)
@@ -247,10 +266,12 @@ class SynthesizerAttention(nn.Module):
         is_causal: bool,
         offset: int,
         need_weights: bool,
+        value_is_masked: bool = False,
     ) -> tuple[Tensor, Tensor]:
+        """(B, T, H·K) that goes into the output projection, and the weights (B, H, T, S) if they are needed."""
         dropout = self.dropout if self.training else 0.0
-        y = attend(logits, value, mask, is_causal, dropout, offset)
-        y = self.out_proj(y.transpose(1, 2).flatten(2))
+        y = attend(logits, value, mask, is_causal, dropout, offset, value_is_masked=value_is_masked)
+        y = y.transpose(1, 2).flatten(2)
         if not need_weights:
             return y, y
         weights = attention_weights(logits, mask, is_causal, offset, length=value.shape[-2])
@@ -264,29 +285,54 @@ class SynthesizerAttention(nn.Module):
         bias = bias.expand(padding.mask.shape[0], -1, -1, -1)
         return padding.align(padding.align(bias, dim=2), dim=3)
 
-    def _project(self, x: Tensor, value: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The values (B, H, T, K) and what the function wants of x (B, T, projected), or None if nothing."""
-        weight, bias, inner = self.in_proj.weight, self.in_proj.bias, self.inner_dim
+    def _project(
+        self, x: Tensor, value: Tensor | None, packing: Packing | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The values (B, H, T, K) and what the function wants of x (B, T, projected), or None if nothing.
+
+        With a packing both are aligned, and zero at padding.
+        """
         if not self.function.projected:
-            return self._project_values(x if value is None else value), None
+            return self._project_values(x if value is None else value, packing), None
+        if packing is not None:
+            x, value = packing.pack(x), None if value is None else packing.pack(value)
+        weight, bias, inner = self.in_proj.weight, self.in_proj.bias, self.inner_dim
         if value is None:
-            values, projected = self.in_proj(x).split([inner, self.function.projected], dim=-1)
+            both = self.in_proj(x)
         else:
             values = F.linear(value, weight[:inner], None if bias is None else bias[:inner])
             projected = F.linear(x, weight[inner:], None if bias is None else bias[inner:])
+            both = torch.cat([values, projected], dim=-1)
+        both = both if packing is None else packing.pad_aligned(both)
+        values, projected = both.split([inner, self.function.projected], dim=-1)
         return split_heads(values, self.num_heads), projected
 
-    def _project_values(self, x: Tensor) -> Tensor:
+    def _project_values(self, x: Tensor, packing: Packing | None) -> Tensor:
         """The values alone, (B, H, L, K), laid out as (H, K, B, L): the shared kernel multiplies them as they are."""
         batch, length, _ = x.shape
         weight, bias = self.in_proj.weight, self.in_proj.bias
-        tokens = x.reshape(-1, self.d_model).t()
+        tokens = (x.reshape(-1, self.d_model) if packing is None else packing.pack(x)).t()
         if torch.is_autocast_enabled(x.device.type) or bias is None:
             values = weight @ tokens
             values = values if bias is None else values + bias[:, None].to(values.dtype)
         else:
             values = torch.addmm(bias[:, None], weight, tokens)
+        values = values if packing is None else packing.pad_columns(values)
         return values.view(self.num_heads, self.head_dim, batch, length).permute(2, 0, 3, 1)
+
+    def _project_packed(self, y: Tensor, packing: Packing) -> Tensor:
+        """The output projection of the real tokens of an aligned (B, L, H·K), in the input's slots, zeros between."""
+        # The shared kernel writes feature by feature.
+        by_feature = y.stride(1) == 1 and y.shape[-1] > 1
+        tokens = packing.pack_columns(y.permute(2, 0, 1)).t() if by_feature else packing.pack_aligned(y)
+        return packing.pad(self.out_proj(tokens))
+
+    def _packing(self, padding: Padding) -> Packing | None:
+        """How to project real tokens only, where that pays."""
+        packing = padding.packing
+        if packing is not None and not self.function.projected and packing.slots < SHORT_COLUMNS:
+            return None
+        return packing
 
     @staticmethod
     def _padding(mask: Tensor | Padding | None, batch: int, length: int) -> Padding | None:
@@ -342,3 +388,10 @@ class SynthesizerAttention(nn.Module):
                 layer.out_proj.bias.copy_(mha.out_proj.bias)
         layer.train(mha.training)
         return layer
+
+
+def _hide_later(slots: Tensor, values: Tensor, attn_bias: Tensor | None) -> Tensor:
+    """A bias that hides from the tokens at `slots` (T,) what stands after them in (B, H, S, K), besides the given one."""
+    later = torch.arange(values.shape[-2], device=values.device) > slots[:, None]
+    hidden = values.new_zeros(later.shape).masked_fill(later, -torch.inf)
+    return hidden if attn_bias is None else attn_bias + hidden

@@ -79,7 +79,13 @@ class InnerLogits(Logits):
         self.query, self.key, self.bias, self.scale = query, key, bias, scale
 
     def dense(self, length: int | None = None) -> Tensor:
-        logits = (self.query * self.scale) @ self.key[:, :, :length].mT
+        query, key = self.query * self.scale, self.key[:, :, :length].mT
+        if key.shape[0] == 1 < query.shape[0]:
+            # All examples of a head in one product: a broadcast key would be copied for each.
+            batch, _, rows, _ = query.shape
+            logits = (query.transpose(0, 1).flatten(1, 2) @ key[0]).unflatten(1, (batch, rows)).transpose(0, 1)
+        else:
+            logits = query @ key
         return logits if self.bias is None else logits + self.bias[:, None, :length]
 
 
@@ -144,16 +150,18 @@ class MixedLogits(Logits):
 
 @dataclass
 class FactoredLogits:
-    """Any logits as at most one shared, one inner and some outer terms, the weights folded into the cheap factor.
+    """Any logits as at most one shared term, some inner and some outer ones, the weights folded into the cheap factor.
 
     Attributes:
         shared: (H, T, S) or (B, H, T, S), or None.
-        inner: its bias is (H, S) or None.
+        bias: (H, S), the sum of the biases of the inner terms, or None.
+        inner: without biases.
         outer: pairs of tiled (B, H, T, a) and repeated (B, H, T, b).
     """
 
     shared: Tensor | None = None
-    inner: InnerLogits | None = None
+    bias: Tensor | None = None
+    inner: tuple[InnerLogits, ...] = ()
     outer: tuple[OuterLogits, ...] = ()
 
     @classmethod
@@ -185,17 +193,27 @@ class FactoredLogits:
             raise TypeError(f"got {type(logits).__name__}; expected one of the four forms of logits")
 
     def _add_inner(self, term: InnerLogits, weight: Tensor | None) -> None:
+        query, bias, scale = term.query, term.bias, term.scale
         if weight is not None:
-            query = term.query * (weight * term.scale)[:, None, None].to(term.query.dtype)
-            bias = None if term.bias is None else term.bias * weight[:, None]
-            term = InnerLogits(query, term.key, bias)
-        if self.inner is None:
-            self.inner = term
-            return
-        first, batch = self.inner, max(self.inner.key.shape[0], term.key.shape[0])
-        dtype = torch.promote_types(first.key.dtype, term.key.dtype)
-        keys = [t.key.to(dtype).expand(batch, -1, -1, -1) for t in (first, term)]
-        queries = [(t.query if t.scale == 1.0 else t.query * t.scale).to(dtype) for t in (first, term)]
-        biases = [t.bias for t in (first, term) if t.bias is not None]
-        bias = None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1]
-        self.inner = InnerLogits(torch.cat(queries, dim=-1), torch.cat(keys, dim=-1), bias)
+            query, scale = query * (weight * scale)[:, None, None].to(query.dtype), 1.0
+            bias = None if bias is None else bias * weight[:, None]
+        self.inner += (InnerLogits(query, term.key, scale=scale),)
+        if bias is not None:
+            self.bias = bias if self.bias is None else self.bias + bias
+
+    def joined(self) -> InnerLogits:
+        """The inner terms as one, their widths side by side."""
+        if len(self.inner) == 1:
+            (term,) = self.inner
+            return InnerLogits(term.query, term.key, self.bias, scale=term.scale)
+        batch = max(term.key.shape[0] for term in self.inner)
+        queries = [term.query if term.scale == 1.0 else term.query * term.scale for term in self.inner]
+        keys = [term.key.expand(batch, -1, -1, -1) for term in self.inner]
+        return InnerLogits(_side_by_side(queries), _side_by_side(keys), self.bias)
+
+
+def _side_by_side(factors: Sequence[Tensor]) -> Tensor:
+    dtype = factors[0].dtype
+    for factor in factors[1:]:
+        dtype = torch.promote_types(dtype, factor.dtype)
+    return torch.cat([factor.to(dtype) for factor in factors], dim=-1)

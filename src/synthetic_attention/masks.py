@@ -6,11 +6,14 @@ So a padded batch is aligned to the front, attended, and moved back; the shared 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+
+from .packing import Packing
 
 __all__ = ["Padding", "allowed_keys", "bias_as_scores", "causal_mask"]
 
@@ -55,6 +58,11 @@ def bias_as_scores(bias: Tensor, batch: int, heads: int, rows: int, columns: int
     if bias.dim() < 4 or bias.shape[0] == 1:
         return bias.reshape(-1, rows, columns).expand(heads, -1, -1)
     return bias.expand(-1, heads, -1, -1)
+
+
+_T = TypeVar("_T")
+# With less padding than this, moving tokens costs more than computing it.
+_LITTLE_PADDING = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,18 +117,36 @@ class Padding:
         index = None if self.index is None else self.index.to(*args, **kwargs)
         return Padding(self.mask.to(*args, **kwargs), index, self.full)
 
+    def _once(self, name: str, make: Callable[[], _T]) -> _T:
+        """What `make` returns, kept: all layers of a model ask for the same. (Compiled code does so by itself.)"""
+        if torch.compiler.is_compiling():
+            return make()
+        if name not in self.__dict__:
+            self.__dict__[name] = make()
+        return cast(_T, self.__dict__[name])
+
+    @property
+    def packing(self) -> Packing | None:
+        """How to leave the padding out; None where there is little of it, and in compiled code, whose shapes are fixed."""
+        return None if self.full or torch.compiler.is_compiling() else self._once("_packing", self._pack)
+
+    def _pack(self) -> Packing | None:
+        packing = Packing.of(self.mask)
+        return packing if packing.given.shape[0] <= (1 - _LITTLE_PADDING) * self.mask.numel() else None
+
     @property
     def aligned(self) -> Padding:
         """The padding of the aligned batch: the same lengths, all on the right."""
-        if self.index is None:
-            return self
+        return self if self.index is None else self._once("_aligned", self._align_mask)
+
+    def _align_mask(self) -> Padding:
         slots = torch.arange(self.mask.shape[1], device=self.mask.device)
         return Padding(slots < self.mask.sum(1, keepdim=True), None, self.full)
 
     @property
     def positions(self) -> Tensor:
         """(B, S): how many real tokens stand before each slot."""
-        return (self.mask.long().cumsum(1) - 1).clamp_min(0)
+        return self._once("_positions", lambda: (self.mask.long().cumsum(1) - 1).clamp_min(0))
 
     def align(self, x: Tensor, dim: int = 1) -> Tensor:
         """Move the real tokens of x, whose axis `dim` are the slots and axis 0 the batch, to the front."""

@@ -1,9 +1,11 @@
 """softmax(any sum of forms) · V, some examples and rows at a time, computed again in the backward.
 
 Memory stays linear in length: of (B, H, T, S) only one block of a few MB exists, and the backward keeps the factors,
-the output and nothing else.
+the output and nothing else. Where a block is one example, nothing is copied: heads are a batch of strided matrices,
+as the projections wrote them, and the output and the gradients are laid out as the projections read them.
 
-Shape legend: B batch, H heads, T queries, S keys, K width of a query, D width of a value, a·b ≥ S outer factors.
+Shape legend: B batch, H heads, T queries, S keys, K width of a query, D width of a value, a·b ≥ S outer factors;
+in a block E examples, R rows, C columns.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ import torch
 from torch import Tensor
 
 from ..logits import FactoredLogits
-from ..masks import allowed_keys
-from .block import block_bytes, block_softmax
+from .block import add_product, block_bytes, block_softmax, wide
 
 __all__ = ["blockwise_attention"]
+
+# Examples are worked on together, at the price of copies, while the scores of one are smaller than this.
+_SMALL_EXAMPLE = 256 << 10
 
 
 def blockwise_attention(
@@ -32,143 +36,158 @@ def blockwise_attention(
     """softmax(logits) · value; arguments as in `attend`, the logits as factors.
 
     Returns:
-        (B, H, T, D).
+        (B, H, T, D), a view of a contiguous (B, T, H, D).
     """
-    query = key = bias = None
-    if (inner := factored.inner) is not None:
-        query = (inner.query if inner.scale == 1.0 else inner.query * inner.scale).to(value.dtype)
-        key, bias = inner.key.to(value.dtype), inner.bias
+    queries = [(term.query if term.scale == 1.0 else term.query * term.scale).to(value.dtype) for term in factored.inner]
+    keys = [term.key.to(value.dtype) for term in factored.inner]
     tiled = [term.tiled.to(value.dtype) for term in factored.outer]
     repeated = [term.repeated.to(value.dtype) for term in factored.outer]
     seed = torch.randint(2**62, (1,)) if dropout_p > 0 else None
-    return _forward(
-        value,
-        factored.shared,
-        query,
-        key,
-        bias,
-        tiled,
-        repeated,
-        attention_mask,
-        is_causal,
-        query_offset,
-        dropout_p,
-        seed,
-    )
+    bias, offset = factored.bias, query_offset if is_causal else None
+    terms = (factored.shared, bias, queries, keys, tiled, repeated)
+    return _forward(value, *terms, attention_mask, offset, dropout_p, seed).transpose(1, 2)
+
+
+def _matrices(x: Tensor) -> Tensor:
+    """(E, H, …) to (E·H, …); a view where there is one example."""
+    return x[0] if x.shape[0] == 1 else x.flatten(0, 1)
+
+
+def _slice(start: int, size: int, end: int) -> slice:
+    return slice(start, min(start + size, end))
 
 
 @dataclass
 class _Block:
-    """The factors of some examples `b` and some rows `t`, and what is done with them.
+    """The factors of some examples `b`, heads `h` and rows `t`.
 
-    Matrix products want (batch · H) as one axis of contiguous matrices: torch.matmul would copy each strided operand
-    itself, and transposed ones slowly.
+    Matrices are (E·H, …), shared scores (H or E·H, R, C), where H are the heads of the block.
     """
 
     b: slice
+    h: slice
     t: slice
     columns: int
-    value: Tensor
     shared: Tensor | None
-    query: Tensor | None
-    key: Tensor | None
     bias: Tensor | None
+    queries: Sequence[Tensor]
+    keys: Sequence[Tensor]
     tiled: Sequence[Tensor]
     repeated: Sequence[Tensor]
-    hidden: Tensor | None
+    mask: Tensor | None
+    offset: int | None
 
-    def probabilities(self) -> Tensor:
-        """softmax of the block's logits, (B, H, T, S) in float32 or higher."""
-        total: Tensor | None = None
-        if self.query is not None and self.key is not None:
-            product = torch.bmm(self.query, self.key.mT)
-            total = product.view(-1, self.value.shape[1], *product.shape[1:])
+    @property
+    def heads(self) -> int:
+        return self.h.stop - self.h.start
+
+    def weights(self) -> Tensor:
+        """softmax of the block's logits, (E·H, R, C) in float32 or higher."""
+        return block_softmax(self._hide(self._scores()))
+
+    def per_head(self, matrices: Tensor) -> Tensor:
+        """(E·H, …) as (E, H, …)."""
+        return matrices.unflatten(0, (-1, self.heads))
+
+    def _scores(self) -> Tensor:
+        alone = self.b.stop - self.b.start == 1
+        columns = None if self.bias is None else self.bias[:, None]
+        total = base = None
+        if self.queries:
+            query, key = self.queries[0], self.keys[0]
+            if alone and query.dtype == wide(query):
+                # One example: what is added to the product is where the product starts from.
+                base = columns if self.shared is None else self.shared
+            if base is None:
+                total = torch.bmm(query, key.mT)
+            else:
+                base = base.to(query.dtype).expand(-1, query.shape[1], -1)
+                total = torch.baddbmm(base, query, key.mT)
+            for query, key in zip(self.queries[1:], self.keys[1:], strict=True):
+                total.baddbmm_(query, key.mT)
+            total = total.to(wide(total))
         for tiled, repeated in zip(self.tiled, self.repeated, strict=True):
             product = (repeated.unsqueeze(-1) * tiled.unsqueeze(-2)).flatten(-2)[..., : self.columns]
-            total = product if total is None else total.add_(product)
+            total = product.to(wide(product)) if total is None else total.add_(product)
         assert total is not None
-        total = total.to(torch.promote_types(total.dtype, torch.float32))
-        if self.bias is not None:
-            total = total.add_(self.bias[:, None])
-        if self.shared is not None:
-            total = total.add_(self.shared)
-        # Adding −inf is several times as fast as masked_fill.
-        return block_softmax(total if self.hidden is None else total + self.hidden)
+        if self.shared is not None and base is None:
+            (total if self.shared.shape[0] == total.shape[0] else self.per_head(total)).add_(self.shared)
+        if columns is not None and (base is None or self.shared is not None):
+            self.per_head(total).add_(columns)
+        return total
 
-
-def _matrices(x: Tensor) -> Tensor:
-    """(B, H, …) to (B · H, …), contiguous."""
-    return x.flatten(0, 1).contiguous()
+    def _hide(self, scores: Tensor) -> Tensor:
+        """−inf at hidden keys, in place. Adding it is several times as fast as masked_fill."""
+        if self.mask is not None:
+            hidden = torch.zeros(self.mask.shape, dtype=scores.dtype, device=scores.device)
+            self.per_head(scores).add_(hidden.masked_fill_(~self.mask, -torch.inf)[:, None, None])
+        if self.offset is not None and self.offset + self.t.start < self.columns - 1:
+            # Only in the last columns are there keys that some of the rows may not see.
+            first = max(0, self.offset + self.t.start + 1)
+            later = scores.new_full((scores.shape[1], self.columns - first), -torch.inf)
+            scores[:, :, first:] += later.triu_(self.offset + self.t.start + 1 - first)
+        return scores
 
 
 @dataclass
 class _Factors:
-    """Everything that the logits are made of; see `FactoredLogits`."""
+    """Everything that the logits are made of; see `FactoredLogits`. Causal rows t see keys ≤ offset + t."""
 
     value: Tensor
     shared: Tensor | None
-    query: Tensor | None
-    key: Tensor | None
     bias: Tensor | None
+    queries: Sequence[Tensor]
+    keys: Sequence[Tensor]
     tiled: Sequence[Tensor]
     repeated: Sequence[Tensor]
     mask: Tensor | None
-    is_causal: bool
-    offset: int
+    offset: int | None
 
     @property
     def rows(self) -> int:
-        if self.query is not None:
-            return self.query.shape[2]
-        return self.tiled[0].shape[2] if self.tiled else self._shared_rows()
-
-    def _shared_rows(self) -> int:
+        for factor in (*self.queries, *self.tiled):
+            return factor.shape[2]
         assert self.shared is not None
         return self.shared.shape[-2]
 
     def blocks(self) -> Iterator[_Block]:
         batch, heads, columns, _ = self.value.shape
         rows, most = self.rows, block_bytes(self.value.device)
-        per_row = 4 * heads * columns
-        examples = max(1, most // (per_row * rows))
-        step = rows if per_row * rows <= most else max(16, most // per_row)
-        for b in range(0, batch, examples):
+        # Rather fewer heads than fewer rows: products of many rows are the fast ones.
+        step = rows if 4 * columns * rows <= most else max(64, most // (4 * columns))
+        together = min(heads, max(1, most // (4 * columns * step)))
+        examples = max(1, most // (4 * columns * rows * heads))
+        if self.value.device.type == "cpu" and 4 * columns * rows * heads >= _SMALL_EXAMPLE:
+            examples = 1
+        # Examples in the inner loop: the gradient of the shared scores of a block stays in the cache.
+        for h in range(0, heads, together):
             for t in range(0, rows, step):
-                yield self._block(slice(b, min(b + examples, batch)), slice(t, min(t + step, rows)))
+                for b in range(0, batch, examples):
+                    yield self._block(_slice(b, examples, batch), _slice(h, together, heads), _slice(t, step, rows))
 
-    def _block(self, b: slice, t: slice) -> _Block:
-        # Causal rows see nothing past the last of them.
+    def _block(self, b: slice, h: slice, t: slice) -> _Block:
         columns = self.value.shape[2]
-        if self.is_causal:
+        if self.offset is not None:
+            # Causal rows see nothing past the last of them.
             columns = min(columns, max(self.offset + t.stop, 1))
-        shared, key = self.shared, self.key
+        shared, examples = self.shared, b.stop - b.start
         if shared is not None:
-            shared = shared[b, :, t, :columns] if shared.dim() == 4 else shared[:, t, :columns]
-        if key is not None:
-            key = key.expand(b.stop - b.start, -1, -1, -1) if key.shape[0] == 1 else key[b]
+            shared = _matrices(shared[b, h, t, :columns]) if shared.dim() == 4 else shared[h, t, :columns]
+        keys = [key if key.shape[0] == 1 else key[b] for key in self.keys]
         return _Block(
             b=b,
+            h=h,
             t=t,
             columns=columns,
-            value=self.value[b, :, :columns],
             shared=shared,
-            query=None if self.query is None else _matrices(self.query[b, :, t]),
-            key=None if key is None else _matrices(key[:, :, :columns]),
-            bias=None if self.bias is None else self.bias[:, :columns],
-            tiled=[x[b, :, t] for x in self.tiled],
-            repeated=[x[b, :, t] for x in self.repeated],
-            hidden=self._hidden(b, t, columns),
+            bias=None if self.bias is None else self.bias[h, :columns],
+            queries=[_matrices(query[b, h, t]) for query in self.queries],
+            keys=[_matrices(key[:, h, :columns].expand(examples, -1, -1, -1)) for key in keys],
+            tiled=[_matrices(x[b, h, t]) for x in self.tiled],
+            repeated=[_matrices(x[b, h, t]) for x in self.repeated],
+            mask=None if self.mask is None else self.mask[b, :columns],
+            offset=self.offset,
         )
-
-    def _hidden(self, b: slice, t: slice, columns: int) -> Tensor | None:
-        """−inf where a key is hidden and 0 elsewhere, to be added to the logits."""
-        mask = None if self.mask is None else self.mask[b, :columns]
-        offset, device = self.offset + t.start, self.value.device
-        allowed = allowed_keys(t.stop - t.start, columns, mask, self.is_causal, offset, device)
-        if allowed is None:
-            return None
-        zeros = torch.zeros(allowed.shape, dtype=torch.promote_types(self.value.dtype, torch.float32), device=device)
-        return zeros.masked_fill_(~allowed, -torch.inf)
 
 
 def _keep(like: Tensor, dropout_p: float, seed: Tensor | None, block: int) -> Tensor | None:
@@ -184,165 +203,210 @@ def _keep(like: Tensor, dropout_p: float, seed: Tensor | None, block: int) -> Te
 def _forward(
     value: Tensor,
     shared: Tensor | None,
-    query: Tensor | None,
-    key: Tensor | None,
     bias: Tensor | None,
+    queries: Sequence[Tensor],
+    keys: Sequence[Tensor],
     tiled: Sequence[Tensor],
     repeated: Sequence[Tensor],
     mask: Tensor | None,
-    is_causal: bool,
-    offset: int,
+    offset: int | None,
     dropout_p: float,
     seed: Tensor | None,
 ) -> Tensor:
-    factors = _Factors(value, shared, query, key, bias, tiled, repeated, mask, is_causal, offset)
-    out = value.new_empty(*value.shape[:2], factors.rows, value.shape[3])
+    """The output, (B, T, H, D)."""
+    factors = _Factors(value, shared, bias, queries, keys, tiled, repeated, mask, offset)
+    out = _empty(factors, value)
     with torch.autocast(value.device.type, enabled=False):
         for i, block in enumerate(factors.blocks()):
-            weights = block.probabilities()
+            weights = block.weights()
             keep = _keep(weights, dropout_p, seed, i)
-            weights = (weights if keep is None else weights * keep).to(value.dtype)
-            product = torch.bmm(weights.flatten(0, 1), _matrices(block.value))
-            out[block.b, :, block.t] = product.view(-1, *out.shape[1:2], *product.shape[1:])
+            weights = (weights if keep is None else weights.mul_(keep)).to(value.dtype)
+            _write(out, block, weights, _matrices(value[block.b, block.h, : block.columns]))
     return out
+
+
+def _empty(factors: _Factors, value: Tensor) -> Tensor:
+    return value.new_empty(value.shape[0], factors.rows, value.shape[1], value.shape[3])
+
+
+def _write(out: Tensor, block: _Block, a: Tensor, b: Tensor) -> None:
+    """a @ b to the rows of a block in out, (B, T, H, …)."""
+    target = out[block.b, block.t, block.h].transpose(1, 2)
+    if target.shape[0] == 1 and target.dtype == a.dtype:
+        torch.bmm(a, b, out=target[0])
+    else:
+        target.copy_(block.per_head(torch.bmm(a, b)))
 
 
 @_forward.register_fake
 def _forward_fake(
     value: Tensor,
     shared: Tensor | None,
-    query: Tensor | None,
-    key: Tensor | None,
     bias: Tensor | None,
+    queries: Sequence[Tensor],
+    keys: Sequence[Tensor],
     tiled: Sequence[Tensor],
     repeated: Sequence[Tensor],
     mask: Tensor | None,
-    is_causal: bool,
-    offset: int,
+    offset: int | None,
     dropout_p: float,
     seed: Tensor | None,
 ) -> Tensor:
-    factors = _Factors(value, shared, query, key, bias, tiled, repeated, mask, is_causal, offset)
-    return value.new_empty(*value.shape[:2], factors.rows, value.shape[3])
+    return _empty(_Factors(value, shared, bias, queries, keys, tiled, repeated, mask, offset), value)
 
 
 @torch.library.custom_op("synthetic_attention::blockwise_backward", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
 def _backward(
     grad: Tensor,
-    out: Tensor,
     value: Tensor,
     shared: Tensor | None,
-    query: Tensor | None,
-    key: Tensor | None,
     bias: Tensor | None,
+    queries: Sequence[Tensor],
+    keys: Sequence[Tensor],
     tiled: Sequence[Tensor],
     repeated: Sequence[Tensor],
     mask: Tensor | None,
-    is_causal: bool,
-    offset: int,
+    offset: int | None,
     dropout_p: float,
     seed: Tensor | None,
     train_shared: bool,
 ) -> list[Tensor]:
-    """Gradients of value, then of those of shared, query, key, bias that there are, then of tiled and repeated.
+    """Gradients of value, then of those of shared and bias that there are, then of the others in their order.
 
     Without `train_shared` that of shared is left out.
     """
-    factors = _Factors(value, shared, query, key, bias, tiled, repeated, mask, is_causal, offset)
-    inputs = [value, shared if train_shared else None, query, key, bias, *tiled, *repeated]
-    # Sums over blocks: in float32, or many small addends would be lost in bfloat16.
-    grads = [None if x is None else torch.zeros(x.shape, dtype=_wide(x), device=x.device) for x in inputs]
+    factors = _Factors(value, shared, bias, queries, keys, tiled, repeated, mask, offset)
+    grads = _Gradients.zeros(factors, train_shared)
     with torch.autocast(value.device.type, enabled=False):
         for i, block in enumerate(factors.blocks()):
-            weights = block.probabilities()
+            weights = block.weights()
             keep = _keep(weights, dropout_p, seed, i)
-            g = _matrices(grad[block.b, :, block.t])
-            grad_weights = torch.bmm(g, _matrices(block.value).mT).view_as(weights).to(weights.dtype)
-            dropped = weights
+            g = _matrices(grad[block.b, block.t, block.h].transpose(1, 2))
+            own = _matrices(value[block.b, block.h, : block.columns])
+            kept = weights if keep is None else weights * keep
+            grads.add_to(grads.value, block, block.columns, kept.to(value.dtype).mT, g)
+            grad_weights = torch.bmm(g, own.mT).to(weights.dtype)
             if keep is not None:
-                grad_weights, dropped = grad_weights * keep, weights * keep
-            assert grads[0] is not None
-            part = torch.bmm(dropped.to(value.dtype).flatten(0, 1).mT, g)
-            grads[0][block.b, :, : block.columns] += part.view_as(block.value)
-            products = g.view(-1, *out.shape[1:2], *g.shape[1:]).to(weights.dtype) * out[block.b, :, block.t]
-            delta = products.sum(dim=-1, keepdim=True)
-            _scatter(grads[1:], block, grad_weights.sub_(delta).mul_(weights), len(tiled))
-    return [g.to(x.dtype) for g, x in zip(grads, inputs, strict=True) if g is not None and x is not None]
+                grad_weights *= keep
+            # In place: it reads each row before it writes it.
+            torch.ops.aten._softmax_backward_data.out(
+                grad_weights, weights, -1, weights.dtype, grad_input=grad_weights
+            )
+            grads.add_scores(block, grad_weights)
+    return grads.as_inputs(factors)
 
 
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
+@dataclass
+class _Gradients:
+    """Sums over blocks, in float32 or higher: many small addends would be lost in bfloat16.
 
+    Those of value, queries and keys are laid out (B, S, H, …), as the projections read them.
+    """
 
-def _scatter(grads: Sequence[Tensor | None], block: _Block, grad: Tensor, terms: int) -> None:
-    """Add the gradient of a block's logits, (B, H, T, S), to those of the factors."""
-    shared, query, key, bias = grads[:4]
-    if shared is not None:
-        if shared.dim() == 4:
-            shared[block.b, :, block.t, : block.columns] += grad
+    value: Tensor
+    shared: Tensor | None
+    bias: Tensor | None
+    queries: Sequence[Tensor]
+    keys: Sequence[Tensor]
+    tiled: Sequence[Tensor]
+    repeated: Sequence[Tensor]
+
+    @classmethod
+    def zeros(cls, factors: _Factors, train_shared: bool) -> _Gradients:
+        """Nothing added yet."""
+
+        def like(x: Tensor) -> Tensor:
+            return torch.zeros(x.shape, dtype=wide(x), device=x.device)
+
+        def by_token(x: Tensor) -> Tensor:
+            return like(x.transpose(1, 2)).transpose(1, 2)
+
+        return cls(
+            by_token(factors.value),
+            like(factors.shared) if factors.shared is not None and train_shared else None,
+            None if factors.bias is None else like(factors.bias),
+            [by_token(x) for x in factors.queries],
+            [by_token(x) for x in factors.keys],
+            [like(x) for x in factors.tiled],
+            [like(x) for x in factors.repeated],
+        )
+
+    @staticmethod
+    def add_to(total: Tensor, block: _Block, columns: int, a: Tensor, b: Tensor) -> None:
+        """Add a @ b, (E·H, columns, …), to the first columns of the block's examples; or of all, if they share."""
+        if total.shape[0] == 1 < block.b.stop - block.b.start:
+            total[0, block.h, :columns] += block.per_head(torch.bmm(a, b)).sum(dim=0)
+        elif block.b.stop - block.b.start == 1:
+            add_product(total[0 if total.shape[0] == 1 else block.b.start, block.h, :columns], a, b)
         else:
-            shared[:, block.t, : block.columns] += grad.sum(dim=0)
-    if bias is not None:
-        bias[:, : block.columns] += grad.sum(dim=(0, 2))
-    if query is not None and key is not None and block.query is not None and block.key is not None:
-        matrices = grad.to(block.query.dtype).flatten(0, 1)
-        part = torch.bmm(matrices, block.key)
-        query[block.b, :, block.t] += part.view(-1, *query.shape[1:2], *part.shape[1:])
-        part = torch.bmm(matrices.mT, block.query)
-        part = part.view(-1, *key.shape[1:2], *part.shape[1:])
-        if key.shape[0] == 1:
-            key[:, :, : block.columns] += part.sum(dim=0, keepdim=True)
-        else:
-            key[block.b, :, : block.columns] += part
-    for i in range(terms):
-        grad_tiled, grad_repeated = grads[4 + i], grads[4 + terms + i]
-        assert grad_tiled is not None
-        assert grad_repeated is not None
-        tiled, repeated = block.tiled[i], block.repeated[i]
-        full = torch.nn.functional.pad(grad, (0, tiled.shape[-1] * repeated.shape[-1] - block.columns))
-        full = full.unflatten(-1, (repeated.shape[-1], tiled.shape[-1]))
-        grad_tiled[block.b, :, block.t] += (full * repeated.unsqueeze(-1)).sum(dim=-2)
-        grad_repeated[block.b, :, block.t] += (full * tiled.unsqueeze(-2)).sum(dim=-1)
+            total[block.b, block.h, :columns] += block.per_head(torch.bmm(a, b))
+
+    def add_scores(self, block: _Block, grad: Tensor) -> None:
+        """Add what the gradient of a block's logits, (E·H, R, C), means for the factors."""
+        if self.shared is not None:
+            if self.shared.dim() == 4:
+                self.shared[block.b, block.h, block.t, : block.columns] += block.per_head(grad)
+            else:
+                total = grad if grad.shape[0] == block.heads else block.per_head(grad).sum(dim=0)
+                self.shared[block.h, block.t, : block.columns] += total
+        if self.bias is not None:
+            self.bias[block.h, : block.columns] += block.per_head(grad.sum(dim=1)).sum(dim=0)
+        for i, (query, key) in enumerate(zip(block.queries, block.keys, strict=True)):
+            narrow = grad.to(query.dtype)
+            _write(self.queries[i].transpose(1, 2), block, narrow, key)
+            self.add_to(self.keys[i], block, block.columns, narrow.mT, query)
+        for i, (tiled, repeated) in enumerate(zip(block.tiled, block.repeated, strict=True)):
+            full = torch.nn.functional.pad(grad, (0, tiled.shape[-1] * repeated.shape[-1] - block.columns))
+            full = full.unflatten(-1, (repeated.shape[-1], tiled.shape[-1]))
+            self.tiled[i][block.b, block.h, block.t] = block.per_head((full * repeated.unsqueeze(-1)).sum(dim=-2))
+            self.repeated[i][block.b, block.h, block.t] = block.per_head((full * tiled.unsqueeze(-2)).sum(dim=-1))
+
+    def as_inputs(self, factors: _Factors) -> list[Tensor]:
+        """The gradients that there are, in the dtypes of what they are of."""
+        mine = [self.value, self.shared, self.bias, *self.queries, *self.keys, *self.tiled, *self.repeated]
+        inputs = [factors.value, factors.shared, factors.bias]
+        inputs += [*factors.queries, *factors.keys, *factors.tiled, *factors.repeated]
+        return [g.to(x.dtype) for g, x in zip(mine, inputs, strict=True) if g is not None and x is not None]
 
 
 @_backward.register_fake
 def _backward_fake(
     grad: Tensor,
-    out: Tensor,
     value: Tensor,
     shared: Tensor | None,
-    query: Tensor | None,
-    key: Tensor | None,
     bias: Tensor | None,
+    queries: Sequence[Tensor],
+    keys: Sequence[Tensor],
     tiled: Sequence[Tensor],
     repeated: Sequence[Tensor],
     mask: Tensor | None,
-    is_causal: bool,
-    offset: int,
+    offset: int | None,
     dropout_p: float,
     seed: Tensor | None,
     train_shared: bool,
 ) -> list[Tensor]:
-    inputs = [value, shared if train_shared else None, query, key, bias, *tiled, *repeated]
-    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs if x is not None]
+    factors = _Factors(value, shared, bias, queries, keys, tiled, repeated, mask, offset)
+    return _Gradients.zeros(factors, train_shared).as_inputs(factors)
 
 
 def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    value, shared, query, key, bias, tiled, repeated, mask, ctx.is_causal, ctx.offset, ctx.dropout_p, seed = inputs
-    ctx.terms = len(tiled)
-    ctx.save_for_backward(output, value, shared, query, key, bias, mask, seed, *tiled, *repeated)
+    value, shared, bias, queries, keys, tiled, repeated, mask, ctx.offset, ctx.dropout_p, seed = inputs
+    ctx.counts = [len(queries), len(keys), len(tiled), len(repeated)]
+    ctx.save_for_backward(value, shared, bias, mask, seed, *queries, *keys, *tiled, *repeated)
 
 
 def _autograd(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
-    out, value, shared, query, key, bias, mask, seed, *outer = ctx.saved_tensors
-    tiled, repeated = outer[: ctx.terms], outer[ctx.terms :]
-    factors = (value, shared, query, key, bias, tiled, repeated)
+    value, shared, bias, mask, seed, *rest = ctx.saved_tensors
+    saved = iter(rest)
+    lists = [[next(saved) for _ in range(count)] for count in ctx.counts]
     train_shared = ctx.needs_input_grad[1]
-    grads = iter(_backward(grad, out, *factors, mask, ctx.is_causal, ctx.offset, ctx.dropout_p, seed, train_shared))
-    wanted = (value, shared if train_shared else None, query, key, bias)
-    single = [None if x is None else next(grads) for x in wanted]
-    lists = [[next(grads) for _ in range(ctx.terms)] for _ in range(2)]
-    return *single, *lists, None, None, None, None, None
+    found = iter(
+        _backward(grad, value, shared, bias, *lists, mask, ctx.offset, ctx.dropout_p, seed, train_shared)
+    )
+    wanted = (value, shared if train_shared else None, bias)
+    single = [None if x is None else next(found) for x in wanted]
+    grads = [[next(found) for _ in range(count)] for count in ctx.counts]
+    return *single, *grads, None, None, None, None
 
 
 _forward.register_autograd(_autograd, setup_context=_setup_context)

@@ -25,6 +25,7 @@ def attend(
     query_offset: int = 0,
     *,
     attn_bias: Tensor | None = None,
+    value_is_masked: bool = False,
 ) -> Tensor:
     """softmax(logits) · value, equation Y = softmax(S(X)) G(X) of the paper, by the cheapest way the form allows.
 
@@ -39,6 +40,7 @@ def attend(
             (only shared logits), so is the dropout mask, as in the authors' code.
         query_offset: position of the first row among the keys.
         attn_bias: added to the logits, (T, S), (H, T, S) or (B or 1, H or 1, T, S); its gradient is computed.
+        value_is_masked: value is zero at masked keys and its gradient there is not looked at, which spares two passes.
 
     Returns:
         (B, H, T, D). A row that may see no key is zeros.
@@ -58,7 +60,7 @@ def attend(
     if not batch or not rows or not columns:
         return value.new_zeros(batch, heads, rows, width)
     mask = None if attention_mask is None else attention_mask.bool()
-    only_shared = factored.shared if factored.inner is None and not factored.outer else None
+    only_shared = factored.shared if not factored.inner and not factored.outer else None
     if rows == 1 or (only_shared is not None and only_shared.dim() == 4):
         return eager_attention(logits, value, mask, is_causal, dropout_p, query_offset)
     if only_shared is not None:
@@ -66,9 +68,9 @@ def attend(
         if dropout_p > 0:
             ones = torch.ones_like(only_shared, dtype=torch.promote_types(only_shared.dtype, torch.float32))
             dropout = F.dropout(ones, dropout_p)
-        return shared_attention(only_shared, value, mask, is_causal, query_offset, dropout)
-    if factored.inner is not None and not factored.outer and _fused(factored, value, dropout_p):
-        return inner_attention(factored.inner, value, mask, is_causal, query_offset, dropout_p, factored.shared)
+        return shared_attention(only_shared, value, mask, is_causal, query_offset, dropout, value_is_masked)
+    if factored.inner and not factored.outer and _fused(factored, value, dropout_p):
+        return inner_attention(factored.joined(), value, mask, is_causal, query_offset, dropout_p, factored.shared)
     return blockwise_attention(factored, value, mask, is_causal, query_offset, dropout_p)
 
 
@@ -78,13 +80,13 @@ BLOCKWISE_KEYS = 512
 
 def _fused(factored: FactoredLogits, value: Tensor, dropout_p: float) -> bool:
     """Whether PyTorch's fused kernel takes these inner (and shared) logits without storing (B, H, T, S), and pays."""
-    assert factored.inner is not None
     if factored.shared is not None and torch.is_grad_enabled() and factored.shared.requires_grad:
         return False
     if value.device.type != "cpu":
         return True
     columns, width = value.shape[-2:]
-    return dropout_p == 0 and (factored.inner.key.shape[-1] == width or columns > BLOCKWISE_KEYS)
+    widths = sum(term.key.shape[-1] for term in factored.inner)
+    return dropout_p == 0 and (widths == width or columns > BLOCKWISE_KEYS)
 
 
 def _check(factored: FactoredLogits, value: Tensor, mask: Tensor | None) -> int:
@@ -101,7 +103,7 @@ def _check(factored: FactoredLogits, value: Tensor, mask: Tensor | None) -> int:
         fits = shared.shape[-3] == heads and shared.shape[-1] == columns
         fits = fits and (shared.dim() == 3 or shared.shape[0] == batch)
         _fits(fits, f"shared scores {tuple(shared.shape)}", value)
-    if (inner := factored.inner) is not None:
+    for inner in factored.inner:
         rows.add(inner.query.shape[2])
         fits = inner.query.shape[:2] == (batch, heads) and inner.key.shape[2] == columns
         _fits(fits, f"query {tuple(inner.query.shape)} and key {tuple(inner.key.shape)}", value)

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .block import block_bytes, block_softmax
+from .block import add_product, block_bytes, block_softmax, wide
 
 __all__ = ["shared_attention"]
 
@@ -37,6 +37,7 @@ def shared_attention(
     is_causal: bool,
     query_offset: int,
     dropout: Tensor | None,
+    value_is_masked: bool = False,
 ) -> Tensor:
     """softmax(scores) · value.
 
@@ -46,12 +47,13 @@ def shared_attention(
         attention_mask: (B, S) bool, the keys that may be seen, or None.
         is_causal: row t sees keys ≤ query_offset + t.
         dropout: (H, T, S), factors 0 or 1/(1−p) on the weights, one mask for the whole batch; or None.
+        value_is_masked: value is zero at masked keys and its gradient there is not looked at.
 
     Returns:
         (B, H, T, D), a view of a contiguous (H, D, B, T).
     """
     offset = query_offset if is_causal else None
-    out_HDBT, _ = _forward(scores, value.permute(1, 3, 0, 2), attention_mask, offset, dropout)
+    out_HDBT, _ = _forward(scores, value.permute(1, 3, 0, 2), attention_mask, offset, dropout, value_is_masked)
     return out_HDBT.permute(2, 0, 3, 1)
 
 
@@ -73,23 +75,24 @@ def _blocks(scores: Tensor, offset: int | None) -> Iterator[tuple[slice, slice, 
             yield slice(h, min(h + per_head, heads)), slice(t, stop), last
 
 
-def _wide(tensor: Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float32)
-
-
 def _scores(scores: Tensor, h: slice, t: slice, last: int, offset: int | None) -> Tensor:
-    """A copy of a block of R in float32 or higher, −inf where it is not allowed."""
-    block = scores[h, t, :last].to(_wide(scores), copy=True)
-    if offset is not None and offset + t.start < last - 1:
-        hidden = torch.ones(block.shape[1:], dtype=torch.bool, device=block.device).triu(offset + t.start + 1)
-        block.masked_fill_(hidden, -torch.inf)
+    """A block of R in float32 or higher, −inf where it is not allowed; not to be written to."""
+    block = scores[h, t, :last].to(wide(scores))
+    if offset is None or offset + t.start >= last - 1:
+        return block
+    # Only the last columns of the block hold keys that some of its rows may not see.
+    first = max(0, offset + t.start + 1)
+    rows, columns = block.shape[1], last - first
+    hidden = torch.full((rows, columns), -torch.inf, dtype=block.dtype, device=block.device)
+    block = block.clone()
+    block[:, :, first:] += hidden.triu(offset + t.start + 1 - first)
     return block
 
 
 def _exponentials(block: Tensor) -> Tensor:
-    """exp(R − rowmax) in place of R; 0 in rows with nothing allowed."""
+    """exp(R − rowmax); 0 in rows with nothing allowed."""
     maximum = block.amax(dim=-1, keepdim=True)
-    return block.sub_(maximum.masked_fill_(maximum == -torch.inf, 0)).exp_()
+    return (block - maximum.masked_fill_(maximum == -torch.inf, 0)).exp_()
 
 
 def _needs_care(scores: Tensor, value: Tensor) -> bool:
@@ -97,8 +100,8 @@ def _needs_care(scores: Tensor, value: Tensor) -> bool:
     # E is multiplied in the dtype of the values, and float16 ends at exp(−17).
     if value.dtype == torch.float16:
         return True
-    lowest, highest = scores.aminmax(dim=-1)
-    return not bool((highest - lowest < SAFE_RANGE).all())
+    # Two passes: aminmax over one axis takes ten times as long as both.
+    return not bool((scores.amax(dim=-1) - scores.amin(dim=-1) < SAFE_RANGE).all())
 
 
 def _one_by_one(scores: Tensor, mask: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -109,32 +112,40 @@ def _one_by_one(scores: Tensor, mask: Tensor) -> Iterator[tuple[slice, Tensor]]:
 
 @torch.library.custom_op("synthetic_attention::shared_forward", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
 def _forward(
-    scores: Tensor, value: Tensor, mask: Tensor | None, offset: int | None, dropout: Tensor | None
+    scores: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    offset: int | None,
+    dropout: Tensor | None,
+    value_is_masked: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Output (H, D, B, T), and the denominators (H, B, T) where there is a mask."""
+    """Output (H, D, B, T), and the denominators (H, B, T) where there is a mask: all −1 if the careful way was taken."""
     heads, width, batch, _ = value.shape
     rows = scores.shape[1]
     out = value.new_empty(heads, width, batch, rows)
-    norm = scores.new_empty(heads, 0 if mask is None else batch, rows, dtype=_wide(scores))
+    norm = scores.new_empty(heads, 0 if mask is None else batch, rows, dtype=wide(scores))
     with torch.autocast(value.device.type, enabled=False):
         if mask is None:
             _forward_plain(out, scores, value, offset, dropout)
         elif _needs_care(scores, value):
+            norm.fill_(-1)
             for b, own in _one_by_one(scores, mask):
-                _forward_plain(out[:, :, b], own, value[:, :, b], offset, dropout)
+                alone = torch.empty_like(out[:, :, b], memory_format=torch.contiguous_format)
+                _forward_plain(alone, own, value[:, :, b], offset, dropout)
+                out[:, :, b] = alone
         else:
-            _forward_masked(out, norm, scores, value, mask, offset, dropout)
+            masked = value if value_is_masked else value * mask.to(value.dtype)
+            _forward_masked(out, norm, scores, masked, mask, offset, dropout)
     return out, norm
 
 
 def _forward_plain(out: Tensor, scores: Tensor, value: Tensor, offset: int | None, dropout: Tensor | None) -> None:
-    value_HNS = value.flatten(1, 2)
+    value_HNS, out_HNT = value.flatten(1, 2), out.flatten(1, 2)
     for h, t, last in _blocks(scores, offset):
         weights_HTS = block_softmax(_scores(scores, h, t, last, offset))
         if dropout is not None:
             weights_HTS *= dropout[h, t, :last]
-        product = torch.bmm(value_HNS[h, :, :last], weights_HTS.to(value.dtype).mT)
-        out[h, :, :, t] = product.view(-1, *out.shape[1:3], product.shape[-1])
+        torch.bmm(value_HNS[h, :, :last], weights_HTS.to(value.dtype).mT, out=out_HNT[h, :, t])
 
 
 def _forward_masked(
@@ -146,7 +157,7 @@ def _forward_masked(
     offset: int | None,
     dropout: Tensor | None,
 ) -> None:
-    value_HNS = (value * mask.to(value.dtype)).flatten(1, 2)
+    value_HNS, out_HNT = value.flatten(1, 2), out.flatten(1, 2)
     mask_SB = mask.to(norm.dtype).mT
     for h, t, last in _blocks(scores, offset):
         e_HTS = _exponentials(_scores(scores, h, t, last, offset))
@@ -154,9 +165,8 @@ def _forward_masked(
         norm[h, :, t] = norm_HBT
         if dropout is not None:
             e_HTS *= dropout[h, t, :last]
-        product = torch.bmm(value_HNS[h, :, :last], e_HTS.to(value.dtype).mT)
-        product = product.view(-1, *out.shape[1:3], product.shape[-1])
-        torch.div(product, _nonzero(norm_HBT)[:, None], out=out[h, :, :, t])
+        torch.bmm(value_HNS[h, :, :last], e_HTS.to(value.dtype).mT, out=out_HNT[h, :, t])
+        out[h, :, :, t] /= _nonzero(norm_HBT)[:, None]
 
 
 def _nonzero(norm: Tensor) -> Tensor:
@@ -166,11 +176,16 @@ def _nonzero(norm: Tensor) -> Tensor:
 
 @_forward.register_fake
 def _forward_fake(
-    scores: Tensor, value: Tensor, mask: Tensor | None, offset: int | None, dropout: Tensor | None
+    scores: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    offset: int | None,
+    dropout: Tensor | None,
+    value_is_masked: bool,
 ) -> tuple[Tensor, Tensor]:
     heads, width, batch, _ = value.shape
     rows = scores.shape[1]
-    norm = scores.new_empty(heads, 0 if mask is None else batch, rows, dtype=_wide(scores))
+    norm = scores.new_empty(heads, 0 if mask is None else batch, rows, dtype=wide(scores))
     return value.new_empty(heads, width, batch, rows), norm
 
 
@@ -184,36 +199,40 @@ def _backward(
     mask: Tensor | None,
     offset: int | None,
     dropout: Tensor | None,
+    value_is_masked: bool,
     train_scores: bool,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of scores (H, T, S), empty unless `train_scores`, and of value (H, D, B, S)."""
-    grad_scores = torch.zeros(scores.shape if train_scores else (0,), dtype=_wide(scores), device=scores.device)
+    grad_scores = torch.empty(scores.shape if train_scores else (0,), dtype=wide(scores), device=scores.device)
     # Sums over blocks of rows: in float32, or many small addends would be lost in bfloat16.
-    grad_value = torch.zeros_like(value, dtype=_wide(value), memory_format=torch.contiguous_format)
+    grad_value = torch.zeros_like(value, dtype=wide(value), memory_format=torch.contiguous_format)
     with torch.autocast(value.device.type, enabled=False):
         if mask is None:
             _backward_plain(grad_scores, grad_value, grad, scores, value, offset, dropout)
-        elif _needs_care(scores, value):
+        elif norm is None or bool(norm.flatten()[0] < 0):
             for b, own in _one_by_one(scores, mask):
                 parts = (grad[:, :, b], own, value[:, :, b], offset, dropout)
                 own_value = torch.zeros_like(grad_value[:, :, b], memory_format=torch.contiguous_format)
-                own_scores = torch.zeros_like(grad_scores)
+                own_scores = torch.empty_like(grad_scores)
                 _backward_plain(own_scores, own_value, *parts)
                 grad_value[:, :, b] = own_value
-                grad_scores += own_scores
+                grad_scores = own_scores if b.start == 0 else grad_scores.add_(own_scores)
         else:
             assert out is not None
-            assert norm is not None
-            _backward_masked(grad_scores, grad_value, grad, scores, value, out, norm, mask, offset, dropout)
+            masked = value if value_is_masked else value * mask.to(value.dtype)
+            _backward_masked(grad_scores, grad_value, grad, scores, masked, out, norm, mask, offset, dropout)
+            if not value_is_masked:
+                grad_value *= mask.to(grad_value.dtype)
     return grad_scores.to(scores.dtype), grad_value.to(value.dtype)
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a @ b, where total may be wider."""
-    if total.dtype == a.dtype:
-        total.baddbmm_(a, b)
-    else:
-        total += torch.bmm(a, b)
+def _product_into(grad_scores: Tensor, h: slice, t: slice, last: int, a: Tensor, b: Tensor) -> Tensor:
+    """Write a @ b to a block of `grad_scores`, zeros to the columns after it; returns the block."""
+    grad_scores[h, t, last:] = 0
+    block = grad_scores[h, t, :last]
+    if block.dtype == a.dtype:
+        return torch.bmm(a, b, out=block)
+    return block.copy_(torch.bmm(a, b))
 
 
 def _backward_plain(
@@ -230,15 +249,17 @@ def _backward_plain(
         weights_HTS = block_softmax(_scores(scores, h, t, last, offset))
         keep = None if dropout is None else dropout[h, t, :last]
         kept = weights_HTS if keep is None else weights_HTS * keep
-        _add_product(sum_HNS[h, :, :last], grad_HNT[h, :, t], kept.to(value.dtype))
+        add_product(sum_HNS[h, :, :last], grad_HNT[h, :, t], kept.to(value.dtype))
         if not grad_scores.numel():
             continue
-        grad_weights = torch.bmm(grad_HNT[h, :, t].mT, value_HNS[h, :, :last]).to(weights_HTS.dtype)
+        block = _product_into(grad_scores, h, t, last, grad_HNT[h, :, t].mT, value_HNS[h, :, :last])
         if keep is not None:
-            grad_weights *= keep
-        grad_scores[h, t, :last] = torch.ops.aten._softmax_backward_data(
-            grad_weights, weights_HTS, -1, weights_HTS.dtype
-        )
+            block *= keep
+        if block.is_contiguous():
+            torch.ops.aten._softmax_backward_data.out(block, weights_HTS, -1, block.dtype, grad_input=block)
+        else:
+            # Its `out` has to be contiguous, though it does not check.
+            block.copy_(torch.ops.aten._softmax_backward_data(block, weights_HTS, -1, block.dtype))
 
 
 def _backward_masked(
@@ -253,25 +274,24 @@ def _backward_masked(
     offset: int | None,
     dropout: Tensor | None,
 ) -> None:
-    value_HNS = (value * mask.to(value.dtype)).flatten(1, 2)
-    grad = grad / _nonzero(norm)[:, None]
-    inner_HBT = (grad * out.to(grad.dtype)).sum(dim=1)
-    grad_HNT, sum_HNS = grad.to(value.dtype).flatten(1, 2), grad_value.flatten(1, 2)
-    mask_BS = mask.to(norm.dtype)
+    value_HNS, sum_HNS = value.flatten(1, 2), grad_value.flatten(1, 2)
+    norm, mask_BS = _nonzero(norm), mask.to(norm.dtype)
     for h, t, last in _blocks(scores, offset):
+        grad_HDBT = grad[h, :, :, t] / norm[h, None, :, t]
+        inner_HBT = (grad_HDBT * out[h, :, :, t]).sum(dim=1)
+        grad_HNT = grad_HDBT.to(value.dtype).flatten(1, 2)
         e_HTS = _exponentials(_scores(scores, h, t, last, offset))
         keep = None if dropout is None else dropout[h, t, :last]
         kept = e_HTS if keep is None else e_HTS * keep
-        _add_product(sum_HNS[h, :, :last], grad_HNT[h, :, t], kept.to(value.dtype))
+        add_product(sum_HNS[h, :, :last], grad_HNT, kept.to(value.dtype))
         if not grad_scores.numel():
             continue
-        product = torch.bmm(grad_HNT[h, :, t].mT, value_HNS[h, :, :last]).to(e_HTS.dtype)
+        block = _product_into(grad_scores, h, t, last, grad_HNT.mT, value_HNS[h, :, :last])
         if keep is not None:
-            product *= keep
-        inner_HTB = inner_HBT[h, :, t].mT
-        product.baddbmm_(inner_HTB, mask_BS[None, :, :last].expand(inner_HTB.shape[0], -1, -1), alpha=-1)
-        grad_scores[h, t, :last] = product.mul_(e_HTS)
-    grad_value *= mask.to(grad_value.dtype)
+            block *= keep
+        inner_HTB = inner_HBT.mT
+        block.baddbmm_(inner_HTB, mask_BS[None, :, :last].expand(inner_HTB.shape[0], -1, -1), alpha=-1)
+        block *= e_HTS
 
 
 @_backward.register_fake
@@ -284,6 +304,7 @@ def _backward_fake(
     mask: Tensor | None,
     offset: int | None,
     dropout: Tensor | None,
+    value_is_masked: bool,
     train_scores: bool,
 ) -> tuple[Tensor, Tensor]:
     contiguous = torch.contiguous_format
@@ -292,7 +313,7 @@ def _backward_fake(
 
 
 def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    scores, value, mask, ctx.offset, dropout = inputs
+    scores, value, mask, ctx.offset, dropout, ctx.value_is_masked = inputs
     out, norm = output if mask is not None else (None, None)
     ctx.save_for_backward(scores, value, mask, dropout, out, norm)
 
@@ -300,8 +321,10 @@ def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 def _autograd(ctx, grad: Tensor, _grad_norm: Tensor | None):  # type: ignore[no-untyped-def]
     scores, value, mask, dropout, out, norm = ctx.saved_tensors
     train = ctx.needs_input_grad[0]
-    grad_scores, grad_value = _backward(grad, scores, value, out, norm, mask, ctx.offset, dropout, train)
-    return grad_scores if train else None, grad_value, None, None, None
+    grad_scores, grad_value = _backward(
+        grad, scores, value, out, norm, mask, ctx.offset, dropout, ctx.value_is_masked, train
+    )
+    return grad_scores if train else None, grad_value, None, None, None, None
 
 
 _forward.register_autograd(_autograd, setup_context=_setup_context)
