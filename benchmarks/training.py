@@ -65,7 +65,7 @@ class Contender:
         self.name, self.model, self.loss = name, model.to(device).train(), loss
         self.seconds: list[float] = []
         self.last_loss = float("nan")
-        self._clip, self._bf16, self._device = training.max_grad_norm, training.bf16, device
+        self._clip, self._bf16, self._device = training.max_grad_norm, training.dtype == "bfloat16", device
         # A rate that leaves the weights near where they started: only the time is of interest.
         self._optimizer = torch.optim.AdamW(
             model.parameters(),

@@ -115,7 +115,7 @@ def test_layer_is_the_papers_equation(name, is_causal):
             for h in range(H)
         ]
     elif name == "factorized_dense":
-        a = f.widths[0]
+        a = f.factors[0]
         heads = [
             lambda x, h=h: reference.factorized_dense(
                 x, head(own, h), f.weight[h, :a].T, f.weight[h, a:].T, head(own_bias, h), f.bias[h, :a], f.bias[h, a:]

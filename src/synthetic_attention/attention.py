@@ -6,6 +6,7 @@ Our head_dim is the paper's d_head (d_k = d_v).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -174,9 +175,9 @@ class SynthesizerAttention(nn.Module):
         if padding is not None and packing is None:
             x = padding.align(x)
             value = None if value is None else padding.align(value)
-        value_BHSK, projected = self._project(x, value, packing)
-        key = None if projected is None else self.function.keys(projected)
-        return self._attend_aligned(projected, key, value_BHSK, padding, packing, attn_bias, is_causal, need_weights)
+        value_BHSK, inputs = self._project(x, value, packing)
+        key = self.function.keys(inputs)
+        return self._attend_aligned(inputs, key, value_BHSK, padding, packing, attn_bias, is_causal, need_weights)
 
     def _forward_cached(
         self,
@@ -191,8 +192,8 @@ class SynthesizerAttention(nn.Module):
         if self.layer_idx is None:
             raise ValueError("got a cache in a layer without layer_idx; expected SynthesizerAttention(…, layer_idx=n)")
         rows = x.shape[1]
-        value_new, projected = self._project(x, value)
-        key_new = None if projected is None else self.function.keys(projected)
+        value_new, inputs = self._project(x, value)
+        key_new = self.function.keys(inputs)
         if key_new is None:
             key_new = value_new[..., :0]
         key, values = cache.update(key_new, value_new, self.layer_idx)
@@ -203,10 +204,10 @@ class SynthesizerAttention(nn.Module):
         slots: Tensor | None = getattr(cache, "slots", None)
         if columns == rows and padding is not None and slots is None:
             # A first call over padded prompts: align, so that the shared forms stay shared.
-            projected = None if projected is None else padding.align(projected)
+            inputs = [padding.align(part) for part in inputs]
             keys = None if keys is None else padding.align(keys, dim=2)
             aligned = padding.align(values, dim=2)
-            return self._attend_aligned(projected, keys, aligned, padding, None, attn_bias, is_causal, need_weights)
+            return self._attend_aligned(inputs, keys, aligned, padding, None, attn_bias, is_causal, need_weights)
         new, mask, span = slice(-rows, None) if slots is None else slots, None, Span(rows, columns, slots)
         if padding is not None:
             mask = padding.mask
@@ -215,7 +216,7 @@ class SynthesizerAttention(nn.Module):
             attn_bias, is_causal = _hide_later(slots, values, attn_bias), False
         if attn_bias is not None:
             attn_bias = bias_as_scores(attn_bias, x.shape[0], self.num_heads, rows, columns)
-        logits = self._logits(projected, keys, span, attn_bias)
+        logits = self._logits(inputs, keys, span, attn_bias)
         y, weights = self._attend(logits, values, mask, is_causal, columns - rows, need_weights)
         y = self.out_proj(y)
         real = None if padding is None else padding.mask[:, new]
@@ -226,7 +227,7 @@ class SynthesizerAttention(nn.Module):
 
     def _attend_aligned(
         self,
-        projected: Tensor | None,
+        inputs: Sequence[Tensor],
         key: Tensor | None,
         value: Tensor,
         padding: Padding | None,
@@ -244,7 +245,7 @@ class SynthesizerAttention(nn.Module):
             attn_bias = bias_as_scores(attn_bias, value.shape[0], self.num_heads, length, length)
             if padding is not None and padding.index is not None:
                 attn_bias = self._align_bias(attn_bias, padding)
-        logits = self._logits(projected, key, Span(length, length), attn_bias)
+        logits = self._logits(inputs, key, Span(length, length), attn_bias)
         mask = None
         if padding is not None and not is_causal:
             # Causal rows of an aligned batch see no padding; padded rows become zeros anyway.
@@ -277,8 +278,8 @@ class SynthesizerAttention(nn.Module):
         weights = attention_weights(logits, mask, is_causal, offset, length=value.shape[-2])
         return y, weights.expand(value.shape[0], -1, -1, -1)
 
-    def _logits(self, projected: Tensor | None, key: Tensor | None, span: Span, attn_bias: Tensor | None) -> Logits:
-        logits = self.function(projected, span, key)
+    def _logits(self, inputs: Sequence[Tensor], key: Tensor | None, span: Span, attn_bias: Tensor | None) -> Logits:
+        logits = self.function(inputs, span, key)
         return logits if attn_bias is None else MixedLogits([logits, SharedLogits(attn_bias)])
 
     def _align_bias(self, bias: Tensor, padding: Padding) -> Tensor:
@@ -287,13 +288,13 @@ class SynthesizerAttention(nn.Module):
 
     def _project(
         self, x: Tensor, value: Tensor | None, packing: Packing | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """The values (B, H, T, K) and what the function wants of x (B, T, projected), or None if nothing.
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """The values (B, H, T, K) and what the function wants of x, (B, T, width) for each of its widths.
 
-        With a packing both are aligned, and zero at padding.
+        With a packing all are aligned, and zero at padding.
         """
         if not self.function.projected:
-            return self._project_values(x if value is None else value, packing), None
+            return self._project_values(x if value is None else value, packing), ()
         if packing is not None:
             x, value = packing.pack(x), None if value is None else packing.pack(value)
         weight, bias, inner = self.in_proj.weight, self.in_proj.bias, self.inner_dim
@@ -304,8 +305,9 @@ class SynthesizerAttention(nn.Module):
             projected = F.linear(x, weight[inner:], None if bias is None else bias[inner:])
             both = torch.cat([values, projected], dim=-1)
         both = both if packing is None else packing.pad_aligned(both)
-        values, projected = both.split([inner, self.function.projected], dim=-1)
-        return split_heads(values, self.num_heads), projected
+        # All parts in one go: the backward of each split is a copy.
+        values, *inputs = both.split([inner, *self.function.widths], dim=-1)
+        return split_heads(values, self.num_heads), inputs
 
     def _project_values(self, x: Tensor, packing: Packing | None) -> Tensor:
         """The values alone, (B, H, L, K), laid out as (H, K, B, L): the shared kernel multiplies them as they are."""

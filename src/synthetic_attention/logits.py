@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["FactoredLogits", "InnerLogits", "Logits", "MixedLogits", "OuterLogits", "SharedLogits"]
+__all__ = ["FactoredLogits", "InnerLogits", "Kept", "Logits", "MixedLogits", "OuterLogits", "SharedLogits"]
 
 
 def _check(condition: bool, got: str, expected: str) -> None:
@@ -32,20 +33,25 @@ class Logits:
         raise TypeError(f"{type(self).__name__} is not a form of logits: subclass it and define dense()")
 
 
+# Weights by the kind of mask that they are for, and what else a function keeps of them.
+Kept = dict[Any, Any]
+
+
 class SharedLogits(Logits):
     """The same scores for every example: random, fixed random, factorized random.
 
     Args:
         scores: (H, T, S); (B, H, T, S) only where positions differ by example (decoding a left-padded batch). `attend`
             takes 1 for H or B too.
+        kept: in inference, where `attend` may keep softmax(scores) for the next call with the same scores; or None.
 
     Raises:
         ValueError: scores are neither 3- nor 4-dimensional.
     """
 
-    def __init__(self, scores: Tensor) -> None:
+    def __init__(self, scores: Tensor, *, kept: Kept | None = None) -> None:
         _check(scores.dim() in (3, 4), f"scores of shape {tuple(scores.shape)}", "(H, T, S) or (B, H, T, S)")
-        self.scores = scores
+        self.scores, self.kept = scores, kept
 
     def dense(self, length: int | None = None) -> Tensor:
         return self.scores if length is None else self.scores[..., :length]
@@ -154,12 +160,14 @@ class FactoredLogits:
 
     Attributes:
         shared: (H, T, S) or (B, H, T, S), or None.
+        kept: of `SharedLogits`, where nothing else is added to it.
         bias: (H, S), the sum of the biases of the inner terms, or None.
         inner: without biases.
         outer: pairs of tiled (B, H, T, a) and repeated (B, H, T, b).
     """
 
     shared: Tensor | None = None
+    kept: Kept | None = None
     bias: Tensor | None = None
     inner: tuple[InnerLogits, ...] = ()
     outer: tuple[OuterLogits, ...] = ()
@@ -179,6 +187,7 @@ class FactoredLogits:
         """Add weight · logits; weight is (H or 1,) or None for 1."""
         if isinstance(logits, SharedLogits):
             scores = logits.scores if weight is None else logits.scores * weight[:, None, None]
+            self.kept = logits.kept if weight is None and self.shared is None else None
             self.shared = scores if self.shared is None else self.shared + scores
         elif isinstance(logits, InnerLogits):
             self._add_inner(logits, weight)

@@ -5,7 +5,7 @@ Shape legend: B batch, H heads, T rows (new tokens), S columns (keys in use), K 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, cast
 
@@ -46,8 +46,9 @@ class Span:
         rows: T, the new tokens.
         columns: S, the keys in use, the new ones included.
         row_positions: (B, T), logical positions, only where they differ by example (decoding a left-padded batch);
-            otherwise row t is at position columns − rows + t.
-        key_positions: (B, S), likewise.
+            (T,) where they do not but are data (a cache of fixed size in compiled code); otherwise row t is at position
+            columns − rows + t.
+        key_positions: (B, S), only where they differ by example; otherwise column s is at position s.
     """
 
     rows: int
@@ -61,10 +62,17 @@ class Span:
 
     def take(self, table: Tensor) -> Tensor:
         """Cut a table of scores (H, N, N) to (H, T, S), or (B, H, T, S) where positions differ by example."""
-        if self.row_positions is None or self.key_positions is None:
-            return table[:, self.offset : self.columns, : self.columns]
+        if self.key_positions is None:
+            return self.take_rows(table)[..., : self.columns]
+        assert self.row_positions is not None
         picked = table[:, self.row_positions[:, :, None], self.key_positions[:, None, :]]
         return picked.transpose(0, 1)
+
+    def take_rows(self, table: Tensor) -> Tensor:
+        """Cut a table (H, N, …) to the rows, (H, T, …), where positions are the same for all examples."""
+        if self.row_positions is None:
+            return table[:, self.offset : self.columns]
+        return table.index_select(1, self.row_positions)
 
     def take_columns(self, scores: Tensor) -> Tensor:
         """Bring the columns of scores (B, H, T, ≥ S), by logical position, into the order of the slots."""
@@ -92,13 +100,13 @@ class Options:
 class SynthesizingFunction(nn.Module):
     """Maps the layer's input to attention logits.
 
-    The layer projects its input once for the values and for its function: a function names in `projected` how many
+    The layer projects its input once for the values and for its function: a function names in `widths` how many
     features it wants of that projection, and is called with them. So one GEMM serves all functions of a mixture.
 
     Attributes:
         name: its name in `synthesizer`.
         Options: dataclass of its options.
-        projected: width of the projection of the input that it wants; 0 for logits that ignore the input.
+        widths: of the projections of the input that it wants; none for logits that ignore the input.
         max_length: longest sequence, or None.
         caches_keys: whether a decoding cache has to keep keys for it, beside the values.
     """
@@ -107,18 +115,23 @@ class SynthesizingFunction(nn.Module):
     Options: ClassVar[type[Options]] = Options
     needs_max_length: ClassVar[bool] = True
     caches_keys: bool = False
-    projected: int = 0
+    widths: tuple[int, ...] = ()
     max_length: int | None = None
 
-    def keys(self, projected: Tensor) -> Tensor | None:
-        """The keys (B, H, T, K) to cache, from the projected input (B, T, projected); None where none are needed."""
+    @property
+    def projected(self) -> int:
+        """How many features of the projected input it wants."""
+        return sum(self.widths)
+
+    def keys(self, inputs: Sequence[Tensor]) -> Tensor | None:
+        """The keys (B, H, T, K) to cache, from the projected inputs (B, T, width) each; None where none are needed."""
         return None
 
-    def forward(self, projected: Tensor | None, span: Span, keys: Tensor | None) -> Logits:
+    def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> Logits:
         """The logits of `span`.
 
         Args:
-            projected: (B, T, projected) or None where `projected` is 0.
+            inputs: the projected inputs, (B, T, width) for each of `widths`.
             keys: (B, H, S, K), those of `keys` with the cached ones before them.
         """
         raise TypeError(f"{type(self).__name__} does not define forward()")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -47,7 +48,7 @@ class Dense(SynthesizingFunction):
     ) -> None:
         super().__init__()
         assert dims.max_length is not None
-        self.num_heads, self.max_length, self.projected = dims.num_heads, dims.max_length, dims.inner_dim
+        self.num_heads, self.max_length, self.widths = dims.num_heads, dims.max_length, (dims.inner_dim,)
         heads = 1 if options.share_heads else dims.num_heads
         with_bias = dims.bias if options.bias is None else options.bias
         self.weight = empty(heads, dims.max_length, dims.head_dim, device=device, dtype=dtype)
@@ -60,9 +61,9 @@ class Dense(SynthesizingFunction):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(self, projected: Tensor | None, span: Span, keys: Tensor | None) -> InnerLogits | SharedLogits:
-        assert projected is not None
-        query = split_heads(projected, self.num_heads).relu()
+    def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> InnerLogits | SharedLogits:
+        (hidden,) = inputs
+        query = split_heads(hidden, self.num_heads).relu()
         key = self.weight[None, :, : span.columns].expand(-1, self.num_heads, -1, -1)
         bias = None if self.bias is None else self.bias[:, : span.columns].expand(self.num_heads, -1)
         logits = InnerLogits(query, key, bias)

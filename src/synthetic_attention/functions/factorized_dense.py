@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -77,10 +78,10 @@ class FactorizedDense(SynthesizingFunction):
     ) -> None:
         super().__init__()
         assert dims.max_length is not None
-        self.num_heads, self.max_length, self.projected = dims.num_heads, dims.max_length, dims.inner_dim
-        self.widths = options.widths(dims.max_length)
+        self.num_heads, self.max_length, self.widths = dims.num_heads, dims.max_length, (dims.inner_dim,)
+        self.factors = options.widths(dims.max_length)
         with_bias = dims.bias if options.bias is None else options.bias
-        total = sum(self.widths)
+        total = sum(self.factors)
         # Rows [: a] make the tiled factor, the others the repeated one.
         self.weight = empty(dims.num_heads, total, dims.head_dim, device=device, dtype=dtype)
         self.bias = empty(dims.num_heads, total, device=device, dtype=dtype) if with_bias else None
@@ -92,12 +93,12 @@ class FactorizedDense(SynthesizingFunction):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(self, projected: Tensor | None, span: Span, keys: Tensor | None) -> OuterLogits | SharedLogits:
-        assert projected is not None
-        factors = split_heads(projected, self.num_heads).relu() @ self.weight.mT
+    def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> OuterLogits | SharedLogits:
+        (hidden,) = inputs
+        factors = split_heads(hidden, self.num_heads).relu() @ self.weight.mT
         if self.bias is not None:
             factors = factors + self.bias[:, None].to(factors.dtype)
-        tiled, repeated = factors.split(self.widths, dim=-1)
+        tiled, repeated = factors.split(self.factors, dim=-1)
         logits = OuterLogits(tiled, repeated)
         if span.key_positions is None:
             return logits

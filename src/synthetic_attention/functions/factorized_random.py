@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from ..logits import SharedLogits
 from .base import Dimensions, Options, Span, SynthesizingFunction, empty, positive, register, whole
+from .kept import KeptWeights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,7 @@ class FactorizedRandom(SynthesizingFunction):
         super().__init__()
         assert dims.max_length is not None
         self.max_length, self.std = dims.max_length, options.std
+        self._kept = KeptWeights()
         shape = (dims.num_heads, dims.max_length, options.rank)
         self.row_factor = empty(*shape, device=device, dtype=dtype)
         self.key_factor = empty(*shape, device=device, dtype=dtype)
@@ -56,9 +59,15 @@ class FactorizedRandom(SynthesizingFunction):
         nn.init.normal_(self.row_factor, std=std)
         nn.init.normal_(self.key_factor, std=std)
 
-    def forward(self, projected: Tensor | None, span: Span, keys: Tensor | None) -> SharedLogits:
-        if span.row_positions is None or span.key_positions is None:
-            row, key = self.row_factor[:, span.offset : span.columns], self.key_factor[:, : span.columns]
-            return SharedLogits(row @ key.mT)
+    def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> SharedLogits:
+        if span.key_positions is None:
+            kept = self._kept.still(span, self.row_factor, self.key_factor)
+            if kept is not None and "scores" in kept:
+                return SharedLogits(kept["scores"], kept=kept)
+            scores = span.take_rows(self.row_factor) @ self.key_factor[:, : span.columns].mT
+            if kept is not None:
+                kept["scores"] = scores
+            return SharedLogits(scores, kept=kept)
+        assert span.row_positions is not None
         row, key = self.row_factor[:, span.row_positions], self.key_factor[:, span.key_positions]
         return SharedLogits((row @ key.mT).transpose(0, 1))

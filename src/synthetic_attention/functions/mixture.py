@@ -55,8 +55,7 @@ class Mixture(SynthesizingFunction):
         self.kind = options.gate
         shape = {"softmax": (len(parts), dims.num_heads), "sigmoid": (1,), "sum": None}[options.gate]
         self.gate = None if shape is None else empty(*shape, device=device, dtype=dtype)
-        self.projected = sum(part.projected for part in parts)
-        self.widths = [part.projected for part in parts]
+        self.widths = tuple(width for part in parts for width in part.widths)
         self.key_parts = [i for i, part in enumerate(parts) if part.caches_keys]
         self.caches_keys = bool(self.key_parts)
         maxima = [part.max_length for part in parts if part.max_length is not None]
@@ -84,20 +83,26 @@ class Mixture(SynthesizingFunction):
         gate = torch.sigmoid(self.gate)
         return torch.stack([gate, 1 - gate])
 
-    def keys(self, projected: Tensor) -> Tensor | None:
+    def _share_out(self, inputs: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+        """To each part what it wants of the projected inputs."""
+        shares, start = [], 0
+        for part in self._functions():
+            shares.append(inputs[start : start + len(part.widths)])
+            start += len(part.widths)
+        return shares
+
+    def keys(self, inputs: Sequence[Tensor]) -> Tensor | None:
         if not self.caches_keys:
             return None
-        inputs = projected.split(self.widths, dim=-1)
-        keys = [self._functions()[i].keys(inputs[i]) for i in self.key_parts]
+        shares = self._share_out(inputs)
+        keys = [self._functions()[i].keys(shares[i]) for i in self.key_parts]
         found = [key for key in keys if key is not None]
         return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
 
-    def forward(self, projected: Tensor | None, span: Span, keys: Tensor | None) -> MixedLogits:
-        inputs: list[Tensor | None] = [None] * len(self.widths)
-        if projected is not None:
-            inputs = list(projected.split(self.widths, dim=-1))
+    def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> MixedLogits:
         parts_keys: dict[int, Tensor] = {}
         if keys is not None:
             parts_keys = dict(zip(self.key_parts, keys.chunk(len(self.key_parts), dim=-1), strict=True))
-        terms = [part(inputs[i], span, parts_keys.get(i)) for i, part in enumerate(self.parts)]
+        shares = self._share_out(inputs)
+        terms = [part(shares[i], span, parts_keys.get(i)) for i, part in enumerate(self.parts)]
         return MixedLogits(terms, self.weights())

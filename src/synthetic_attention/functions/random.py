@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from ..logits import SharedLogits
 from .base import Dimensions, Options, Span, SynthesizingFunction, positive, register
+from .kept import KeptWeights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,7 @@ class _RandomTable(SynthesizingFunction):
         super().__init__()
         assert dims.max_length is not None
         self.max_length, self.std = dims.max_length, options.std
+        self._kept = KeptWeights()
         self._own(torch.empty(dims.num_heads, dims.max_length, dims.max_length, device=device, dtype=dtype))
         self.reset_parameters()
 
@@ -66,8 +69,8 @@ class _RandomTable(SynthesizingFunction):
     def reset_parameters(self) -> None:
         nn.init.normal_(self.table, std=self.std)
 
-    def forward(self, projected: Tensor | None, span: Span, keys: Tensor | None) -> SharedLogits:
-        return SharedLogits(span.take(self.table))
+    def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> SharedLogits:
+        return SharedLogits(span.take(self.table), kept=self._kept.still(span, self.table))
 
 
 @register("random")

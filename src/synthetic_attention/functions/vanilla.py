@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -25,13 +27,11 @@ class Vanilla(SynthesizingFunction):
     ) -> None:
         super().__init__()
         self.num_heads, self.scale = dims.num_heads, dims.head_dim**-0.5
-        self.projected = 2 * dims.inner_dim
+        self.widths = (dims.inner_dim, dims.inner_dim)
 
-    def keys(self, projected: Tensor) -> Tensor:
-        return split_heads(projected.chunk(2, dim=-1)[1], self.num_heads)
+    def keys(self, inputs: Sequence[Tensor]) -> Tensor:
+        return split_heads(inputs[1], self.num_heads)
 
-    def forward(self, projected: Tensor | None, span: Span, keys: Tensor | None) -> InnerLogits:
-        assert projected is not None
+    def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> InnerLogits:
         assert keys is not None
-        query = split_heads(projected.chunk(2, dim=-1)[0], self.num_heads)
-        return InnerLogits(query, keys, scale=self.scale)
+        return InnerLogits(split_heads(inputs[0], self.num_heads), keys, scale=self.scale)

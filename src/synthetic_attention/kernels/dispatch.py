@@ -11,7 +11,7 @@ from ..masks import bias_as_scores
 from .blockwise import blockwise_attention
 from .eager import eager_attention
 from .inner import inner_attention
-from .shared import shared_attention
+from .shared import kept_attention, shared_attention
 
 __all__ = ["attend"]
 
@@ -65,6 +65,9 @@ def attend(
         return eager_attention(logits, value, mask, is_causal, dropout_p, query_offset)
     if only_shared is not None:
         dropout = None
+        if factored.kept is not None and dropout_p == 0:
+            offset = query_offset if is_causal else None
+            return kept_attention(factored.kept, only_shared, value, mask, offset, value_is_masked)
         if dropout_p > 0:
             ones = torch.ones_like(only_shared, dtype=torch.promote_types(only_shared.dtype, torch.float32))
             dropout = F.dropout(ones, dropout_p)

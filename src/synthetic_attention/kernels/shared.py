@@ -22,9 +22,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ..logits import Kept
 from .block import add_product, block_bytes, block_softmax, wide
 
-__all__ = ["shared_attention"]
+__all__ = ["kept_attention", "shared_attention"]
 
 # E under a mask cannot vanish while a row's scores differ by less than this: exp(−60) is far from the end of float32.
 SAFE_RANGE = 60.0
@@ -55,6 +56,48 @@ def shared_attention(
     offset = query_offset if is_causal else None
     out_HDBT, _ = _forward(scores, value.permute(1, 3, 0, 2), attention_mask, offset, dropout, value_is_masked)
     return out_HDBT.permute(2, 0, 3, 1)
+
+
+def kept_attention(
+    kept: Kept, scores: Tensor, value: Tensor, mask: Tensor | None, offset: int | None, value_is_masked: bool
+) -> Tensor:
+    """`shared_attention` in inference, where softmax(scores) is kept for the next call.
+
+    A mask changes only the denominators, Y = P (m ∘ V) / P m with P = softmax(R), for any m: P is as good as E.
+    """
+    if mask is not None and _kept_needs_care(kept, scores, value):
+        return shared_attention(scores, value, mask, offset is not None, offset or 0, None, value_is_masked)
+    if offset not in kept:
+        kept[offset] = _softmax(scores, offset)
+    weights, value_HDBS = kept[offset], value.permute(1, 3, 0, 2)
+    if mask is not None and not value_is_masked:
+        value_HDBS = value_HDBS * mask.to(value.dtype)
+    value_HNS = value_HDBS.flatten(1, 2)
+    out = value.new_empty(*value_HDBS.shape[:3], scores.shape[1])
+    out_HNT = out.flatten(1, 2)
+    for h, t, last in _blocks(weights, offset):
+        p_HTS = weights[h, t, :last]
+        torch.bmm(value_HNS[h, :, :last], p_HTS.to(value.dtype).mT, out=out_HNT[h, :, t])
+        if mask is not None:
+            norm_HTB = p_HTS @ mask.to(p_HTS.dtype).mT[:last]
+            out[h, :, :, t] /= _nonzero(norm_HTB.mT)[:, None]
+    return out.permute(2, 0, 3, 1)
+
+
+def _kept_needs_care(kept: Kept, scores: Tensor, value: Tensor) -> bool:
+    asked = "needs care", value.dtype
+    if asked not in kept:
+        kept[asked] = _needs_care(scores, value)
+    return bool(kept[asked])
+
+
+def _softmax(scores: Tensor, offset: int | None) -> Tensor:
+    """All weights (H, T, S), zeros where a causal row sees nothing."""
+    weights = torch.empty(scores.shape, dtype=wide(scores), device=scores.device)
+    for h, t, last in _blocks(scores, offset):
+        weights[h, t, :last] = block_softmax(_scores(scores, h, t, last, offset))
+        weights[h, t, last:] = 0
+    return weights
 
 
 def _blocks(scores: Tensor, offset: int | None) -> Iterator[tuple[slice, slice, int]]:
