@@ -175,7 +175,8 @@ class SynthesizerAttention(nn.Module):
         if padding is not None and packing is None:
             x = padding.align(x)
             value = None if value is None else padding.align(value)
-        value_BHSK, inputs = self._project(x, value, packing)
+        widen = self.function.constant_feature and x.device.type == "cpu"
+        value_BHSK, inputs = self._project(x, value, packing, widen)
         key = self.function.keys(inputs)
         return self._attend_aligned(inputs, key, value_BHSK, padding, packing, attn_bias, is_causal, need_weights)
 
@@ -218,7 +219,7 @@ class SynthesizerAttention(nn.Module):
             attn_bias = bias_as_scores(attn_bias, x.shape[0], self.num_heads, rows, columns)
         logits = self._logits(inputs, keys, span, attn_bias)
         y, weights = self._attend(logits, values, mask, is_causal, columns - rows, need_weights)
-        y = self.out_proj(y)
+        y = self._project_out(y)
         real = None if padding is None else padding.mask[:, new]
         y = y if real is None else y.masked_fill(~real[..., None], 0)
         if not need_weights:
@@ -252,9 +253,9 @@ class SynthesizerAttention(nn.Module):
             mask = padding.aligned.mask
         y, weights = self._attend(logits, value, mask, is_causal, 0, need_weights, packing is not None)
         if padding is None:
-            y = self.out_proj(y)
+            y = self._project_out(y)
             return (y, weights) if need_weights else y
-        y = padding.restore(self.out_proj(y)) if packing is None else self._project_packed(y, packing)
+        y = padding.restore(self._project_out(y)) if packing is None else self._project_packed(y, packing)
         if not need_weights:
             return y
         return y, padding.restore(padding.restore(weights, dim=2), dim=3)
@@ -287,17 +288,24 @@ class SynthesizerAttention(nn.Module):
         return padding.align(padding.align(bias, dim=2), dim=3)
 
     def _project(
-        self, x: Tensor, value: Tensor | None, packing: Packing | None = None
+        self, x: Tensor, value: Tensor | None, packing: Packing | None = None, widen: bool = False
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """The values (B, H, T, K) and what the function wants of x, (B, T, width) for each of its widths.
 
-        With a packing all are aligned, and zero at padding.
+        With a packing all are aligned, and zero at padding. `widen` adds a constant feature to each head where there are
+        enough tokens for the copies of the weights to be small beside those that it spares.
         """
         if not self.function.projected:
             return self._project_values(x if value is None else value, packing), ()
         if packing is not None:
             x, value = packing.pack(x), None if value is None else packing.pack(value)
         weight, bias, inner = self.in_proj.weight, self.in_proj.bias, self.inner_dim
+        if value is None and widen and x.shape[:-1].numel() >= self.d_model:
+            both = self._project_widened(x)
+            inner = both.shape[-1] // 2
+            both = both if packing is None else packing.pad_aligned(both)
+            values, hidden = both.split(inner, dim=-1)
+            return split_heads(values, self.num_heads), [hidden]
         if value is None:
             both = self.in_proj(x)
         else:
@@ -327,7 +335,23 @@ class SynthesizerAttention(nn.Module):
         # The shared kernel writes feature by feature.
         by_feature = y.stride(1) == 1 and y.shape[-1] > 1
         tokens = packing.pack_columns(y.permute(2, 0, 1)).t() if by_feature else packing.pack_aligned(y)
-        return packing.pad(self.out_proj(tokens))
+        return packing.pad(self._project_out(tokens))
+
+    def _project_out(self, y: Tensor) -> Tensor:
+        """(…, H·K), or with a constant feature (…, H·(K + 1)), to (…, d_model)."""
+        if y.shape[-1] == self.inner_dim:
+            projected: Tensor = self.out_proj(y)
+            return projected
+        weight = F.pad(self.out_proj.weight.unflatten(1, (self.num_heads, self.head_dim)), (0, 1)).flatten(1)
+        return F.linear(y, weight, self.out_proj.bias)
+
+    def _project_widened(self, x: Tensor) -> Tensor:
+        """Values and input of the function, each with a constant feature in every head: (…, 2·H·(K + 1))."""
+        heads = (2, self.num_heads, self.head_dim)
+        weight = F.pad(self.in_proj.weight.unflatten(0, heads), (0, 0, 0, 1)).flatten(0, 2)
+        bias = weight.new_zeros(heads) if self.in_proj.bias is None else self.in_proj.bias.unflatten(0, heads)
+        bias = torch.stack([F.pad(bias[0], (0, 1)), F.pad(bias[1], (0, 1), value=1.0)]).flatten()
+        return F.linear(x, weight, bias)
 
     def _packing(self, padding: Padding) -> Packing | None:
         """How to project real tokens only, where that pays."""

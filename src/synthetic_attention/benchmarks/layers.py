@@ -123,6 +123,7 @@ def _t5(case: Case) -> Layer:
     config: Any = T5Config(
         d_model=case.width, d_kv=case.width // case.heads, num_heads=case.heads, dropout_rate=0.0, is_decoder=False
     )
+    config._attn_implementation = "eager"
     layer = T5Attention(config, has_relative_attention_bias=False, layer_idx=0)
     lowest = torch.finfo(case.dtype).min
     causal = None

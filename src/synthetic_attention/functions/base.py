@@ -108,12 +108,16 @@ class SynthesizingFunction(nn.Module):
         Options: dataclass of its options.
         widths: of the projections of the input that it wants; none for logits that ignore the input.
         max_length: longest sequence, or None.
+        constant_feature: whether a layer may hand it, and itself take for the values, heads that are one wider: a
+            feature that is 1 in its input, 0 in the values. A bias on the keys is then part of an inner product, and
+            nothing has to be copied to append it.
         caches_keys: whether a decoding cache has to keep keys for it, beside the values.
     """
 
     name: ClassVar[str] = ""
     Options: ClassVar[type[Options]] = Options
     needs_max_length: ClassVar[bool] = True
+    constant_feature: bool = False
     caches_keys: bool = False
     widths: tuple[int, ...] = ()
     max_length: int | None = None

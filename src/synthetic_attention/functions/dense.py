@@ -53,6 +53,7 @@ class Dense(SynthesizingFunction):
         with_bias = dims.bias if options.bias is None else options.bias
         self.weight = empty(heads, dims.max_length, dims.head_dim, device=device, dtype=dtype)
         self.bias = empty(heads, dims.max_length, device=device, dtype=dtype) if with_bias else None
+        self.constant_feature = with_bias
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -66,6 +67,9 @@ class Dense(SynthesizingFunction):
         query = split_heads(hidden, self.num_heads).relu()
         key = self.weight[None, :, : span.columns].expand(-1, self.num_heads, -1, -1)
         bias = None if self.bias is None else self.bias[:, : span.columns].expand(self.num_heads, -1)
+        if bias is not None and query.shape[-1] > key.shape[-1]:
+            # The query brings a 1 with it.
+            return InnerLogits(query, torch.cat([key, bias[None, :, :, None].to(key.dtype)], dim=-1))
         logits = InnerLogits(query, key, bias)
         if span.key_positions is None:
             return logits

@@ -113,6 +113,8 @@ def draw_sweep(timings: Sequence[Timing], memories: Sequence[Memory], title: str
 
 
 def _lines(axis: Any, values: Mapping[tuple[str, int], float]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     for name in dict.fromkeys(name for name, _ in values):
         points = sorted((length, value) for (owner, length), value in values.items() if owner == name)
         colour, dashes = _STYLES.get(name, ("tab:purple", "-"))
@@ -120,6 +122,9 @@ def _lines(axis: Any, values: Mapping[tuple[str, int], float]) -> None:
     lengths = sorted({length for _, length in values})
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
     axis.set_xticks(lengths, [str(length) for length in lengths])
     axis.set_xlabel("length (tokens in a batch constant)")
     axis.grid(True, which="major", alpha=0.3)
