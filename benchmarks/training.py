@@ -5,7 +5,7 @@
 All models have the sizes of the preset, the same tokenizer, batches, loss (label smoothing) and optimizer. They
 train in one process and take turns on each batch, so that whatever else the machine does meets all of them. Tokens
 are real source and target tokens, padding not counted. A step is forward, backward, clipping and the optimizer's
-update. Without --data a toy corpus is made.
+update. Without --data a small corpus is made.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
 
 from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
+from synthetic_attention.tasks.cldr import write_cldr_corpus
 from synthetic_attention.tasks.examples import IGNORED, pair_collate
-from synthetic_attention.tasks.toy import write_toy_corpus
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.batching import TokenBatchSampler
 from synthetic_attention.training.settings import Settings, build_config, read_settings
@@ -251,7 +251,7 @@ def report(options: argparse.Namespace, results: list[Result], device: torch.dev
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder with train.LANGUAGE files (default: a toy corpus)")
+    parser.add_argument("--data", type=Path, help="folder with train.LANGUAGE files (default: a small corpus, made)")
     parser.add_argument("--source", default="en")
     parser.add_argument("--target", default="de")
     parser.add_argument("--synthesizers", default="vanilla,random,random+vanilla", help="separated by commas")
@@ -278,7 +278,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.data or Path(temporary)
         if options.data is None:
-            write_toy_corpus(folder, train=2000)
+            write_cldr_corpus(folder, train=2000, held_out=50)
         batches, vocab_size = read_batches(options, folder)
     batches = [{name: tensor.to(device) for name, tensor in batch.items()} for batch in batches]
     models = contenders(options, vocab_size, device)

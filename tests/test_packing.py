@@ -53,9 +53,7 @@ def test_gradients(way: str) -> None:
 @pytest.mark.parametrize("name", ["random", "dense", "factorized_dense", "vanilla", "random+vanilla", "dense+vanilla"])
 @pytest.mark.parametrize("kind", ["right", "left", "holes"])
 @pytest.mark.parametrize("own_value", [False, True])
-def test_a_packed_layer_is_the_layer(
-    name: str, kind: str, own_value: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_packed_layer_is_the_layer(name: str, kind: str, own_value: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     layer = SynthesizerAttention(H * HEAD, H, name, N).double()
     x, v, g = (torch.randn(B, N, H * HEAD, dtype=torch.float64, requires_grad=True) for _ in range(3))

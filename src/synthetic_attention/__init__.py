@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from .kernels import attend, attention_weights
     from .logits import InnerLogits, MixedLogits, OuterLogits, SharedLogits
     from .masks import Padding
-    from .models import SynthesizerConfig, SynthesizerForConditionalGeneration, SynthesizerPreTrainedModel
+    from .models import (
+        SynthesizerConfig,
+        SynthesizerForCausalLM,
+        SynthesizerForConditionalGeneration,
+        SynthesizerPreTrainedModel,
+    )
 
 __version__ = "0.1.0"
 
@@ -31,6 +36,7 @@ _HOMES = {
     "SharedLogits": "logits",
     "Padding": "masks",
     "SynthesizerConfig": "models",
+    "SynthesizerForCausalLM": "models",
     "SynthesizerForConditionalGeneration": "models",
     "SynthesizerPreTrainedModel": "models",
 }
@@ -43,6 +49,7 @@ __all__ = [
     "SharedLogits",
     "SynthesizerAttention",
     "SynthesizerConfig",
+    "SynthesizerForCausalLM",
     "SynthesizerForConditionalGeneration",
     "SynthesizerPreTrainedModel",
     "attend",

@@ -14,25 +14,30 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-_CONFIGS = "transformers.models.auto.configuration_auto"
-_MODELS = "transformers.models.auto.modeling_auto"
+_AUTO = ("transformers.models.auto.configuration_auto", "transformers.models.auto.modeling_auto")
 
 
 def register_when_needed() -> None:
     """Register now if transformers' Auto classes are loaded, else when they are. May be called again."""
-    if _CONFIGS in sys.modules or _MODELS in sys.modules:
+    if any(name in sys.modules for name in _AUTO):
         importlib.import_module("synthetic_attention.models")
     elif not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
         sys.meta_path.insert(0, _AfterImport())
 
 
 class _AfterImport(MetaPathFinder):
-    """Imports our models right after the first of the modules that define the Auto classes."""
+    """Imports our models after the first import from transformers that has loaded an Auto class.
+
+    After the whole of it, that is: modules of transformers import one another, and our models need them complete.
+    """
+
+    def __init__(self) -> None:
+        self._inside = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in (_CONFIGS, _MODELS):
+        if self._inside or not fullname.startswith("transformers."):
             return None
         spec = PathFinder.find_spec(fullname, path)
         if spec is None or spec.loader is None:
@@ -41,9 +46,14 @@ class _AfterImport(MetaPathFinder):
         execute = loader.exec_module
 
         def execute_and_register(module: ModuleType) -> None:
-            execute(module)
-            # The module of the models imports that of the configurations first: then it is not complete yet.
-            if fullname == _MODELS or _MODELS not in sys.modules:
+            self._inside = True
+            try:
+                execute(module)
+            finally:
+                self._inside = False
+            if any(name in sys.modules for name in _AUTO):
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
                 importlib.import_module("synthetic_attention.models")
 
         loader.exec_module = execute_and_register  # type: ignore[method-assign]

@@ -292,8 +292,8 @@ class SynthesizerAttention(nn.Module):
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """The values (B, H, T, K) and what the function wants of x, (B, T, width) for each of its widths.
 
-        With a packing all are aligned, and zero at padding. `widen` adds a constant feature to each head where there are
-        enough tokens for the copies of the weights to be small beside those that it spares.
+        With a packing all are aligned, and zero at padding. `widen` adds a constant feature to each head where there
+        are enough tokens for the copies of the weights to be small beside those that it spares.
         """
         if not self.function.projected:
             return self._project_values(x if value is None else value, packing), ()
@@ -417,7 +417,7 @@ class SynthesizerAttention(nn.Module):
 
 
 def _hide_later(slots: Tensor, values: Tensor, attn_bias: Tensor | None) -> Tensor:
-    """A bias that hides from the tokens at `slots` (T,) what stands after them in (B, H, S, K), besides the given one."""
+    """A bias that hides from the tokens at `slots` (T,) what stands after them in (B, H, S, K), and the given one."""
     later = torch.arange(values.shape[-2], device=values.device) > slots[:, None]
     hidden = values.new_zeros(later.shape).masked_fill(later, -torch.inf)
     return hidden if attn_bias is None else attn_bias + hidden

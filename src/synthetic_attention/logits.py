@@ -160,6 +160,7 @@ class FactoredLogits:
 
     Attributes:
         shared: (H, T, S) or (B, H, T, S), or None.
+        shared_weight: (H,) or (1,), what it has yet to be multiplied by, or None for 1: a copy of H·T·S saved.
         kept: of `SharedLogits`, where nothing else is added to it.
         bias: (H, S), the sum of the biases of the inner terms, or None.
         inner: without biases.
@@ -167,6 +168,7 @@ class FactoredLogits:
     """
 
     shared: Tensor | None = None
+    shared_weight: Tensor | None = None
     kept: Kept | None = None
     bias: Tensor | None = None
     inner: tuple[InnerLogits, ...] = ()
@@ -186,9 +188,12 @@ class FactoredLogits:
     def _add(self, logits: Logits, weight: Tensor | None) -> None:
         """Add weight · logits; weight is (H or 1,) or None for 1."""
         if isinstance(logits, SharedLogits):
+            if self.shared is None:
+                self.shared, self.shared_weight = logits.scores, weight
+                self.kept = logits.kept if weight is None else None
+                return
             scores = logits.scores if weight is None else logits.scores * weight[:, None, None]
-            self.kept = logits.kept if weight is None and self.shared is None else None
-            self.shared = scores if self.shared is None else self.shared + scores
+            self.shared, self.shared_weight, self.kept = self.weighted_shared() + scores, None, None
         elif isinstance(logits, InnerLogits):
             self._add_inner(logits, weight)
         elif isinstance(logits, OuterLogits):
@@ -200,6 +205,11 @@ class FactoredLogits:
                 self._add(term, own if weight is None else weight if own is None else own * weight)
         else:
             raise TypeError(f"got {type(logits).__name__}; expected one of the four forms of logits")
+
+    def weighted_shared(self) -> Tensor:
+        """The shared scores, multiplied by their weight."""
+        assert self.shared is not None
+        return self.shared if self.shared_weight is None else self.shared * self.shared_weight[:, None, None]
 
     def _add_inner(self, term: InnerLogits, weight: Tensor | None) -> None:
         query, bias, scale = term.query, term.bias, term.scale

@@ -89,10 +89,11 @@ class Padding:
         Raises:
             ValueError: the mask is not (B, S).
         """
-        expected = f"({'B' if batch is None else batch}, {'S' if length is None else length})"
         fits = attention_mask.dim() == 2
         fits = fits and batch in (None, attention_mask.shape[0]) and length in (None, attention_mask.shape[1])
         if not fits:
+            # Only here: to write a size into a text binds compiled code to that size.
+            expected = f"({'B' if batch is None else batch}, {'S' if length is None else length})"
             raise ValueError(
                 f"got an attention_mask of shape {tuple(attention_mask.shape)}; expected {expected}, 1 or True at real "
                 "tokens. A mask over pairs of tokens is an attn_bias: 0 where a key may be seen, -inf where not"
@@ -127,7 +128,7 @@ class Padding:
 
     @property
     def packing(self) -> Packing | None:
-        """How to leave the padding out; None where there is little of it, and in compiled code, whose shapes are fixed."""
+        """How to leave the padding out; None where there is little of it, and in compiled code."""
         return None if self.full or torch.compiler.is_compiling() else self._once("_packing", self._pack)
 
     def _pack(self) -> Packing | None:

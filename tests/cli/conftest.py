@@ -1,4 +1,4 @@
-"""The command line called in this process, on a toy corpus."""
+"""The command line called in this process, on a small corpus."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from synthetic_attention.cli import main
-from synthetic_attention.tasks.toy import write_toy_corpus
+from synthetic_attention.tasks.cldr import write_cldr_corpus
 
 SMALL = (
     *("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=64", "vocab_size=300"),
@@ -30,8 +30,8 @@ def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("toy")
-    write_toy_corpus(folder, train=60, held_out=6)
+    folder = tmp_path_factory.mktemp("corpus")
+    write_cldr_corpus(folder, train=60, held_out=6)
     return folder
 
 

@@ -14,11 +14,29 @@ import pytest
 import yaml
 
 from synthetic_attention.cli import generate
-from synthetic_attention.training import evaluation
+from synthetic_attention.tasks.translation import Translation
 
 
 def _stdin(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_without_data_translation_is_trained_on_the_corpus_that_comes_with_it(
+    call, train: list[object], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Translation, "default_data", lambda: corpus)
+    start = train.index("--data")
+    assert train[start + 2 : start + 6] == ["--source", "en", "--target", "de"]
+    code, _, err = call(*train[:start], *train[start + 6 :])
+    assert code == 0, err
+    info = yaml.safe_load((tmp_path / "run/run.yaml").read_text(encoding="utf-8"))
+    assert (info["data"], info["options"]) == (str(corpus), {"source": "en", "target": "de"})
+    assert call("evaluate", tmp_path / "run", "--beams", 1)[0] == 0
+
+    reverse = ["--source", "de", "--target", "en", "--overwrite"]
+    assert call(*train[:start], *train[start + 6 :], *reverse)[0] == 0
+    info = yaml.safe_load((tmp_path / "run/run.yaml").read_text(encoding="utf-8"))
+    assert info["options"] == {"source": "de", "target": "en"}
 
 
 def test_train_then_evaluate_then_generate(
@@ -38,7 +56,7 @@ def test_train_then_evaluate_then_generate(
     results = json.loads(out)
     assert code == 0
     assert out.count("\n") == 1
-    assert results["sentences"] == 6
+    assert results["examples"] == 6
     assert {"bleu", "chrf", "bleu_signature", "chrf_signature"} <= set(results)
 
     code, out, _ = call("evaluate", run, "--beams", 1)
@@ -67,10 +85,12 @@ def test_standard_input_is_translated_as_it_comes(call, trained: Path, monkeypat
     assert (code, out.count("\n")) == (1, 2)
     assert "input: 1 of 2 lines are longer than the maximum of 64 tokens (the first is line 4" in err
 
-    def shout(model: object, tokenizer: object, lines: list[str], **options: object) -> tuple[list[str], int]:
+    def shout(
+        self: Translation, model: object, tokenizer: object, lines: list[str], *options: object, **where: object
+    ) -> tuple[list[str], int]:
         return [line.upper() for line in lines], len(lines)
 
-    monkeypatch.setattr(evaluation, "translate", shout)
+    monkeypatch.setattr(Translation, "generate", shout)
     _stdin(monkeypatch, b"one\ntwo\n\nfour\nfive")
     assert call("generate", trained) == (0, "ONE\nTWO\n\nFOUR\nFIVE\n", "5 lines truncated\n")
     _stdin(monkeypatch, b"one\ntwo\nthr\xff\n")
@@ -83,7 +103,7 @@ def test_an_interrupt_is_said(call, trained: Path, monkeypatch: pytest.MonkeyPat
     def interrupt(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluation, "translate", interrupt)
+    monkeypatch.setattr(Translation, "generate", interrupt)
     for command in (["evaluate", trained], ["generate", trained, "one"]):
         assert call(*command) == (130, "", "Error: interrupted\n")
 

@@ -78,6 +78,7 @@ def test_a_tokenizer_of_another_run(call, run: Path, corpus: Path) -> None:
         ({"settings": {}}, "no valid settings.synthesizer, settings.training"),
         ({"settings": None}, "no valid settings"),
         ({"data": 3}, "no valid data"),
+        ({"options": None}, "no valid options"),
         ({"fingerprints": {}}, "no valid fingerprints.train, fingerprints.valid"),
     ],
 )

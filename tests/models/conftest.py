@@ -7,7 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthetic_attention.models import SynthesizerConfig, SynthesizerForConditionalGeneration
+from synthetic_attention.models import (
+    SynthesizerConfig,
+    SynthesizerForCausalLM,
+    SynthesizerForConditionalGeneration,
+)
 
 VOCABULARY, LONGEST = 53, 19
 
@@ -30,15 +34,32 @@ def tiny_config() -> Callable[..., SynthesizerConfig]:
     return build
 
 
+def _distinct_positions(model: torch.nn.Module) -> None:
+    """Draw relative biases, which start as zeros, and R, which starts almost uniform, so that they matter."""
+    for name, parameter in model.named_parameters():
+        if "relative_bias" in name or name.endswith("table"):
+            torch.nn.init.normal_(parameter)
+
+
 @pytest.fixture
 def tiny(tiny_config: Callable[..., SynthesizerConfig]) -> Callable[..., SynthesizerForConditionalGeneration]:
-    """Build a model in eval mode; relative biases are not zero, so that they matter."""
+    """Build a sequence-to-sequence model in eval mode."""
 
     def build(**fields: Any) -> SynthesizerForConditionalGeneration:
         model = SynthesizerForConditionalGeneration(tiny_config(**fields)).eval()
-        for name, parameter in model.named_parameters():
-            if "relative_bias" in name:
-                torch.nn.init.normal_(parameter)
+        _distinct_positions(model)
+        return model
+
+    return build
+
+
+@pytest.fixture
+def tiny_lm(tiny_config: Callable[..., SynthesizerConfig]) -> Callable[..., SynthesizerForCausalLM]:
+    """Build a language model in eval mode."""
+
+    def build(**fields: Any) -> SynthesizerForCausalLM:
+        model = SynthesizerForCausalLM(tiny_config(**fields)).eval()
+        _distinct_positions(model)
         return model
 
     return build

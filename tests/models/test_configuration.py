@@ -58,7 +58,7 @@ def test_a_cache_is_built_for_the_decoder() -> None:
     config = SynthesizerConfig(num_layers=2, num_decoder_layers=3, synthesizer=SIDES)
     decoder = config.get_text_config(decoder=True)
     assert decoder.num_hidden_layers == 3
-    assert decoder.layer_types == ["synthesizer_values", "full_attention", "full_attention"]
+    assert decoder.layer_types == ["synthesizer_values", "synthesizer_keys_and_values", "synthesizer_keys_and_values"]
     assert decoder.decoder_start_token_id == config.decoder_start_token_id
     assert config.num_layers == 2
 

@@ -6,7 +6,6 @@ import pytest
 
 from synthetic_attention.tasks import UserError, get_task
 from synthetic_attention.tasks.text import decode_lines, find_split, fingerprint, read_lines
-from synthetic_attention.tasks.toy import write_toy_corpus
 
 
 def test_only_newlines_end_a_line() -> None:
@@ -68,18 +67,5 @@ def test_fingerprints_see_text_not_line_ends() -> None:
 
 
 def test_unknown_tasks_list_the_known() -> None:
-    with pytest.raises(UserError, match="unknown task 'translate'; expected one of: translation"):
+    with pytest.raises(UserError, match=r"unknown task 'translate'; expected one of: .*translation"):
         get_task("translate")
-
-
-def test_the_toy_corpus_is_distinct_and_repeatable(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write_toy_corpus(tmp_path / name, train=50, held_out=7)
-    sizes = {}
-    for split in ("train", "valid", "test"):
-        for language in ("en", "de"):
-            texts = [(tmp_path / name / f"{split}.{language}").read_text(encoding="utf-8") for name in ("a", "b")]
-            assert texts[0] == texts[1]
-            sizes[split, language] = len(set(texts[0].splitlines()))
-    assert sizes["train", "en"] == 50
-    assert sizes["valid", "en"] == sizes["test", "en"] == 7

@@ -9,10 +9,11 @@ from transformers import AutoTokenizer
 
 from synthetic_attention.tasks import UserError, tokenizer
 from synthetic_attention.tasks.examples import pair_collate
+from synthetic_attention.tasks.seq2seq import TextPairs
 from synthetic_attention.tasks.tokenizer import decode, encode, train_tokenizer
-from synthetic_attention.tasks.translation import ParallelText, Translation
+from synthetic_attention.tasks.translation import Translation
 
-TEXT = ParallelText(
+TEXT = TextPairs(
     "train", ["a cat sat", "two cats", "", "a dog"] * 3, ["eine Katze saß", "zwei Katzen", "x", "Hund"] * 3
 )
 TASK = Translation("en", "de")
@@ -62,7 +63,7 @@ def test_blank_sides_are_dropped_and_rows_remembered() -> None:
 
 
 def test_long_sentences_are_refused_dropped_or_truncated() -> None:
-    text = ParallelText("train", ["a", "b " * 20, "c"], ["d", "e", "f " * 30])
+    text = TextPairs("train", ["a", "b " * 20, "c"], ["d", "e", "f " * 30])
     tokenizer = train_tokenizer(["x"], 260, 16)
     with pytest.raises(
         UserError,
@@ -81,8 +82,8 @@ def test_long_sentences_are_refused_dropped_or_truncated() -> None:
 
 
 def test_a_corpus_of_which_nothing_is_left_is_refused() -> None:
-    with pytest.raises(UserError, match="no pair of sentences is left of 2"):
-        TASK.examples(ParallelText("train", ["a", ""], ["", "b"]), train_tokenizer(["x"], 260, 16), maximum=16)
+    with pytest.raises(UserError, match="no pair of texts is left of 2"):
+        TASK.examples(TextPairs("train", ["a", ""], ["", "b"]), train_tokenizer(["x"], 260, 16), maximum=16)
 
 
 def test_batches_are_padded_and_masked() -> None:
@@ -121,4 +122,10 @@ def test_scores_carry_their_signatures() -> None:
     assert scores["chrf"] == pytest.approx(100)
     assert "tok:13a" in str(scores["bleu_signature"])
     assert "nc:6" in str(scores["chrf_signature"])
+
+
+def test_exact_match_is_the_percentage_of_lines_that_are_the_same() -> None:
+    references = ["das ist ein kleines Haus ", "der Hund schläft heute lange", "ja", "nein"]
+    predictions = ["das ist ein kleines Haus", "der Hund schläft heute lang", "ja", "Nein"]
+    assert TASK.score(predictions, references)["exact_match"] == 50
     assert "tok:zh" in str(Translation("en", "zh").score(["你好世界再见"], ["你好世界再见"])["bleu_signature"])

@@ -1,4 +1,4 @@
-"""A toy corpus and settings of a model that trains in seconds."""
+"""A small corpus and settings of a model that trains in seconds."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from synthetic_attention.tasks.toy import write_toy_corpus
+from synthetic_attention.tasks.cldr import write_cldr_corpus
 from synthetic_attention.training.settings import Settings, read_settings
 
 SMALL = (
@@ -23,8 +23,8 @@ def _one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("toy")
-    write_toy_corpus(folder, train=60, held_out=6)
+    folder = tmp_path_factory.mktemp("corpus")
+    write_cldr_corpus(folder, train=60, held_out=6)
     return folder
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from synthetic_attention.training.batching import TokenBatchSampler, token_batches
+from synthetic_attention.tasks.batching import token_batches
+from synthetic_attention.training.batching import TokenBatchSampler
 from synthetic_attention.training.clock import TrainingClock
 
 LENGTHS = np.random.default_rng(0).integers(3, 40, size=(101, 2))

@@ -14,7 +14,7 @@ def test_evaluation_scores_and_writes_predictions(corpus: Path, tmp_path: Path, 
     run = tmp_path / "run"
     start(corpus, run, small("steps=2"))
     results = evaluate_run(run, beams=2)
-    assert results["sentences"] == 6
+    assert results["examples"] == 6
     predictions = Path(results["predictions"]).read_text(encoding="utf-8").split("\n")[:-1]
     sources = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
     assert generate_lines(run, sources, beams=2)[0] == predictions
@@ -46,7 +46,7 @@ def test_evaluations_do_not_replace_each_other(corpus: Path, tmp_path: Path, sma
     assert len({*files}) == len(list((run / "evaluation").glob("*.json"))) == 3
     # A pair with a blank side has its line, and no part in the score, as in validation.
     assert files[2].read_text(encoding="utf-8").count("\n") == 7
-    assert results[2]["sentences"] == 6
+    assert results[2]["examples"] == 6
     assert results[2]["bleu"] == results[0]["bleu"]
     assert results[2]["fingerprint"]["pairs"] == 7
 

@@ -36,11 +36,11 @@ def test_killed_in_validation_and_resumed_equals_straight(
     start(corpus, tmp_path / "straight", small())
     original = getattr(SynthesizerTrainer, method)
 
-    def die_at_step(self: SynthesizerTrainer) -> Any:
+    def die_at_step(self: SynthesizerTrainer, *arguments: float) -> Any:
         # The checkpoint, which is saved first, calls _progress too.
         if self.state.global_step == self._saved_step == step:
             raise KilledError
-        return original(self)
+        return original(self, *arguments)
 
     monkeypatch.setattr(SynthesizerTrainer, method, die_at_step)
     with pytest.raises(KilledError):
@@ -145,7 +145,7 @@ def test_resuming_with_other_settings_or_data_is_refused(corpus: Path, tmp_path:
         resume_run(run, expected={"seed": 4}, steps=2)
     other.mkdir()
     for path in corpus.iterdir():
-        (other / path.name).write_text(path.read_text(encoding="utf-8").replace("one", "two"), encoding="utf-8")
+        (other / path.name).write_text(path.read_text(encoding="utf-8").replace("The", "Those"), encoding="utf-8")
     with pytest.raises(UserError, match="the train data is not what"):
         resume_run(run, data=other, steps=2)
     with pytest.raises(UserError, match="no run"):

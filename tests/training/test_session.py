@@ -54,7 +54,7 @@ def test_the_best_model_by_bleu_is_kept(
     corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = iter([1.0, 5.0, 2.0])
-    monkeypatch.setattr(SynthesizerTrainer, "_score", lambda self: {"bleu": next(scores), "chrf": 0.0})
+    monkeypatch.setattr(SynthesizerTrainer, "_score", lambda self, loss: {"bleu": next(scores), "chrf": 0.0})
     metrics = start(corpus, tmp_path / "run", small("steps=12")).metrics
     assert metrics["best"]["step"] == 8
     assert metrics["last"]["step"] == 12
@@ -145,9 +145,9 @@ def test_accumulation_equals_one_large_batch(
 ) -> None:
     """The loss of an update over two unequal batches is that of the two together, if dropout is off."""
     options, rows = ("dropout_rate=0", "steps=3", "log_interval=1"), list(range(60))
-    monkeypatch.setattr(TokenBatchSampler, "_epoch", lambda self, epoch: [rows])
+    monkeypatch.setattr(TokenBatchSampler, "epoch", lambda self, epoch: [rows])
     start(corpus, tmp_path / "one", small(*options))
-    monkeypatch.setattr(TokenBatchSampler, "_epoch", lambda self, epoch: [rows[:11], rows[11:]])
+    monkeypatch.setattr(TokenBatchSampler, "epoch", lambda self, epoch: [rows[:11], rows[11:]])
     start(corpus, tmp_path / "two", small(*options, "gradient_accumulation_steps=2"))
     losses = [[e["loss"] for e in without_times(tmp_path / n / "log.jsonl") if "loss" in e] for n in ("one", "two")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -22,7 +22,21 @@ def test_tiny_is_what_it_is_said_to_be() -> None:
     config = build_config(read())
     assert (config.num_layers, config.num_decoder_layers, config.d_model, config.d_ff) == (4, 4, 128, 256)
     assert (config.num_heads, config.label_smoothing, config.vocab_size) == (4, 0.1, 6000)
-    assert known_presets() == ["tiny"]
+    assert known_presets() == ["base", "small", "tiny"]
+
+
+def test_small_and_base_are_what_they_are_said_to_be() -> None:
+    small, base = (read(preset=name) for name in ("small", "base"))
+    config = build_config(small)
+    assert (config.num_layers, config.num_decoder_layers, config.d_model) == (3, 3, 256)
+    config, training = build_config(base), base.training
+    # Transformer base as published.
+    assert (config.num_layers, config.num_decoder_layers, config.d_model, config.d_ff) == (6, 6, 512, 2048)
+    assert (config.num_heads, config.vocab_size, config.dropout_rate, config.label_smoothing) == (8, 32000, 0.1, 0.1)
+    assert (training.warmup_steps, training.beta1, training.beta2, training.epsilon) == (4000, 0.9, 0.98, 1e-9)
+    assert training.learning_rate == pytest.approx((512 * 4000) ** -0.5, rel=2e-3)
+    assert training.batch_tokens * training.gradient_accumulation_steps == 50000
+    assert training.average_checkpoints == 5
 
 
 def test_overrides_reach_model_training_and_functions() -> None:
@@ -58,6 +72,9 @@ def test_settings_survive_the_file() -> None:
         ("batch_tokens=many", r"batch_tokens='many'; expected int"),
         ("batch_tokens=0", r"batch_tokens=0; expected more than 0"),
         ("beta1=1.0", r"beta1=1.0; expected 0 or more, less than 1"),
+        ("dtype=float16", r"dtype='float16'; expected one of: float32, bfloat16"),
+        ("average_checkpoints=0", r"average_checkpoints=0; expected more than 0"),
+        ("compile=1", r"compile=1; expected bool"),
         ("long_sentences=skip", r"long_sentences='skip'; expected one of: error, drop, truncate"),
         ("steps=null", r"neither steps nor minutes"),
         ("synthesizer=dense", r"use --synthesizer"),
@@ -91,7 +108,7 @@ def test_unknown_synthesizers_list_the_known(synthesizer: str, message: str) -> 
 
 
 def test_unknown_presets_list_the_known() -> None:
-    with pytest.raises(UserError, match="unknown preset 'huge'; expected one of: tiny"):
+    with pytest.raises(UserError, match="unknown preset 'huge'; expected one of: base, small, tiny"):
         read(preset="huge")
 
 

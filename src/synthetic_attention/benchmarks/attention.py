@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -12,7 +13,7 @@ from ..attention import SynthesizerAttention
 from .layers import BASELINE, Case, build_layers, check, run_step
 from .timing import Quartiles, quartiles, take_turns
 
-__all__ = ["FLOOR", "Timing", "VARIANTS", "time_case"]
+__all__ = ["FLOOR", "VARIANTS", "Share", "Timing", "profile_case", "time_case"]
 
 VARIANTS = (
     *("random", "fixed_random", "factorized_random", "dense", "factorized_dense"),
@@ -38,6 +39,18 @@ class Timing:
     milliseconds: Quartiles
     ratio: Quartiles
     difference: float | None
+
+
+@dataclass(frozen=True)
+class Share:
+    """What an operation takes of a step: milliseconds, its share, and how often it is called."""
+
+    case: Case
+    name: str
+    operation: str
+    milliseconds: float
+    share: float
+    calls: int
 
 
 def time_case(
@@ -79,10 +92,41 @@ def time_case(
     ]
 
 
+def profile_case(case: Case, variants: Sequence[str], *, training: bool = True, steps: int = 5) -> list[Share]:
+    """Where the time of a step of each variant goes, by PyTorch's operations, the dearest first."""
+    from torch.profiler import ProfilerActivity, profile
+
+    torch.manual_seed(0)
+    x, mask, g = case.inputs()
+    shares = []
+    for layer in build_layers(case, list(variants)):
+        if layer.name not in variants:
+            continue
+        for _ in range(2):
+            run_step(layer, x, mask, g, training)
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            for _ in range(steps):
+                run_step(layer, x, mask, g, training)
+        events = sorted(profiler.key_averages(), key=lambda event: -event.self_cpu_time_total)
+        total = sum(event.self_cpu_time_total for event in events)
+        shares += [
+            Share(
+                case,
+                layer.name,
+                event.key.removeprefix("aten::").removeprefix("synthetic_attention::")[:40],
+                event.self_cpu_time_total / 1e3 / steps,
+                event.self_cpu_time_total / total,
+                event.count // steps,
+            )
+            for event in events
+        ]
+    return shares
+
+
 def _products(case: Case) -> Callable[[], None]:
     """The matrix products of a random layer, forward and backward, each into memory that is there already."""
     batch, length, width, heads = case.batch, case.length, case.width, case.heads
-    where = {"dtype": case.dtype, "device": case.device}
+    where: dict[str, Any] = {"dtype": case.dtype, "device": case.device}
     tokens, weight = torch.randn(batch * length, width, **where), torch.randn(width, width, **where)
     wide, square = torch.empty_like(tokens), torch.empty_like(weight)
     scores = torch.rand(heads, length, length, **where)

@@ -33,9 +33,7 @@ class Memory:
     parameters: int
 
 
-def measure_case(
-    case: Case, variants: Sequence[str], *, training: bool = True, twins: bool = False
-) -> list[Memory]:
+def measure_case(case: Case, variants: Sequence[str], *, training: bool = True, twins: bool = False) -> list[Memory]:
     """Bytes of each layer, the peers first."""
     torch.manual_seed(0)
     x, mask, g = case.inputs()
@@ -113,9 +111,7 @@ def _allocations(nodes: Sequence[Any]) -> Iterator[tuple[int, int, int]]:
         stack.extend(node.children)
 
 
-def _peak_on_gpu(
-    step: Callable[[], None], module: nn.Module, device: str, marks: Sequence[int]
-) -> tuple[int, int]:
+def _peak_on_gpu(step: Callable[[], None], module: nn.Module, device: str, marks: Sequence[int]) -> tuple[int, int]:
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     step()

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from ..tasks.errors import UserError
-from . import evaluate, generate, train
+from . import benchmark, compare, evaluate, generate, inspect, train
 
 __all__ = ["app", "main"]
 
@@ -53,7 +53,20 @@ def _unseen_by_typer(command: Callable[..., None]) -> Callable[..., None]:
 
 app.command("train")(_unseen_by_typer(train.train))
 app.command("evaluate")(_unseen_by_typer(evaluate.evaluate))
+app.command("compare")(_unseen_by_typer(compare.compare))
 app.command("generate")(_unseen_by_typer(generate.generate))
+app.command("inspect")(_unseen_by_typer(inspect.inspect))
+
+benchmarks = typer.Typer(
+    name="benchmark",
+    help="Measure speed and memory beside PyTorch's and Hugging Face's own, in one process.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+benchmarks.command("attention")(_unseen_by_typer(benchmark.attention))
+benchmarks.command("generation")(_unseen_by_typer(benchmark.generation))
+benchmarks.command("memory")(_unseen_by_typer(benchmark.memory))
+app.add_typer(benchmarks)
 
 
 def _print_version(wanted: bool) -> None:

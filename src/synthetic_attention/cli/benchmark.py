@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    import torch
+
     from ..benchmarks.layers import Case
 
-__all__ = ["attention", "memory"]
+__all__ = ["attention", "generation", "memory"]
 
 _LENGTHS = "64,128,256,512,1024,2048,4096"
 _Variants = Annotated[
@@ -42,6 +45,9 @@ def attention(
     forward: _Forward = False,
     twins: _Twins = False,
     json: _Json = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show what PyTorch's operations take of a step, in place of timing it.")
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw time and memory without a mask against length to this PNG file.")
     ] = None,
@@ -49,11 +55,18 @@ def attention(
     """Time whole attention layers, ours and their peers, in turns."""
     cases = _cases(lengths, tokens, masks, width, heads, dtype, device, json, plot)
     names = _names(variants)
-    from ..benchmarks.attention import time_case
+    from ..benchmarks.attention import profile_case, time_case
     from ..benchmarks.memory import measure_case
-    from ..report.benchmarks import draw_sweep, records, timing_table
+    from ..report.benchmarks import draw_sweep, profile_table, records, timing_table
 
     console, found = _console(), []
+    if profile:
+        for mask in dict.fromkeys(case.mask for case in cases):
+            own = [case for case in cases if case.mask == mask]
+            shares = [share for case in own for share in profile_case(case, names, training=not forward)]
+            for name in names:
+                console.print(profile_table(shares, name))
+        return
     for mask in dict.fromkeys(case.mask for case in cases):
         of_mask = []
         for case in _watched([case for case in cases if case.mask == mask], f"timing, {mask}"):
@@ -100,6 +113,66 @@ def memory(
         _write_json(json, device, records(found))
 
 
+def generation(
+    variants: _Variants = None,
+    task: Annotated[str, typer.Option(help="language-modeling, beside GPT-2, or translation, beside Marian.")] = (
+        "language-modeling"
+    ),
+    batch: Annotated[int, typer.Option(help="Sequences that are generated together.")] = 32,
+    prompt: Annotated[int, typer.Option(help="Tokens of each prompt, or of each source.")] = 16,
+    new_tokens: Annotated[int, typer.Option(help="Tokens that each sequence gets.")] = 256,
+    beams: Annotated[int, typer.Option(help="Beams of the search; 1 is greedy.")] = 1,
+    layers: Annotated[int, typer.Option(help="Layers, of the encoder too where there is one.")] = 6,
+    width: Annotated[int, typer.Option(help="Width of the models; of the feed-forward layers four times that.")] = 512,
+    heads: _Heads = 8,
+    vocabulary: Annotated[int, typer.Option(help="Pieces in the vocabulary.")] = 8000,
+    cache: Annotated[
+        str, typer.Option(help="dynamic, or static: of fixed size, which on a GPU means compiled code.")
+    ] = "dynamic",
+    dtype: _Dtype = "float32",
+    device: _Device = "cpu",
+    repeats: Annotated[int, typer.Option(min=1, help="Turns that are timed.")] = 3,
+    json: _Json = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show what PyTorch's operations take of a step, in place of timing it.")
+    ] = False,
+) -> None:
+    """Time generate() of whole models with random weights, ours and Hugging Face's, in turns."""
+    _quiet_profiler()
+    kind = _kind_of(dtype, device)
+    _check_outputs([json])
+    names = _names(variants)
+    from ..benchmarks.generation import Setting, profile_steps, run
+    from ..report.generation import generation_records, generation_table, step_table
+    from .quiet import quiet_libraries
+
+    quiet_libraries()
+    sizes = {"layers": layers, "width": width, "heads": heads, "vocabulary": vocabulary}
+    try:
+        setting = Setting(
+            task=task,
+            batch=batch,
+            prompt=prompt,
+            new_tokens=new_tokens,
+            beams=beams,
+            cache=cache,
+            dtype=kind,
+            device=device,
+            **sizes,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    console = _console()
+    with console.status(f"{task}: {', '.join(names)}"):
+        if profile:
+            console.print(step_table(profile_steps(setting, names)))
+            return
+        results = run(setting, names, repeats)
+    console.print(generation_table(results))
+    if json is not None:
+        _write_json(json, device, generation_records(results))
+
+
 def _pass_name(forward: bool) -> str:
     return "forward, inference" if forward else "forward and backward"
 
@@ -108,16 +181,11 @@ def _cases(
     lengths: str, tokens: int, masks: str, width: int, heads: int, dtype: str, device: str, *outputs: Path | None
 ) -> list[Case]:
     """Every length under every mask, checked."""
-    import torch
-
+    _quiet_profiler()
     from ..benchmarks.layers import MASKS, Case
 
-    dtypes = ("float32", "bfloat16", "float16")
     _check_outputs(outputs)
-    if dtype not in dtypes:
-        raise typer.BadParameter(f"got --dtype {dtype}; expected one of: {', '.join(dtypes)}")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise typer.BadParameter("got --device cuda, but there is no CUDA device; expected cpu")
+    kind_of = _kind_of(dtype, device)
     if width < 1 or heads < 1 or width % heads:
         raise typer.BadParameter(f"got --width {width} and --heads {heads}; expected heads that divide the width")
     kinds = [kind.strip() for kind in masks.split(",")]
@@ -130,10 +198,25 @@ def _cases(
         raise typer.BadParameter(f"got --lengths {lengths!r}; expected numbers like 64,128") from None
     if any(not 2 <= length <= tokens for length in numbers):
         raise typer.BadParameter(f"got --lengths {lengths} with --tokens {tokens}; expected lengths of 2 … tokens")
-    kind_of = getattr(torch, dtype)
-    return [
-        Case(tokens // length, length, kind, width, heads, kind_of, device) for kind in kinds for length in numbers
-    ]
+    return [Case(tokens // length, length, kind, width, heads, kind_of, device) for kind in kinds for length in numbers]
+
+
+def _quiet_profiler() -> None:
+    # The profiler, which is behind the figures of memory too, reports each start and stop unless this is set before
+    # torch loads.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
+def _kind_of(dtype: str, device: str) -> torch.dtype:
+    import torch
+
+    dtypes = ("float32", "bfloat16", "float16")
+    if dtype not in dtypes:
+        raise typer.BadParameter(f"got --dtype {dtype}; expected one of: {', '.join(dtypes)}")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise typer.BadParameter("got --device cuda, but there is no CUDA device; expected cpu")
+    kind: torch.dtype = getattr(torch, dtype)
+    return kind
 
 
 def _check_outputs(outputs: Sequence[Path | None]) -> None:

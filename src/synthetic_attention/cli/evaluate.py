@@ -8,29 +8,60 @@ from typing import Annotated
 
 import typer
 
+from .devices import DEVICE_HELP, DTYPE_HELP
+from .long_inputs import ON_LONG_HELP, read_on_long
+
 __all__ = ["evaluate"]
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    data: Annotated[Path | None, typer.Option(help="Folder of the data. [default: that of the run]")] = None,
+    data: Annotated[Path | None, typer.Option(help="The data. [default: that of the run]")] = None,
     split: Annotated[str, typer.Option(help="Which part of the data.")] = "test",
-    beams: Annotated[int, typer.Option(min=1, help="Beams of the search; 1 is greedy.")] = 4,
+    beams: Annotated[
+        int | None, typer.Option(min=1, help="Beams of the search for text; 1 is greedy. [default: 4]")
+    ] = None,
     length_penalty: Annotated[
-        float, typer.Option(help="Hypotheses of n tokens are ranked by log-probability / n^penalty.")
-    ] = 0.6,
+        float | None,
+        typer.Option(help="Hypotheses of n tokens are ranked by log-probability / n^penalty. [default: 0.6]"),
+    ] = None,
+    min_tokens: Annotated[
+        int | None, typer.Option(min=0, help="Tokens of a text before it may end. [default: 0]")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="The most tokens of a text. [default: the task's]")
+    ] = None,
+    no_repeat_ngram: Annotated[
+        int | None, typer.Option(min=0, help="No n-gram of this length comes twice in a text. [default: 0, any may]")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut sentences over the maximum length.")] = False,
+    on_long: Annotated[str | None, typer.Option(help=ON_LONG_HELP)] = None,
+    truncate: Annotated[bool, typer.Option("--truncate", help="Short for --on-long truncate.")] = False,
+    device: Annotated[str | None, typer.Option(help=DEVICE_HELP)] = None,
+    dtype: Annotated[str, typer.Option(help=DTYPE_HELP)] = "float32",
 ) -> None:
-    """Score a run on a split of the data: BLEU and chrF, with sacreBLEU's signatures."""
+    """Score a run on a split of the data: translation by BLEU and chrF, with sacreBLEU's signatures."""
     from ..report.results import describe_evaluation
     from ..training.evaluation import evaluate_run
     from .quiet import quiet_libraries, say
 
     quiet_libraries()
+    long = read_on_long(on_long, truncate)
     results = evaluate_run(
-        run, data=data, split=split, beams=beams, length_penalty=length_penalty, truncate=truncate, report=say
+        run,
+        data=data,
+        split=split,
+        truncate=long.truncate,
+        device=device,
+        dtype=dtype,
+        report=say,
+        beams=beams,
+        length_penalty=length_penalty,
+        min_tokens=min_tokens,
+        max_tokens=max_tokens,
+        no_repeat_ngram=no_repeat_ngram,
+        split_long=long.split_long,
     )
-    if results["truncated"]:
-        say(f"{results['truncated']} sentences truncated")
+    if count := results["truncated"] or results["divided"]:
+        say(long.describe(count, "inputs"))
     typer.echo(json.dumps(results, ensure_ascii=False) if as_json else describe_evaluation(results))

@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 
 from ..tasks.errors import UserError
+from .devices import DEVICE_HELP, DTYPE_HELP
+from .long_inputs import ON_LONG_HELP, read_on_long
 
 __all__ = ["generate"]
 
@@ -23,26 +25,53 @@ def generate(
     text: Annotated[
         list[str] | None, typer.Argument(help="Lines to translate; - or none reads them from standard input.")
     ] = None,
-    beams: Annotated[int, typer.Option(min=1, help="Beams of the search; 1 is greedy.")] = 4,
+    beams: Annotated[int | None, typer.Option(min=1, help="Beams of the search; 1 is greedy. [default: 4]")] = None,
     length_penalty: Annotated[
-        float, typer.Option(help="Hypotheses of n tokens are ranked by log-probability / n^penalty.")
-    ] = 0.6,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut lines over the maximum length.")] = False,
+        float | None,
+        typer.Option(help="Hypotheses of n tokens are ranked by log-probability / n^penalty. [default: 0.6]"),
+    ] = None,
+    min_tokens: Annotated[
+        int | None, typer.Option(min=0, help="Tokens of a line before it may end. [default: 0]")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="The most tokens of a line. [default: the task's]")
+    ] = None,
+    no_repeat_ngram: Annotated[
+        int | None, typer.Option(min=0, help="No n-gram of this length comes twice in a line. [default: 0, any may]")
+    ] = None,
+    on_long: Annotated[str | None, typer.Option(help=ON_LONG_HELP)] = None,
+    truncate: Annotated[bool, typer.Option("--truncate", help="Short for --on-long truncate.")] = False,
+    device: Annotated[str | None, typer.Option(help=DEVICE_HELP)] = None,
+    dtype: Annotated[str, typer.Option(help=DTYPE_HELP)] = "float32",
 ) -> None:
     """A line out for each line in, in order."""
     from ..training.evaluation import generate_chunks
     from .quiet import quiet_libraries, say
 
     quiet_libraries()
+    long = read_on_long(on_long, truncate)
     chunks = _read_standard_input() if text in (None, [], ["-"]) else iter([_read_arguments(text or [])])
     total = 0
-    for lines, truncated in generate_chunks(run, chunks, beams=beams, length_penalty=length_penalty, truncate=truncate):
+    results = generate_chunks(
+        run,
+        chunks,
+        truncate=long.truncate,
+        device=device,
+        dtype=dtype,
+        beams=beams,
+        length_penalty=length_penalty,
+        min_tokens=min_tokens,
+        max_tokens=max_tokens,
+        no_repeat_ngram=no_repeat_ngram,
+        split_long=long.split_long,
+    )
+    for lines, over in results:
         # Text is UTF-8 in and out, whatever the locale.
         sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
         sys.stdout.buffer.flush()
-        total += truncated
+        total += over
     if total:
-        say(f"{total} lines truncated")
+        say(long.describe(total, "lines"))
 
 
 def _read_arguments(text: list[str]) -> list[str]:

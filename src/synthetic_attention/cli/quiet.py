@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["quiet_libraries", "say"]
 
 
 def say(message: str) -> None:
-    """A line on standard error."""
-    print(message, file=sys.stderr, flush=True)
+    """A line on standard error; of several processes that torchrun started, only the first says it."""
+    if os.environ.get("RANK", "0") == "0":
+        print(message, file=sys.stderr, flush=True)
 
 
 def quiet_libraries() -> None:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .chosen_task import choose_task
+from .devices import DEVICE_HELP
+
 if TYPE_CHECKING:
     from ..tasks.examples import Long
 
@@ -18,10 +21,16 @@ _SYNTHESIZER, _PRESET, _SEED = "random+vanilla", "tiny", 1
 
 def train(
     task: Annotated[str, typer.Argument(help="What to learn: translation.")],
-    output: Annotated[Path, typer.Option(help="The folder of the run, made anew.")],
-    data: Annotated[Path | None, typer.Option(help="Folder with {train,valid}.{language} files.")] = None,
-    source: Annotated[str | None, typer.Option(help="Source language: the suffix of its files.")] = None,
-    target: Annotated[str | None, typer.Option(help="Target language: the suffix of its files.")] = None,
+    output: Annotated[Path | None, typer.Option(help="The folder of the run, made anew.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The data; for translation a folder with {train,valid}.{language} files.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Of translation: source language, the suffix of its files.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Of translation: target language, the suffix of its files.")
+    ] = None,
     synthesizer: Annotated[
         str | None,
         typer.Option(
@@ -40,10 +49,27 @@ def train(
     seed: Annotated[int | None, typer.Option(help=f"Of weights, batches and dropout. [default: {_SEED}]")] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of model, training or function (random.std=0.1)."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting of task, model, training or function (random.std=0.1)."
+        ),
     ] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut sentences over the maximum length.")] = False,
     drop_long: Annotated[bool, typer.Option("--drop-long", help="Leave out pairs over the maximum length.")] = False,
+    device: Annotated[str | None, typer.Option(help=DEVICE_HELP)] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="float32, or bfloat16: matrix products and attention in bfloat16 (autocast), weights, optimizer and "
+            "sums in float32. [default: the preset's, float32]"
+        ),
+    ] = None,
+    compile_model: Annotated[
+        bool, typer.Option("--compile", help="Compile the model for training: a minute or so at the start.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Train some steps, say what the run would take, and write nothing."),
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run at --output.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run at --output.")] = False,
 ) -> None:
@@ -52,40 +78,44 @@ def train(
         raise typer.BadParameter("--resume and --overwrite exclude each other")
     if truncate and drop_long:
         raise typer.BadParameter("--truncate and --drop-long exclude each other")
+    if resume and dry_run:
+        raise typer.BadParameter("--resume and --dry-run exclude each other")
+    if output is None and not dry_run:
+        raise typer.BadParameter("--output is missing")
+
     from ..tasks import get_task
 
     task_class = get_task(task)
     long: Long | None = "truncate" if truncate else "drop" if drop_long else None
 
     from ..report.progress import ProgressReport
-    from ..report.results import describe_training
+    from ..report.results import describe_dry_run, describe_training
+    from ..training.dry_run import dry_run as rehearse
     from ..training.session import resume_run, start_run
     from ..training.settings import parse_synthesizer, read_settings
     from .quiet import quiet_libraries, say
 
     quiet_libraries()
-    common: dict[str, Any] = {"report": say, "watch": ProgressReport}
+    common: dict[str, Any] = {"device": device, "report": say, "watch": ProgressReport}
+    shortcuts = {"source": source, "target": target}
     if resume:
         given = {
             "task": task,
-            "source": source,
-            "target": target,
+            **shortcuts,
             "synthesizer": None if synthesizer is None else parse_synthesizer(synthesizer),
             "preset": preset,
             "seed": seed,
             "overrides": overrides or None,
             "long_sentences": long,
+            "dtype": dtype,
+            "compile": compile_model or None,
         }
         expected = {name: value for name, value in given.items() if value is not None}
+        # For the type checker: without an output there is only --dry-run, which is no --resume.
+        assert output is not None
         outcome = resume_run(output, expected=expected, data=data, steps=steps, minutes=minutes, **common)
     else:
-        for name, value in {"--data": data, "--source": source, "--target": target}.items():
-            if value is None:
-                raise typer.BadParameter(f"{name} is missing")
-        # For the type checker, which does not follow the loop.
-        assert data is not None
-        assert source is not None
-        assert target is not None
+        chosen, path = choose_task(task_class, data, overrides or [], shortcuts)
         settings = read_settings(
             synthesizer=_SYNTHESIZER if synthesizer is None else synthesizer,
             preset=_PRESET if preset is None else preset,
@@ -94,15 +124,14 @@ def train(
             long=long,
             steps=steps,
             minutes=minutes,
+            dtype=dtype,
+            compile_model=compile_model or None,
+            task=task_class,
         )
-        outcome = start_run(
-            task=task_class(source, target),
-            data=data,
-            settings=settings,
-            output=output,
-            overwrite=overwrite,
-            **common,
-        )
+        if dry_run or output is None:
+            typer.echo(describe_dry_run(rehearse(chosen, path, settings, device=device, report=say)))
+            return
+        outcome = start_run(task=chosen, data=path, settings=settings, output=output, overwrite=overwrite, **common)
     say(describe_training(outcome.metrics))
     if outcome.signal is not None:
         say(f"stopped; to go on: synthesizer train {task} --output {shlex.quote(str(output))} --resume")

@@ -26,7 +26,8 @@ class KeptWeights:
     def still(self, span: Span, *parameters: Tensor) -> Kept | None:
         """What is known of `span`, to look up and add to; empty if a parameter has changed since, None in training.
 
-        A change is seen by the version that autograd counts, and, as writing through `.data` goes past that, by the sum.
+        A change is seen by the version that autograd counts, and, as writing through `.data` goes past that, by the
+        sum.
         """
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return None

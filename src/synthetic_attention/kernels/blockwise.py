@@ -38,13 +38,15 @@ def blockwise_attention(
     Returns:
         (B, H, T, D), a view of a contiguous (B, T, H, D).
     """
-    queries = [(term.query if term.scale == 1.0 else term.query * term.scale).to(value.dtype) for term in factored.inner]
+    queries = [
+        (term.query if term.scale == 1.0 else term.query * term.scale).to(value.dtype) for term in factored.inner
+    ]
     keys = [term.key.to(value.dtype) for term in factored.inner]
     tiled = [term.tiled.to(value.dtype) for term in factored.outer]
     repeated = [term.repeated.to(value.dtype) for term in factored.outer]
     seed = torch.randint(2**62, (1,)) if dropout_p > 0 else None
     bias, offset = factored.bias, query_offset if is_causal else None
-    terms = (factored.shared, bias, queries, keys, tiled, repeated)
+    terms = (factored.shared, factored.shared_weight, bias, queries, keys, tiled, repeated)
     return _forward(value, *terms, attention_mask, offset, dropout_p, seed).transpose(1, 2)
 
 
@@ -135,6 +137,7 @@ class _Factors:
 
     value: Tensor
     shared: Tensor | None
+    shared_weight: Tensor | None
     bias: Tensor | None
     queries: Sequence[Tensor]
     keys: Sequence[Tensor]
@@ -155,6 +158,9 @@ class _Factors:
         rows, most = self.rows, block_bytes(self.value.device)
         # Rather fewer heads than fewer rows: products of many rows are the fast ones.
         step = rows if 4 * columns * rows <= most else max(64, most // (4 * columns))
+        if self.offset is not None:
+            # What stands above the diagonal is left out block by block.
+            step = min(step, max(64, rows // 4))
         together = min(heads, max(1, most // (4 * columns * step)))
         examples = max(1, most // (4 * columns * rows * heads))
         if self.value.device.type == "cpu" and 4 * columns * rows * heads >= _SMALL_EXAMPLE:
@@ -162,17 +168,29 @@ class _Factors:
         # Examples in the inner loop: the gradient of the shared scores of a block stays in the cache.
         for h in range(0, heads, together):
             for t in range(0, rows, step):
+                some_heads, some_rows = _slice(h, together, heads), _slice(t, step, rows)
+                shared = self._shared(some_heads, some_rows)
                 for b in range(0, batch, examples):
-                    yield self._block(_slice(b, examples, batch), _slice(h, together, heads), _slice(t, step, rows))
+                    yield self._block(_slice(b, examples, batch), some_heads, some_rows, shared)
 
-    def _block(self, b: slice, h: slice, t: slice) -> _Block:
+    def _shared(self, h: slice, t: slice) -> Tensor | None:
+        """The shared scores of a block, weighted: (H, R, S) or (B, H, R, S)."""
+        if self.shared is None:
+            return None
+        scores = self.shared[..., h, t, :]
+        if self.shared_weight is None:
+            return scores
+        weight = self.shared_weight if self.shared_weight.shape[0] == 1 else self.shared_weight[h]
+        return scores * weight[:, None, None]
+
+    def _block(self, b: slice, h: slice, t: slice, shared: Tensor | None) -> _Block:
         columns = self.value.shape[2]
         if self.offset is not None:
             # Causal rows see nothing past the last of them.
             columns = min(columns, max(self.offset + t.stop, 1))
-        shared, examples = self.shared, b.stop - b.start
+        examples = b.stop - b.start
         if shared is not None:
-            shared = _matrices(shared[b, h, t, :columns]) if shared.dim() == 4 else shared[h, t, :columns]
+            shared = _matrices(shared[b, ..., :columns]) if shared.dim() == 4 else shared[..., :columns]
         keys = [key if key.shape[0] == 1 else key[b] for key in self.keys]
         return _Block(
             b=b,
@@ -190,6 +208,11 @@ class _Factors:
         )
 
 
+def _dots(a: Tensor, b: Tensor) -> Tensor:
+    """(H,): the inner products of matrices (H, T, S), without their elementwise product."""
+    return torch.stack([torch.dot(x.flatten(), y.flatten().to(x.dtype)) for x, y in zip(a, b, strict=True)])
+
+
 def _keep(like: Tensor, dropout_p: float, seed: Tensor | None, block: int) -> Tensor | None:
     """Dropout factors of a block, the same in forward and backward."""
     if seed is None:
@@ -203,6 +226,7 @@ def _keep(like: Tensor, dropout_p: float, seed: Tensor | None, block: int) -> Te
 def _forward(
     value: Tensor,
     shared: Tensor | None,
+    shared_weight: Tensor | None,
     bias: Tensor | None,
     queries: Sequence[Tensor],
     keys: Sequence[Tensor],
@@ -214,7 +238,7 @@ def _forward(
     seed: Tensor | None,
 ) -> Tensor:
     """The output, (B, T, H, D)."""
-    factors = _Factors(value, shared, bias, queries, keys, tiled, repeated, mask, offset)
+    factors = _Factors(value, shared, shared_weight, bias, queries, keys, tiled, repeated, mask, offset)
     out = _empty(factors, value)
     with torch.autocast(value.device.type, enabled=False):
         for i, block in enumerate(factors.blocks()):
@@ -242,6 +266,7 @@ def _write(out: Tensor, block: _Block, a: Tensor, b: Tensor) -> None:
 def _forward_fake(
     value: Tensor,
     shared: Tensor | None,
+    shared_weight: Tensor | None,
     bias: Tensor | None,
     queries: Sequence[Tensor],
     keys: Sequence[Tensor],
@@ -252,7 +277,7 @@ def _forward_fake(
     dropout_p: float,
     seed: Tensor | None,
 ) -> Tensor:
-    return _empty(_Factors(value, shared, bias, queries, keys, tiled, repeated, mask, offset), value)
+    return _empty(_Factors(value, shared, shared_weight, bias, queries, keys, tiled, repeated, mask, offset), value)
 
 
 @torch.library.custom_op("synthetic_attention::blockwise_backward", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
@@ -260,6 +285,7 @@ def _backward(
     grad: Tensor,
     value: Tensor,
     shared: Tensor | None,
+    shared_weight: Tensor | None,
     bias: Tensor | None,
     queries: Sequence[Tensor],
     keys: Sequence[Tensor],
@@ -275,8 +301,8 @@ def _backward(
 
     Without `train_shared` that of shared is left out.
     """
-    factors = _Factors(value, shared, bias, queries, keys, tiled, repeated, mask, offset)
-    grads = _Gradients.zeros(factors, train_shared)
+    factors = _Factors(value, shared, shared_weight, bias, queries, keys, tiled, repeated, mask, offset)
+    grads = _Gradients.zeros(factors, train_shared or shared_weight is not None)
     with torch.autocast(value.device.type, enabled=False):
         for i, block in enumerate(factors.blocks()):
             weights = block.weights()
@@ -289,10 +315,9 @@ def _backward(
             if keep is not None:
                 grad_weights *= keep
             # In place: it reads each row before it writes it.
-            torch.ops.aten._softmax_backward_data.out(
-                grad_weights, weights, -1, weights.dtype, grad_input=grad_weights
-            )
+            torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, weights.dtype, grad_input=grad_weights)
             grads.add_scores(block, grad_weights)
+    grads.weigh_shared(factors, train_shared)
     return grads.as_inputs(factors)
 
 
@@ -305,6 +330,7 @@ class _Gradients:
 
     value: Tensor
     shared: Tensor | None
+    shared_weight: Tensor | None
     bias: Tensor | None
     queries: Sequence[Tensor]
     keys: Sequence[Tensor]
@@ -324,6 +350,7 @@ class _Gradients:
         return cls(
             by_token(factors.value),
             like(factors.shared) if factors.shared is not None and train_shared else None,
+            None if factors.shared_weight is None else like(factors.shared_weight),
             None if factors.bias is None else like(factors.bias),
             [by_token(x) for x in factors.queries],
             [by_token(x) for x in factors.keys],
@@ -358,13 +385,31 @@ class _Gradients:
         for i, (tiled, repeated) in enumerate(zip(block.tiled, block.repeated, strict=True)):
             full = torch.nn.functional.pad(grad, (0, tiled.shape[-1] * repeated.shape[-1] - block.columns))
             full = full.unflatten(-1, (repeated.shape[-1], tiled.shape[-1]))
-            self.tiled[i][block.b, block.h, block.t] = block.per_head((full * repeated.unsqueeze(-1)).sum(dim=-2))
-            self.repeated[i][block.b, block.h, block.t] = block.per_head((full * tiled.unsqueeze(-2)).sum(dim=-1))
+            # Products of many small matrices take half the time of elementwise ones and their sums.
+            repeated, tiled = repeated.to(full.dtype), tiled.to(full.dtype)
+            grad_tiled = torch.matmul(repeated.unsqueeze(-2), full).squeeze(-2)
+            grad_repeated = torch.matmul(full, tiled.unsqueeze(-1)).squeeze(-1)
+            self.tiled[i][block.b, block.h, block.t] = block.per_head(grad_tiled)
+            self.repeated[i][block.b, block.h, block.t] = block.per_head(grad_repeated)
+
+    def weigh_shared(self, factors: _Factors, wanted: bool) -> None:
+        """From the gradient of the weighted scores to those of the weight and of the scores."""
+        weight, scores = factors.shared_weight, factors.shared
+        if weight is None or scores is None or self.shared is None or self.shared_weight is None:
+            return
+        per_head = (self.shared * scores).sum(dim=(-2, -1)) if scores.dim() == 4 else _dots(self.shared, scores)
+        per_head = per_head.sum(dim=0) if scores.dim() == 4 else per_head
+        self.shared_weight += per_head.sum() if weight.shape[0] == 1 else per_head
+        if wanted:
+            self.shared *= weight[:, None, None]
+        else:
+            self.shared = None
 
     def as_inputs(self, factors: _Factors) -> list[Tensor]:
         """The gradients that there are, in the dtypes of what they are of."""
-        mine = [self.value, self.shared, self.bias, *self.queries, *self.keys, *self.tiled, *self.repeated]
-        inputs = [factors.value, factors.shared, factors.bias]
+        mine = [self.value, self.shared, self.shared_weight, self.bias]
+        mine += [*self.queries, *self.keys, *self.tiled, *self.repeated]
+        inputs = [factors.value, factors.shared, factors.shared_weight, factors.bias]
         inputs += [*factors.queries, *factors.keys, *factors.tiled, *factors.repeated]
         return [g.to(x.dtype) for g, x in zip(mine, inputs, strict=True) if g is not None and x is not None]
 
@@ -374,6 +419,7 @@ def _backward_fake(
     grad: Tensor,
     value: Tensor,
     shared: Tensor | None,
+    shared_weight: Tensor | None,
     bias: Tensor | None,
     queries: Sequence[Tensor],
     keys: Sequence[Tensor],
@@ -385,25 +431,24 @@ def _backward_fake(
     seed: Tensor | None,
     train_shared: bool,
 ) -> list[Tensor]:
-    factors = _Factors(value, shared, bias, queries, keys, tiled, repeated, mask, offset)
+    factors = _Factors(value, shared, shared_weight, bias, queries, keys, tiled, repeated, mask, offset)
     return _Gradients.zeros(factors, train_shared).as_inputs(factors)
 
 
 def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    value, shared, bias, queries, keys, tiled, repeated, mask, ctx.offset, ctx.dropout_p, seed = inputs
+    value, shared, shared_weight, bias, queries, keys, tiled, repeated, mask, ctx.offset, ctx.dropout_p, seed = inputs
     ctx.counts = [len(queries), len(keys), len(tiled), len(repeated)]
-    ctx.save_for_backward(value, shared, bias, mask, seed, *queries, *keys, *tiled, *repeated)
+    ctx.save_for_backward(value, shared, shared_weight, bias, mask, seed, *queries, *keys, *tiled, *repeated)
 
 
 def _autograd(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
-    value, shared, bias, mask, seed, *rest = ctx.saved_tensors
+    value, shared, shared_weight, bias, mask, seed, *rest = ctx.saved_tensors
     saved = iter(rest)
     lists = [[next(saved) for _ in range(count)] for count in ctx.counts]
     train_shared = ctx.needs_input_grad[1]
-    found = iter(
-        _backward(grad, value, shared, bias, *lists, mask, ctx.offset, ctx.dropout_p, seed, train_shared)
-    )
-    wanted = (value, shared if train_shared else None, bias)
+    terms = (value, shared, shared_weight, bias, *lists)
+    found = iter(_backward(grad, *terms, mask, ctx.offset, ctx.dropout_p, seed, train_shared))
+    wanted = (value, shared if train_shared else None, shared_weight, bias)
     single = [None if x is None else next(found) for x in wanted]
     grads = [[next(found) for _ in range(count)] for count in ctx.counts]
     return *single, *grads, None, None, None, None

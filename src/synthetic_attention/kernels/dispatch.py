@@ -60,7 +60,7 @@ def attend(
     if not batch or not rows or not columns:
         return value.new_zeros(batch, heads, rows, width)
     mask = None if attention_mask is None else attention_mask.bool()
-    only_shared = factored.shared if not factored.inner and not factored.outer else None
+    only_shared = factored.weighted_shared() if not factored.inner and not factored.outer else None
     if rows == 1 or (only_shared is not None and only_shared.dim() == 4):
         return eager_attention(logits, value, mask, is_causal, dropout_p, query_offset)
     if only_shared is not None:
@@ -73,7 +73,8 @@ def attend(
             dropout = F.dropout(ones, dropout_p)
         return shared_attention(only_shared, value, mask, is_causal, query_offset, dropout, value_is_masked)
     if factored.inner and not factored.outer and _fused(factored, value, dropout_p):
-        return inner_attention(factored.joined(), value, mask, is_causal, query_offset, dropout_p, factored.shared)
+        bias = None if factored.shared is None else factored.weighted_shared()
+        return inner_attention(factored.joined(), value, mask, is_causal, query_offset, dropout_p, bias)
     return blockwise_attention(factored, value, mask, is_causal, query_offset, dropout_p)
 
 
@@ -99,25 +100,26 @@ def _check(factored: FactoredLogits, value: Tensor, mask: Tensor | None) -> int:
     batch, heads, columns, _ = value.shape
     if mask is not None and tuple(mask.shape) != (batch, columns):
         raise ValueError(f"got an attention_mask of shape {tuple(mask.shape)}; expected (B, S) = {(batch, columns)}")
-    rows = set()
+    # No set: to hash a size binds compiled code to that size.
+    rows: list[int] = []
     if factored.shared is not None:
         factored.shared = shared = _broadcast(factored.shared, heads)
-        rows.add(shared.shape[-2])
+        rows.append(shared.shape[-2])
         fits = shared.shape[-3] == heads and shared.shape[-1] == columns
         fits = fits and (shared.dim() == 3 or shared.shape[0] == batch)
         _fits(fits, f"shared scores {tuple(shared.shape)}", value)
     for inner in factored.inner:
-        rows.add(inner.query.shape[2])
+        rows.append(inner.query.shape[2])
         fits = inner.query.shape[:2] == (batch, heads) and inner.key.shape[2] == columns
         _fits(fits, f"query {tuple(inner.query.shape)} and key {tuple(inner.key.shape)}", value)
     for outer in factored.outer:
-        rows.add(outer.tiled.shape[2])
+        rows.append(outer.tiled.shape[2])
         fits = outer.tiled.shape[:2] == (batch, heads)
         fits = fits and outer.tiled.shape[-1] * outer.repeated.shape[-1] >= columns
         _fits(fits, f"outer factors {tuple(outer.tiled.shape)} and {tuple(outer.repeated.shape)}", value)
-    if len(rows) > 1:
-        raise ValueError(f"got terms of {sorted(rows)} rows; expected the same number of rows in all terms")
-    return rows.pop()
+    if any(count != rows[0] for count in rows):
+        raise ValueError(f"got terms of {sorted({*rows})} rows; expected the same number of rows in all terms")
+    return rows[0]
 
 
 def _broadcast(scores: Tensor, heads: int) -> Tensor:

@@ -48,7 +48,10 @@ def inner_attention(
         value = F.pad(value, (0, missing))
     elif missing < 0:
         query, key = F.pad(query, (0, -missing)), F.pad(key, (0, -missing))
-    causal = is_causal and attention_mask is None and attn_bias is None and query_offset == 0 and rows == columns
+    causal = False
+    # A branch, not its condition: where sizes are symbols, in compiled code, that is no bool to the fused kernel.
+    if is_causal and attention_mask is None and attn_bias is None and query_offset == 0 and rows == columns:
+        causal = True
     mask = empty = None
     if not causal:
         mask = allowed_keys(rows, columns, attention_mask, is_causal, query_offset, value.device)

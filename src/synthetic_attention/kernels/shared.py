@@ -162,7 +162,7 @@ def _forward(
     dropout: Tensor | None,
     value_is_masked: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Output (H, D, B, T), and the denominators (H, B, T) where there is a mask: all −1 if the careful way was taken."""
+    """Output (H, D, B, T), and with a mask the denominators (H, B, T): all −1 if the careful way was taken."""
     heads, width, batch, _ = value.shape
     rows = scores.shape[1]
     out = value.new_empty(heads, width, batch, rows)

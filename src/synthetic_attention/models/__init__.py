@@ -1,11 +1,18 @@
 """Hugging Face models with synthesized attention. Importing this registers them with the Auto classes."""
 
-from transformers import AutoConfig, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
+from .causal_lm import SynthesizerForCausalLM
 from .configuration import SynthesizerConfig
 from .modeling import SynthesizerForConditionalGeneration, SynthesizerPreTrainedModel
 
-__all__ = ["SynthesizerConfig", "SynthesizerForConditionalGeneration", "SynthesizerPreTrainedModel"]
+__all__ = [
+    "SynthesizerConfig",
+    "SynthesizerForCausalLM",
+    "SynthesizerForConditionalGeneration",
+    "SynthesizerPreTrainedModel",
+]
 
 AutoConfig.register(SynthesizerConfig.model_type, SynthesizerConfig)
 AutoModelForSeq2SeqLM.register(SynthesizerConfig, SynthesizerForConditionalGeneration)
+AutoModelForCausalLM.register(SynthesizerConfig, SynthesizerForCausalLM)

@@ -15,12 +15,21 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..attention import KeyValueCache, SynthesizerAttention
 from ..kernels import attend, attention_weights
+from ..linear import Linear
 from ..logits import InnerLogits
 from ..masks import Padding
 from .configuration import SynthesizerConfig
 from .dropout import dropout
 
-__all__ = ["CrossAttention", "FeedForward", "SynthesizerBlock", "init_linear", "make_norm"]
+__all__ = [
+    "CrossAttention",
+    "FeedForward",
+    "SynthesizerBlock",
+    "init_linear",
+    "make_embedding",
+    "make_head",
+    "make_norm",
+]
 
 
 def make_norm(config: SynthesizerConfig) -> nn.Module:
@@ -28,6 +37,20 @@ def make_norm(config: SynthesizerConfig) -> nn.Module:
     if config.norm_type == "rms_norm":
         return nn.RMSNorm(config.d_model, eps=config.layer_norm_epsilon)
     return nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon, bias=config.use_bias)
+
+
+def make_embedding(config: SynthesizerConfig) -> nn.Embedding:
+    """The embedding of the vocabulary."""
+    embedding = nn.Embedding(config.vocab_size, config.d_model)
+    nn.init.normal_(embedding.weight, std=config.initializer_factor * config.d_model**-0.5)
+    return embedding
+
+
+def make_head(config: SynthesizerConfig) -> nn.Linear:
+    """The output projection, initialised as the embedding that it may be tied to."""
+    head = Linear(config.d_model, config.vocab_size, bias=False)
+    nn.init.normal_(head.weight, std=config.initializer_factor * config.d_model**-0.5)
+    return head
 
 
 def init_linear(linear: nn.Linear, factor: float, blocks: int = 1) -> None:
@@ -50,8 +73,8 @@ class FeedForward(nn.Module):
         self.gated = name.startswith("gated-")
         # T5 means the tanh approximation where it says gated-gelu.
         self.activation = ACT2FN["gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")]
-        self.in_proj = nn.Linear(config.d_model, config.d_ff * (2 if self.gated else 1), bias=config.use_bias)
-        self.out_proj = nn.Linear(config.d_ff, config.d_model, bias=config.use_bias)
+        self.in_proj = Linear(config.d_model, config.d_ff * (2 if self.gated else 1), bias=config.use_bias)
+        self.out_proj = Linear(config.d_ff, config.d_model, bias=config.use_bias)
         self.factor = config.initializer_factor
         self.reset_parameters()
 
@@ -77,9 +100,9 @@ class CrossAttention(nn.Module):
         self.num_heads, self.head_dim = config.num_heads, cast(int, config.d_kv)
         self.dropout, self.layer_idx = config.attention_dropout_rate, layer_idx
         inner = self.num_heads * self.head_dim
-        self.q_proj = nn.Linear(config.d_model, inner, bias=config.use_bias)
-        self.kv_proj = nn.Linear(config.d_model, 2 * inner, bias=config.use_bias)
-        self.out_proj = nn.Linear(inner, config.d_model, bias=config.use_bias)
+        self.q_proj = Linear(config.d_model, inner, bias=config.use_bias)
+        self.kv_proj = Linear(config.d_model, 2 * inner, bias=config.use_bias)
+        self.out_proj = Linear(inner, config.d_model, bias=config.use_bias)
         self.factor = config.initializer_factor
         self.reset_parameters()
 

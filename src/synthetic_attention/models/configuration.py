@@ -12,7 +12,7 @@ from transformers.activations import ACT2FN
 
 from ..functions import parse, validate
 from ..functions.base import REGISTRY
-from .cache import VALUES_ONLY
+from .cache import KEYS_AND_VALUES, VALUES_ONLY
 
 __all__ = ["SynthesizerConfig"]
 
@@ -62,9 +62,10 @@ class SynthesizerConfig(PreTrainedConfig):
         num_heads: attention heads.
         d_ff: width of the feed-forward layer.
         num_layers: encoder layers (the layers of a model that has one stack).
-        num_decoder_layers: decoder layers, by default num_layers.
+        num_decoder_layers: decoder layers, by default num_layers, which they are in a model that has one stack.
         synthesizer: what synthesizes the attention logits: a name ("random+vanilla"), a list (one name per layer),
-            or {"encoder": name or list, "decoder": name or list}. Cross-attention is vanilla always.
+            or, for an encoder and a decoder, {"encoder": name or list, "decoder": name or list}. Cross-attention is
+            vanilla always.
         synthesizer_options: options per function, {"factorized_random": {"rank": 8}, …}.
         max_position_embeddings: the longest sequence. It binds where something has that many positions: learned
             position embeddings, and every function but vanilla.
@@ -87,6 +88,7 @@ class SynthesizerConfig(PreTrainedConfig):
             layers and cross-attention.
         fused_loss: compute the training loss without ever storing the logits; the model's output has none then. Turn it
             off for code that reads `output.logits` in training.
+        is_encoder_decoder: whether the model has an encoder and a decoder, or one stack. Models set it themselves.
         use_cache: return a cache from inference; not from training, and not where labels are given.
         pad_token_id, bos_token_id, eos_token_id: special tokens.
         decoder_start_token_id: what the decoder's input begins with, by default bos_token_id.
@@ -150,6 +152,7 @@ class SynthesizerConfig(PreTrainedConfig):
         if self.decoder_start_token_id is None:
             self.decoder_start_token_id = self.pad_token_id if self.bos_token_id is None else self.bos_token_id
         self._check_values()
+        self._check_stacks()
         for name in {*self.synthesizers("encoder"), *self.synthesizers("decoder")}:
             validate(name, self.synthesizer_options, self.max_position_embeddings)
         super().__post_init__(**kwargs)
@@ -185,6 +188,31 @@ class SynthesizerConfig(PreTrainedConfig):
                 "have one each"
             )
 
+    def _check_stacks(self) -> None:
+        if self.is_encoder_decoder:
+            return
+        if isinstance(self.synthesizer, dict):
+            raise ValueError(
+                f"got synthesizer for {sorted(self.synthesizer)} in a model with one stack of layers; expected a name, "
+                "or a list with one per layer"
+            )
+        if self.num_decoder_layers != self.num_layers:
+            raise ValueError(
+                f"got num_layers={self.num_layers} and num_decoder_layers={self.num_decoder_layers} for a model with "
+                "one stack of layers; expected num_layers alone"
+            )
+
+    def with_one_stack(self) -> SynthesizerConfig:
+        """A copy for a model that has one stack of layers, no encoder beside a decoder.
+
+        Raises:
+            ValueError: a field tells an encoder from a decoder.
+        """
+        config = copy.deepcopy(self)
+        config.is_encoder_decoder = False
+        config._check_stacks()
+        return config
+
     def synthesizers(self, side: Literal["encoder", "decoder"]) -> list[str]:
         """The synthesizer of each layer of one stack.
 
@@ -212,8 +240,7 @@ class SynthesizerConfig(PreTrainedConfig):
         """What the self-attention of each decoder layer caches; read by transformers when it builds a cache."""
         functions = (parse(name) for name in self.synthesizers("decoder"))
         return [
-            "full_attention" if any(REGISTRY[name].caches_keys for name in names) else VALUES_ONLY
-            for names in functions
+            KEYS_AND_VALUES if any(REGISTRY[name].caches_keys for name in names) else VALUES_ONLY for names in functions
         ]
 
     def validate_layer_type(self) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-__all__ = ["cross_entropy", "linear_cross_entropy"]
+__all__ = ["IGNORED", "cross_entropy", "linear_cross_entropy", "linear_token_losses"]
 
 IGNORED = -100
 
@@ -61,6 +61,26 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, label_s
     return loss
 
 
+@torch.no_grad()
+def linear_token_losses(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    """The loss of each token by itself, without storing all logits and without gradients.
+
+    Args:
+        hidden: (…, D).
+        weight: (V, D).
+        labels: (…), −100 where the loss is to be 0.
+
+    Returns:
+        The shape of labels, in float32 or wider.
+    """
+    x, y = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
+    losses = torch.zeros_like(y, dtype=torch.promote_types(x.dtype, torch.float32))
+    for chunk in _chunks(x):
+        _, total, highest, picked = _exponentials(x[chunk], weight, y[chunk].clamp_min(0))
+        losses[chunk] = (total.log() + highest - picked).squeeze(1)
+    return losses.masked_fill_(y == IGNORED, 0).view_as(labels)
+
+
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
@@ -89,10 +109,7 @@ def _forward(
     dx = torch.empty_like(x) if needs_grad[0] else None
     dw = torch.zeros_like(weight, dtype=accumulate) if needs_grad[1] else None
     loss = hidden.new_zeros((), dtype=accumulate)
-    # Logits of about 6 MB on a CPU, where they should stay in the cache; enough rows to fill a GPU.
-    rows = 256 if hidden.device.type == "cpu" else 2048
-    for start in range(0, len(x), rows):
-        chunk = slice(start, start + rows)
+    for chunk in _chunks(x):
         loss += _chunk(x[chunk], weight, y[chunk], smoothing, dw, None if dx is None else dx[chunk])
     if summed is not None:
         per_piece = smoothing / len(weight)
@@ -107,20 +124,31 @@ def _forward(
     return loss, dx, None if dw is None else dw.to(weight.dtype)
 
 
-def _chunk(x: Tensor, weight: Tensor, y: Tensor, smoothing: float, dw: Tensor | None, dx: Tensor | None) -> Tensor:
-    """Loss of some rows without its terms in ε/V; writes their gradient to dx and adds the weight's to dw."""
+def _chunks(x: Tensor) -> list[slice]:
+    # Logits of about 6 MB on a CPU, where they should stay in the cache; enough rows to fill a GPU.
+    rows = 256 if x.device.type == "cpu" else 2048
+    return [slice(start, start + rows) for start in range(0, len(x), rows)]
+
+
+def _exponentials(x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """exp(z − max z) of the logits z of some rows, its sum, max z, and z_y: (rows, V) and (rows, 1) each."""
     logits = x @ weight.t()
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    target = y.unsqueeze(1)
     highest = logits.amax(dim=-1, keepdim=True)
-    picked = logits.gather(1, target)
+    picked = logits.gather(1, y.unsqueeze(1))
     # Step by step in place: on a CPU much faster than log_softmax and exp.
     exponential = logits.sub_(highest).exp_()
-    total = exponential.sum(dim=-1, keepdim=True)
+    return exponential, exponential.sum(dim=-1, keepdim=True), highest, picked
+
+
+def _chunk(x: Tensor, weight: Tensor, y: Tensor, smoothing: float, dw: Tensor | None, dx: Tensor | None) -> Tensor:
+    """Loss of some rows without its terms in ε/V; writes their gradient to dx and adds the weight's to dw."""
+    exponential, total, highest, picked = _exponentials(x, weight, y)
     loss = (total.log() + highest - (1 - smoothing) * picked).sum()
     if dw is None and dx is None:
         return loss
     gradient = exponential.mul_(total.reciprocal())
+    target = y.unsqueeze(1)
     gradient.scatter_add_(1, target, gradient.new_full((1, 1), smoothing - 1).expand_as(target))
     if dx is not None:
         torch.mm(gradient.to(x.dtype), weight, out=dx)

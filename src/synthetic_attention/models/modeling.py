@@ -6,15 +6,16 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin, PreTrainedModel
+from transformers import Cache, DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
 from ..masks import Padding
-from .blocks import init_linear
+from .blocks import init_linear, make_head
 from .cache import check_layers
 from .configuration import SynthesizerConfig
-from .loss import IGNORED, cross_entropy, linear_cross_entropy
+from .language_model import SynthesizerGenerationMixin
+from .loss import IGNORED
 from .positions import LearnedPositions
 from .stacks import SynthesizerEncoder, SynthesizerStack, read_padding
 
@@ -47,7 +48,7 @@ class SynthesizerPreTrainedModel(PreTrainedModel):
             reset()
 
 
-class SynthesizerForConditionalGeneration(SynthesizerPreTrainedModel, GenerationMixin):
+class SynthesizerForConditionalGeneration(SynthesizerPreTrainedModel, SynthesizerGenerationMixin):
     """An encoder-decoder Transformer with synthesized self-attention, for translation, summarization and the like.
 
     Example:
@@ -57,16 +58,18 @@ class SynthesizerForConditionalGeneration(SynthesizerPreTrainedModel, Generation
         1
     """
 
-    # The loss divides by `num_items_in_batch`, so gradient accumulation scales as if there were one large batch.
-    accepts_loss_kwargs = True
     _tied_weights_keys = {"lm_head.weight": "encoder.embed_tokens.weight"}  # noqa: RUF012
 
     def __init__(self, config: SynthesizerConfig) -> None:
+        if not config.is_encoder_decoder:
+            raise ValueError(
+                "got the configuration of a model with one stack of layers (is_encoder_decoder=False); expected that "
+                "of an encoder-decoder"
+            )
         super().__init__(config)
         self.encoder = SynthesizerEncoder(config)
         self.decoder = SynthesizerStack(config, "decoder", is_causal=True, cross_attention=True)
-        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
-        nn.init.normal_(self.lm_head.weight, std=config.initializer_factor * config.d_model**-0.5)
+        self.lm_head = make_head(config)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -76,11 +79,6 @@ class SynthesizerForConditionalGeneration(SynthesizerPreTrainedModel, Generation
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the embedding of source and target pieces."""
         self.encoder.embed_tokens = cast(nn.Embedding, value)
-
-    @staticmethod
-    def create_masks_for_generate(*, attention_mask: Tensor | None = None, **unused: Any) -> Tensor | None:
-        """What `generate()` prepares for a cache of fixed size: nothing, this model reads the mask (B, S) itself."""
-        return attention_mask
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Labels (B, T) shifted right: the decoder's start token goes in front, ignored labels become padding.
@@ -154,12 +152,12 @@ class SynthesizerForConditionalGeneration(SynthesizerPreTrainedModel, Generation
             need_weights=attentions,
             keep_states=states,
         )
-        if return_logits is None:
-            return_logits = labels is None or not self.training or not self.config.fused_loss
-        logits = self.lm_head(decoded.last_hidden_state) if return_logits else None
+        hidden = decoded.last_hidden_state
+        logits = self.lm_head(hidden) if self._wants_logits(return_logits, labels is not None) else None
         loss = None
         if labels is not None:
-            loss = self._loss(decoded.last_hidden_state, logits, labels, num_items_in_batch)
+            _check_labels(labels, hidden)
+            loss = self._loss(hidden, logits, labels, num_items_in_batch)
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,
@@ -205,24 +203,14 @@ class SynthesizerForConditionalGeneration(SynthesizerPreTrainedModel, Generation
             raise ValueError(f"got past_key_values of type {type(given).__name__}; expected an EncoderDecoderCache")
         if given is not None:
             check_layers(given.self_attention_cache, self.config.layer_types)
-        if given is not None or use_cache is False:
+        if given is not None or not self._wants_cache(use_cache, scored):
             return given
-        if use_cache is None and (self.training or scored or not self.config.use_cache):
-            return None
         return EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
 
-    def _loss(self, hidden: Tensor, logits: Tensor | None, labels: Tensor, items: Tensor | int | None) -> Tensor:
-        """Mean over labels; with `items`, the share of this batch in a mean over that many."""
-        if labels.shape != hidden.shape[:2]:
-            raise ValueError(
-                f"got labels of shape {tuple(labels.shape)} for a target of shape {tuple(hidden.shape[:2])}; expected "
-                "one label per target token"
-            )
-        smoothing = self.config.label_smoothing if self.training else 0.0
-        if logits is None:
-            loss = linear_cross_entropy(hidden, self.lm_head.weight, labels, smoothing)
-        else:
-            loss = cross_entropy(logits, labels, smoothing)
-        if items is None:
-            items = (labels != IGNORED).sum().clamp_min(1)
-        return loss / items
+
+def _check_labels(labels: Tensor, hidden: Tensor) -> None:
+    if labels.shape != hidden.shape[:2]:
+        raise ValueError(
+            f"got labels of shape {tuple(labels.shape)} for a target of shape {tuple(hidden.shape[:2])}; expected one "
+            "label per target token"
+        )

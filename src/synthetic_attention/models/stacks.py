@@ -10,13 +10,15 @@ from torch import Tensor, nn
 from transformers import Cache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from ..attention import KeyValueCache
 from ..functions import needs_max_length
 from ..masks import Padding
-from .blocks import SynthesizerBlock, make_norm
-from .cache import FilledSlots
+from .blocks import SynthesizerBlock, make_embedding, make_norm
+from .cache import FilledSlots, StaticSlots
 from .configuration import SynthesizerConfig
 from .dropout import dropout
 from .positions import LearnedPositions, RelativePositionBias, SinusoidalPositions
+from .sentences import PackedSentences
 
 __all__ = ["StackOutput", "SynthesizerEncoder", "SynthesizerStack", "read_padding"]
 
@@ -37,15 +39,19 @@ class StackOutput:
     attentions: tuple[Tensor, ...] | None = None
     cross_attentions: tuple[Tensor, ...] | None = None
 
-    def restored(self, padding: Padding) -> StackOutput:
-        """The same of a batch that was aligned, moved back to the slots of the input."""
+    def restored(self, layout: Padding | PackedSentences) -> StackOutput:
+        """The same of a batch that was aligned, moved back to the slots of the input (no weights of packed ones)."""
         states, weights, cross = self.hidden_states, self.attentions, self.cross_attentions
-        return StackOutput(
-            padding.restore(self.last_hidden_state),
-            None if states is None else tuple(padding.restore(state) for state in states),
-            None if weights is None else tuple(padding.restore(padding.restore(w, dim=2), dim=3) for w in weights),
-            None if cross is None else tuple(padding.restore(w, dim=2) for w in cross),
+        moved = StackOutput(
+            layout.restore(self.last_hidden_state),
+            None if states is None else tuple(layout.restore(state) for state in states),
         )
+        if isinstance(layout, Padding):
+            if weights is not None:
+                moved.attentions = tuple(layout.restore(layout.restore(w, dim=2), dim=3) for w in weights)
+            if cross is not None:
+                moved.cross_attentions = tuple(layout.restore(w, dim=2) for w in cross)
+        return moved
 
 
 def read_padding(mask: Tensor | Padding | None, batch: int, length: int) -> Padding | None:
@@ -115,7 +121,8 @@ class SynthesizerStack(nn.Module):
 
         Args:
             inputs_embeds: (B, T, d_model), not yet scaled.
-            attention_mask: (B, S), 1/True at real tokens; S counts the slots in the cache too.
+            attention_mask: (B, S), 1/True at real tokens; S counts the slots in the cache too (those of a cache of
+                fixed size all, or only the filled ones; in compiled code all).
             memory: (B, M, d_model), the encoder's output.
             memory_mask: (B, M) bool; None where all tokens are real.
             past_key_values: the cache; an `EncoderDecoderCache` where there is an encoder.
@@ -128,17 +135,18 @@ class SynthesizerStack(nn.Module):
         batch, new = inputs_embeds.shape[:2]
         both = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
         own = past_key_values if both is None else both.self_attention_cache
-        past = 0 if own is None else int(own.get_seq_length())
-        self._check(past + new, own)
-        outer = read_padding(attention_mask, batch, past + new)
+        slots, columns, cache = _open_cache(own, new, inputs_embeds.device)
+        self.check_length(columns)
+        self._check_cache(own)
+        if isinstance(attention_mask, Tensor) and own is not None and own.is_compileable:
+            attention_mask = attention_mask[:, :columns]
+        outer = read_padding(attention_mask, batch, columns)
         # Without a cache the whole batch is aligned once, so that no layer has to; a cache keeps its slots.
         align = outer if own is None else None
         padding = outer if align is None else align.aligned
         if align is not None:
             inputs_embeds = align.align(inputs_embeds)
-        x, attn_bias = self._position(inputs_embeds, past, padding if align is None else None)
-        # A cache of fixed size is seen as far as it is filled.
-        filled = FilledSlots(own, past + new) if own is not None and own.is_compileable else own
+        x, attn_bias = self._position(inputs_embeds, slots, columns, padding if align is None else None)
 
         states, weights, cross_weights = [x] if keep_states else [], [], []
         for block in self.layers:
@@ -148,7 +156,7 @@ class SynthesizerStack(nn.Module):
                 attn_bias,
                 padding=padding,
                 memory_mask=memory_mask,
-                self_attention_cache=filled,
+                self_attention_cache=cache,
                 cross_attention_cache=both,
                 need_weights=need_weights,
             )
@@ -168,33 +176,53 @@ class SynthesizerStack(nn.Module):
         )
         return output if align is None else output.restored(align)
 
-    def _position(self, embeds: Tensor, past: int, padding: Padding | None) -> tuple[Tensor, Tensor | None]:
-        """Embeddings with their positions, and the bias of relative ones on the logits."""
-        new = embeds.shape[1]
-        if padding is None:
-            keys = torch.arange(past + new, device=embeds.device)
-            queries = keys[past:]
-        else:
-            keys = padding.positions
-            queries = keys[:, past:]
+    def _position(
+        self, embeds: Tensor, slots: slice | Tensor, columns: int, padding: Padding | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Embeddings, which stand at `slots`, with their positions, and the bias of relative ones on the logits."""
+        keys = torch.arange(columns, device=embeds.device) if padding is None else padding.positions
+        queries = keys[..., slots]
         x = embeds * self.scale if self.scale != 1.0 else embeds
         if self.positions is not None:
             x = x + self.positions(queries, x.dtype)
         x = dropout(x, self.config.dropout_rate, self.training)
         return x, None if self.relative_bias is None else self.relative_bias(queries, keys).to(x.dtype)
 
-    def _check(self, length: int, cache: Cache | None) -> None:
+    def check_length(self, length: int) -> None:
+        """Check the length of a sequence, in slots.
+
+        Raises:
+            ValueError: it is over the maximum.
+        """
         if self.max_length is not None and length > self.max_length:
             raise ValueError(
                 f"got a sequence of {length} slots in the {self.side}; expected at most max_position_embeddings = "
                 f"{self.max_length}. Truncate or split the input, generate fewer new tokens, or build the model with a "
                 "larger max_position_embeddings"
             )
+
+    def _check_cache(self, cache: Cache | None) -> None:
         if cache is not None and self.training and any(block.gradient_checkpointing for block in self.layers):
             raise ValueError(
                 "got a cache in training with gradient checkpointing, which would fill it twice; expected "
                 "use_cache=False and no past_key_values"
             )
+
+
+def _open_cache(
+    cache: Cache | None, new: int, device: torch.device
+) -> tuple[slice | Tensor, int, KeyValueCache | None]:
+    """Where `new` tokens will stand, how many slots there will be to attend to, and the cache as layers see it."""
+    if cache is None:
+        return slice(0, None), new, None
+    past = cache.get_seq_length()
+    if isinstance(past, Tensor) and torch.compiler.is_compiling():
+        slots = torch.arange(new, device=device) + past
+        return slots, cache.get_max_length(), StaticSlots(cache, slots)
+    past = int(past)
+    # Elsewhere a cache of fixed size is seen as far as it is filled.
+    seen = FilledSlots(cache, past + new) if cache.is_compileable else cache
+    return slice(past, None), past + new, seen
 
 
 class SynthesizerEncoder(SynthesizerStack):
@@ -204,8 +232,7 @@ class SynthesizerEncoder(SynthesizerStack):
 
     def __init__(self, config: SynthesizerConfig) -> None:
         super().__init__(config, "encoder", is_causal=False, cross_attention=False)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model)
-        nn.init.normal_(self.embed_tokens.weight, std=config.initializer_factor * config.d_model**-0.5)
+        self.embed_tokens = make_embedding(config)
 
     def forward(  # type: ignore[override]
         self,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from ..benchmarks.attention import FLOOR, Timing
+from ..benchmarks.attention import FLOOR, Share, Timing
 from ..benchmarks.layers import BASELINE, Case
 from ..benchmarks.memory import Memory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_sweep", "memory_table", "records", "timing_table"]
+__all__ = ["draw_sweep", "memory_table", "profile_table", "records", "timing_table"]
 
 _MB = 1e6
 # The peers are grey; ours have a colour a family, and a line each.
@@ -35,7 +35,9 @@ _STYLES = {
 }
 
 
-def _by_shape(results: Sequence[Timing] | Sequence[Memory]) -> tuple[list[Case], list[str], dict[tuple[str, Case], Any]]:
+def _by_shape(
+    results: Sequence[Timing] | Sequence[Memory],
+) -> tuple[list[Case], list[str], dict[tuple[str, Case], Any]]:
     cases = list(dict.fromkeys(result.case for result in results))
     names = list(dict.fromkeys(result.name for result in results))
     return cases, names, {(result.name, result.case): result for result in results}
@@ -87,6 +89,26 @@ def memory_table(results: Sequence[Memory]) -> Table:
     return table
 
 
+def profile_table(shares: Sequence[Share], name: str, operations: int = 8) -> Table:
+    """The dearest operations of a layer's step, of all shapes side by side."""
+    mine = [share for share in shares if share.name == name]
+    cases = list(dict.fromkeys(share.case for share in mine))
+    totals = {
+        operation: sum(share.milliseconds for share in mine if share.operation == operation)
+        for operation in dict.fromkeys(share.operation for share in mine)
+    }
+    table = Table(title=f"{name}, {cases[0].mask}: percent of a step (calls)")
+    table.add_column("operation", no_wrap=True)
+    for case in cases:
+        table.add_column(f"{case.batch}×{case.length}", justify="right", no_wrap=True)
+    for operation in sorted(totals, key=lambda each: -totals[each])[:operations]:
+        found = {share.case: share for share in mine if share.operation == operation}
+        cells = [found.get(case) for case in cases]
+        row = ["" if cell is None else f"{100 * cell.share:.0f} ({cell.calls})" for cell in cells]
+        table.add_row(operation, *row)
+    return table
+
+
 def records(results: Sequence[Timing] | Sequence[Memory]) -> list[dict[str, Any]]:
     """Plain values, as JSON keeps them."""
     found = []
@@ -107,8 +129,8 @@ def draw_sweep(timings: Sequence[Timing], memories: Sequence[Memory], title: str
     left.set_ylabel("milliseconds a step")
     _lines(right, {(m.name, m.case.length): m.peak / _MB for m in memories})
     right.set_ylabel("peak megabytes a step")
-    handles = {line.get_label(): line for axis in (left, right) for line in axis.get_lines()}
-    figure.legend(handles.values(), handles.keys(), loc="outside right center", frameon=False, fontsize=9)
+    handles = {str(line.get_label()): line for axis in (left, right) for line in axis.get_lines()}
+    figure.legend(list(handles.values()), list(handles), loc="outside right center", frameon=False, fontsize=9)
     return figure
 
 

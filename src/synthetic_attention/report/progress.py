@@ -103,12 +103,20 @@ class ProgressReport(TrainerCallback):
             if not self.console.is_terminal:
                 self.console.print(self._line(state), soft_wrap=True)
         elif "eval_loss" in logs:
-            scores = "  ".join(
-                f"{name.removeprefix('eval_')} {value:.2f}" for name, value in logs.items() if name.startswith("eval_")
-            )
+            scores = _scores(logs, "eval_")
             self.console.print(f"step {state.global_step}  validation: {scores}", soft_wrap=True)
+        elif "average_loss" in logs:
+            steps = ", ".join(map(str, logs["averaged"]))
+            scores = _scores(logs, "average_")
+            self.console.print(f"mean of the weights at {steps}  validation: {scores}", soft_wrap=True)
 
     def _line(self, state: TrainerState) -> str:
         left = self.seconds_left(state)
         ending = "" if left is None else f"  {format_seconds(left)} left"
         return f"step {state.global_step}  {self.text}{ending}"
+
+
+def _scores(logs: dict[str, Any], prefix: str) -> str:
+    return "  ".join(
+        f"{name.removeprefix(prefix)} {value:.2f}" for name, value in logs.items() if name.startswith(prefix)
+    )

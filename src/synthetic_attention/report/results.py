@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["describe_evaluation", "describe_training"]
+from ..tasks import get_task
+from ..tasks.base import written
+from .progress import format_seconds
+
+__all__ = ["describe_dry_run", "describe_evaluation", "describe_training"]
 
 
 def describe_evaluation(results: Mapping[str, Any]) -> str:
-    """The scores of an evaluation, with their signatures."""
+    """The scores of an evaluation, with their signatures where they have one."""
+    task = get_task(results["task"])
+    search = f", {results['beams']} beams, length penalty {results['length_penalty']}" if "beams" in results else ""
+    scores = [
+        f"{label} {written(results[key])}  {results.get(f'{key}_signature', '')}".rstrip()
+        for key, label in task.score_labels.items()
+        if key in results
+    ]
     return "\n".join(
         [
-            f"{results['split']}: {results['sentences']} sentences, {results['beams']} beams, "
-            f"length penalty {results['length_penalty']}",
-            f"BLEU {results['bleu']:.2f}  {results['bleu_signature']}",
-            f"chrF {results['chrf']:.2f}  {results['chrf_signature']}",
+            f"{results['split']}: {results['examples']} {task.unit}{search}",
+            *scores,
             f"predictions: {results['predictions'] or 'not written'}",
         ]
     )
@@ -23,11 +32,38 @@ def describe_evaluation(results: Mapping[str, Any]) -> str:
 
 def describe_training(metrics: Mapping[str, Any]) -> str:
     """How long it took, how fast it was, how good the best model is."""
+    task = get_task(metrics["task"])
     speed = (
-        f"{metrics['steps']} steps in {metrics['minutes']:.1f} minutes, {metrics['tokens_per_second']:,.0f} source + "
-        "target tokens/s"
+        f"{metrics['steps']} steps in {metrics['minutes']:.1f} minutes, {metrics['tokens_per_second']:,.0f} "
+        f"{task.tokens_name}/s"
     )
     best = metrics["best"]
     if best is None:
         return f"{speed}; not validated yet"
-    return f"{speed}; best at step {best['step']}: validation BLEU {best['bleu']:.2f}, chrF {best['chrf']:.2f}"
+    mean = f" (mean of the weights at {', '.join(map(str, best['averaged']))})" if "averaged" in best else ""
+    return f"{speed}; best at step {best['step']}{mean}: validation {task.headline(best)}"
+
+
+def describe_dry_run(plan: Mapping[str, Any]) -> str:
+    """What a run would be and cost, as a table of two columns."""
+    task = get_task(plan["task"])
+    accumulated = f" of {plan['batches_per_step']} batches" if plan["batches_per_step"] > 1 else ""
+    rows = {
+        "parameters": f"{plan['parameters']:,} ({plan['trainable']:,} trained, {plan['in_synthesizers']:,} in "
+        "synthesizers)",
+        "vocabulary": f"{plan['vocabulary']:,} pieces",
+        "an epoch": f"{plan['examples']:,} {task.unit}, {plan['tokens_per_epoch']:,} {task.tokens_name} in "
+        f"{plan['batches_per_epoch']:,} batches",
+        "training": f"{plan['steps']:,} steps{accumulated}, {plan['epochs']:.1f} epochs",
+        "device": f"{plan['device']}, {plan['dtype']}",
+        "speed": f"{plan['tokens_per_second']:,.0f} {task.tokens_name}/s over {plan['measured_steps']} steps",
+        "memory": f"{_megabytes(plan['state_bytes'])} for weights, gradients and optimizer; at most "
+        f"{_megabytes(plan['peak_bytes'])} in these steps, all told",
+        "time": f"{format_seconds(plan['seconds'])}, validations not counted",
+    }
+    width = max(map(len, rows))
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB"

@@ -1,19 +1,24 @@
-"""Tasks: one file each, found by name. A task reads files, makes examples and batches of them, and scores text."""
+"""Tasks: one file each, found by name. `base.py` says what a task is."""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import UserError
 
 if TYPE_CHECKING:
-    from .translation import Translation
+    from .base import Task
 
 __all__ = ["UserError", "get_task", "known_tasks"]
 
 # A task is imported when it is asked for: the names alone must not cost an import of torch.
-_HOMES = {"translation": ("translation", "Translation")}
+_HOMES = {
+    "dialogue": ("dialogue", "Dialogue"),
+    "span-corruption": ("span_corruption", "SpanCorruption"),
+    "summarization": ("summarization", "Summarization"),
+    "translation": ("translation", "Translation"),
+}
 
 
 def known_tasks() -> list[str]:
@@ -21,7 +26,7 @@ def known_tasks() -> list[str]:
     return sorted(_HOMES)
 
 
-def get_task(name: str) -> type[Translation]:
+def get_task(name: str) -> type[Task[Any, Any]]:
     """The class of the task called `name`.
 
     Raises:

@@ -1,10 +1,11 @@
-"""Encoded pairs, and the batches made of them."""
+"""Encoded examples, and the batches made of them."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -14,26 +15,46 @@ from torch.utils.data import Dataset
 from .errors import UserError
 from .tokenizer import Tokens
 
-__all__ = ["LONG_CHOICES", "Examples", "Long", "fit_length", "pad", "pair_collate"]
+__all__ = ["IGNORED", "LONG_CHOICES", "Examples", "Long", "Pair", "Pairs", "fit_length", "pad", "pair_collate"]
 
+# A label that is not scored.
 IGNORED = -100
+_E = TypeVar("_E")
 Pair = tuple[Tokens, Tokens]
 Long = Literal["error", "drop", "truncate"]
 LONG_CHOICES: tuple[Long, ...] = ("error", "drop", "truncate")
 
 
 @dataclass(frozen=True)
-class Examples(Dataset[Pair]):
-    """Source and target ids of a split; how many of its pairs were dropped, or truncated to the maximum length.
+class Examples(Dataset[_E]):
+    """The encoded examples of a split; how many were dropped, or truncated to the maximum length, on the way."""
 
-    `rows` are the lines of the split that they come from.
-    """
+    _: KW_ONLY
+    dropped: int = 0
+    truncated: int = 0
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def lengths(self) -> np.ndarray:
+        """(N, columns): the tokens of each example, as batches and speed count them, in one or more sequences."""
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """The indices of one pass of training, shuffled by `rng`: each example once, unless a task mixes otherwise.
+
+        Called before each pass, so it is also where a task draws anew what differs from pass to pass.
+        """
+        return rng.permutation(len(self))
+
+
+@dataclass(frozen=True)
+class Pairs(Examples[Pair]):
+    """Source and target ids; `rows` are the lines of the split that they come from."""
 
     sources: list[Tokens]
     targets: list[Tokens]
     rows: list[int]
-    dropped: int = 0
-    truncated: int = 0
 
     def __len__(self) -> int:
         return len(self.sources)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from .errors import UserError
 
-__all__ = ["decode_lines", "find_split", "fingerprint", "read_lines"]
+__all__ = ["SPLIT_ALIASES", "decode_lines", "find_split", "fingerprint", "read_lines"]
 
 # Data sets disagree on the name of the split that is validated on.
-_ALIASES = {"valid": ("valid", "val", "validation", "dev")}
+SPLIT_ALIASES = {"valid": ("valid", "val", "validation", "dev")}
 
 
 def decode_lines(content: bytes, name: str, first_line: int = 1) -> list[str]:
@@ -70,7 +70,7 @@ def find_split(folder: Path, split: str, languages: tuple[str, str]) -> str:
         raise UserError(f"{folder}: no such folder of data")
     stems = [{path.name.removesuffix(f".{lang}") for path in folder.glob(f"*.{lang}")} for lang in languages]
     either, both = sorted(stems[0] | stems[1]), sorted(stems[0] & stems[1])
-    for alias in _ALIASES.get(split, (split,)):
+    for alias in SPLIT_ALIASES.get(split, (split,)):
         if alias in both:
             return alias
         if alias in either:

@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from transformers import PreTrainedTokenizerFast
-
+from .base import Scores
 from .errors import UserError
-from .examples import Examples, Long, fit_length
-from .text import find_split, fingerprint, read_lines
-from .tokenizer import encode, train_tokenizer
+from .seq2seq import SequenceToSequence, TextPairs
+from .text import find_split, read_lines
 
-__all__ = ["ParallelText", "Translation"]
-
-
-@dataclass(frozen=True)
-class ParallelText:
-    """A split as text: line i of `targets` translates line i of `sources`."""
-
-    name: str
-    sources: list[str]
-    targets: list[str]
-
-    def complete(self) -> list[int]:
-        """The lines of which neither side is blank: others are not trained on, validated on or scored."""
-        pairs = zip(self.sources, self.targets, strict=True)
-        return [row for row, (source, target) in enumerate(pairs) if source.strip() and target.strip()]
-
-    def fingerprint(self) -> dict[str, str | int]:
-        """What tells whether two runs read the same text."""
-        return {
-            "split": self.name,
-            "pairs": len(self.sources),
-            "source_sha256": fingerprint(self.sources),
-            "target_sha256": fingerprint(self.targets),
-        }
+__all__ = ["Translation"]
 
 
 @dataclass(frozen=True)
-class Translation:
+class Translation(SequenceToSequence):
     """Translation from one language to another, named as the files' suffixes name them."""
 
     source: str
     target: str
     name: ClassVar[str] = "translation"
-    # The score that picks the checkpoint; more is better.
+    score_labels: ClassVar[Mapping[str, str]] = {"bleu": "BLEU", "chrf": "chrF"}
     selects_by: ClassVar[str] = "bleu"
+    packages: ClassVar[tuple[str, ...]] = ("sacrebleu",)
 
     def __post_init__(self) -> None:
         for language in (self.source, self.target):
@@ -58,49 +34,53 @@ class Translation:
         if self.source == self.target:
             raise UserError(f"got source and target language {self.source!r}; expected two different ones")
 
-    def read(self, folder: Path, split: str) -> ParallelText:
+    @classmethod
+    def default_data(cls) -> Path:
+        """English and German phrases made from the locale data of Babel."""
+        from .cldr import default_data
+
+        return default_data()
+
+    @classmethod
+    def default_options(cls) -> Mapping[str, Any]:
+        """English to German."""
+        from .cldr import LANGUAGES
+
+        return dict(zip(("source", "target"), LANGUAGES, strict=True))
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The suffixes of the files, which are taken for codes of languages."""
+        return self.source, self.target
+
+    def check(self) -> None:
+        """Refuse a target language whose tokenizer for BLEU is not installed."""
+        self.scorers()
+
+    def read(self, data: Path, split: str) -> TextPairs:
         """Read both sides of a split.
 
         Raises:
             UserError: a file is missing, empty or not UTF-8, or the two differ in their number of lines.
         """
-        stem = find_split(folder, split, (self.source, self.target))
-        paths = [folder / f"{stem}.{language}" for language in (self.source, self.target)]
+        stem = find_split(data, split, (self.source, self.target))
+        paths = [data / f"{stem}.{language}" for language in (self.source, self.target)]
         sources, targets = (read_lines(path) for path in paths)
         if len(sources) != len(targets):
             raise UserError(
                 f"{paths[0]} has {len(sources)} lines and {paths[1]} has {len(targets)}; "
                 "line i of one must translate line i of the other"
             )
-        return ParallelText(stem, sources, targets)
+        return TextPairs(stem, sources, targets)
 
-    @staticmethod
-    def tokenizer(text: ParallelText, vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
-        """One vocabulary for both languages, learned from the training text."""
-        return train_tokenizer(text.sources + text.targets, vocab_size, max_length)
+    def sides(self, split: TextPairs) -> tuple[str, str]:
+        """The names of the two files."""
+        return f"{split.name}.{self.source}", f"{split.name}.{self.target}"
 
-    def examples(
-        self, text: ParallelText, tokenizer: PreTrainedTokenizerFast, maximum: int, long: Long = "error"
-    ) -> Examples:
-        """Ids of all pairs of at most `maximum` tokens a side. Pairs with a blank side are dropped.
-
-        Raises:
-            UserError: a side is longer and `long` is "error"; or no pair is left.
-        """
-        sources, targets = encode(tokenizer, text.sources), encode(tokenizer, text.targets)
-        names = [f"{text.name}.{language}" for language in (self.source, self.target)]
-        advice = "pass --drop-long to leave such pairs out, or --truncate to cut them"
-        kept, over = fit_length(dict(zip(names, (sources, targets), strict=True)), maximum, long, advice)
-        pairs = sorted({*kept} & {*text.complete()})
-        if not pairs:
-            raise UserError(f"{' | '.join(names)}: no pair of sentences is left of {len(sources)}")
-        return Examples(
-            [sources[row] for row in pairs],
-            [targets[row] for row in pairs],
-            pairs,
-            dropped=len(sources) - len(pairs),
-            truncated=over if long == "truncate" else 0,
-        )
+    def predictions(self, split: TextPairs, texts: Sequence[str]) -> tuple[str, str]:
+        """A line for each line, in a file with the suffix of the target language."""
+        content, _ = super().predictions(split, texts)
+        return content, self.target
 
     def scorers(self) -> tuple[Any, Any]:
         """sacreBLEU's BLEU and chrF.
@@ -121,12 +101,14 @@ class Translation:
                 f"pip install 'synthetic-attention[{self.target}]'"
             ) from error
 
-    def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
-        """Corpus BLEU and chrF of sacreBLEU, each with the signature that makes it comparable."""
+    def score(self, predictions: Sequence[str], references: Sequence[str]) -> Scores:
+        """Corpus BLEU and chrF of sacreBLEU, each with its signature, and the percentage of lines that are the same."""
         bleu, chrf = self.scorers()
+        same = [prediction == reference.strip() for prediction, reference in zip(predictions, references, strict=True)]
         return {
             "bleu": bleu.corpus_score(list(predictions), [list(references)]).score,
             "chrf": chrf.corpus_score(list(predictions), [list(references)]).score,
+            "exact_match": 100 * sum(same) / len(same),
             "bleu_signature": str(bleu.get_signature()),
             "chrf_signature": str(chrf.get_signature()),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from transformers import Seq2SeqTrainingArguments
+from transformers import TrainingArguments as HuggingFaceArguments
 
 from .checkpoint import Checkpoint
 from .run_folder import RunFolder
@@ -22,10 +22,12 @@ def _max_steps(training: TrainingArguments, start: Checkpoint | None) -> int:
     return training.steps or _ENDLESS
 
 
-def trainer_arguments(settings: Settings, run: RunFolder, start: Checkpoint | None) -> Seq2SeqTrainingArguments:
+def trainer_arguments(
+    settings: Settings, run: RunFolder, start: Checkpoint | None, device: torch.device
+) -> HuggingFaceArguments:
     """The arguments of a run, from `start` if that is given."""
     training = settings.training
-    return Seq2SeqTrainingArguments(
+    arguments = HuggingFaceArguments(
         output_dir=str(run.checkpoints),
         seed=settings.seed,
         max_steps=_max_steps(training, start),
@@ -39,7 +41,7 @@ def trainer_arguments(settings: Settings, run: RunFolder, start: Checkpoint | No
         adam_epsilon=training.epsilon,
         weight_decay=training.weight_decay,
         max_grad_norm=training.max_grad_norm,
-        bf16=training.bf16,
+        bf16=training.dtype == "bfloat16",
         eval_strategy="steps",
         eval_steps=training.eval_interval,
         eval_on_start=start is not None and start.lacks_validation(training),
@@ -48,10 +50,19 @@ def trainer_arguments(settings: Settings, run: RunFolder, start: Checkpoint | No
         logging_steps=training.log_interval,
         # It would wait for the device at each step, and hide what `log` refuses.
         logging_nan_inf_filter=False,
-        dataloader_pin_memory=torch.cuda.is_available(),
+        dataloader_pin_memory=device.type == "cuda",
         remove_unused_columns=False,
+        # Without it, torchrun's processes would each train alone on a CPU.
+        use_cpu=device.type == "cpu",
+        # Of several processes each takes every n-th batch, however many examples it has.
+        accelerator_config={"even_batches": False},
+        ddp_find_unused_parameters=False,
         label_names=["labels"],
         report_to="none",
         disable_tqdm=True,
         log_level="error",
     )
+    # Several GPUs are for several processes; Trainer would split each batch among them in this one.
+    if arguments.n_gpu > 1:
+        arguments._n_gpu = 1
+    return arguments

@@ -17,6 +17,7 @@ from transformers import TrainingArguments as HuggingFaceArguments
 
 from ..tasks import UserError
 from .clock import TrainingClock
+from .distributed import any_process
 from .failures import damage_reported
 
 __all__ = ["LogFile", "StopRequest", "StopWhenDue"]
@@ -63,10 +64,11 @@ class StopWhenDue(TrainerCallback):
         self, args: HuggingFaceArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Decide after each update."""
-        out_of_time = self.minutes is not None and self.clock.seconds >= 60 * self.minutes
+        # All processes have to stop at the same step, and neither their clocks nor their signals are the same.
+        out_of_time = self.minutes is not None and any_process(self.clock.seconds >= 60 * self.minutes)
         if out_of_time or state.global_step >= state.max_steps:
             control.should_evaluate = True
-        elif self.request.received is None:
+        elif not any_process(self.request.received is not None):
             return
         control.should_training_stop = control.should_save = control.should_log = True
 
@@ -108,7 +110,8 @@ class LogFile(TrainerCallback):
     def _is_known(self, line: str, number: int, step: int) -> bool:
         try:
             entry = json.loads(line)
-            return bool(entry["step"] <= (self.validated if "eval_loss" in entry else step))
+            validation = "eval_loss" in entry or "average_loss" in entry
+            return bool(entry["step"] <= (self.validated if validation else step))
         except (ValueError, TypeError, KeyError):
             raise UserError(f"{self.path}, line {number}: no entry of a log; remove the line to resume") from None
 

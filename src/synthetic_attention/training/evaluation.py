@@ -1,22 +1,21 @@
-"""Use a trained run: score it on a split, or translate lines."""
+"""Use a trained run: score it on a split, or generate from lines."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ..tasks import get_task
-from ..tasks.translation import ParallelText
+from ..tasks.base import Split
+from .device import choose_device, choose_dtype, describe_device
 from .failures import shortage_reported
-from .generation import translate
-from .run_folder import RunFolder, data_folder
+from .run_folder import RunFolder, data_path
 
 __all__ = ["evaluate_run", "generate_chunks", "generate_lines"]
+
+_LESS_MEMORY = "use fewer --beams, or a device that has more"
 
 
 def evaluate_run(
@@ -24,61 +23,59 @@ def evaluate_run(
     *,
     data: Path | None = None,
     split: str = "test",
-    beams: int = 4,
-    length_penalty: float = 0.6,
     truncate: bool = False,
+    device: str | None = None,
+    dtype: str = "float32",
     report: Callable[[str], object] = print,
+    **search_options: Any,
 ) -> dict[str, Any]:
     """Score the best model of a run on a split, and write predictions and scores under evaluation/ of the run.
 
-    Every line is translated; pairs with a blank side are not scored, as they are not in validation.
-
     Args:
-        data: the folder of the data; by default that which the run was trained on.
-        truncate: cut sources that are too long for the model, rather than refuse them.
+        data: the data; by default that which the run was trained on.
+        truncate: cut inputs that are too long for the model, rather than refuse them.
+        device: "cpu", "cuda:1" or what else PyTorch has; by default the accelerator that is there, or else the CPU.
+        dtype: of the weights and of all that is computed from them: "float32" or "bfloat16".
         report: gets a line where the files cannot be written; the scores are returned all the same.
+        search_options: for tasks that generate text, those of `BeamSearch`; one that is None is left to the task.
 
     Raises:
         UserError: the run, the data or an option cannot be used.
     """
     run = RunFolder(path)
     info = run.read_info()
-    task = get_task(info["task"])(info["source"], info["target"])
-    task.scorers()
-    text = task.read(data_folder(info, data), split)
-    model, tokenizer = run.load(_device())
+    task = run.read_task(info)
+    search = task.search(_given(search_options))
+    task.check()
+    part = task.read(data_path(info, data), split)
+    model, tokenizer = run.load(task, choose_device(device), choose_dtype(dtype))
     started = time.perf_counter()
-    with shortage_reported("use fewer --beams", lambda: "nothing was written"):
-        predictions, truncated = translate(
-            model,
-            tokenizer,
-            text.sources,
-            beams=beams,
-            length_penalty=length_penalty,
-            truncate=truncate,
-            where=f"{text.name}.{task.source}",
-        )
+    with shortage_reported(_LESS_MEMORY, lambda: "nothing was written"):
+        evaluation = task.evaluate(model, tokenizer, part, search, truncate)
     seconds = time.perf_counter() - started
-    rows = text.complete()
-    name = f"evaluation/{text.name}.{_digest(text)}.beam{beams}.penalty{length_penalty:g}"
+    how = [*([search.label] if search else []), *([] if dtype == "float32" else [dtype])]
+    name = ".".join([f"evaluation/{part.name}", _digest(part), *how])
+    predictions = f"{name}.{evaluation.suffix}"
     results: dict[str, Any] = {
         "run": str(path),
         "task": task.name,
         "synthesizer": info["settings"]["synthesizer"],
-        "split": text.name,
-        "fingerprint": text.fingerprint(),
-        "sentences": len(rows),
-        **task.score([predictions[row] for row in rows], [text.targets[row] for row in rows]),
-        "beams": beams,
-        "length_penalty": length_penalty,
-        "truncated": truncated,
+        "split": part.name,
+        "fingerprint": part.fingerprint(),
+        "examples": evaluation.examples,
+        **evaluation.scores,
+        **(search.to_dict() if search else {}),
+        "truncated": evaluation.truncated,
+        "divided": evaluation.divided,
+        "device": describe_device(model.device),
+        "dtype": dtype,
         "seconds": round(seconds, 3),
-        "sentences_per_second": round(len(predictions) / seconds, 2),
-        "predictions": str(run.path / f"{name}.{task.target}"),
+        "examples_per_second": round(evaluation.answered / seconds, 2),
+        "predictions": str(run.path / predictions),
     }
     # The scores may have taken hours: a run that cannot be written to must not cost them.
     try:
-        run.write_text(f"{name}.{task.target}", "".join(f"{line}\n" for line in predictions))
+        run.write_text(predictions, evaluation.predictions)
         run.write_json(f"{name}.json", results)
     except OSError as error:
         results["predictions"] = None
@@ -86,52 +83,50 @@ def evaluate_run(
     return results
 
 
-def _digest(text: ParallelText) -> str:
+def _digest(split: Split) -> str:
     """A few letters that tell data of the same name apart."""
-    return hashlib.sha256(repr(text.fingerprint()).encode()).hexdigest()[:8]
+    return hashlib.sha256(repr(split.fingerprint()).encode()).hexdigest()[:8]
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def generate_chunks(
     path: Path,
     chunks: Iterable[Sequence[str]],
     *,
-    beams: int = 4,
-    length_penalty: float = 0.6,
     truncate: bool = False,
+    device: str | None = None,
+    dtype: str = "float32",
+    **search_options: Any,
 ) -> Iterator[tuple[list[str], int]]:
-    """For each chunk of lines: a line for each line, in order, and how many were truncated.
+    """For each chunk of lines: a line for each line, in order, and how many were too long, so truncated or divided.
 
-    The run is loaded before the first chunk is asked for.
+    The run is loaded before the first chunk is asked for. The options are those of `evaluate_run`.
 
     Raises:
         UserError: the run or an option cannot be used, or a line is too long and `truncate` is off.
     """
     run = RunFolder(path)
-    get_task(run.read_info()["task"])
-    model, tokenizer = run.load(_device())
+    task = run.read_task(run.read_info())
+    search = task.search(_given(search_options))
+    model, tokenizer = run.load(task, choose_device(device), choose_dtype(dtype))
     first_line = 1
     for lines in chunks:
-        with shortage_reported("use fewer --beams", lambda: "lines from here on are not translated"):
-            result = translate(
-                model,
-                tokenizer,
-                lines,
-                beams=beams,
-                length_penalty=length_penalty,
-                truncate=truncate,
-                first_line=first_line,
-            )
+        with shortage_reported(_LESS_MEMORY, lambda: "lines from here on are not answered"):
+            result = task.generate(model, tokenizer, lines, search, truncate, first_line=first_line)
         yield result
         first_line += len(lines)
 
 
 def generate_lines(
-    path: Path, lines: Sequence[str], *, beams: int = 4, length_penalty: float = 0.6, truncate: bool = False
+    path: Path,
+    lines: Sequence[str],
+    *,
+    truncate: bool = False,
+    **search_options: Any,
 ) -> tuple[list[str], int]:
-    """A line for each line, in order, and how many were truncated; `generate_chunks` of one chunk."""
-    (result,) = generate_chunks(path, [lines], beams=beams, length_penalty=length_penalty, truncate=truncate)
+    """A line for each line, in order, and how many were too long; `generate_chunks` of one chunk."""
+    (result,) = generate_chunks(path, [lines], truncate=truncate, **search_options)
     return result
-
-
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,34 +24,36 @@ from typing import Any, cast
 
 import torch
 import yaml
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from ..models import SynthesizerConfig, SynthesizerForConditionalGeneration
-from ..tasks import UserError
+from ..models import SynthesizerConfig
+from ..tasks import UserError, get_task
+from ..tasks.base import Task
+from .averaging import carry_snapshots
 from .checkpoint import Checkpoint, checkpoint_step
 from .failures import damage_reported, one_line
 
-__all__ = ["RunFolder", "data_folder"]
+__all__ = ["RunFolder", "data_path"]
 
 # What run.yaml has to have for a run to be used.
 _INFO: dict[str, type] = {
-    **dict.fromkeys(("task", "source", "target", "data"), str),
-    **dict.fromkeys(("settings", "fingerprints"), dict),
+    **dict.fromkeys(("task", "data"), str),
+    **dict.fromkeys(("options", "settings", "fingerprints"), dict),
     "commands": list,
 }
 _PARTIAL = ".partial"
 
 
-def data_folder(info: Mapping[str, Any], data: Path | None) -> Path:
+def data_path(info: Mapping[str, Any], data: Path | None) -> Path:
     """Where the data of a run is: `data`, or else where it was when the run was trained.
 
     Raises:
         UserError: it is not there any more.
     """
-    folder = data or Path(info["data"])
-    if data is None and not folder.is_dir():
-        raise UserError(f"{folder}: the data of the run is not there any more; pass --data to say where it is")
-    return folder
+    path = data or Path(info["data"])
+    if data is None and not path.exists():
+        raise UserError(f"{path}: the data of the run is not there any more; pass --data to say where it is")
+    return path
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,17 @@ class RunFolder:
             raise UserError(f"{path}: not what `synthesizer train` writes: no valid {', '.join(wrong)}")
         return entries
 
+    def read_task(self, info: Mapping[str, Any]) -> Task[Any, Any]:
+        """The task that `info`, which `read_info` gave, is about.
+
+        Raises:
+            UserError: there is no such task, or it has other options.
+        """
+        try:
+            return get_task(info["task"]).from_options(info["options"])
+        except UserError as error:
+            raise UserError(f"{self.path / 'run.yaml'}: {error}") from error
+
     def load_tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer of the run.
 
@@ -170,7 +183,9 @@ class RunFolder:
         with damage_reported(f"{self.path}: the run"):
             return PreTrainedTokenizerFast.from_pretrained(str(self.path))
 
-    def load(self, device: torch.device) -> tuple[SynthesizerForConditionalGeneration, PreTrainedTokenizerFast]:
+    def load(
+        self, task: Task[Any, Any], device: torch.device, dtype: torch.dtype = torch.float32
+    ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
         """The best model of the run, in evaluation mode, and the tokenizer.
 
         Raises:
@@ -183,9 +198,7 @@ class RunFolder:
             kind = json.loads((self.path / "config.json").read_text(encoding="utf-8")).get("model_type")
             if kind != SynthesizerConfig.model_type:
                 raise ValueError(f"config.json has model_type {kind!r}; expected {SynthesizerConfig.model_type!r}")
-            model, found = cast(Any, SynthesizerForConditionalGeneration).from_pretrained(
-                str(self.path), output_loading_info=True
-            )
+            model, found = cast(Any, task.model_type()).from_pretrained(str(self.path), output_loading_info=True)
             # transformers would draw missing weights at random, and say so in a hint.
             for problem in ("missing_keys", "unexpected_keys"):
                 if found[problem]:
@@ -194,9 +207,9 @@ class RunFolder:
             if len(tokenizer) > model.config.vocab_size:
                 raise ValueError(f"tokenizer.json has {len(tokenizer)} pieces, the model {model.config.vocab_size}")
         model.eval()
-        return model.to(device), tokenizer
+        return model.to(device, dtype), tokenizer
 
-    def save_model(self, model: SynthesizerForConditionalGeneration) -> None:
+    def save_model(self, model: PreTrainedModel) -> None:
         """Put `model` in the place of the best one."""
         with self._staged() as stage:
             model.save_pretrained(stage)
@@ -220,11 +233,13 @@ class RunFolder:
             UserError: it is damaged.
         """
         paths = self._checkpoint_paths()
-        return Checkpoint.open(max(paths, key=lambda path: checkpoint_step(path) or 0)) if paths else None
+        return Checkpoint.open(max(paths, key=_step)) if paths else None
 
-    def commit_checkpoint(self, staged: Path) -> None:
-        """Move a complete checkpoint into its place, then remove the others."""
+    def commit_checkpoint(self, staged: Path, snapshots: Sequence[int] = ()) -> None:
+        """Move a complete checkpoint into its place, with the weights of `snapshots`; then remove the one before."""
         final = self.checkpoints / staged.name
+        if before := self._checkpoint_paths():
+            carry_snapshots(max(before, key=_step), staged, snapshots)
         if final.exists():
             shutil.rmtree(final)
         staged.replace(final)
@@ -250,3 +265,7 @@ class RunFolder:
                 target = self.path / path.relative_to(stage)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(target)
+
+
+def _step(checkpoint: Path) -> int:
+    return checkpoint_step(checkpoint) or 0

@@ -13,25 +13,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerFast, TrainerCallback, set_seed
+from transformers import TrainerCallback
 
-from ..models import SynthesizerForConditionalGeneration
-from ..tasks import UserError, get_task
-from ..tasks.examples import Examples
-from ..tasks.translation import ParallelText, Translation
+from ..tasks import UserError
+from ..tasks.base import Task
 from .callbacks import LogFile, StopRequest, StopWhenDue
 from .checkpoint import Checkpoint
 from .clock import TrainingClock
-from .failures import one_line, shortage_reported
-from .run_folder import RunFolder, data_folder
-from .settings import Settings, TrainingArguments, build_config
-from .trainer import SynthesizerTrainer, Validation
+from .device import choose_training_device, describe_device
+from .distributed import join, main_process_alone
+from .failures import shortage_reported
+from .preparation import Data, Materials, Report, prepare
+from .run_folder import RunFolder, data_path
+from .settings import Settings, TrainingArguments
+from .trainer import SynthesizerTrainer
 
-__all__ = ["Outcome", "resume_run", "start_run"]
+__all__ = ["Outcome", "Report", "Watch", "resume_run", "start_run"]
 
-Report = Callable[[str], object]
 Watch = Callable[[TrainingClock, TrainingArguments], AbstractContextManager[TrainerCallback]]
-_PACKAGES = ("synthetic-attention", "torch", "transformers", "accelerate", "tokenizers", "sacrebleu")
+_PACKAGES = ("synthetic-attention", "torch", "transformers", "accelerate", "tokenizers")
 
 
 @dataclass(frozen=True)
@@ -42,52 +42,51 @@ class Outcome:
     signal: int | None
 
 
-@dataclass(frozen=True)
-class _Data:
-    train: ParallelText
-    valid: ParallelText
-
-    @classmethod
-    def read(cls, task: Translation, folder: Path) -> _Data:
-        return cls(task.read(folder, "train"), task.read(folder, "valid"))
-
-    def fingerprints(self) -> dict[str, Any]:
-        return {"train": self.train.fingerprint(), "valid": self.valid.fingerprint()}
-
-
 def start_run(
     *,
-    task: Translation,
+    task: Task[Any, Any],
     data: Path,
     settings: Settings,
     output: Path,
     overwrite: bool = False,
+    device: str | None = None,
     report: Report = print,
     watch: Watch | None = None,
 ) -> Outcome:
     """Train a new model on `data` into the folder `output`.
 
+    Under torchrun every process calls this; the first one writes, and the others wait for it.
+
     Args:
         overwrite: replace the run that is at `output`.
+        device: "cpu", "cuda" or what else PyTorch has; by default the accelerator that is there, or else the CPU.
         report: gets a line for what a user should know.
         watch: makes the callback that shows progress; it is entered around training.
 
     Raises:
         UserError: the data or the output cannot be used. Nothing has been written then.
     """
+    place = choose_training_device(device)
+    join(place)
     # Resolved: a folder that is a link, or the one that we are in, can then be replaced like any other.
     run = RunFolder(output.resolve())
     run.check_new(overwrite)
     if data.resolve().is_relative_to(run.path):
         raise UserError(f"{data}: the data is inside {output}, which would be replaced; choose another --output")
-    task.scorers()
-    texts = _Data.read(task, data)
-    config = build_config(settings)
-    tokenizer = task.tokenizer(texts.train, config.vocab_size, config.max_position_embeddings)
-    train, validation = _prepare(task, texts, tokenizer, settings, report)
-    model = _build_model(settings, tokenizer, report)
-    run.create(_info(task, data, settings, texts), tokenizer, overwrite)
-    return _train(task, run, settings, model, tokenizer, train, validation, None, report, watch)
+    task.check()
+    splits = Data.read(task, data)
+    materials = prepare(task, splits, settings, report)
+    info = {
+        "task": task.name,
+        "options": task.options(),
+        "data": str(data.resolve()),
+        "commands": [_command()],
+        "settings": settings.to_dict(),
+        "fingerprints": splits.fingerprints(),
+        "versions": _versions(task, place),
+    }
+    main_process_alone(lambda: run.create(info, materials.tokenizer, overwrite))
+    return _train(task, run, settings, materials, None, place, report, watch)
 
 
 def resume_run(
@@ -97,6 +96,7 @@ def resume_run(
     data: Path | None = None,
     steps: int | None = None,
     minutes: float | None = None,
+    device: str | None = None,
     report: Report = print,
     watch: Watch | None = None,
 ) -> Outcome:
@@ -106,35 +106,37 @@ def resume_run(
         expected: settings, by their names in run.yaml, that must be those of the run.
         data: where the data is now, if not where it was.
         steps, minutes: another end.
+        device, report, watch: as for `start_run`. On another device the rest of the run has other rounding errors.
 
     Raises:
         UserError: there is no run or it is damaged, its settings or data are others, or it is complete already.
     """
+    place = choose_training_device(device)
+    join(place)
     run = RunFolder(output.resolve())
     info = run.read_info()
     settings = _read_settings(info, output, expected or {}).with_budget(steps, minutes)
-    task = get_task(info["task"])(info["source"], info["target"])
-    task.scorers()
-    folder = data_folder(info, data)
-    texts = _Data.read(task, folder)
-    for split, found in texts.fingerprints().items():
+    task = run.read_task(info)
+    task.check()
+    path = data_path(info, data)
+    splits = Data.read(task, path)
+    for split, found in splits.fingerprints().items():
         if found != info["fingerprints"][split]:
-            raise UserError(f"{folder}: the {split} data is not what {output} was started with")
+            raise UserError(f"{path}: the {split} data is not what {output} was started with")
     tokenizer = run.load_tokenizer()
-    train, validation = _prepare(task, texts, tokenizer, settings, report)
     checkpoint = run.last_checkpoint()
     _refuse_complete(checkpoint, settings.training)
-    model = _build_model(settings, tokenizer, report)
-    run.remove_partial()
+    materials = prepare(task, splits, settings, report, tokenizer)
     info.update(
-        data=str(folder.resolve()),
+        data=str(path.resolve()),
         settings=settings.to_dict(),
         commands=[*info["commands"], _command()],
-        resumed_with=[*info.get("resumed_with", []), _versions()],
+        resumed_with=[*info.get("resumed_with", []), _versions(task, place)],
     )
-    run.write_info(info)
+    main_process_alone(run.remove_partial)
+    main_process_alone(lambda: run.write_info(info))
     report(f"resuming {output} from {checkpoint.path.name if checkpoint else 'the start: it has no checkpoint yet'}")
-    return _train(task, run, settings, model, tokenizer, train, validation, checkpoint, report, watch)
+    return _train(task, run, settings, materials, checkpoint, place, report, watch)
 
 
 def _read_settings(info: Mapping[str, Any], output: Path, expected: Mapping[str, Any]) -> Settings:
@@ -143,7 +145,7 @@ def _read_settings(info: Mapping[str, Any], output: Path, expected: Mapping[str,
     except UserError as error:
         raise UserError(f"{output / 'run.yaml'}: {error}") from error
     for name, value in expected.items():
-        before = {**info, **info["settings"], **info["settings"]["training"]}.get(name)
+        before = {**info, **info["options"], **info["settings"], **info["settings"]["training"]}.get(name)
         if value != before:
             raise UserError(f"got {name} {value!r}, but {output} was started with {before!r}; leave it out to resume")
     return settings
@@ -159,59 +161,26 @@ def _refuse_complete(checkpoint: Checkpoint | None, training: TrainingArguments)
     )
 
 
-def _prepare(
-    task: Translation, texts: _Data, tokenizer: PreTrainedTokenizerFast, settings: Settings, report: Report
-) -> tuple[Examples, Validation]:
-    maximum, long = build_config(settings).max_position_embeddings, settings.training.long_sentences
-    splits = []
-    for text in (texts.train, texts.valid):
-        examples = task.examples(text, tokenizer, maximum, long)
-        report(f"{text.name}: {len(examples):,} pairs, {int(examples.lengths().sum()):,} tokens")
-        if examples.dropped:
-            report(f"{text.name}: {examples.dropped} pairs dropped (over {maximum} tokens, or one side blank)")
-        if examples.truncated:
-            report(f"{text.name}: {examples.truncated} pairs truncated to {maximum} tokens")
-        splits.append(examples)
-    train, valid = splits
-    return train, Validation(valid, [texts.valid.targets[row] for row in valid.rows])
-
-
-def _build_model(
-    settings: Settings, tokenizer: PreTrainedTokenizerFast, report: Report
-) -> SynthesizerForConditionalGeneration:
-    config = build_config(settings, vocab_size=len(tokenizer))
-    set_seed(settings.seed)
-    try:
-        model = SynthesizerForConditionalGeneration(config)
-    # The allocator has no class of its own for a size that cannot be.
-    except (ValueError, TypeError, RuntimeError, MemoryError) as error:
-        raise UserError(f"the model cannot be built: {one_line(error)}") from error
-    model.generation_config.max_new_tokens = config.max_position_embeddings - 1
-    report(f"{model.num_parameters(only_trainable=True):,} parameters, vocabulary of {len(tokenizer):,} pieces")
-    return model
-
-
 def _train(
-    task: Translation,
+    task: Task[Any, Any],
     run: RunFolder,
     settings: Settings,
-    model: SynthesizerForConditionalGeneration,
-    tokenizer: PreTrainedTokenizerFast,
-    train: Examples,
-    validation: Validation,
+    materials: Materials,
     checkpoint: Checkpoint | None,
+    device: torch.device,
     report: Report,
     watch: Watch | None,
 ) -> Outcome:
     request, training = StopRequest(), settings.training
     trainer = SynthesizerTrainer(
-        model,
+        materials.model,
         task=task,
         settings=settings,
         run=run,
-        tokenizer=tokenizer,
-        train=train,
-        validation=validation,
+        tokenizer=materials.tokenizer,
+        train=materials.train,
+        validation=materials.validation,
+        device=device,
         start=checkpoint,
         stopped=lambda: request.received is not None,
     )
@@ -230,7 +199,7 @@ def _train(
         trainer.run_training()
         # A run that was stopped before its first validation still gives a model to look at.
         if trainer.args.should_save and not trainer.progress.best:
-            run.save_model(model)
+            run.save_model(materials.model)
         metrics = trainer.write_metrics()
     return Outcome(metrics, None if metrics["finished"] else request.received)
 
@@ -240,23 +209,11 @@ def _what_is_left(run: RunFolder) -> str:
     return "no checkpoint was saved yet" if last is None else f"{last.path.name} is left, --resume goes on from it"
 
 
-def _info(task: Translation, data: Path, settings: Settings, texts: _Data) -> dict[str, Any]:
-    return {
-        "task": task.name,
-        "source": task.source,
-        "target": task.target,
-        "data": str(data.resolve()),
-        "commands": [_command()],
-        "settings": settings.to_dict(),
-        "fingerprints": texts.fingerprints(),
-        "versions": _versions(),
-    }
-
-
-def _versions() -> dict[str, str | int]:
+def _versions(task: Task[Any, Any], device: torch.device) -> dict[str, str | int]:
     return {
         "python": platform.python_version(),
-        **{name: _version(name) for name in _PACKAGES},
+        **{name: _version(name) for name in (*_PACKAGES, *task.packages)},
+        "device": describe_device(device),
         "threads": torch.get_num_threads(),
     }
 

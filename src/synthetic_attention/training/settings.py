@@ -16,83 +16,26 @@ from huggingface_hub.errors import StrictDataclassError
 from ..functions import known as known_functions
 from ..models import SynthesizerConfig
 from ..tasks import UserError
-from ..tasks.examples import LONG_CHOICES, Long
+from ..tasks.base import Task
+from ..tasks.examples import Long
+from ..tasks.options import option_types
 from .failures import one_line
+from .hyperparameters import TrainingArguments
+from .overrides import parse_override, parse_synthesizer, read_task_options
 
-__all__ = ["Settings", "TrainingArguments", "build_config", "known_presets", "parse_synthesizer", "read_settings"]
+__all__ = [
+    "Settings",
+    "TrainingArguments",
+    "build_config",
+    "known_presets",
+    "parse_synthesizer",
+    "read_settings",
+    "read_task_options",
+]
 
 _PRESETS = files(__package__) / "presets"
 # What ends training.
 _BUDGET = {"steps", "minutes"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingArguments:
-    """How to train. Every field can be set by a preset and by `--set field=value`.
-
-    Args:
-        steps: stop after this many updates; None where only the minutes count.
-        minutes: stop after this long on the training clock, which stands still while validating and saving.
-        batch_tokens: real source and target tokens in a batch, padding not counted.
-        gradient_accumulation_steps: batches per update.
-        learning_rate: the highest, reached after warm-up; then it falls with the inverse square root of the step.
-        warmup_steps: updates over which the rate rises linearly.
-        beta1, beta2, epsilon, weight_decay: of AdamW.
-        max_grad_norm: gradients are scaled down to this norm.
-        eval_interval: updates between validations, each followed by a checkpoint.
-        log_interval: updates between log entries.
-        eval_batch_tokens: source tokens in a batch of generation.
-        long_sentences: what becomes of pairs longer than max_position_embeddings: "error", "drop", "truncate".
-        bf16: autocast to bfloat16.
-    """
-
-    steps: int | None = None
-    minutes: float | None = None
-    batch_tokens: int = 4096
-    gradient_accumulation_steps: int = 1
-    learning_rate: float = 1e-3
-    warmup_steps: int = 1000
-    beta1: float = 0.9
-    beta2: float = 0.98
-    epsilon: float = 1e-9
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    eval_interval: int = 1000
-    log_interval: int = 50
-    eval_batch_tokens: int = 4096
-    long_sentences: Long = "error"
-    bf16: bool = False
-
-    def __post_init__(self) -> None:
-        for entry in fields(self):
-            value, default = getattr(self, entry.name), entry.default
-            kind = {"steps": int, "minutes": float}.get(entry.name, type(default))
-            if value is None and default is None:
-                continue
-            if kind is float and isinstance(value, int) and not isinstance(value, bool):
-                object.__setattr__(self, entry.name, float(value))
-            elif type(value) is not kind:
-                raise UserError(f"got {entry.name}={value!r}; expected {kind.__name__}")
-            elif isinstance(value, float) and not math.isfinite(value):
-                raise UserError(f"got {entry.name}={value}; expected a finite number")
-        self._check_ranges()
-
-    def _check_ranges(self) -> None:
-        for name in ("weight_decay", "warmup_steps", "beta1", "beta2"):
-            if getattr(self, name) < 0 or (name.startswith("beta") and getattr(self, name) >= 1):
-                bound = "0 or more, less than 1" if name.startswith("beta") else "0 or more"
-                raise UserError(f"got {name}={getattr(self, name)}; expected {bound}")
-        positive = {entry.name for entry in fields(self)} - {
-            *("weight_decay", "warmup_steps", "beta1", "beta2", "long_sentences", "bf16")
-        }
-        for name in sorted(positive):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise UserError(f"got {name}={value}; expected more than 0")
-        if self.steps is None and self.minutes is None:
-            raise UserError("got neither steps nor minutes; expected at least one of them: training has to end")
-        if self.long_sentences not in LONG_CHOICES:
-            raise UserError(f"got long_sentences={self.long_sentences!r}; expected one of: {', '.join(LONG_CHOICES)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,13 +94,16 @@ def read_settings(
     long: Long | None = None,
     steps: int | None = None,
     minutes: float | None = None,
+    dtype: str | None = None,
+    compile_model: bool | None = None,
+    task: type[Task[Any, Any]] | None = None,
 ) -> Settings:
     """A preset, with `key=value` overrides on top.
 
     A key is a field of `SynthesizerConfig`, a field of `TrainingArguments`, or an option of a synthesizing function,
-    "random.std". Values are read as YAML; `synthesizer` as `parse_synthesizer` does. Where steps or minutes are
-    given, by an override or an argument, they replace the preset's end; where both are, the first to come ends
-    training.
+    "random.std"; options of `task` are kept among the overrides, and left to `read_task_options`. Values are read as
+    YAML; `synthesizer` as `parse_synthesizer` does. Where steps or minutes are given, by an override or an argument,
+    they replace the preset's end; where both are, the first to come ends training.
 
     Raises:
         UserError: an unknown preset or key (the known are listed), or a value that cannot be.
@@ -166,11 +112,13 @@ def read_settings(
         raise UserError(f"got unknown preset {preset!r}; expected one of: {', '.join(known_presets())}")
     values = yaml.safe_load((_PRESETS / f"{preset}.yaml").read_text(encoding="utf-8"))
     training = values["training"]
-    model, changes, options = _sort_overrides(overrides, values["model"].pop("synthesizer_options", {}))
-    for name, value in {"steps": steps, "minutes": minutes, "long_sentences": long}.items():
+    own = frozenset[str]() if task is None else frozenset(option_types(task))
+    model, changes, options = _sort_overrides(overrides, values["model"].pop("synthesizer_options", {}), own)
+    given = {"steps": steps, "minutes": minutes, "dtype": dtype, "compile": compile_model, "long_sentences": long}
+    for name, value in given.items():
         if value is None:
             continue
-        if name in changes and name in _BUDGET:
+        if name in changes and name != "long_sentences":
             raise UserError(f"got both --{name} and --set {name}=…; give one of them")
         changes[name] = value
     if changes.keys() & _BUDGET:
@@ -189,15 +137,17 @@ def read_settings(
 
 
 def _sort_overrides(
-    overrides: Sequence[str], options: dict[str, Any]
+    overrides: Sequence[str], options: dict[str, Any], of_the_task: frozenset[str]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Fields of the model and of training that `overrides` set, and the options of functions after them."""
     model: dict[str, Any] = {}
     training: dict[str, Any] = {}
     for override in overrides:
-        key, value = _parse(override)
+        key, value = parse_override(override)
         if key == "synthesizer":
             raise UserError("got --set synthesizer=…; use --synthesizer")
+        if key in of_the_task:
+            continue
         owner, dot, option = key.partition(".")
         if dot:
             options.setdefault(_function(owner, key), {})[option] = value
@@ -211,14 +161,9 @@ def _sort_overrides(
         else:
             raise UserError(
                 f"got unknown setting {key!r}; expected an option of a function (random.std), or one of: "
-                f"{', '.join(sorted({*_model_keys(), *_training_keys()} - {'synthesizer'}))}"
+                f"{', '.join(sorted({*_model_keys(), *_training_keys(), *of_the_task} - {'synthesizer'}))}"
             )
     return model, training, options
-
-
-def parse_synthesizer(text: str) -> str | list[str] | dict[str, Any]:
-    """A name as it is; a list or {encoder: …, decoder: …} from YAML."""
-    return _yaml(text) if text.lstrip().startswith(("[", "{")) else text
 
 
 def build_config(settings: Settings, **changes: Any) -> SynthesizerConfig:
@@ -281,27 +226,3 @@ def _function(owner: str, key: str) -> str:
     if owner not in known:
         raise UserError(f"got unknown function {owner!r} in {key!r}; expected one of: {', '.join(known)}")
     return owner
-
-
-def _parse(override: str) -> tuple[str, Any]:
-    key, equals, value = override.partition("=")
-    if not equals or not key.strip():
-        raise UserError(f"got --set {override!r}; expected key=value")
-    return key.strip(), _yaml(value)
-
-
-def _yaml(text: str) -> Any:
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UserError(f"got {text!r}; expected a value as YAML writes it: {one_line(error)}") from None
-    # YAML 1.1 reads 1:30 as a number to the base of 60.
-    if isinstance(value, int | float) and ":" in text:
-        return text
-    if not isinstance(value, str):
-        return value
-    # YAML 1.1 reads 1e-3 as a string, for want of a point.
-    try:
-        return float(value)
-    except ValueError:
-        return value

@@ -1,33 +1,31 @@
-"""The Trainer: batches by tokens, a training clock, validation by generation, checkpoints that are whole."""
+"""The Trainer: batches by tokens, a training clock, validation by the task, checkpoints that are whole."""
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerFast, PrinterCallback, Seq2SeqTrainer
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, PrinterCallback, Trainer
 
-from ..models import SynthesizerForConditionalGeneration
 from ..tasks import UserError
-from ..tasks.examples import IGNORED, Examples, pair_collate
-from ..tasks.tokenizer import decode
-from ..tasks.translation import Translation
+from ..tasks.base import Scores, Split, Task
+from ..tasks.batching import Share
+from ..tasks.examples import Examples
 from .arguments import trainer_arguments
-from .batching import TokenBatchSampler, token_batches
-from .checkpoint import Checkpoint, Progress, is_complete
+from .averaging import averaged, best_snapshots
+from .batching import TokenBatchSampler
+from .checkpoint import Checkpoint, Progress, Snapshot, is_complete, snapshot_paths
 from .clock import TrainingClock
 from .failures import damage_reported
-from .generation import generate_ids
 from .run_folder import RunFolder
 from .settings import Settings
 
@@ -36,43 +34,45 @@ __all__ = ["SynthesizerTrainer", "Validation"]
 
 @dataclass(frozen=True)
 class Validation:
-    """What to validate on: examples, and the text that generation from them is scored against."""
+    """What to validate on: a split as it was read, and its examples."""
 
-    examples: Examples
-    references: Sequence[str]
+    split: Split
+    examples: Examples[Any]
 
 
 class _StoppedError(Exception):
     """A validation was given up on request."""
 
 
-class SynthesizerTrainer(Seq2SeqTrainer):
+class SynthesizerTrainer(Trainer):
     """Trains one run, from `start` if that is given; `stopped` says whether to give up a validation.
 
-    Validation generates greedily through `generate_ids`, as `synthesizer evaluate` does, rather than through
-    `Seq2SeqTrainer.evaluate`, which pads every batch to one length and gathers without trimming. The best model by
-    the task's score is written to the run as soon as it is found.
+    The task validates, rather than `Trainer.evaluate`, which pads every batch to one length and gathers without
+    trimming. The best model by the task's score is written to the run as soon as it is found.
     """
 
     def __init__(
         self,
-        model: SynthesizerForConditionalGeneration,
+        model: PreTrainedModel,
         *,
-        task: Translation,
+        task: Task[Any, Any],
         settings: Settings,
         run: RunFolder,
         tokenizer: PreTrainedTokenizerFast,
-        train: Examples,
+        train: Examples[Any],
         validation: Validation,
+        device: torch.device,
         start: Checkpoint | None = None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        arguments = trainer_arguments(settings, run, start)
-        collate = partial(pair_collate, pad_token_id=cast(int, model.config.pad_token_id))
+        arguments = trainer_arguments(settings, run, start, device)
+        collate = partial(task.collate, pad_token_id=cast(int, model.config.pad_token_id))
         # Without processing_class: the run has the tokenizer already, checkpoints need no copy of it.
         super().__init__(model, arguments, data_collator=collate, train_dataset=train, eval_dataset=validation.examples)
         # Trainer turns the cache off in the configuration, and it would be saved like that.
         model.config.use_cache = True
+        if settings.training.compile:
+            compile_blocks(model)
         self.remove_callback(PrinterCallback)
         self.task = task
         self.run = run
@@ -95,11 +95,14 @@ class SynthesizerTrainer(Seq2SeqTrainer):
             settings.training.batch_tokens,
             settings.seed,
             arguments.max_steps * arguments.gradient_accumulation_steps * arguments.world_size,
+            train.draw,
         )
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The stream of token batches; Trainer takes all of it for one epoch."""
-        loader = DataLoader(cast(Examples, self.train_dataset), batch_sampler=self._sampler, collate_fn=self._collate)
+        loader = DataLoader(
+            cast("Examples[Any]", self.train_dataset), batch_sampler=self._sampler, collate_fn=self._collate
+        )
         return cast("DataLoader[Any]", self.accelerator.prepare(loader))
 
     def run_training(self) -> None:
@@ -118,7 +121,7 @@ class SynthesizerTrainer(Seq2SeqTrainer):
     ) -> Tensor:
         """One batch; its real tokens are counted on the device, so that the counting does not wait for the step."""
         loss = super().training_step(model, inputs, num_items_in_batch)
-        self._tokens += inputs["attention_mask"].sum() + (inputs["labels"] != IGNORED).sum()
+        self._tokens += self.task.tokens(inputs)
         return loss
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
@@ -126,7 +129,7 @@ class SynthesizerTrainer(Seq2SeqTrainer):
         return 0
 
     def count_tokens(self) -> int:
-        """Source and target tokens trained on so far, by all processes, padding not counted."""
+        """Tokens trained on so far, by all processes, padding not counted."""
         mine = int(self._tokens.item())
         return self.progress.tokens + sum(gather_object([mine]))
 
@@ -159,20 +162,16 @@ class SynthesizerTrainer(Seq2SeqTrainer):
         Raises:
             UserError: weights or loss are not finite any more.
         """
-        with self.clock.paused():
+        # Generation would be compiled again for each of its many shapes.
+        with self.clock.paused(), torch.compiler.set_stance("force_eager"):
             self._save_checkpoint(self.model_wrapped, None)
-            loss = self._loss()
-            self._refuse_divergence("the validation loss", loss)
-            scores = {"step": self.state.global_step, "loss": loss, **self._score()}
-            self.progress.last = scores
-            best = self.progress.best.get(self.task.selects_by, -math.inf)
-            # Of equals the later one: it has been trained longer.
-            if cast(float, scores[self.task.selects_by]) >= best:
-                self.progress.best = scores
-                if self.args.should_save:
-                    self.run.save_model(cast(SynthesizerForConditionalGeneration, self.model))
+            scores = self.progress.last = self._validate()
+            self._keep_if_best(scores)
+            self._keep_snapshot(scores)
             metrics = {f"eval_{name}": value for name, value in scores.items() if isinstance(value, float)}
             self.log(dict(metrics))
+            if self._is_complete():
+                self._average()
             self.write_metrics()
             progress = self._progress()
             if self.args.should_save:
@@ -183,9 +182,9 @@ class SynthesizerTrainer(Seq2SeqTrainer):
     def write_metrics(self) -> dict[str, Any]:
         """Write metrics.json: best and last validation, and the speed over the whole run."""
         tokens, seconds = self.count_tokens(), self.clock.seconds
-        examples = cast(Examples, self.train_dataset)
+        examples = cast("Examples[Any]", self.train_dataset)
         step = self.state.global_step
-        finished = is_complete(self.settings.training, step, seconds) and self.progress.last.get("step") == step
+        finished = self._is_complete() and self.progress.last.get("step") == step
         metrics = {
             "task": self.task.name,
             "synthesizer": self.settings.synthesizer,
@@ -198,44 +197,68 @@ class SynthesizerTrainer(Seq2SeqTrainer):
             "tokens": tokens,
             "tokens_per_second": tokens / seconds if seconds else 0.0,
             "epochs": self.state.epoch,
-            "parameters": cast(SynthesizerForConditionalGeneration, self.model).num_parameters(only_trainable=True),
-            "train_pairs": len(examples),
-            "train_pairs_dropped": examples.dropped,
-            "train_pairs_truncated": examples.truncated,
+            "parameters": cast(PreTrainedModel, self.model).num_parameters(only_trainable=True),
+            "train_examples": len(examples),
+            "train_examples_dropped": examples.dropped,
+            "train_examples_truncated": examples.truncated,
         }
         if self.args.should_save:
             self.run.write_json("metrics.json", metrics)
         return metrics
 
-    @torch.no_grad()
-    def _loss(self) -> float:
-        """Negative log-likelihood per target token, dropout and label smoothing off."""
-        examples, model = self.validation.examples, cast(SynthesizerForConditionalGeneration, self.model)
-        lengths = examples.lengths()
-        batches = token_batches(lengths.sum(axis=1), np.lexsort(lengths.T), self.settings.training.eval_batch_tokens)
-        total = 0.0
-        model.eval()
-        for batch in batches[self.args.process_index :: self.args.world_size]:
-            self._give_up_if_stopped()
-            inputs = self._prepare_inputs(self._collate([examples[index] for index in batch]))
-            total += model(**inputs, num_items_in_batch=1).loss.item()
-        model.train()
-        return sum(gather_object([total])) / int(lengths[:, 1].sum())
+    def _validate(self) -> dict[str, Any]:
+        loss = self._loss()
+        self._refuse_divergence("the validation loss", loss)
+        return {"step": self.state.global_step, "loss": loss, **self._score(loss)}
 
-    def _score(self) -> dict[str, float | str]:
-        model = cast(SynthesizerForConditionalGeneration, self.model)
-        mine = generate_ids(
-            model,
-            self.validation.examples.sources,
+    def _keep_if_best(self, scores: dict[str, Any]) -> None:
+        if self.task.improves(scores, self.progress.best):
+            self.progress.best = scores
+            if self.args.should_save:
+                self.run.save_model(cast(PreTrainedModel, self.model))
+
+    def _keep_snapshot(self, scores: dict[str, Any]) -> None:
+        # Where a run was stopped, or ended by the minute, must not matter to one that is resumed.
+        if (
+            self.settings.training.average_checkpoints > 1
+            and scores["step"] % self.settings.training.eval_interval == 0
+        ):
+            self.progress.snapshots = self._best_snapshots(scores)
+
+    def _best_snapshots(self, scores: dict[str, Any]) -> list[Snapshot]:
+        known = {*self.progress.snapshots, (scores["step"], float(scores[self.task.selects_by]))}
+        return best_snapshots(known, self.settings.training.average_checkpoints, self.task.larger_is_better)
+
+    def _average(self) -> None:
+        """Validate the mean of the best weights too, and take it for the best model if it is as good."""
+        steps = [step for step, _ in self._best_snapshots(self.progress.last)]
+        if len(steps) < 2:
+            return
+        checkpoint = self.run.path / self._checkpoint_name()
+        with averaged(cast(PreTrainedModel, self.model), snapshot_paths(checkpoint, steps)):
+            scores = {**self._validate(), "averaged": steps}
+            self._keep_if_best(scores)
+        numbers = {f"average_{name}": value for name, value in scores.items() if isinstance(value, float)}
+        self.log({**numbers, "averaged": steps})  # type: ignore[dict-item]
+
+    def _is_complete(self) -> bool:
+        return is_complete(self.settings.training, self.state.global_step, self.clock.seconds)
+
+    def _loss(self) -> float:
+        return self.task.loss(cast(PreTrainedModel, self.model), self.validation.examples, self._share())
+
+    def _score(self, loss: float) -> Scores:
+        model, validation = cast(PreTrainedModel, self.model), self.validation
+        return self.task.validate(model, self.tokenizer, validation.split, validation.examples, loss, self._share())
+
+    def _share(self) -> Share:
+        return Share(
             batch_tokens=self.settings.training.eval_batch_tokens,
-            shard=(self.args.process_index, self.args.world_size),
+            rank=self.args.process_index,
+            world_size=self.args.world_size,
             before_batch=self._give_up_if_stopped,
+            gather=gather_object,
         )
-        generated: dict[int, list[int]] = {}
-        for part in gather_object([mine]):
-            generated.update(part)
-        texts = decode(self.tokenizer, [generated[index] for index in range(len(self.validation.references))])
-        return self.task.score(texts, self.validation.references)
 
     def _give_up_if_stopped(self) -> None:
         # One process alone may not: the others would wait for it.
@@ -284,8 +307,22 @@ class SynthesizerTrainer(Seq2SeqTrainer):
             self.accelerator.wait_for_everyone()
             super()._save_checkpoint(model, trial)
             progress = self._progress()
+            # Every process adds its random state, and afterwards reads what the first one has put in place.
+            self.accelerator.wait_for_everyone()
             if self.args.should_save:
                 staged = self._staging / Path(self._checkpoint_name()).name
                 (staged / Progress.NAME).write_text(progress.to_json(), encoding="utf-8")
-                self.run.commit_checkpoint(staged)
+                self.run.commit_checkpoint(staged, [step for step, _ in progress.snapshots])
+            self.accelerator.wait_for_everyone()
             self._staging, self._saved_step = None, self.state.global_step
+
+
+def compile_blocks(model: PreTrainedModel) -> None:
+    """Compile the layers of a model in place, for all sizes of batches at once.
+
+    Layers of a kind share what is compiled, so it takes as long for many as for few; and the loss stays the one that
+    stores no logits.
+    """
+    for module in model.modules():
+        if type(module).__name__ in (model._no_split_modules or ()):
+            module.compile(dynamic=True)

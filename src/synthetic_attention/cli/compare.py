@@ -1,0 +1,147 @@
+"""synthesizer compare TASK."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..tasks import UserError, known_tasks
+from .chosen_task import choose_task
+from .devices import DEVICE_HELP
+from .long_inputs import ON_LONG_HELP, read_on_long
+
+if TYPE_CHECKING:
+    from ..tasks.examples import Long
+
+__all__ = ["compare"]
+
+
+def compare(
+    task: Annotated[str, typer.Argument(help=f"What to learn: {', '.join(known_tasks())}.")],
+    synthesizers: Annotated[
+        list[str],
+        typer.Option(
+            metavar="ROW,ROW,…",
+            help="The rows: SYNTHESIZER[@KEY=VALUE…] each, with settings of its own; SYNTHESIZER-control is widened to "
+            "the parameters of random+vanilla, or of @match=OTHER. May be repeated.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option(help="The folder of the comparison, made anew or gone on with.")],
+    data: Annotated[Path | None, typer.Option(help="The data, as for train.")] = None,
+    source: Annotated[str | None, typer.Option(help="Of translation: source language, as for train.")] = None,
+    target: Annotated[str | None, typer.Option(help="Of translation: target language, as for train.")] = None,
+    seeds: Annotated[str, typer.Option(metavar="N,N,…", help="Each row is trained with each.")] = "0",
+    preset: Annotated[str, typer.Option(help="Size of the models and how to train.")] = "tiny",
+    minutes: Annotated[float | None, typer.Option(help="Stop each run after minutes of training.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Stop each run after updates. [default: the preset's]")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of all rows: of task, model, training or function."),
+    ] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(help="Part of the data to score the selected checkpoints on; may be repeated. [default: test]"),
+    ] = None,
+    beams: Annotated[
+        int | None, typer.Option(min=1, help="Beams of the search for text in the tests; 1 is greedy. [default: 4]")
+    ] = None,
+    length_penalty: Annotated[
+        float | None,
+        typer.Option(help="Hypotheses of n tokens are ranked by log-probability / n^penalty. [default: 0.6]"),
+    ] = None,
+    min_tokens: Annotated[
+        int | None, typer.Option(min=0, help="Tokens of a text before it may end. [default: 0]")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="The most tokens of a text. [default: the task's]")
+    ] = None,
+    no_repeat_ngram: Annotated[
+        int | None, typer.Option(min=0, help="No n-gram of this length comes twice in a text. [default: 0, any may]")
+    ] = None,
+    on_long: Annotated[str | None, typer.Option(help=f"In the tests. {ON_LONG_HELP}")] = None,
+    truncate: Annotated[bool, typer.Option("--truncate", help="In training, cut what is over the maximum.")] = False,
+    drop_long: Annotated[bool, typer.Option("--drop-long", help="In training, leave out what is over it.")] = False,
+    device: Annotated[str | None, typer.Option(help=DEVICE_HELP)] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="float32 or bfloat16, of the training, as for train. [default: the preset's]")
+    ] = None,
+    compile_model: Annotated[bool, typer.Option("--compile", help="Compile the models for training.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print results.json instead of the table.")] = False,
+) -> None:
+    """Train and score several synthesizers under one budget, and print a table of mean ± sd over seeds.
+
+    Runs, table.md and results.json are in --output. The same command goes on with what was interrupted, and more rows
+    or seeds may be added. The status is 1 if a run failed.
+    """
+    if truncate and drop_long:
+        raise typer.BadParameter("--truncate and --drop-long exclude each other")
+    from ..tasks import get_task
+
+    task_class = get_task(task)
+    long: Long | None = "truncate" if truncate else "drop" if drop_long else None
+
+    from rich.console import Console
+
+    from ..report.comparison import markdown_table, print_comparison
+    from ..report.progress import ProgressReport
+    from ..training.comparison.plan import Scoring, Shared
+    from ..training.comparison.rows import parse_rows, parse_seeds
+    from ..training.comparison.work import compare as work
+    from .quiet import quiet_libraries, say
+
+    quiet_libraries()
+    long_tests = read_on_long(on_long, truncate=False)
+    search: dict[str, Any] = {
+        "beams": beams,
+        "length_penalty": length_penalty,
+        "min_tokens": min_tokens,
+        "max_tokens": max_tokens,
+        "no_repeat_ngram": no_repeat_ngram,
+        "split_long": long_tests.split_long,
+    }
+    chosen, path = choose_task(task_class, data, overrides or [], {"source": source, "target": target})
+    try:
+        ending = work(
+            shared=Shared(
+                task=chosen,
+                data=path,
+                preset=preset,
+                overrides=overrides or [],
+                long=long,
+                steps=steps,
+                minutes=minutes,
+                dtype=dtype,
+                compile_model=compile_model or None,
+            ),
+            scoring=Scoring(
+                splits=split or ["test"],
+                search={name: value for name, value in search.items() if value is not None},
+                truncate=long_tests.truncate,
+            ),
+            rows=parse_rows(synthesizers),
+            seeds=parse_seeds(seeds),
+            output=output,
+            render=markdown_table,
+            device=device,
+            report=say,
+            watch=ProgressReport,
+        )
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on with what is left")
+        raise
+    if as_json:
+        typer.echo(json.dumps(ending.results, ensure_ascii=False))
+    else:
+        print_comparison(ending.results, Console(highlight=False))
+    if ending.signal is not None:
+        say("stopped; the same command goes on with what is left")
+        raise typer.Exit(128 + ending.signal)
+    if failures := ending.failures:
+        raise UserError(
+            f"{len(failures)} of {len(ending.results['runs'])} runs failed ({failures[0]['row']}, seed "
+            f"{failures[0]['seed']}: {failures[0]['reason']}); the same command tries them again"
+        )
+    say(f"the table is in {output / 'table.md'}, everything in {output / 'results.json'}")

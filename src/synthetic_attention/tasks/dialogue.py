@@ -1,0 +1,223 @@
+"""Dialogue: from a persona and what was said to the reply; ConvAI2's persona text or JSON lines {train,valid,test…}."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from .base import Evaluation, Scores
+from .errors import UserError
+from .examples import Long, Pairs
+from .generation import GREEDY, BeamSearch
+from .metrics.dialogue import dialogue_scores, quick_scores
+from .metrics.embeddings import Embed, embedding_scores, read_word_vectors
+from .readers.files import split_file
+from .readers.persona import Turn, read_convai2, read_dialogue_json
+from .seq2seq import SequenceToSequence, TextPairs
+from .text import fingerprint
+from .tokenizer import encode
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+__all__ = ["Dialogue", "Turns"]
+
+
+@dataclass(frozen=True)
+class Turns(TextPairs):
+    """A split: `sources` are personas and histories as text, `targets` the first reference of each reply."""
+
+    turns: list[Turn]
+
+    def fingerprint(self) -> dict[str, str | int]:
+        """What tells whether two runs read the same text."""
+        texts = ["\0".join(turn.references) for turn in self.turns]
+        return {**super().fingerprint(), "references_sha256": fingerprint(texts)}
+
+
+@dataclass(frozen=True)
+class Dialogue(SequenceToSequence):
+    """The next reply in a dialogue. Trained on the first reference, scored against all.
+
+    Args:
+        history: how many utterances before the reply are read, the last ones; null for all.
+        persona: whose facts are read: those of the one who replies ("own"), of the partner, of both, or none.
+        persona_field, history_field, reply_field: the fields of JSON lines.
+        vectors: a file of word vectors in GloVe's or word2vec's text format, for embedding similarity; without it
+            the model's own input embeddings serve, and its pieces are the words.
+        max_reply_tokens: the longest reply that is written.
+        skip_bad_lines: leave malformed lines out and count them, rather than refuse them.
+    """
+
+    history: int | None = 5
+    persona: Literal["own", "partner", "both", "none"] = "own"
+    persona_field: str = "persona"
+    history_field: str = "history"
+    reply_field: str = "reply"
+    vectors: str | None = None
+    max_reply_tokens: int = 64
+    skip_bad_lines: bool = False
+    name: ClassVar[str] = "dialogue"
+    score_labels: ClassVar[Mapping[str, str]] = {
+        "bleu1": "BLEU-1",
+        "bleu4": "BLEU-4",
+        "rougel": "ROUGE-L",
+        "meteor": "METEOR",
+        "cider": "CIDEr",
+        "embedding_average": "embedding average",
+        "embedding_extrema": "extrema",
+        "embedding_greedy": "greedy",
+        "loss": "loss",
+    }
+    # The scores of text say little of small models: BLEU-4 is about 3 for the best.
+    selects_by: ClassVar[str] = "loss"
+    larger_is_better: ClassVar[bool] = False
+    unit: ClassVar[str] = "replies"
+    packages: ClassVar[tuple[str, ...]] = ("sacrebleu", "rouge-score", "pycocoevalcap")
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("history", self.history, 0), ("max_reply_tokens", self.max_reply_tokens, 1)):
+            if value is not None and value < least:
+                raise UserError(f"got {name}={value}; expected at least {least}")
+
+    def check(self) -> None:
+        """Refuse a file of word vectors that is not there."""
+        if self.vectors is not None and not Path(self.vectors).is_file():
+            raise UserError(f"{self.vectors}: no such file of word vectors")
+
+    def read(self, data: Path, split: str) -> Turns:
+        """Read the file of a split: .txt is ConvAI2's persona text, .jsonl JSON lines; either may be packed.
+
+        Raises:
+            UserError: it is missing or cannot be read, or a line is malformed and `skip_bad_lines` is off.
+        """
+        path = split_file(data, split, (".txt", ".jsonl", ".json"))
+        if path.name.removesuffix(".gz").endswith(".txt"):
+            parsed = read_convai2(path, self.skip_bad_lines)
+        else:
+            fields = (self.persona_field, self.history_field, self.reply_field)
+            parsed = read_dialogue_json(path, *fields, self.skip_bad_lines)
+        turns = parsed.records
+        return Turns(
+            path.name.split(".")[0],
+            [self.source(turn) for turn in turns],
+            [" ".join(turn.references[0].split()) for turn in turns],
+            turns,
+            skipped=parsed.skipped,
+        )
+
+    def source(self, turn: Turn, history: int | None = None) -> str:
+        """What a model reads: facts, then utterances, each after the name of its side; the last is the partner's.
+
+        Args:
+            history: utterances, if fewer than the task's.
+        """
+        facts = {"own": turn.persona, "partner": turn.partner_persona, "none": ()}
+        chosen = facts["own"] + facts["partner"] if self.persona == "both" else facts[self.persona]
+        kept = self._kept(turn) if history is None else history
+        said = turn.history[len(turn.history) - kept :]
+        # Who speaks alternates, and before a reply it was the partner's turn.
+        sides = ["partner:" if (len(said) - place) % 2 else "self:" for place in range(len(said))]
+        lines = [*(f"persona: {fact}" for fact in chosen), *map(" ".join, zip(sides, said, strict=True)), "reply:"]
+        return " ".join(" ".join(lines).split())
+
+    def _kept(self, turn: Turn) -> int:
+        return len(turn.history) if self.history is None else min(self.history, len(turn.history))
+
+    def examples(
+        self,
+        split: TextPairs,
+        tokenizer: PreTrainedTokenizerFast,
+        maximum: int,
+        long: Long = "error",
+        training: bool = False,
+    ) -> Pairs:
+        """As for any pair, but a source that is truncated loses its oldest utterances, not its end."""
+        shortened = 0
+        if long == "truncate":
+            split, shortened = self._shorten(split, tokenizer, maximum)
+        pairs = super().examples(split, tokenizer, maximum, long, training)
+        return replace(pairs, truncated=max(pairs.truncated, shortened))
+
+    def evaluate(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        split: TextPairs,
+        search: BeamSearch,
+        truncate: bool = False,
+    ) -> Evaluation:
+        """As for any pair, but a source that is truncated loses its oldest utterances, not its end."""
+        shortened = 0
+        if truncate:
+            split, shortened = self._shorten(split, tokenizer, model.config.max_position_embeddings)
+        evaluation = super().evaluate(model, tokenizer, split, search, truncate)
+        return replace(evaluation, truncated=max(evaluation.truncated, shortened))
+
+    def _shorten(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast, maximum: int) -> tuple[TextPairs, int]:
+        """The split with as much history in each source as fits, and how many had to be shortened."""
+        assert isinstance(split, Turns)
+        sources = list(split.sources)
+        rows = [row for row, ids in enumerate(encode(tokenizer, sources)) if len(ids) > maximum]
+        for row in rows:
+            for kept in range(self._kept(split.turns[row]) - 1, -1, -1):
+                sources[row] = self.source(split.turns[row], kept)
+                if len(encode(tokenizer, [sources[row]])[0]) <= maximum:
+                    break
+        return replace(split, sources=sources), len(rows)
+
+    def references(self, split: TextPairs, rows: Sequence[int]) -> Sequence[tuple[str, ...]]:
+        """All references of each reply."""
+        assert isinstance(split, Turns)
+        return [split.turns[row].references for row in rows]
+
+    def score(self, predictions: Sequence[str], references: Sequence[tuple[str, ...]]) -> Scores:
+        """BLEU-1, BLEU-4 and ROUGE-L."""
+        return quick_scores(predictions, references)
+
+    def final_scores(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        predictions: Sequence[str],
+        references: Sequence[tuple[str, ...]],
+    ) -> Scores:
+        """METEOR, CIDEr and embedding similarity besides. What cannot be computed here is a text that says why."""
+        scores = dialogue_scores(predictions, references)
+        if self.vectors is None:
+            embed, signature = _input_embeddings(model, tokenizer), "vectors:the model's input embeddings"
+        else:
+            words = {word for text in chain(predictions, *references) for word in text.split()}
+            embed, signature = read_word_vectors(Path(self.vectors), words), f"vectors:{Path(self.vectors).name}"
+        return {
+            **scores,
+            **embedding_scores(predictions, references, embed),
+            **{f"embedding_{way}_signature": signature for way in ("average", "extrema", "greedy")},
+        }
+
+    def greedy(self) -> BeamSearch:
+        """Greedy, to the longest reply."""
+        return replace(GREEDY, max_tokens=self.max_reply_tokens)
+
+    def search(self, options: Mapping[str, Any]) -> BeamSearch:
+        """Beam search to the longest reply, unless `options` say otherwise."""
+        return BeamSearch(**{"max_tokens": self.max_reply_tokens, **options})
+
+    def predictions(self, split: TextPairs, texts: Sequence[str]) -> tuple[str, str]:
+        """JSON lines: id, what was read, references, reply."""
+        assert isinstance(split, Turns)
+        lines = [
+            {"id": turn.id, "source": source, "references": turn.references, "reply": text}
+            for turn, source, text in zip(split.turns, split.sources, texts, strict=True)
+        ]
+        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), "jsonl"
+
+
+def _input_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> Embed:
+    """The vectors of the pieces of a text, without `</s>`."""
+    weight = cast(Any, model.get_input_embeddings()).weight.detach().float().cpu().numpy()
+    return lambda text: weight[encode(tokenizer, [text])[0][:-1]]

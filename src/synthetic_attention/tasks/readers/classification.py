@@ -1,0 +1,213 @@
+"""Texts, or pairs of texts, with a class: CSV, TSV or JSON lines, gzip or not, with named or numbered columns."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import UserError
+from .lines import MalformedLineError, Parsed, collect, json_object, numbered_lines, unpacked_lines
+
+__all__ = ["Classes", "Column", "Columns", "FileKind", "LabeledText", "read_labeled"]
+
+Column = str | int
+FileKind = Literal["csv", "tsv", "jsonl"]
+_KINDS: dict[str, FileKind] = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
+_BREAK = re.compile(r"(?:\s*<br\s*/?>)+\s*")
+
+
+@dataclass(frozen=True)
+class LabeledText:
+    """A text, or two, and the class as the file writes it.
+
+    The id is the file's field or column `id`, else the number of the line.
+    """
+
+    id: str
+    texts: tuple[str, ...]
+    label: str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where the texts and the class are. A column is a name of the header, or a number from 1; JSON lines have names.
+
+    Args:
+        text: one column, or several that are joined by a space (a title and a description).
+        label: the class.
+        pair: the second text of a pair, likewise.
+        header: whether the first line names the columns; None: where a column is given by name.
+        breaks: replace `<br />` by a space.
+    """
+
+    text: tuple[Column, ...] = ("text",)
+    label: Column = "label"
+    pair: tuple[Column, ...] = ()
+    header: bool | None = None
+    breaks: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            raise UserError("got no column for the text; expected at least one")
+        for column in self.wanted():
+            if isinstance(column, bool) or not isinstance(column, str | int) or column in ("", 0):
+                raise UserError(f"got column {column!r}; expected a name of the header, or a number from 1")
+        if self.header is False and any(isinstance(column, str) for column in self.wanted()):
+            raise UserError(f"got columns {self.wanted()} of a file without header; expected numbers from 1")
+
+    def wanted(self) -> tuple[Column, ...]:
+        """All columns that are read."""
+        return (*self.text, *self.pair, self.label)
+
+    def has_header(self) -> bool:
+        """Whether the first line is a header."""
+        return any(isinstance(column, str) for column in self.wanted()) if self.header is None else self.header
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of a data set, in the order of their indices.
+
+    Args:
+        values: as the files write them.
+        names: as people call them.
+    """
+
+    values: tuple[str, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, labels: Iterable[str], names: Sequence[str] = ()) -> Classes:
+        """The classes that occur in `labels`, in the order of numbers if all are whole numbers, else of the alphabet.
+
+        Args:
+            names: what they are called, in that order; as the files write them if there are none.
+
+        Raises:
+            UserError: there are fewer than two classes, or not as many names.
+        """
+        found = {*labels}
+        numbers = all(re.fullmatch(r"-?\d+", value, re.ASCII) for value in found)
+        values = tuple(sorted(found, key=int)) if numbers else tuple(sorted(found))
+        if len(values) < 2:
+            raise UserError(f"got the classes {', '.join(values)}; expected at least two")
+        if names and len(names) != len(values):
+            raise UserError(f"got {len(names)} class names for the {len(values)} classes {', '.join(values)}")
+        return cls(values, tuple(names) or values)
+
+    def index(self, label: str) -> int:
+        """The index of the class that a file writes as `label`.
+
+        Raises:
+            UserError: there is no such class.
+        """
+        if label not in self.values:
+            raise UserError(f"got class {label!r}; expected one of: {', '.join(self.values)}")
+        return self.values.index(label)
+
+
+def read_labeled(
+    path: Path,
+    columns: Columns,
+    kind: FileKind | None = None,
+    classes: Classes | None = None,
+    skip_bad_lines: bool = False,
+) -> Parsed[LabeledText]:
+    """Read texts and their classes. In CSV quotes are quoting, as RFC 4180 says; in TSV they are text.
+
+    Args:
+        kind: the format; by default what the file's name ends with: .csv, .tsv, .jsonl, .json, with or without .gz.
+        classes: the classes there are; without it any.
+        skip_bad_lines: leave out rows that are malformed, have a blank text or another class, and count them.
+
+    Raises:
+        UserError: the file cannot be read, lacks a column, has a malformed row, or its name does not tell the format.
+    """
+    kind = kind or _kind(path)
+
+    def parse(number: int, row: Mapping[Any, Any]) -> Iterator[LabeledText]:
+        label = _value(row, columns.label)
+        if classes is not None and label not in classes.values:
+            raise MalformedLineError(f"got class {label!r}; expected one of: {', '.join(classes.values)}")
+        sides = [side for side in (columns.text, columns.pair) if side]
+        texts = tuple(_text(row, side, columns.breaks) for side in sides)
+        yield LabeledText(str(row.get("id", number)), texts, label)
+
+    if kind == "jsonl":
+        return collect(path, numbered_lines(path), lambda *row: parse(row[0], json_object(row[1])), skip_bad_lines)
+    header, rows = _table(path, kind, columns)
+    return collect(path, rows, lambda *row: parse(row[0], _by_column(row[1], header)), skip_bad_lines)
+
+
+def _kind(path: Path) -> FileKind:
+    name = path.name.removesuffix(".gz")
+    for ending, kind in _KINDS.items():
+        if name.endswith(ending):
+            return kind
+    raise UserError(f"{path}: the name does not tell the format; expected one of {', '.join(_KINDS)} (or with .gz)")
+
+
+def _table(path: Path, kind: FileKind, columns: Columns) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """The names of the columns ("" for each where there is no header), and the rows with the lines they begin at."""
+    rows = _csv_rows(path) if kind == "csv" else ((number, line.split("\t")) for number, line in numbered_lines(path))
+    number, first = next(rows)
+    header = [name.strip() for name in first] if columns.has_header() else [""] * len(first)
+    for column in columns.wanted():
+        if column not in _by_column(header, header):
+            names = ", ".join(header) if columns.has_header() else "without header"
+            raise UserError(f"{path}: no column {column!r}; the file has {len(header)} columns: {names}")
+    return header, rows if columns.has_header() else chain([(number, first)], rows)
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((f"{line}\n" for line in unpacked_lines(path)), strict=True)
+    number = 1
+    with _long_fields():
+        try:
+            for row in reader:
+                if any(value.strip() for value in row):
+                    yield number, row
+                number = reader.line_num + 1
+        except csv.Error as error:
+            raise UserError(
+                f"{path}, line {number}: {error}; expected CSV, with quotes doubled inside quotes"
+            ) from None
+
+
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """Python's reader refuses fields of 131,072 characters, which a document may have."""
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _by_column(values: Sequence[str], header: Sequence[str]) -> dict[Column, str]:
+    """Values by the number of their column, and by its name."""
+    if len(values) != len(header):
+        raise MalformedLineError(f"got {len(values)} columns; expected {len(header)}")
+    numbered: dict[Column, str] = dict(enumerate(values, start=1))
+    return {**numbered, **{name: value for name, value in zip(header, values, strict=True) if name}}
+
+
+def _value(row: Mapping[Any, Any], column: Column) -> str:
+    if column not in row:
+        raise MalformedLineError(f"no field {column!r}; the fields are: {', '.join(map(str, row)) or 'none'}")
+    value = row[column]
+    if not isinstance(value, str | int) or not str(value).strip():
+        raise MalformedLineError(f"field {column!r} is {'blank' if isinstance(value, str) else 'no text'}")
+    return str(value).strip()
+
+
+def _text(row: Mapping[Any, Any], side: Sequence[Column], breaks: bool) -> str:
+    text = " ".join(_value(row, column) for column in side)
+    return _BREAK.sub(" ", text) if breaks else text

@@ -1,0 +1,56 @@
+"""Which files of a folder are a split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import UserError
+from ..text import SPLIT_ALIASES
+
+__all__ = ["split_file", "split_files"]
+
+
+def split_files(data: Path, split: str, endings: Sequence[str]) -> list[Path]:
+    """The files of a split in the folder `data`, sorted: the one called after it, else all whose names begin with it.
+
+    "valid" is also val, validation and dev. What follows the beginning has to be no letter: "train" finds
+    train_news.txt and train-00001.txt, not training.txt.
+
+    Args:
+        endings: of the names; a file may also be packed, and end with .gz.
+
+    Raises:
+        UserError: `data` is no folder, or has no such file; the message lists what is there.
+    """
+    if data.is_file():
+        raise UserError(f"{data}: a file; expected the folder with the files of the data")
+    if not data.is_dir():
+        raise UserError(f"{data}: no such folder of data")
+    stems = {path: _stem(path.name, endings) for path in sorted(data.iterdir()) if path.is_file()}
+    for name in SPLIT_ALIASES.get(split, (split,)):
+        exact = [path for path, stem in stems.items() if stem == name]
+        begun = [path for path, stem in stems.items() if stem.startswith(name) and not stem[len(name) :][:1].isalpha()]
+        if exact or begun:
+            return exact or begun
+    there = ", ".join(path.name for path, stem in stems.items() if stem) or "none"
+    raise UserError(f"{data}: no file {split}{{{' | '.join(endings)}}}; the files there are: {there}")
+
+
+def split_file(data: Path, split: str, endings: Sequence[str]) -> Path:
+    """The one file of a split; otherwise as `split_files`.
+
+    Raises:
+        UserError: there are several.
+    """
+    paths = split_files(data, split, endings)
+    if len(paths) > 1:
+        names = ", ".join(path.name for path in paths)
+        raise UserError(f"{data}: several files are split {split!r}: {names}; expected one of them")
+    return paths[0]
+
+
+def _stem(name: str, endings: Sequence[str]) -> str:
+    """`name` without its ending; "" for one that has none of them."""
+    name = name.removesuffix(".gz")
+    return next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), "")

@@ -1,0 +1,108 @@
+"""Summarization: JSON lines {train,valid,test…}.jsonl of documents and summaries, scored with ROUGE."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from .base import Scores
+from .errors import UserError
+from .generation import GREEDY, BeamSearch
+from .metrics.rouge import rouge, rouge_per_example, rouge_signature
+from .readers.files import split_file
+from .readers.summarization import read_summaries
+from .seq2seq import SequenceToSequence, TextPairs
+from .text import fingerprint
+
+__all__ = ["Summaries", "Summarization"]
+
+
+@dataclass(frozen=True)
+class Summaries(TextPairs):
+    """A split: `sources` are documents, `targets` the first summary of each on one line, `references` all of them."""
+
+    ids: list[str]
+    references: list[tuple[str, ...]]
+
+    def fingerprint(self) -> dict[str, str | int]:
+        """What tells whether two runs read the same text."""
+        texts = ["\0".join(several) for several in self.references]
+        return {**super().fingerprint(), "references_sha256": fingerprint(texts)}
+
+
+@dataclass(frozen=True)
+class Summarization(SequenceToSequence):
+    """Summaries of documents. Trained on the first reference, scored against the best of all.
+
+    Args:
+        document_field, summary_field: the fields of a JSON line; by default those that known data sets have.
+        max_summary_tokens: the longest summary that is written.
+        skip_bad_lines: leave malformed lines out and count them, rather than refuse them.
+    """
+
+    document_field: str | None = None
+    summary_field: str | None = None
+    max_summary_tokens: int = 128
+    skip_bad_lines: bool = False
+    name: ClassVar[str] = "summarization"
+    score_labels: ClassVar[Mapping[str, str]] = {
+        "rouge1": "ROUGE-1",
+        "rouge2": "ROUGE-2",
+        "rougel": "ROUGE-L",
+        "rougelsum": "ROUGE-Lsum",
+    }
+    selects_by: ClassVar[str] = "rougelsum"
+    packages: ClassVar[tuple[str, ...]] = ("rouge-score", "sentencex")
+
+    def __post_init__(self) -> None:
+        if self.max_summary_tokens < 1:
+            raise UserError(f"got max_summary_tokens={self.max_summary_tokens}; expected at least 1")
+
+    def read(self, data: Path, split: str) -> Summaries:
+        """Read the file of a split, packed or not.
+
+        Raises:
+            UserError: it is missing or cannot be read, or a line is malformed and `skip_bad_lines` is off.
+        """
+        path = split_file(data, split, (".jsonl", ".json"))
+        parsed = read_summaries(path, self.document_field, self.summary_field, self.skip_bad_lines)
+        return Summaries(
+            path.name.split(".")[0],
+            [row.document for row in parsed.records],
+            [" ".join(row.summaries[0].split()) for row in parsed.records],
+            [row.id for row in parsed.records],
+            [row.summaries for row in parsed.records],
+            skipped=parsed.skipped,
+        )
+
+    def references(self, split: TextPairs, rows: Sequence[int]) -> Sequence[tuple[str, ...]]:
+        """All summaries of each document."""
+        assert isinstance(split, Summaries)
+        return [split.references[row] for row in rows]
+
+    def score(self, predictions: Sequence[str], references: Sequence[tuple[str, ...]]) -> Scores:
+        """ROUGE-1, -2, -L and -Lsum with rouge-score, best over the references."""
+        scores: Scores = {**rouge(predictions, references)}
+        return {**scores, "rouge1_signature": rouge_signature()}
+
+    def greedy(self) -> BeamSearch:
+        """Greedy, to the longest summary."""
+        return replace(GREEDY, max_tokens=self.max_summary_tokens)
+
+    def search(self, options: Mapping[str, Any]) -> BeamSearch:
+        """Beam search to the longest summary, unless `options` say otherwise."""
+        return BeamSearch(**{"max_tokens": self.max_summary_tokens, **options})
+
+    def predictions(self, split: TextPairs, texts: Sequence[str]) -> tuple[str, str]:
+        """JSON lines: id, document, references, summary and its ROUGE, to look at the best and the worst."""
+        assert isinstance(split, Summaries)
+        each = rouge_per_example(texts, split.references)
+        rows = zip(split.ids, split.sources, split.references, texts, each, strict=True)
+        lines = [
+            {"id": name, "document": document, "references": references, "summary": text, **scores}
+            for name, document, references, text, scores in rows
+        ]
+        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), "jsonl"

@@ -1,0 +1,1 @@
+"""Compare synthesizers: rows from the command line, runs under one budget, results over seeds."""

@@ -1,0 +1,88 @@
+"""How to train: what a preset and `--set` say beside the model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from ..tasks import UserError
+from ..tasks.examples import LONG_CHOICES, Long
+from .device import DTYPES
+
+__all__ = ["TrainingArguments"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingArguments:
+    """How to train. Every field can be set by a preset and by `--set field=value`.
+
+    Args:
+        steps: stop after this many updates; None where only the minutes count.
+        minutes: stop after this long on the training clock, which stands still while validating and saving.
+        batch_tokens: real source and target tokens in a batch, padding not counted.
+        gradient_accumulation_steps: batches per update.
+        learning_rate: the highest, reached after warm-up; then it falls with the inverse square root of the step.
+        warmup_steps: updates over which the rate rises linearly.
+        beta1, beta2, epsilon, weight_decay: of AdamW.
+        max_grad_norm: gradients are scaled down to this norm.
+        eval_interval: updates between validations, each followed by a checkpoint.
+        log_interval: updates between log entries.
+        eval_batch_tokens: source tokens in a batch of generation.
+        long_sentences: what becomes of pairs longer than max_position_embeddings: "error", "drop", "truncate".
+        dtype: "float32"; or "bfloat16" to compute in it where PyTorch's autocast deems that safe (matrix products,
+            attention), with weights, gradients, optimizer state and sums in float32 all the same.
+        compile: compile the training step's model with `torch.compile`, once for all lengths.
+        average_checkpoints: at the end, average the weights of the best validations, this many of them at most, and
+            take the average for the best model if it validates as well; 1 for none. A checkpoint keeps these weights.
+    """
+
+    steps: int | None = None
+    minutes: float | None = None
+    batch_tokens: int = 4096
+    gradient_accumulation_steps: int = 1
+    learning_rate: float = 1e-3
+    warmup_steps: int = 1000
+    beta1: float = 0.9
+    beta2: float = 0.98
+    epsilon: float = 1e-9
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    eval_interval: int = 1000
+    log_interval: int = 50
+    eval_batch_tokens: int = 4096
+    long_sentences: Long = "error"
+    dtype: str = "float32"
+    compile: bool = False
+    average_checkpoints: int = 1
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value, default = getattr(self, entry.name), entry.default
+            kind = {"steps": int, "minutes": float}.get(entry.name, type(default))
+            if value is None and default is None:
+                continue
+            if kind is float and isinstance(value, int) and not isinstance(value, bool):
+                object.__setattr__(self, entry.name, float(value))
+            elif type(value) is not kind:
+                raise UserError(f"got {entry.name}={value!r}; expected {kind.__name__}")
+            elif isinstance(value, float) and not math.isfinite(value):
+                raise UserError(f"got {entry.name}={value}; expected a finite number")
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        for name in ("weight_decay", "warmup_steps", "beta1", "beta2"):
+            if getattr(self, name) < 0 or (name.startswith("beta") and getattr(self, name) >= 1):
+                bound = "0 or more, less than 1" if name.startswith("beta") else "0 or more"
+                raise UserError(f"got {name}={getattr(self, name)}; expected {bound}")
+        positive = {entry.name for entry in fields(self)} - {
+            *("weight_decay", "warmup_steps", "beta1", "beta2", "long_sentences", "dtype", "compile")
+        }
+        for name in sorted(positive):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise UserError(f"got {name}={value}; expected more than 0")
+        if self.steps is None and self.minutes is None:
+            raise UserError("got neither steps nor minutes; expected at least one of them: training has to end")
+        for name, choices in {"long_sentences": LONG_CHOICES, "dtype": DTYPES}.items():
+            if getattr(self, name) not in choices:
+                raise UserError(f"got {name}={getattr(self, name)!r}; expected one of: {', '.join(choices)}")

@@ -1,0 +1,107 @@
+"""The growing cache against one that concatenates."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicLayer
+
+from synthetic_attention.models.cache import DynamicKeysValuesLayer, mask_for_static_cache
+
+Change = Callable[[DynamicLayer], None]
+
+CHANGES: dict[str, Change] = {
+    "nothing": lambda layer: None,
+    "crop": lambda layer: layer.crop(-2),
+    "reorder": lambda layer: layer.reorder_cache(torch.tensor([2, 0, 2])),
+    "repeat": lambda layer: layer.batch_repeat_interleave(2),
+    "select": lambda layer: layer.batch_select_indices(torch.tensor([1, 0])),
+    "offload": lambda layer: (layer.offload(), layer.prefetch())[0],
+    "reset": lambda layer: layer.reset(),
+}
+
+
+def _states(batch: int, tokens: int, width: int) -> tuple[Tensor, Tensor]:
+    return torch.randn(batch, 2, tokens, width), torch.randn(batch, 2, tokens, 7)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("width", [5, 0])
+def test_it_holds_what_a_concatenating_layer_holds(width: int, change: str) -> None:
+    ours, theirs = DynamicKeysValuesLayer(), DynamicLayer()
+    for step in range(90):
+        batch = 3 if not ours.get_seq_length() else len(ours.values)
+        states = _states(batch, 4 if step == 0 else 1, width)
+        results = [layer.update(*states) for layer in (ours, theirs)]
+        torch.testing.assert_close(*results, rtol=0, atol=0)
+        # Before the room is used up and after, where vanilla's own layer can do it at all.
+        if step in (3, 70) and (width or change not in ("reorder", "repeat", "select")):
+            for layer in (ours, theirs):
+                CHANGES[change](layer)
+    assert ours.get_seq_length() == ours.values.shape[-2]
+
+
+def test_beams_are_put_into_order_without_keys() -> None:
+    layer = DynamicKeysValuesLayer()
+    for tokens in (4, 1):
+        layer.update(*_states(3, tokens, 0))
+    values = layer.values.clone()
+    layer.reorder_cache(torch.tensor([2, 0, 2]))
+    assert torch.equal(layer.values, values[[2, 0, 2]])
+    assert torch.equal(layer.update(*_states(3, 1, 0))[1][:, :, :5], values[[2, 0, 2]])
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    layer = DynamicKeysValuesLayer()
+    for tokens in (4, 1):
+        layer.update(*_states(3, tokens, 5))
+    other, states = copy.deepcopy(layer), _states(3, 1, 5)
+    first = layer.update(*states)[1].clone()
+    other.update(*_states(3, 1, 5))
+    assert torch.equal(layer.values, first)
+
+
+def test_a_step_copies_only_its_own_tokens() -> None:
+    layer = DynamicKeysValuesLayer()
+    for tokens in (4, 1):
+        layer.update(*_states(3, tokens, 5))
+    places = {layer.update(*_states(3, 1, 5))[1].data_ptr() for _ in range(50)}
+    assert len(places) == 1
+
+
+def test_gradients_flow_through_it() -> None:
+    layer, parts = DynamicKeysValuesLayer(), []
+    total = torch.zeros(())
+    for tokens in (4, 1, 1):
+        keys, values = (state.requires_grad_() for state in _states(3, tokens, 5))
+        parts += [keys, values]
+        total = total + sum((state**2).sum() for state in layer.update(keys, values))
+    total.backward()
+    # What came first was there in all three steps.
+    for part, times in zip(parts, (3, 3, 2, 2, 1, 1), strict=True):
+        torch.testing.assert_close(part.grad, 2 * times * part.detach())
+
+
+def test_what_inference_mode_made_is_used_outside() -> None:
+    layer = DynamicKeysValuesLayer()
+    with torch.inference_mode():
+        for tokens in (4, 1):
+            layer.update(*_states(3, tokens, 5))
+    expected = layer.values.clone()
+    with torch.no_grad():
+        assert torch.equal(layer.update(*_states(3, 1, 5))[1][:, :, :5], expected)
+        layer.reorder_cache(torch.tensor([0, 0, 1]))
+
+
+def test_a_mask_for_all_slots_of_a_static_cache(tiny_lm: Callable) -> None:
+    from transformers import StaticCache
+
+    cache = StaticCache(tiny_lm(num_layers=1).config, max_cache_len=5)
+    assert mask_for_static_cache(None, cache) is None
+    assert mask_for_static_cache(torch.ones(2, 3), cache) is None
+    mask = torch.tensor([[0, 1, 1], [1, 1, 1]])
+    assert mask_for_static_cache(mask, cache).tolist() == [[0, 1, 1, 0, 0], [1, 1, 1, 0, 0]]

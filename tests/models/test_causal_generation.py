@@ -1,0 +1,156 @@
+"""generate() of the language model: cached, uncached, beams, static and compiled, token for token the same."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.utils import counters
+from transformers import CompileConfig, DynamicCache, StaticCache
+
+from models.synthesizers import EVERY
+from synthetic_attention.models import SynthesizerForCausalLM
+from synthetic_attention.models.cache import cache_bytes
+
+LONGEST = 11
+Prompts = tuple[Tensor, Tensor]
+
+
+@pytest.fixture
+def prompts() -> Prompts:
+    """Three prompts of four slots, padded on the left: one of a single token, one of two, one of four."""
+    ids, mask = torch.randint(3, 53, (3, 4)), torch.ones(3, 4, dtype=torch.long)
+    mask[0, :3] = 0
+    mask[1, :2] = 0
+    return ids.masked_fill(mask == 0, 0), mask
+
+
+@pytest.fixture
+def model(synthesizer: str | list[str], tiny_lm: Callable) -> SynthesizerForCausalLM:
+    layers = 1 if isinstance(synthesizer, str) else len(synthesizer)
+    built = tiny_lm(synthesizer=synthesizer, num_layers=layers, max_position_embeddings=LONGEST)
+    assert isinstance(built, SynthesizerForCausalLM)
+    return built
+
+
+def _generate(model: SynthesizerForCausalLM, prompts: Prompts, **options: Any) -> Tensor:
+    """Up to exactly the longest sequence, or as the options say."""
+    ids, mask = prompts
+    torch.manual_seed(1)
+    options = {"max_new_tokens": LONGEST - ids.shape[1], "eos_token_id": None, "pad_token_id": 0, **options}
+    generated = model.generate(ids, attention_mask=mask, **options)
+    assert isinstance(generated, Tensor)
+    return generated
+
+
+def _compiled(model: SynthesizerForCausalLM, prompts: Prompts, graphs: int = 1, **options: Any) -> Tensor:
+    compile_config = CompileConfig(fullgraph=True, backend="aot_eager", mode=None, dynamic=False)
+    # Elsewhere transformers compiles for accelerators only.
+    compile_config._compile_all_devices = True
+    torch._dynamo.reset()
+    counters.clear()
+    result = _generate(model, prompts, cache_implementation="static", compile_config=compile_config, **options)
+    assert counters["stats"]["unique_graphs"] == graphs
+    return result
+
+
+@pytest.mark.parametrize("synthesizer", EVERY)
+def test_all_ways_agree_up_to_the_longest_sequence(model: SynthesizerForCausalLM, prompts: Prompts) -> None:
+    cached = _generate(model, prompts)
+    assert cached.shape == (3, LONGEST)
+    assert torch.equal(cached, _generate(model, prompts, use_cache=False))
+    assert torch.equal(cached, _compiled(model, prompts))
+    beams = _generate(model, prompts, num_beams=3)
+    assert torch.equal(beams, _generate(model, prompts, num_beams=3, use_cache=False))
+    # A row by itself has no padding: its positions are the same, and so are its tokens.
+    alone = _generate(model, (prompts[0][:1, 3:], prompts[1][:1, 3:]), max_new_tokens=LONGEST - 4)
+    assert torch.equal(cached[0, 3:], alone[0])
+
+
+@pytest.mark.parametrize("synthesizer", EVERY)
+def test_one_token_more_than_the_longest(synthesizer: str, tiny_lm: Callable) -> None:
+    # Vanilla has no longest sequence of its own, learned positions do.
+    model = tiny_lm(
+        synthesizer=synthesizer, num_layers=1, max_position_embeddings=LONGEST, position_embedding_type="learned"
+    )
+    ids = torch.randint(3, 53, (2, LONGEST - 1))
+    for options in ({}, {"use_cache": False}, {"num_beams": 2}, {"cache_implementation": "static"}):
+        assert _generate(model, (ids, torch.ones_like(ids)), **options).shape == (2, LONGEST)
+        with pytest.raises(ValueError, match=r"12 slots.*max_position_embeddings = 11.*generate fewer new tokens"):
+            _generate(model, (ids, torch.ones_like(ids)), max_new_tokens=2, **options)
+
+
+def test_dot_products_of_sinusoids_have_no_longest_sequence(tiny_lm: Callable, prompts: Prompts) -> None:
+    model = tiny_lm(synthesizer="vanilla", num_layers=1, max_position_embeddings=LONGEST)
+    assert _generate(model, prompts, max_new_tokens=LONGEST).shape == (3, 4 + LONGEST)
+
+
+DIFFERENT = ["dense", "random", "random+vanilla", "factorized_random"]
+
+
+@pytest.mark.parametrize("synthesizer", [DIFFERENT])
+@pytest.mark.parametrize("mode", ["greedy", "beam", "sampled"])
+def test_layers_that_differ(mode: str, model: SynthesizerForCausalLM, prompts: Prompts) -> None:
+    options: dict[str, Any] = {"greedy": {}, "beam": {"num_beams": 3}, "sampled": {"do_sample": True, "top_k": 20}}[
+        mode
+    ]
+    cached = _generate(model, prompts, **options)
+    assert torch.equal(cached, _generate(model, prompts, use_cache=False, **options))
+    assert torch.equal(cached, _generate(model, prompts, cache_implementation="static", **options))
+
+
+@pytest.mark.parametrize("synthesizer", [["factorized_random", "dense+vanilla"]])
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_no_padding_and_compiled_prompts(chunk: int | None, model: SynthesizerForCausalLM, prompts: Prompts) -> None:
+    prompts = (prompts[0][2:], prompts[1][2:])
+    # The prompt goes through in pieces, which are compiled too.
+    compiled = _compiled(model, prompts, graphs=1 if chunk is None else 2, prefill_chunk_size=chunk)
+    assert torch.equal(compiled, _generate(model, prompts))
+
+
+@pytest.mark.parametrize("fixed_size", [False, True])
+@pytest.mark.parametrize("synthesizer", EVERY)
+def test_bytes_of_the_cache(
+    synthesizer: str, fixed_size: bool, model: SynthesizerForCausalLM, prompts: Prompts
+) -> None:
+    cache = StaticCache(model.config, max_cache_len=9) if fixed_size else DynamicCache(config=model.config)
+    for ids in prompts[0].split([2, 1, 1], dim=1):
+        model(ids, past_key_values=cache)
+    assert [int(layer.get_seq_length()) for layer in cache.layers] == [4]
+    values = 3 * 2 * (9 if fixed_size else 4) * 11 * 4
+    assert cache_bytes(cache) == (2 * values if "vanilla" in synthesizer else values)
+
+
+class _Streamer:
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+
+    def put(self, tokens: Tensor) -> None:
+        self.tokens += tokens.flatten().tolist()
+
+    def end(self) -> None: ...
+
+
+@pytest.mark.parametrize("synthesizer", ["random+dense"])
+def test_sampling_is_repeatable_and_streams(model: SynthesizerForCausalLM, prompts: Prompts) -> None:
+    streamer, prompts = _Streamer(), (prompts[0][2:], prompts[1][2:])
+    first = _generate(model, prompts, do_sample=True, streamer=streamer)
+    assert torch.equal(first, _generate(model, prompts, do_sample=True))
+    assert streamer.tokens == first[0].tolist()
+
+
+@pytest.mark.parametrize("synthesizer", [["random", "factorized_dense+vanilla"]])
+def test_a_cache_continues_where_it_stopped(model: SynthesizerForCausalLM, prompts: Prompts) -> None:
+    whole, cache = _generate(model, prompts), DynamicCache(config=model.config)
+    half = _generate(model, prompts, max_new_tokens=3, past_key_values=cache)
+    mask = torch.cat([prompts[1], torch.ones(3, 3, dtype=torch.long)], dim=1)
+    assert torch.equal(_generate(model, (half, mask), max_new_tokens=4, past_key_values=cache), whole)
+
+
+@pytest.mark.parametrize("synthesizer", [["random", "dense+vanilla"]])
+def test_prompts_as_embeddings(model: SynthesizerForCausalLM, prompts: Prompts) -> None:
+    ids, mask = prompts
+    options = {"attention_mask": mask, "max_new_tokens": 7, "eos_token_id": None, "pad_token_id": 0}
+    generated = model.generate(inputs_embeds=model.embed_tokens(ids), **options)
+    assert torch.equal(generated, _generate(model, prompts)[:, 4:])

@@ -1,0 +1,132 @@
+"""The task of dialogue: what is read, what is kept of it, what is scored with what."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from synthetic_attention.tasks import UserError, get_task
+from synthetic_attention.tasks.dialogue import Dialogue, Turns
+from synthetic_attention.tasks.readers.persona import Turn
+from synthetic_attention.tasks.tokenizer import decode, encode
+from synthetic_attention.training.evaluation import evaluate_run
+from synthetic_attention.training.session import start_run
+from synthetic_attention.training.settings import read_settings
+
+TEXT = """\
+1 your persona: i grow beans .
+2 partner's persona: i fix clocks .
+3 hi !\thello .
+4 do you cook ?\tonly beans .
+5 why ?\ti grow them .
+"""
+TURN = Turn("1.3", ("hi !", "hello .", "why ?"), ("so .", "hm ."), ("i grow beans .",), ("i fix clocks .",))
+SMALL = (
+    *("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=64", "vocab_size=300"),
+    *("batch_tokens=400", "warmup_steps=2", "eval_interval=2", "log_interval=1"),
+)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("train.txt", "valid.txt"):
+        (folder / name).write_text(TEXT, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("task", "source"),
+    [
+        (Dialogue(), "persona: i grow beans . partner: hi ! self: hello . partner: why ? reply:"),
+        (Dialogue(history=2), "persona: i grow beans . self: hello . partner: why ? reply:"),
+        (Dialogue(history=0, persona="partner"), "persona: i fix clocks . reply:"),
+        (
+            Dialogue(history=1, persona="both"),
+            "persona: i grow beans . persona: i fix clocks . partner: why ? reply:",
+        ),
+        (Dialogue(history=None, persona="none"), "partner: hi ! self: hello . partner: why ? reply:"),
+    ],
+)
+def test_persona_and_history_are_read(task: Dialogue, source: str) -> None:
+    assert task.source(TURN) == source
+
+
+def test_the_reply_may_open_the_dialogue() -> None:
+    assert Dialogue().source(Turn("1.1", (), ("hello .",))) == "reply:"
+
+
+def test_both_formats_are_read(data: Path) -> None:
+    split = Dialogue().read(data, "valid")
+    assert (split.name, split.targets) == ("valid", ["hello .", "only beans .", "i grow them ."])
+    assert split.sources[0] == "persona: i grow beans . partner: hi ! reply:"
+    row = {"facts": ["f ."], "said": ["a", "b", "c"], "answer": ["d", "e"]}
+    (data / "test.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    task = Dialogue(persona_field="facts", history_field="said", reply_field="answer")
+    split = task.read(data, "test")
+    assert split.sources == ["persona: f . partner: a self: b partner: c reply:"]
+    assert (split.targets, task.references(split, [0])) == (["d"], [("d", "e")])
+    (data / "test.jsonl").unlink()
+    (data / "test.txt").write_text(f"{TEXT}oops\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"test\.txt, line 6: no number before the text"):
+        Dialogue().read(data, "test")
+    assert Dialogue(skip_bad_lines=True).read(data, "test").skipped == 1
+
+
+def test_what_does_not_fit_is_the_oldest(data: Path) -> None:
+    task = Dialogue()
+    tokenizer = task.tokenizer(task.read(data, "train"), 260, 64)
+    long = Turn("1.1", tuple(f"utterance {n}" for n in range(5)), ("r",), ("fact",))
+    split = Turns("x", [task.source(turn) for turn in (long, TURN)], ["r", "so ."], [long, TURN])
+    # A token is a byte here.
+    length = len("persona: fact self: utterance 3 partner: utterance 4 reply:") + 1
+    pairs = task.examples(split, tokenizer, length + 9, "truncate")
+    assert decode(tokenizer, [pairs.sources[0].tolist()]) == [
+        "persona: fact self: utterance 3 partner: utterance 4 reply:"
+    ]
+    assert (len(pairs), pairs.truncated) == (2, 2)
+    # What is too long without any history is cut as any text is.
+    pairs = task.examples(split, tokenizer, 12, "truncate")
+    assert decode(tokenizer, [pairs.sources[0].tolist()]) == ["persona: fa"]
+    with pytest.raises(UserError, match="pass --drop-long"):
+        task.examples(split, tokenizer, length)
+    assert max(len(row) for row in encode(tokenizer, split.sources)) > length
+
+
+def test_it_is_trained_and_scored_in_all_ways(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    settings = read_settings(synthesizer="dense", preset="tiny", seed=1, overrides=[*SMALL, "steps=2"])
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("i 1 0\nbeans 0 1\n. 1 1\n", encoding="utf-8")
+    for name, options, signature in (
+        ("plain", {"max_reply_tokens": 8}, "vectors:the model's input embeddings"),
+        ("vectors", {"max_reply_tokens": 8, "vectors": str(vectors)}, "vectors:vectors.txt"),
+    ):
+        task = get_task("dialogue").from_options(options)
+        run = tmp_path / name
+        metrics = start_run(task=task, data=data, settings=settings, output=run, report=lambda line: None).metrics
+        assert metrics["best"].keys() >= {"loss", "bleu1", "bleu4", "rougel"}
+        results = evaluate_run(run, split="valid", beams=1)
+        assert results["embedding_average_signature"] == signature
+        assert isinstance(results["embedding_greedy"], float)
+        # METEOR and CIDEr are numbers or say what they need.
+        assert str(results["meteor"]).startswith(("needs Java", "METEOR needs pycocoevalcap"))
+        rows = [json.loads(line) for line in Path(results["predictions"]).read_text(encoding="utf-8").splitlines()]
+        assert [row["id"] for row in rows] == ["1.1", "1.2", "1.3"]
+        assert rows[0].keys() == {"id", "source", "references", "reply"}
+
+
+def test_scores_are_shown_even_if_they_are_texts() -> None:
+    assert Dialogue.headline({"bleu1": 12.345, "meteor": "needs Java"}) == "BLEU-1 12.35, METEOR needs Java"
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    with pytest.raises(UserError, match="got history=-1; expected at least 0"):
+        Dialogue(history=-1)
+    with pytest.raises(UserError, match="got max_reply_tokens=0; expected at least 1"):
+        Dialogue(max_reply_tokens=0)
+    with pytest.raises(UserError, match="got persona='his'; expected one of: own, partner, both, none"):
+        Dialogue.from_options({"persona": "his"})
+    with pytest.raises(UserError, match=r"nowhere\.txt: no such file of word vectors"):
+        Dialogue(vectors="nowhere.txt").check()

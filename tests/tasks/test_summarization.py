@@ -1,0 +1,98 @@
+"""The task of summarization: reading, training on one reference, scoring against all."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synthetic_attention.tasks import UserError, get_task
+from synthetic_attention.tasks.metrics.rouge import rouge
+from synthetic_attention.tasks.summarization import Summaries, Summarization
+from synthetic_attention.training.evaluation import evaluate_run, generate_lines
+from synthetic_attention.training.session import start_run
+from synthetic_attention.training.settings import read_settings
+
+WORDS = ("one", "two", "three", "four", "five", "six", "seven")
+SMALL = (
+    *("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=48", "vocab_size=300"),
+    *("batch_tokens=400", "warmup_steps=2", "eval_interval=2", "log_interval=1"),
+)
+
+
+def _write(folder: Path, bad: bool = False) -> Path:
+    rows: list[dict[str, Any]] = [
+        {"id": f"d{row}", "source": [f"{word.title()} is a number.", "It is here."], "target": [f"{word} .", word]}
+        for row, word in enumerate(WORDS)
+    ]
+    lines = [json.dumps(row) for row in rows] + ["{"] * bad
+    folder.mkdir(exist_ok=True)
+    (folder / "train.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "dev.jsonl.gz").write_bytes(gzip.compress("\n".join(lines[:3]).encode()))
+    return folder
+
+
+def test_all_references_are_kept_and_the_first_is_the_target(tmp_path: Path) -> None:
+    split = Summarization().read(_write(tmp_path), "valid")
+    assert (split.name, len(split), split.ids) == ("dev", 3, ["d0", "d1", "d2"])
+    assert split.sources[0] == "One is a number. It is here."
+    assert split.targets[:2] == ["one .", "two ."]
+    assert Summarization().references(split, [2, 0]) == [("three .", "three"), ("one .", "one")]
+    other = Summaries(split.name, split.sources, split.targets, split.ids, [(target,) for target in split.targets])
+    assert other.fingerprint()["target_sha256"] == split.fingerprint()["target_sha256"]
+    assert other.fingerprint() != split.fingerprint()
+
+
+def test_malformed_lines_count_as_dropped(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"train\.jsonl, line 8: not JSON"):
+        Summarization().read(_write(tmp_path, bad=True), "train")
+    task = Summarization(skip_bad_lines=True)
+    split = task.read(tmp_path, "train")
+    assert (len(split), split.skipped) == (7, 1)
+    assert task.examples(split, task.tokenizer(split, 300, 48), 48).dropped == 1
+
+
+def test_scores_are_rouge_of_the_best_reference() -> None:
+    predictions, references = ["one .", "a"], [("two", "one ."), ("b",)]
+    scores = Summarization().score(predictions, references)
+    assert {name: scores[name] for name in Summarization.score_labels} == rouge(predictions, references)
+    assert scores["rouge1"] == 50
+    assert str(scores["rouge1_signature"]).startswith("rouge-score:")
+    assert Summarization.headline(scores) == "ROUGE-1 50.00, ROUGE-2 0.00, ROUGE-L 50.00, ROUGE-Lsum 50.00"
+
+
+def test_outputs_are_bounded() -> None:
+    task = Summarization(max_summary_tokens=7)
+    assert (task.greedy().beams, task.greedy().max_tokens) == (1, 7)
+    search = task.search({"min_tokens": 2, "no_repeat_ngram": 3})
+    assert (search.beams, search.max_tokens, search.label) == (4, 7, "beam4.penalty0.6.min2.max7.ngram3")
+    assert task.search({"max_tokens": 9}).max_tokens == 9
+    for options, message in (
+        ({"min_tokens": -1}, "got min_tokens=-1; expected 0 or more"),
+        ({"min_tokens": 7}, "got max_tokens=7; expected more than 7"),
+        ({"no_repeat_ngram": -2}, "got no_repeat_ngram=-2"),
+    ):
+        with pytest.raises(UserError, match=message):
+            task.search(options)
+    with pytest.raises(UserError, match="got max_summary_tokens=0; expected at least 1"):
+        Summarization(max_summary_tokens=0)
+
+
+def test_it_is_trained_evaluated_and_generates(tmp_path: Path) -> None:
+    data, run = _write(tmp_path / "data"), tmp_path / "run"
+    task = get_task("summarization").from_options({"max_summary_tokens": 6})
+    settings = read_settings(synthesizer="random", preset="tiny", seed=1, overrides=[*SMALL, "steps=2"])
+    lines: list[str] = []
+    metrics = start_run(task=task, data=data, settings=settings, output=run, report=lines.append).metrics
+    assert lines[0].startswith("train: 7 pairs, ")
+    assert metrics["best"]["rougelsum"] >= 0
+    results = evaluate_run(run, split="valid", beams=2, min_tokens=3, no_repeat_ngram=2)
+    written = [json.loads(line) for line in Path(results["predictions"]).read_text(encoding="utf-8").splitlines()]
+    assert [row["id"] for row in written] == ["d0", "d1", "d2"]
+    assert written[0].keys() == {"id", "document", "references", "summary", *rouge(["a"], [["a"]])}
+    for name in Summarization.score_labels:
+        assert results[name] == pytest.approx(sum(row[name] for row in written) / 3)
+    (line,), truncated = generate_lines(run, ["Five is a number. " * 20], beams=1, truncate=True)
+    assert truncated == 1
+    assert len(line) <= 6 * 8

@@ -1,0 +1,72 @@
+"""--device, --dtype and --compile."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from synthetic_attention.tasks import UserError
+from synthetic_attention.training.device import choose_device, choose_dtype, choose_training_device
+from synthetic_attention.training.evaluation import evaluate_run, generate_lines
+from training.runs import Small, start, without_times
+
+
+def test_devices_that_are_there() -> None:
+    assert choose_device("cpu") == torch.device("cpu")
+    there = torch.accelerator.is_available()
+    assert (
+        choose_device()
+        == choose_training_device()
+        == (torch.accelerator.current_accelerator() if there else torch.device("cpu"))
+    )
+
+
+@pytest.mark.parametrize("name", ["gpu", "cpu:x", ""])
+def test_devices_that_nobody_has(name: str) -> None:
+    with pytest.raises(UserError, match=rf"got device '{name}'; expected one of: cpu"):
+        choose_device(name)
+
+
+def test_devices_that_are_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"got device 'hpu', which this machine does not have"):
+        choose_device("hpu")
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    assert choose_device("cuda:1") == torch.device("cuda:1")
+    with pytest.raises(UserError, match="got device 'cuda:2', but there are only 2 of cuda"):
+        choose_device("cuda:2")
+    with pytest.raises(UserError, match="expected cuda for training, with CUDA_VISIBLE_DEVICES=1"):
+        choose_training_device("cuda:1")
+    with pytest.raises(UserError, match="got dtype 'int8'; expected one of: float32, bfloat16"):
+        choose_dtype("int8")
+
+
+def test_bfloat16_trains_with_weights_in_float32(corpus: Path, tmp_path: Path, small: Small) -> None:
+    runs = [tmp_path / name for name in ("float32", "bfloat16")]
+    for run in runs:
+        start(corpus, run, small("dropout_rate=0", f"dtype={run.name}"), device="cpu")
+    logs = [[entry["loss"] for entry in without_times(run / "log.jsonl") if "loss" in entry] for run in runs]
+    assert logs[0] != logs[1]
+    assert logs[0] == pytest.approx(logs[1], rel=2e-2)
+    from safetensors.torch import load_file
+
+    assert {tensor.dtype for tensor in load_file(runs[1] / "model.safetensors").values()} == {torch.float32}
+    assert yaml.safe_load((runs[1] / "run.yaml").read_text(encoding="utf-8"))["versions"]["device"] == "cpu"
+    scores = [evaluate_run(runs[0], beams=1, device="cpu", dtype=dtype) for dtype in ("float32", "bfloat16")]
+    assert [result["dtype"] for result in scores] == ["float32", "bfloat16"]
+    assert scores[0]["predictions"] != scores[1]["predictions"]
+    assert generate_lines(runs[0], ["one", ""], beams=1, dtype="bfloat16")[0][1] == ""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+def test_a_compiled_model_trains_as_an_eager_one(corpus: Path, tmp_path: Path, small: Small) -> None:
+    """Over batches of many shapes, with few compilations."""
+    torch.compiler.reset()
+    runs = [tmp_path / name for name in ("false", "true")]
+    for run in runs:
+        start(corpus, run, small("dropout_rate=0", "steps=12", f"compile={run.name}"), device="cpu")
+    logs = [[entry["loss"] for entry in without_times(run / "log.jsonl") if "loss" in entry] for run in runs]
+    assert logs[0] == pytest.approx(logs[1], rel=1e-3)

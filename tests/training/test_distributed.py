@@ -1,0 +1,52 @@
+"""Two processes that train one model, as torchrun starts them, on a CPU."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from training.conftest import SMALL
+from training.runs import Small, start, without_times
+
+OPTIONS = ("dropout_rate=0", "log_interval=1", "steps=4")
+
+
+def _run(rank: int, port: int, arguments: list[str]) -> subprocess.Popen[str]:
+    processes = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
+    environment = {
+        **os.environ,
+        **{name: str(value) for name, value in processes.items()},
+        "MASTER_ADDR": "127.0.0.1",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    command = [sys.executable, "-m", "synthetic_attention.cli", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def test_two_processes_train_as_one_with_accumulation(corpus: Path, tmp_path: Path, small: Small) -> None:
+    """Each update is of the two batches that one process would have accumulated; one process writes."""
+    sets = [word for setting in (*SMALL, *OPTIONS) for word in ("--set", setting)]
+    arguments = ["train", "translation", "--data", str(corpus), "--source", "en", "--target", "de", "--seed", "3"]
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    processes = [_run(rank, port, [*arguments, "--output", str(tmp_path / "two"), *sets]) for rank in range(2)]
+    try:
+        outputs = [process.communicate(timeout=120) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert outputs[0][1].count("the best model is in") == 1
+    assert "the best model is in" not in outputs[1][1]
+    start(corpus, tmp_path / "one", small(*OPTIONS, "gradient_accumulation_steps=2"))
+    one, two = (without_times(tmp_path / name / "log.jsonl") for name in ("one", "two"))
+    assert [entry["step"] for entry in one] == [entry["step"] for entry in two]
+    assert [entry["tokens"] for entry in one] == [entry["tokens"] for entry in two]
+    for name in ("loss", "eval_loss"):
+        expected, got = ([entry[name] for entry in log if name in entry] for log in (one, two))
+        assert got == pytest.approx(expected, rel=1e-3), name

@@ -1,0 +1,93 @@
+"""Training, evaluation and the command line know nothing of translation: a task of another kind goes through them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from synthetic_attention.cli import main
+from synthetic_attention.tasks import UserError
+from synthetic_attention.training.batching import TokenBatchSampler
+from synthetic_attention.training.evaluation import evaluate_run, generate_lines
+from synthetic_attention.training.session import resume_run, start_run
+from synthetic_attention.training.trainer import SynthesizerTrainer
+from training.conftest import SMALL
+from training.counting import Counting, known
+from training.runs import Kill, KilledError, Small, assert_same_runs, die, silent
+
+
+@pytest.fixture(autouse=True)
+def _known() -> Iterator[None]:
+    with known():
+        yield
+
+
+@pytest.fixture(scope="module")
+def file(corpus: Path) -> Path:
+    return corpus / "train.en"
+
+
+def test_a_language_model_is_trained_resumed_and_scored(file: Path, tmp_path: Path, small: Small) -> None:
+    run, straight = tmp_path / "run", tmp_path / "straight"
+    with pytest.raises(KilledError):
+        start_run(
+            task=Counting(), data=file, settings=small(), output=run, report=silent, watch=lambda *_: Kill(7, die)
+        )
+    metrics = resume_run(run, report=silent).metrics
+    start_run(task=Counting(), data=file, settings=small(), output=straight, report=silent)
+    assert_same_runs(straight, run)
+    task = Counting()
+    train = task.read(file, "train")
+    lengths = task.examples(train, task.tokenizer(train, 300, 64), 64).lengths()
+    batches = TokenBatchSampler(lengths, budget=200, seed=3, num_batches=8)
+    assert metrics["tokens"] == sum(lengths[batch].sum() for batch in batches)
+    results = evaluate_run(run, split="valid")
+    assert results["perplexity"] == pytest.approx(metrics["best"]["perplexity"])
+    assert np.exp(results["loss"]) == pytest.approx(results["perplexity"])
+    with pytest.raises(UserError, match="got --beams, but task counting generates no text; leave it out"):
+        evaluate_run(run, beams=4)
+    with pytest.raises(UserError, match="a run of task counting gives no text for a line"):
+        generate_lines(run, ["one"])
+
+
+def test_less_may_be_better(file: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([5.0, 1.0, 2.0, 1.0])
+    monkeypatch.setattr(SynthesizerTrainer, "_score", lambda self, loss: {"perplexity": next(scores)})
+    metrics = start_run(
+        task=Counting(), data=file, settings=small("steps=16"), output=tmp_path / "run", report=silent
+    ).metrics
+    # Of equals the later one.
+    assert metrics["best"]["step"] == 16
+
+
+def test_options_of_a_task_are_settings(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    sets = [word for setting in (*SMALL, "every=7") for word in ("--set", setting)]
+
+    def call(*arguments: object) -> str:
+        with pytest.raises(SystemExit):
+            main([str(argument) for argument in arguments])
+        return capsys.readouterr().err
+
+    err = call("train", "counting", "--data", file, "--output", run, "--steps", 2, *sets)
+    assert "valid: 9 lines, " in err
+    assert "tokens/s; best at step 2: validation perplexity " in err
+    assert yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))["options"] == {"every": 7}
+    resume = ("train", "counting", "--output", run, "--resume", "--steps", 4)
+    assert "got overrides" in call(*resume, "--set", "every=5")
+    call(*resume)
+    assert json.loads((run / "metrics.json").read_text(encoding="utf-8"))["steps"] == 4
+    assert "test: 9 lines\nperplexity " in _out(call, capsys, "evaluate", run)
+    assert "got every='x'; expected int" in call(*resume[:2], "--set", "every=x", "--data", file, "--output", "r")
+    assert "got unknown option 'source' of task counting; expected some of: every" in call(
+        "train", "counting", "--data", file, "--output", "r", "--source", "en"
+    )
+
+
+def _out(call, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    with pytest.raises(SystemExit):
+        main([str(argument) for argument in arguments])
+    return capsys.readouterr().out
