@@ -62,6 +62,8 @@ def test_bfloat16_trains_with_weights_in_float32(corpus: Path, tmp_path: Path, s
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+# The compiler itself looks at the .grad of what goes into a block.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_a_compiled_model_trains_as_an_eager_one(corpus: Path, tmp_path: Path, small: Small) -> None:
     """Over batches of many shapes, with few compilations."""
     torch.compiler.reset()
