@@ -33,12 +33,6 @@ _VARIANTS = {
 }
 _TESTS = {"test": "new combinations", "test_templates": "new sentences"}
 _SHOWN = 4
-# A vocabulary and a length that fit short phrases; found by trying some on the validation phrases.
-_SETTINGS = (
-    *("num_layers=2", "vocab_size=1500", "max_position_embeddings=64", "dropout_rate=0.1"),
-    *("batch_tokens=1024", "warmup_steps=200", "eval_interval=1000", "log_interval=200"),
-)
-
 console = Console(highlight=False)
 
 
@@ -86,9 +80,9 @@ def compare(folder: Path, minutes: float) -> dict[str, Any]:
     console.print(f"\nThey differ in nothing but self-attention. Each has {minutes:g} minutes of training.\n")
     output = synthesizer(
         *("compare", "translation", "--data", folder / "data", "--source", "en", "--target", "de"),
-        *("--synthesizers", ",".join(_VARIANTS), "--minutes", f"{minutes:g}", "--beams", 1),
+        *("--preset", "demo", "--set", "log_interval=200", "--synthesizers", ",".join(_VARIANTS)),
+        *("--minutes", f"{minutes:g}", "--beams", 1),
         *(word for split in _TESTS for word in ("--split", split)),
-        *(word for setting in _SETTINGS for word in ("--set", setting)),
         *("--output", folder / "comparison", "--json"),
     )
     return json.loads(output)
