@@ -27,7 +27,7 @@ def test_wrong_options(call, trained: Path, tmp_path: Path) -> None:
         ([trained, ""], "got a blank text", 1),
         ([trained, "--split", "tset"], "the splits there are: test, test_templates, train, valid", 1),
         ([trained, "--sample", 0], "--sample", 2),
-        ([trained, "--texts", 0], "--texts", 2),
+        ([trained, "--examples", 0], "--examples", 2),
     ):
         code, out, err = call("inspect", *arguments)
         assert (code, out, err.count("\n")) == (exit_code, "", 1), err

@@ -206,3 +206,19 @@ class _Lengths:
 def test_examples_of_a_readable_length_are_chosen() -> None:
     assert choose_examples(_Lengths(), 2) == [1, 4]  # type: ignore[arg-type]
     assert choose_examples(_Lengths(), 9) == [0, 1, 2, 3, 4]  # type: ignore[arg-type]
+
+
+def test_a_model_that_writes_nothing_has_no_numbers_of_its_output(run: Path, tmp_path: Path, drawn: Drawn) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    # The end is written at once: the decoder reads one token, and that row sees one key only.
+    path = copy / "generation_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**config, "forced_eos_token_id": 2, "suppress_tokens": [*range(2), *range(3, 300)]}))
+    info = yaml.safe_load((copy / "run.yaml").read_text(encoding="utf-8"))
+    info["data"] = str(tmp_path / "gone")
+    (copy / "run.yaml").write_text(yaml.safe_dump(info), encoding="utf-8")
+    inspect_run(copy, ["one"], report=silent)
+    encoder, decoder, cross = _numbers(copy / "inspect")["attention"]
+    assert len(encoder["heads"]) == len(cross["heads"]) == 2
+    assert decoder["heads"] == []
+    assert sum(decoder["histogram"]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -126,6 +127,7 @@ def _means(heads: Sequence[Mapping[str, float]]) -> list[str]:
     names = ("relative_entropy", "small_weights", "largest_weight", "distance", "uniform_distance")
     shown = []
     for name in names:
+        # None for cross-attention, which has no distances, and where every row saw one key only.
         values = [head[name] for head in heads if name in head]
         shown.append(f"{np.mean(values):.2f}" if values else "")
     return shown
@@ -140,6 +142,7 @@ def find_tables(
     if origin is None:
         return None, {}
     section = Section("R before and after training", folded_name="the other layers")
+    depths = Counter(layer.stack for layer in layers(model))
     numbers: list[dict[str, Any]] = []
     lines = []
     for old, new in zip(layers(before), layers(model), strict=True):
@@ -149,7 +152,7 @@ def find_tables(
             table = LayerTable(new.stack, new.number, name, after, starts.get(name), new.is_causal)
             picture = album.draw(
                 draw_table(table),
-                f"R-{new.stack}-{_layer_name(new.number, len(layers(model)))}-{name}",
+                f"R-{new.stack}-{_layer_name(new.number, depths[new.stack])}-{name}",
                 f"R of {name}, {new.stack}, layer {new.number}",
             )
             (section.folded if new.number > 1 else section.pictures).append(picture)

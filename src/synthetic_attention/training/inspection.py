@@ -32,7 +32,8 @@ Report = Callable[[str], object]
 _PAGE, _NUMBERS = "index.html", "inspect.json"
 _LESS_MEMORY = "give shorter texts, a smaller --sample, or a device that has more"
 _NOTE = (
-    "Layers and heads count from 1, positions from 0. In all heat maps of weights the same colour is the same weight."
+    "Layers and heads count from 1, positions from 0. Within a picture the same colour is the same weight; the darkest "
+    "stands for 0.1, 0.25, 0.5 or 1 and more, as the scale beside it says."
 )
 
 
