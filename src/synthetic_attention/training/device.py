@@ -1,12 +1,13 @@
-"""Where a model runs, and in which numbers."""
+"""Where a model runs, in which numbers, and whether compiled."""
 
 from __future__ import annotations
 
 import torch
+from transformers import PreTrainedModel
 
 from ..tasks import UserError
 
-__all__ = ["DTYPES", "choose_device", "choose_dtype", "choose_training_device", "describe_device"]
+__all__ = ["DTYPES", "choose_device", "choose_dtype", "choose_training_device", "compile_blocks", "describe_device"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -61,3 +62,14 @@ def choose_dtype(name: str) -> torch.dtype:
 def describe_device(device: torch.device) -> str:
     """What people call the device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def compile_blocks(model: PreTrainedModel) -> None:
+    """Compile the layers of a model in place, for all sizes of batches at once.
+
+    Layers of a kind share what is compiled, so it takes as long for many as for few; and the loss stays the one that
+    stores no logits.
+    """
+    for module in model.modules():
+        if type(module).__name__ in (model._no_split_modules or ()):
+            module.compile(dynamic=True)

@@ -76,6 +76,8 @@ def shortage_reported(less_memory: str, left: Callable[[], str]) -> Iterator[Non
         # torch.save has no class for a full disk.
         elif isinstance(error, OSError | SafetensorError) or "PytorchStreamWriter" in text or "inline_cont" in text:
             problem = text
+        elif type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            problem = f"torch.compile failed: {text}; leave out --compile"
         else:
             raise
         raise UserError(f"{problem}; {left()}") from error

@@ -25,6 +25,8 @@ from .averaging import averaged, best_snapshots
 from .batching import TokenBatchSampler
 from .checkpoint import Checkpoint, Progress, Snapshot, is_complete, snapshot_paths
 from .clock import TrainingClock
+from .device import compile_blocks
+from .distributed import any_process
 from .failures import damage_reported
 from .run_folder import RunFolder
 from .settings import Settings
@@ -242,7 +244,8 @@ class SynthesizerTrainer(Trainer):
         self.log({**numbers, "averaged": steps})  # type: ignore[dict-item]
 
     def _is_complete(self) -> bool:
-        return is_complete(self.settings.training, self.state.global_step, self.clock.seconds)
+        # Clocks differ between processes, and all have to go on to the same work.
+        return any_process(is_complete(self.settings.training, self.state.global_step, self.clock.seconds))
 
     def _loss(self) -> float:
         return self.task.loss(cast(PreTrainedModel, self.model), self.validation.examples, self._share())
@@ -315,14 +318,3 @@ class SynthesizerTrainer(Trainer):
                 self.run.commit_checkpoint(staged, [step for step, _ in progress.snapshots])
             self.accelerator.wait_for_everyone()
             self._staging, self._saved_step = None, self.state.global_step
-
-
-def compile_blocks(model: PreTrainedModel) -> None:
-    """Compile the layers of a model in place, for all sizes of batches at once.
-
-    Layers of a kind share what is compiled, so it takes as long for many as for few; and the loss stays the one that
-    stores no logits.
-    """
-    for module in model.modules():
-        if type(module).__name__ in (model._no_split_modules or ()):
-            module.compile(dynamic=True)
