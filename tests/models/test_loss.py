@@ -62,6 +62,21 @@ def test_extreme_logits_stay_finite() -> None:
     torch.testing.assert_close(loss, cross_entropy(hidden * 1e4 @ weight.T, labels))
 
 
+@pytest.mark.parametrize("offset", [-200.0, -40.0, 30.0, 80.0, 200.0])
+def test_logits_far_from_zero_cost_no_precision(offset: float) -> None:
+    hidden, weight, labels = _inputs(torch.float32, rows=300)
+    # The last feature lifts all logits of a row; half of the rows stay where they are.
+    with torch.no_grad():
+        weight[:, -1] = 1
+        hidden[::2, -1] = offset
+    fused = linear_cross_entropy(hidden, weight, labels, 0.1)
+    twin = cross_entropy(hidden.double() @ weight.double().T, labels, 0.1)
+    torch.testing.assert_close(fused, twin.float(), rtol=1e-5, atol=0)
+    ours = torch.autograd.grad(fused, (hidden, weight))
+    theirs = torch.autograd.grad(twin, (hidden, weight))
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-4 * max(1, abs(offset)))
+
+
 def test_bfloat16_autocast_is_no_worse_than_the_twins() -> None:
     hidden, weight, labels = _inputs(torch.float32)
     exact = torch.autograd.grad(cross_entropy(hidden @ weight.T, labels, 0.1), (hidden, weight))

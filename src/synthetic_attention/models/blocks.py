@@ -19,7 +19,7 @@ from ..linear import Linear
 from ..logits import InnerLogits
 from ..masks import Padding
 from .configuration import SynthesizerConfig
-from .dropout import dropout
+from .dropout import add_dropout
 
 __all__ = [
     "CrossAttention",
@@ -143,8 +143,8 @@ class CrossAttention(nn.Module):
             assert layer.keys is not None
             assert layer.values is not None
             return layer.keys, layer.values
-        both = self.kv_proj(memory).unflatten(-1, (2, self.num_heads, self.head_dim))
-        key_BHSK, value_BHSK = both.permute(2, 0, 3, 1, 4).unbind(0)
+        halves = self.kv_proj(memory).chunk(2, dim=-1)
+        key_BHSK, value_BHSK = (x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for x in halves)
         if cache is not None:
             key_BHSK, value_BHSK = cache.cross_attention_cache.update(key_BHSK, value_BHSK, self.layer_idx)
             cache.is_updated[self.layer_idx] = True
@@ -237,5 +237,5 @@ class SynthesizerBlock(GradientCheckpointingLayer):
         return cast(Tensor, norm(x)) if self.pre_norm else x
 
     def _after(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
-        x = x + dropout(y, self.dropout, self.training)
+        x = add_dropout(x, y, self.dropout, self.training)
         return x if self.pre_norm else cast(Tensor, norm(x))

@@ -20,6 +20,8 @@ from torch.nn import functional as F
 __all__ = ["IGNORED", "cross_entropy", "linear_cross_entropy", "linear_token_losses"]
 
 IGNORED = -100
+# Sums of exponentials between these came of logits that float32 can take as they are, with room for their products.
+_SMALLEST_SUM, _LARGEST_SUM = 1e-15, 1e25
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -76,8 +78,8 @@ def linear_token_losses(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tenso
     x, y = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
     losses = torch.zeros_like(y, dtype=torch.promote_types(x.dtype, torch.float32))
     for chunk in _chunks(x):
-        _, total, highest, picked = _exponentials(x[chunk], weight, y[chunk].clamp_min(0))
-        losses[chunk] = (total.log() + highest - picked).squeeze(1)
+        _, total, shift, picked = _exponentials(x[chunk], weight, y[chunk].clamp_min(0))
+        losses[chunk] = (total.log() + shift - picked).squeeze(1)
     return losses.masked_fill_(y == IGNORED, 0).view_as(labels)
 
 
@@ -125,38 +127,52 @@ def _forward(
 
 
 def _chunks(x: Tensor) -> list[slice]:
-    # Logits of about 6 MB on a CPU, where they should stay in the cache; enough rows to fill a GPU.
-    rows = 256 if x.device.type == "cpu" else 2048
+    # On a CPU the logits should stay in the cache, and the products be large; enough rows to fill a GPU.
+    rows = 512 if x.device.type == "cpu" else 2048
     return [slice(start, start + rows) for start in range(0, len(x), rows)]
 
 
-def _exponentials(x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """exp(z − max z) of the logits z of some rows, its sum, max z, and z_y: (rows, V) and (rows, 1) each."""
-    logits = x @ weight.t()
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    highest = logits.amax(dim=-1, keepdim=True)
+def _exponentials(x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor | float, Tensor]:
+    """exp(z − c) of the logits z of some rows, its sum, c, and z_y: (rows, V), (rows, 1), (rows, 1) or 0, (rows, 1)."""
+    logits = _logits(x, weight)
     picked = logits.gather(1, y.unsqueeze(1))
     # Step by step in place: on a CPU much faster than log_softmax and exp.
+    if x.device.type == "cpu":
+        # Without the search for the largest logit, as long as the sums show that nothing over- or underflowed.
+        exponential = logits.exp_()
+        total = exponential.sum(dim=-1, keepdim=True)
+        if bool(((total > _SMALLEST_SUM) & (total < _LARGEST_SUM)).all()):
+            return exponential, total, 0.0, picked
+        logits = _logits(x, weight)
+    highest = logits.amax(dim=-1, keepdim=True)
     exponential = logits.sub_(highest).exp_()
     return exponential, exponential.sum(dim=-1, keepdim=True), highest, picked
 
 
+def _logits(x: Tensor, weight: Tensor) -> Tensor:
+    logits = x @ weight.t()
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
 def _chunk(x: Tensor, weight: Tensor, y: Tensor, smoothing: float, dw: Tensor | None, dx: Tensor | None) -> Tensor:
     """Loss of some rows without its terms in ε/V; writes their gradient to dx and adds the weight's to dw."""
-    exponential, total, highest, picked = _exponentials(x, weight, y)
-    loss = (total.log() + highest - (1 - smoothing) * picked).sum()
+    exponential, total, shift, picked = _exponentials(x, weight, y)
+    loss = (total.log() + shift - (1 - smoothing) * picked).sum()
     if dw is None and dx is None:
         return loss
-    gradient = exponential.mul_(total.reciprocal())
-    target = y.unsqueeze(1)
-    gradient.scatter_add_(1, target, gradient.new_full((1, 1), smoothing - 1).expand_as(target))
+    exponential.scatter_add_(1, y.unsqueeze(1), total * (smoothing - 1))
+    inverse = total.reciprocal()
+    if x.dtype == exponential.dtype:
+        # The gradient is this over the sum of its row, by which the narrow factors and products are cheaper to divide.
+        if dx is not None:
+            torch.mm(exponential, weight, out=dx).mul_(inverse)
+        if dw is not None:
+            dw.addmm_(exponential.t(), x * inverse)
+        return loss
+    gradient = exponential.mul_(inverse).to(x.dtype)
     if dx is not None:
-        torch.mm(gradient.to(x.dtype), weight, out=dx)
+        torch.mm(gradient, weight, out=dx)
     if dw is not None:
         # The products in the dtype of the hidden states, their sum over chunks in float32.
-        narrow = gradient.to(x.dtype).t()
-        if dw.dtype == x.dtype:
-            dw.addmm_(narrow, x)
-        else:
-            dw += narrow @ x
+        dw += gradient.t() @ x
     return loss
