@@ -1,11 +1,11 @@
-# make test | lint | demo: each builds .venv first, from pyproject.toml with the pins of constraints.txt.
+# make test | lint | demo | results DATA=FOLDER: each builds .venv first, from pyproject.toml with the pins of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 
-.PHONY: install test lint format demo clean
+.PHONY: install test lint format demo results clean
 
 install: $(STAMP)
 
@@ -28,6 +28,9 @@ format: $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/python benchmarks/demo.py demo
+
+results: $(STAMP)
+	$(BIN)/python benchmarks/reproduce.py --data "$(DATA)" --output runs
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,289 @@
+"""Run the experiments of docs/results.md again, or go on with them, and write their tables.
+
+    python benchmarks/reproduce.py --data FOLDER --output runs [NAME …] [--jobs 2]
+
+The experiments, the commands they consist of and the published figures are in experiments.yaml beside this file.
+Stopped and called again, everything goes on where it was. OUTPUT/results.md has the tables of what is finished, beside
+the published figures; OUTPUT/NAME.log what the commands said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+EXPERIMENTS = Path(__file__).with_name("experiments.yaml")
+console = Console(highlight=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """Figures to show beside ours: by column, then by row."""
+
+    source: str
+    columns: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """An entry of experiments.yaml."""
+
+    name: str
+    title: str
+    commands: Sequence[str]
+    results: Sequence[str] = ()
+    after: Sequence[str] = ()
+    about: str = ""
+    published: Published | None = field(default=None)
+
+    def words(self, data: str, runs: str) -> Iterator[list[str]]:
+        """The words of each command."""
+        for command in self.commands:
+            yield [word.format(data=data, runs=runs) for word in shlex.split(command)]
+
+
+def read_experiments(path: Path = EXPERIMENTS) -> dict[str, Experiment]:
+    """The experiments by name, in their order.
+
+    Raises:
+        ValueError: an entry has an unknown field, or comes after one that is not before it.
+    """
+    known = {entry.name for entry in fields(Experiment)} - {"name"}
+    experiments: dict[str, Experiment] = {}
+    for name, values in yaml.safe_load(path.read_text(encoding="utf-8")).items():
+        if unknown := values.keys() - known:
+            raise ValueError(f"{path.name}, {name}: got {', '.join(sorted(unknown))}; expected some of {sorted(known)}")
+        if missing := [other for other in values.get("after", ()) if other not in experiments]:
+            raise ValueError(f"{path.name}, {name}: comes after {', '.join(missing)}, which is not above it")
+        published = values.pop("published", None)
+        experiments[name] = Experiment(name=name, published=Published(**published) if published else None, **values)
+    return experiments
+
+
+def closure(experiments: Mapping[str, Experiment], names: Sequence[str]) -> list[Experiment]:
+    """The experiments of these names and those they come after, in the order of the file; all if there is no name."""
+    wanted = set(names or experiments)
+    for name in reversed(experiments):
+        if name in wanted:
+            wanted.update(experiments[name].after)
+    return [experiment for name, experiment in experiments.items() if name in wanted]
+
+
+class Runner:
+    """Does experiments, some at a time, and says how they end."""
+
+    def __init__(self, experiments: Sequence[Experiment], data: Path, output: Path, jobs: int) -> None:
+        self.experiments, self.data, self.output, self.jobs = experiments, data, output, jobs
+        self.ended = {experiment.name: threading.Event() for experiment in experiments}
+        self.failed: dict[str, str] = {}
+        self.stopped = False
+        self._lock = threading.Lock()
+        self._environment = dict(os.environ)
+        if jobs > 1:
+            threads = max(1, (os.cpu_count() or jobs) // jobs)
+            self._environment["OMP_NUM_THREADS"] = str(threads)
+
+    def run(self) -> None:
+        """Do all. One that fails is noted, and those that come after it are left out."""
+        self.output.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(self.jobs) as pool:
+            futures = [pool.submit(self._do, experiment) for experiment in self.experiments]
+            try:
+                for future in futures:
+                    future.result()
+            except KeyboardInterrupt:
+                # The commands got the signal too, and save what they have; nothing else is begun.
+                self.stopped = True
+                raise
+
+    def _do(self, experiment: Experiment) -> None:
+        for name in experiment.after:
+            # Those were begun before, so somebody is at work on them.
+            self.ended[name].wait()
+        started = time.monotonic()
+        try:
+            lacking = [name for name in experiment.after if name in self.failed]
+            reason = f"it needs {', '.join(lacking)}" if lacking else self._commands(experiment)
+        finally:
+            self.ended[experiment.name].set()
+        with self._lock:
+            minutes = (time.monotonic() - started) / 60
+            if reason:
+                self.failed[experiment.name] = reason
+                console.print(f"[red]{experiment.name} failed[/] after {minutes:.1f} minutes: {reason}")
+            else:
+                console.print(f"[green]{experiment.name} done[/], {minutes:.1f} minutes")
+            write_tables(self.output, self.experiments)
+
+    def _commands(self, experiment: Experiment) -> str:
+        """Why it failed; nothing if it did not."""
+        log = self.output / f"{experiment.name}.log"
+        for words in experiment.words(str(self.data), str(self.output)):
+            if self.stopped:
+                return "stopped; the same command goes on"
+            console.print(f"[cyan]$ synthesizer {shlex.join(words)}[/]", soft_wrap=True)
+            with log.open("ab") as stream:
+                command = [sys.executable, "-m", "synthetic_attention.cli", *words]
+                ended = subprocess.run(command, stdout=stream, stderr=stream, env=self._environment, check=False)
+            if ended.returncode:
+                lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                return f"{lines[-1] if lines else 'no output'} (status {ended.returncode}; {log})"
+        return ""
+
+
+def write_tables(output: Path, experiments: Sequence[Experiment]) -> None:
+    """Write results.md, of what is there."""
+    sections = [section for experiment in experiments if (section := tables(output, experiment))]
+    partial = output / "results.md.partial"
+    partial.write_text("\n".join(sections), encoding="utf-8")
+    partial.replace(output / "results.md")
+
+
+def tables(output: Path, experiment: Experiment) -> str:
+    """The section of an experiment, as Markdown; empty where nothing of it is finished."""
+    parts = []
+    for name in experiment.results:
+        path = output / name / "results.json"
+        if path.exists():
+            results = json.loads(path.read_text(encoding="utf-8"))
+            if any(run["status"] == "finished" for run in results["runs"]):
+                parts.append(table(results, experiment.published) + "\n" + circumstances(results))
+    if not parts:
+        return ""
+    commands = "\n".join(f"synthesizer {shlex.join(words)}" for words in experiment.words("DATA", "runs"))
+    source = f"Published: {experiment.published.source}.\n\n" if experiment.published else ""
+    about = f"{experiment.about.strip()}\n\n" if experiment.about else ""
+    body = "\n".join(parts)
+    return f"## {experiment.title}\n\n{about}```console\n{commands}\n```\n\n{body}\n{source}"
+
+
+def table(results: Mapping[str, Any], published: Published | None) -> str:
+    """Rows with what was measured, and the published figures beside it."""
+    columns = published.columns if published else {}
+    # What people are shown of a score; in the order of the task.
+    labels = results["score_labels"]
+    shown = [
+        (split, score)
+        for split in results["tests"]
+        for score in labels
+        if any(score in row["tests"].get(split, {}) for row in results["rows"])
+    ]
+    several = len(results["tests"]) > 1
+    heads = [labels[score] + (f", {split}" if several else "") for split, score in shown]
+    header = ["synthesizer", "seeds", "parameters", "validation loss", *heads, *(f"*{name}*" for name in columns)]
+    lines = [header, ["---", *["---:"] * (len(header) - 1)]]
+    for row in results["rows"]:
+        if not row["finished"]:
+            continue
+        lines.append(
+            [
+                f"`{row['row']}`",
+                str(len(row["finished"])),
+                f"{row['parameters'] / 1e6:.2f} M",
+                _mean(row["validation"].get("loss"), 3),
+                *(_mean(row["tests"].get(split, {}).get(score), 2) for split, score in shown),
+                *(_figure(figures.get(row["row"])) for figures in columns.values()),
+            ]
+        )
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def circumstances(results: Mapping[str, Any]) -> str:
+    """Budget, machine, versions and dates of the runs, on a line."""
+    finished = [run for run in results["runs"] if run["status"] == "finished"]
+    budget = results["budget"]
+    each = " or ".join(
+        f"{budget[name]:,} {unit}" for name, unit in (("steps", "steps"), ("minutes", "minutes")) if budget[name]
+    )
+    versions = finished[0]["versions"]
+    named = ", ".join(f"{name} {versions[name]}" for name in ("python", "torch", "transformers") if name in versions)
+    days = sorted({run["date"][:10] for run in finished})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    minutes = [run["metrics"]["minutes"] for run in finished]
+    return (
+        f"Preset {results['settings']['preset']}, {each} a run ({min(minutes):.0f}–{max(minutes):.0f} minutes); "
+        f"{versions.get('device', '')}, {named}; {when}.\n"
+    )
+
+
+def _mean(score: Mapping[str, Any] | None, digits: int) -> str:
+    if score is None:
+        return "–"
+    return f"{score['mean']:.{digits}f}" + (f" ± {score['sd']:.{digits}f}" if score["sd"] is not None else "")
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"*{value:.2f}*"
+
+
+def show(experiments: Sequence[Experiment], output: Path) -> None:
+    """What there is, and how much of it is done."""
+    overview = Table(box=None, pad_edge=False)
+    for name in ("name", "title", "runs done"):
+        overview.add_column(name)
+    for experiment in experiments:
+        overview.add_row(experiment.name, experiment.title, " ".join(map(_done, _folders(output, experiment))))
+    console.print(overview)
+
+
+def _folders(output: Path, experiment: Experiment) -> list[Path]:
+    return [output / name / "results.json" for name in experiment.results]
+
+
+def _done(path: Path) -> str:
+    if not path.exists():
+        return "0"
+    runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    return f"{sum(run['status'] == 'finished' for run in runs)}/{len(runs)}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, run, write; the status."""
+    experiments = read_experiments()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(experiments)} (default: all)")
+    parser.add_argument("--data", type=Path, help="the folder with the data sets")
+    parser.add_argument("--output", type=Path, default=Path("runs"), help="where runs and tables go (default: runs)")
+    parser.add_argument("--jobs", type=int, default=1, help="experiments at a time; the cores are divided among them")
+    parser.add_argument("--list", action="store_true", help="show the experiments and what is done of them")
+    parser.add_argument("--tables", action="store_true", help="only write the tables of what is finished")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.names if name not in experiments]:
+        parser.error(f"got unknown experiment {', '.join(unknown)}; expected some of: {', '.join(experiments)}")
+    if options.jobs < 1:
+        parser.error(f"got --jobs {options.jobs}; expected at least 1")
+    chosen = closure(experiments, options.names)
+    if options.list:
+        show(chosen, options.output)
+        return 0
+    if options.tables:
+        write_tables(options.output, chosen)
+        return 0
+    if options.data is None or not options.data.is_dir():
+        parser.error(f"got --data {options.data}; expected the folder with the data sets")
+    runner = Runner(chosen, options.data, options.output, options.jobs)
+    runner.run()
+    console.print(f"tables: {options.output / 'results.md'}")
+    return 1 if runner.failed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,166 @@
+"""The experiments that can be run again: that their commands are commands, and what is made of their results."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from synthetic_attention.cli import app
+
+_PATH = Path(__file__).parents[2] / "benchmarks" / "reproduce.py"
+
+
+@pytest.fixture(scope="module")
+def reproduce() -> Any:
+    spec = importlib.util.spec_from_file_location("reproduce", _PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["reproduce"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_command_is_one_and_looks_for_its_data(reproduce: Any, tmp_path: Path) -> None:
+    for experiment in reproduce.read_experiments().values():
+        for words in experiment.words(str(tmp_path / "absent"), str(tmp_path / "runs")):
+            result = CliRunner().invoke(app, words)
+            # What is missed is the data: no option, row or setting.
+            assert result.exit_code == 1, (experiment.name, result.output)
+            assert "absent" in str(result.exception) + result.output, (experiment.name, result.output)
+
+
+def test_published_rows_are_rows(reproduce: Any) -> None:
+    for experiment in reproduce.read_experiments().values():
+        text = " ".join(experiment.commands)
+        for figures in experiment.published.columns.values() if experiment.published else ():
+            for row in figures:
+                assert row in text.replace(",", " ").split(), (experiment.name, row)
+
+
+def test_an_experiment_brings_those_it_comes_after(reproduce: Any, tmp_path: Path) -> None:
+    path = tmp_path / "experiments.yaml"
+    path.write_text("a: {title: A, commands: []}\nb: {title: B, commands: [], after: [a]}\nc: {title: C, commands: []}")
+    experiments = reproduce.read_experiments(path)
+    assert [experiment.name for experiment in reproduce.closure(experiments, ["b"])] == ["a", "b"]
+    assert [experiment.name for experiment in reproduce.closure(experiments, [])] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a: {title: A, commands: [], order: 1}", "a: got order; expected some of"),
+        ("a: {title: A, commands: [], after: [b]}\nb: {title: B, commands: []}", "comes after b, which is not above"),
+    ],
+)
+def test_a_bad_file_says_what_is_wrong(reproduce: Any, tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "experiments.yaml"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        reproduce.read_experiments(path)
+
+
+def test_what_fails_is_said_and_what_comes_after_it_left_out(
+    reproduce: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = reproduce.Experiment(name="first", title="First", commands=["evaluate {runs}/none"])
+    second = reproduce.Experiment(name="second", title="Second", commands=["--help"], after=["first"])
+    third = reproduce.Experiment(name="third", title="Third", commands=["--help"])
+    runner = reproduce.Runner([first, second, third], tmp_path, tmp_path / "runs", jobs=2)
+    runner.run()
+    assert runner.failed.keys() == {"first", "second"}
+    assert "none" in runner.failed["first"]
+    assert "Traceback" not in runner.failed["first"]
+    assert runner.failed["second"] == "it needs first"
+    assert (tmp_path / "runs" / "results.md").read_text() == ""
+    assert "Usage: " in (tmp_path / "runs" / "third.log").read_text()
+
+
+def _results() -> dict[str, Any]:
+    def row(name: str, finished: list[int], bleu: float, sd: float | None) -> dict[str, Any]:
+        return {
+            "row": name,
+            "finished": finished,
+            "parameters": 2_093_568,
+            "validation": {"loss": {"mean": 2.0714, "sd": sd}},
+            "tests": {"test": {"bleu": {"mean": bleu, "sd": sd}}} if finished else {},
+        }
+
+    versions = {"python": "3.11.7", "torch": "2.13.0", "transformers": "5.23.0", "device": "cpu"}
+    run = {
+        "status": "finished",
+        "versions": versions,
+        "date": "2026-11-21T16:00:00+00:00",
+        "metrics": {"minutes": 12.4},
+    }
+    return {
+        "score_labels": {"bleu": "BLEU", "chrf": "chrF"},
+        "tests": {"test": {}},
+        "budget": {"steps": 3900, "minutes": None},
+        "settings": {"preset": "tiny"},
+        "rows": [row("vanilla", [0, 1], 36.914, 0.314), row("random", [0], 35.5, None), row("dense", [], 0.0, None)],
+        "runs": [run, {**run, "date": "2026-11-22T01:00:00+00:00"}, {"status": "pending"}],
+    }
+
+
+def test_the_table_has_ours_and_the_published_side_by_side(reproduce: Any, tmp_path: Path) -> None:
+    published = reproduce.Published(source="the paper", columns={"BLEU there": {"vanilla": 27.67, "dense": 27.43}})
+    experiment = reproduce.Experiment(
+        name="mt",
+        title="Translation",
+        about="What is compared.",
+        commands=["compare translation --data {data}/x --output {runs}/mt"],
+        results=["mt"],
+        published=published,
+    )
+    (tmp_path / "mt").mkdir()
+    (tmp_path / "mt" / "results.json").write_text(json.dumps(_results()))
+    assert reproduce.tables(tmp_path, experiment) == (
+        "## Translation\n\nWhat is compared.\n\n"
+        "```console\nsynthesizer compare translation --data DATA/x --output runs/mt\n```\n\n"
+        "| synthesizer | seeds | parameters | validation loss | BLEU | *BLEU there* |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: |\n"
+        "| `vanilla` | 2 | 2.09 M | 2.071 ± 0.314 | 36.91 ± 0.31 | *27.67* |\n"
+        "| `random` | 1 | 2.09 M | 2.071 | 35.50 |  |\n\n"
+        "Preset tiny, 3,900 steps a run (12–12 minutes); cpu, python 3.11.7, torch 2.13.0, transformers 5.23.0; "
+        "2026-11-21 to 2026-11-22.\n\nPublished: the paper.\n\n"
+    )
+
+
+def test_nothing_finished_is_no_section(reproduce: Any, tmp_path: Path) -> None:
+    results = {**_results(), "runs": [{"status": "pending"}]}
+    experiment = reproduce.Experiment(name="mt", title="T", commands=[], results=["mt"])
+    assert reproduce.tables(tmp_path, experiment) == ""
+    (tmp_path / "mt").mkdir()
+    (tmp_path / "mt" / "results.json").write_text(json.dumps(results))
+    assert reproduce.tables(tmp_path, experiment) == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "got unknown experiment nothing; expected some of"),
+        (["--data", "absent"], "got --data absent; expected the folder"),
+        (["--jobs", "0"], "got --jobs 0"),
+    ],
+)
+def test_bad_arguments_are_one_line(
+    reproduce: Any, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        reproduce.main(arguments)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_list_says_what_is_done(reproduce: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "heads").mkdir()
+    (tmp_path / "heads" / "results.json").write_text(json.dumps(_results()))
+    assert reproduce.main(["heads", "--list", "--output", str(tmp_path)]) == 0
+    assert "2/3" in capsys.readouterr().out
