@@ -48,6 +48,7 @@ class Experiment:
     commands: Sequence[str]
     results: Sequence[str] = ()
     after: Sequence[str] = ()
+    links: Mapping[str, str] = field(default_factory=dict)
     about: str = ""
     published: Published | None = field(default=None)
 
@@ -78,7 +79,7 @@ def read_experiments(path: Path = EXPERIMENTS) -> dict[str, Experiment]:
 def closure(experiments: Mapping[str, Experiment], names: Sequence[str]) -> list[Experiment]:
     """The experiments of these names and those they come after, in the order of the file; all if there is no name."""
     wanted = set(names or experiments)
-    for name in reversed(experiments):
+    for name in reversed(list(experiments)):
         if name in wanted:
             wanted.update(experiments[name].after)
     return [experiment for name, experiment in experiments.items() if name in wanted]
@@ -132,6 +133,11 @@ class Runner:
 
     def _commands(self, experiment: Experiment) -> str:
         """Why it failed; nothing if it did not."""
+        for name, source in experiment.links.items():
+            link = self.output / name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to((self.data / source).resolve())
         log = self.output / f"{experiment.name}.log"
         for words in experiment.words(str(self.data), str(self.output)):
             if self.stopped:
@@ -165,7 +171,8 @@ def tables(output: Path, experiment: Experiment) -> str:
                 parts.append(table(results, experiment.published) + "\n" + circumstances(results))
     if not parts:
         return ""
-    commands = "\n".join(f"synthesizer {shlex.join(words)}" for words in experiment.words("DATA", "runs"))
+    links = [f"ln -s DATA/{source} runs/{name}" for name, source in experiment.links.items()]
+    commands = "\n".join([*links, *(f"synthesizer {shlex.join(words)}" for words in experiment.words("DATA", "runs"))])
     source = f"Published: {experiment.published.source}.\n\n" if experiment.published else ""
     about = f"{experiment.about.strip()}\n\n" if experiment.about else ""
     body = "\n".join(parts)

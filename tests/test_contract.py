@@ -77,6 +77,19 @@ def test_shapes(name):
     check(layer(x), y)
 
 
+@pytest.mark.parametrize("shape", [(0, T, D), (B, 0, D)], ids=["no examples", "no tokens"])
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_gives_nothing(name, shape):
+    layer, x = make(name), torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+    for mask in (None, torch.ones(shape[:2])):
+        y, w = layer(x, mask, need_weights=True)
+        assert y.shape == shape
+        assert w.shape == (shape[0], H, shape[1], shape[1])
+        y.sum().backward()
+    with torch.no_grad():
+        assert layer(x, is_causal=True).shape == shape
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_sum_to_one(name, is_causal):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
-from synthetic_attention import SynthesizerAttention
+from synthetic_attention import SharedLogits, SynthesizerAttention, attend
+from synthetic_attention.functions import Span
+from synthetic_attention.functions.kept import KeptWeights
 
 B, N, HEAD, H = 3, 11, 5, 2
 NAMES = ("random", "fixed_random", "factorized_random")
@@ -48,7 +51,7 @@ def test_the_second_call_makes_no_softmax(name: str, monkeypatch: pytest.MonkeyP
     layer, x = layer_of(name), torch.randn(B, N, H * HEAD, dtype=torch.float64)
     with torch.inference_mode():
         first = layer(x)
-    monkeypatch.setattr("synthetic_attention.kernels.shared.block_softmax", None)
+    monkeypatch.setattr("synthetic_attention.kernels.shared_kept.block_softmax", None)
     with torch.inference_mode():
         assert torch.equal(layer(x), first)
 
@@ -88,8 +91,6 @@ def test_masks_that_leave_only_vanished_weights(spread: float) -> None:
     value = torch.randn(B, H, N, HEAD)
     with torch.no_grad():
         layer(x)
-        from synthetic_attention import SharedLogits, attend
-
         y = attend(SharedLogits(table, kept={}), value, visible)
     torch.testing.assert_close(y, value[:, :, shuffled].mean(2, keepdim=True).expand_as(y))
 
@@ -100,4 +101,60 @@ def test_copies_and_files_hold_no_weights() -> None:
     with torch.no_grad():
         layer(x)
     assert len(pickle.dumps(layer)) == size
-    assert copy.deepcopy(layer).function._kept._kept == {}
+    assert copy.deepcopy(layer).function._kept._state[1] == {}
+
+
+def test_autocast_has_weights_of_its_own() -> None:
+    layer, x = layer_of("factorized_random").float(), torch.randn(B, N, H * HEAD)
+    with torch.no_grad():
+        expected = layer(x)
+        for _ in range(2):
+            with torch.autocast("cpu", torch.bfloat16):
+                fast = layer(x)
+            assert fast.dtype == torch.bfloat16
+            # Scores that were computed in bfloat16 differ.
+            assert torch.equal(layer(x), expected)
+
+
+def test_autocast_does_not_reach_the_kernel() -> None:
+    """As without kept weights: values in float32 are averaged in float32."""
+    scores, value = torch.randn(H, N, N), torch.randn(B, H, N, HEAD)
+    with torch.no_grad():
+        expected = attend(SharedLogits(scores, kept={}), value, mask("padded"))
+        with torch.autocast("cpu", torch.bfloat16):
+            found = attend(SharedLogits(scores, kept={}), value, mask("padded"))
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_change_is_seen_where_a_sum_of_half_the_precision_overflows() -> None:
+    layer, x = layer_of("random").half(), torch.randn(1, N, H * HEAD).half()
+    (table,) = tables(layer)
+    table.data.fill_(3e4)
+    with torch.no_grad():
+        before = layer(x)
+        table.data[:, :, 0] = -3e4
+        assert not torch.equal(layer(x), before)
+
+
+class _Interrupting(int):
+    """A length that lets another thread in at the worst moment: when it is found to be the one that is kept."""
+
+    thread: Callable[[], object]
+
+    def __eq__(self, other: object) -> bool:
+        if other == N:
+            self.thread()
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+def test_threads_do_not_get_what_is_anothers() -> None:
+    kept, table = KeptWeights(), torch.randn(H, N, N)
+    with torch.no_grad():
+        found = kept.still(Span(N, N), table)
+        assert found is not None
+        found["whose"] = "mine"
+        length = _Interrupting(N)
+        length.thread = lambda: kept.still(Span(3, 3), table)
+        assert kept.still(Span(length, N), table) == {"whose": "mine"}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         SynthesizerConfig,
         SynthesizerForCausalLM,
         SynthesizerForConditionalGeneration,
+        SynthesizerForSequenceClassification,
         SynthesizerPreTrainedModel,
     )
 
@@ -38,6 +39,7 @@ _HOMES = {
     "SynthesizerConfig": "models",
     "SynthesizerForCausalLM": "models",
     "SynthesizerForConditionalGeneration": "models",
+    "SynthesizerForSequenceClassification": "models",
     "SynthesizerPreTrainedModel": "models",
 }
 
@@ -51,6 +53,7 @@ __all__ = [
     "SynthesizerConfig",
     "SynthesizerForCausalLM",
     "SynthesizerForConditionalGeneration",
+    "SynthesizerForSequenceClassification",
     "SynthesizerPreTrainedModel",
     "attend",
     "attention_weights",

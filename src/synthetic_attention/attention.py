@@ -11,15 +11,14 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from .functions import Dimensions, Span, SynthesizerOptions, build
-from .functions.base import split_heads
 from .kernels import attend, attention_weights
 from .linear import Linear
 from .logits import Logits, MixedLogits, SharedLogits
-from .masks import Padding, bias_as_scores
+from .masks import Padding, bias_as_scores, hide_later
 from .packing import Packing
+from .projections import project, project_out, project_packed, project_values, project_widened, reset_projections
 
 __all__ = ["KeyValueCache", "SynthesizerAttention"]
 
@@ -92,7 +91,7 @@ class SynthesizerAttention(nn.Module):
         width = dims.inner_dim + self.function.projected
         self.in_proj = Linear(d_model, width, bias=bias, device=device, dtype=dtype)
         self.out_proj = Linear(dims.inner_dim, d_model, bias=bias, device=device, dtype=dtype)
-        self._reset_projections()
+        reset_projections(self.in_proj, self.out_proj)
 
     @property
     def max_length(self) -> int | None:
@@ -108,20 +107,9 @@ class SynthesizerAttention(nn.Module):
     def inner_dim(self) -> int:
         return self.num_heads * self.head_dim
 
-    def _reset_projections(self) -> None:
-        # Blocks of d_model → H·K features each, so that fusing them does not change their initialisation.
-        # A weight that came from a checkpoint is marked by transformers; its slices are not, and would be overwritten.
-        if not getattr(self.in_proj.weight, "_is_hf_initialized", False):
-            for rows in self.in_proj.weight.split(self.inner_dim):
-                nn.init.xavier_uniform_(rows)
-        nn.init.xavier_uniform_(self.out_proj.weight)
-        for linear in (self.in_proj, self.out_proj):
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
-
     def reset_parameters(self) -> None:
         """Initialise all parameters, and R of fixed random, anew."""
-        self._reset_projections()
+        reset_projections(self.in_proj, self.out_proj)
         self.function.reset_parameters()
 
     def extra_repr(self) -> str:
@@ -170,7 +158,7 @@ class SynthesizerAttention(nn.Module):
         if cache is not None:
             return self._forward_cached(x, attention_mask, attn_bias, is_causal, value, need_weights, cache)
         self._check_length(x.shape[1])
-        padding = self._padding(attention_mask, x.shape[0], x.shape[1])
+        padding = Padding.of_batch(attention_mask, x.shape[0], x.shape[1])
         packing = None if padding is None else self._packing(padding)
         if padding is not None and packing is None:
             x = padding.align(x)
@@ -200,7 +188,7 @@ class SynthesizerAttention(nn.Module):
         key, values = cache.update(key_new, value_new, self.layer_idx)
         columns = values.shape[-2]
         self._check_length(columns)
-        padding = self._padding(attention_mask, x.shape[0], columns)
+        padding = Padding.of_batch(attention_mask, x.shape[0], columns)
         keys = key if self.caches_keys else None
         slots: Tensor | None = getattr(cache, "slots", None)
         if columns == rows and padding is not None and slots is None:
@@ -214,12 +202,12 @@ class SynthesizerAttention(nn.Module):
             mask = padding.mask
             span = Span(rows, columns, padding.positions[:, new], padding.positions)
         if slots is not None:
-            attn_bias, is_causal = _hide_later(slots, values, attn_bias), False
+            attn_bias, is_causal = hide_later(slots, values, attn_bias), False
         if attn_bias is not None:
             attn_bias = bias_as_scores(attn_bias, x.shape[0], self.num_heads, rows, columns)
         logits = self._logits(inputs, keys, span, attn_bias)
         y, weights = self._attend(logits, values, mask, is_causal, columns - rows, need_weights)
-        y = self._project_out(y)
+        y = project_out(self.out_proj, y, self.num_heads)
         real = None if padding is None else padding.mask[:, new]
         y = y if real is None else y.masked_fill(~real[..., None], 0)
         if not need_weights:
@@ -245,7 +233,7 @@ class SynthesizerAttention(nn.Module):
         if attn_bias is not None:
             attn_bias = bias_as_scores(attn_bias, value.shape[0], self.num_heads, length, length)
             if padding is not None and padding.index is not None:
-                attn_bias = self._align_bias(attn_bias, padding)
+                attn_bias = padding.align_pairs(attn_bias)
         logits = self._logits(inputs, key, Span(length, length), attn_bias)
         mask = None
         if padding is not None and not is_causal:
@@ -253,12 +241,15 @@ class SynthesizerAttention(nn.Module):
             mask = padding.aligned.mask
         y, weights = self._attend(logits, value, mask, is_causal, 0, need_weights, packing is not None)
         if padding is None:
-            y = self._project_out(y)
+            y = project_out(self.out_proj, y, self.num_heads)
             return (y, weights) if need_weights else y
-        y = padding.restore(self._project_out(y)) if packing is None else self._project_packed(y, packing)
+        if packing is None:
+            y = padding.restore(project_out(self.out_proj, y, self.num_heads))
+        else:
+            y = project_packed(self.out_proj, y, packing, self.num_heads)
         if not need_weights:
             return y
-        return y, padding.restore(padding.restore(weights, dim=2), dim=3)
+        return y, padding.restore_pairs(weights)
 
     def _attend(
         self,
@@ -283,10 +274,6 @@ class SynthesizerAttention(nn.Module):
         logits = self.function(inputs, span, key)
         return logits if attn_bias is None else MixedLogits([logits, SharedLogits(attn_bias)])
 
-    def _align_bias(self, bias: Tensor, padding: Padding) -> Tensor:
-        bias = bias.expand(padding.mask.shape[0], -1, -1, -1)
-        return padding.align(padding.align(bias, dim=2), dim=3)
-
     def _project(
         self, x: Tensor, value: Tensor | None, packing: Packing | None = None, widen: bool = False
     ) -> tuple[Tensor, Sequence[Tensor]]:
@@ -296,62 +283,12 @@ class SynthesizerAttention(nn.Module):
         are enough tokens for the copies of the weights to be small beside those that it spares.
         """
         if not self.function.projected:
-            return self._project_values(x if value is None else value, packing), ()
-        if packing is not None:
-            x, value = packing.pack(x), None if value is None else packing.pack(value)
-        weight, bias, inner = self.in_proj.weight, self.in_proj.bias, self.inner_dim
-        if value is None and widen and x.shape[:-1].numel() >= self.d_model:
-            both = self._project_widened(x)
-            inner = both.shape[-1] // 2
-            both = both if packing is None else packing.pad_aligned(both)
-            values, hidden = both.split(inner, dim=-1)
-            return split_heads(values, self.num_heads), [hidden]
-        if value is None:
-            both = self.in_proj(x)
-        else:
-            values = F.linear(value, weight[:inner], None if bias is None else bias[:inner])
-            projected = F.linear(x, weight[inner:], None if bias is None else bias[inner:])
-            both = torch.cat([values, projected], dim=-1)
-        both = both if packing is None else packing.pad_aligned(both)
-        # All parts in one go: the backward of each split is a copy.
-        values, *inputs = both.split([inner, *self.function.widths], dim=-1)
-        return split_heads(values, self.num_heads), inputs
-
-    def _project_values(self, x: Tensor, packing: Packing | None) -> Tensor:
-        """The values alone, (B, H, L, K), laid out as (H, K, B, L): the shared kernel multiplies them as they are."""
-        batch, length, _ = x.shape
-        weight, bias = self.in_proj.weight, self.in_proj.bias
-        tokens = (x.reshape(-1, self.d_model) if packing is None else packing.pack(x)).t()
-        if torch.is_autocast_enabled(x.device.type) or bias is None:
-            values = weight @ tokens
-            values = values if bias is None else values + bias[:, None].to(values.dtype)
-        else:
-            values = torch.addmm(bias[:, None], weight, tokens)
-        values = values if packing is None else packing.pad_columns(values)
-        return values.view(self.num_heads, self.head_dim, batch, length).permute(2, 0, 3, 1)
-
-    def _project_packed(self, y: Tensor, packing: Packing) -> Tensor:
-        """The output projection of the real tokens of an aligned (B, L, H·K), in the input's slots, zeros between."""
-        # The shared kernel writes feature by feature.
-        by_feature = y.stride(1) == 1 and y.shape[-1] > 1
-        tokens = packing.pack_columns(y.permute(2, 0, 1)).t() if by_feature else packing.pack_aligned(y)
-        return packing.pad(self._project_out(tokens))
-
-    def _project_out(self, y: Tensor) -> Tensor:
-        """(…, H·K), or with a constant feature (…, H·(K + 1)), to (…, d_model)."""
-        if y.shape[-1] == self.inner_dim:
-            projected: Tensor = self.out_proj(y)
-            return projected
-        weight = F.pad(self.out_proj.weight.unflatten(1, (self.num_heads, self.head_dim)), (0, 1)).flatten(1)
-        return F.linear(y, weight, self.out_proj.bias)
-
-    def _project_widened(self, x: Tensor) -> Tensor:
-        """Values and input of the function, each with a constant feature in every head: (…, 2·H·(K + 1))."""
-        heads = (2, self.num_heads, self.head_dim)
-        weight = F.pad(self.in_proj.weight.unflatten(0, heads), (0, 0, 0, 1)).flatten(0, 2)
-        bias = weight.new_zeros(heads) if self.in_proj.bias is None else self.in_proj.bias.unflatten(0, heads)
-        bias = torch.stack([F.pad(bias[0], (0, 1)), F.pad(bias[1], (0, 1), value=1.0)]).flatten()
-        return F.linear(x, weight, bias)
+            return project_values(self.in_proj, x if value is None else value, packing, self.num_heads), ()
+        if widen and value is None:
+            tokens = x.shape[:-1].numel() if packing is None else packing.given.shape[0]
+            if tokens >= self.d_model:
+                return project_widened(self.in_proj, x, packing, self.num_heads)
+        return project(self.in_proj, x, value, packing, self.num_heads, self.function.widths)
 
     def _packing(self, padding: Padding) -> Packing | None:
         """How to project real tokens only, where that pays."""
@@ -359,15 +296,6 @@ class SynthesizerAttention(nn.Module):
         if packing is not None and not self.function.projected and packing.slots < SHORT_COLUMNS:
             return None
         return packing
-
-    @staticmethod
-    def _padding(mask: Tensor | Padding | None, batch: int, length: int) -> Padding | None:
-        """The padding of the batch; None where no token is known to be masked."""
-        if isinstance(mask, Tensor):
-            mask = Padding.from_mask(mask, batch=batch, length=length)
-        elif mask is not None and tuple(mask.mask.shape) != (batch, length):
-            raise ValueError(f"got a Padding of shape {tuple(mask.mask.shape)}; expected {(batch, length)}")
-        return None if mask is None or mask.full else mask
 
     def _check_input(self, x: Tensor, value: Tensor | None) -> None:
         if x.dim() != 3 or x.shape[-1] != self.d_model:
@@ -404,20 +332,14 @@ class SynthesizerAttention(nn.Module):
             device=weight.device,
             dtype=weight.dtype,
         )
-        with torch.no_grad():
-            query, key, value = weight.chunk(3)
-            layer.in_proj.weight.copy_(torch.cat([value, query, key]))
-            layer.out_proj.weight.copy_(mha.out_proj.weight)
-            if mha.in_proj_bias is not None:
-                query, key, value = mha.in_proj_bias.chunk(3)
-                layer.in_proj.bias.copy_(torch.cat([value, query, key]))
-                layer.out_proj.bias.copy_(mha.out_proj.bias)
+
+        def values_first(x: Tensor) -> Tensor:
+            query, key, value = x.chunk(3)
+            return torch.cat([value, query, key])
+
+        state = {"in_proj.weight": values_first(weight), "out_proj.weight": mha.out_proj.weight}
+        if mha.in_proj_bias is not None:
+            state |= {"in_proj.bias": values_first(mha.in_proj_bias), "out_proj.bias": mha.out_proj.bias}
+        layer.load_state_dict(state)
         layer.train(mha.training)
         return layer
-
-
-def _hide_later(slots: Tensor, values: Tensor, attn_bias: Tensor | None) -> Tensor:
-    """A bias that hides from the tokens at `slots` (T,) what stands after them in (B, H, S, K), and the given one."""
-    later = torch.arange(values.shape[-2], device=values.device) > slots[:, None]
-    hidden = values.new_zeros(later.shape).masked_fill(later, -torch.inf)
-    return hidden if attn_bias is None else attn_bias + hidden

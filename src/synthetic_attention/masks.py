@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from .packing import Packing
+from .transforms import is_traced
 
-__all__ = ["Padding", "allowed_keys", "bias_as_scores", "causal_mask"]
+__all__ = ["Padding", "allowed_keys", "bias_as_scores", "causal_mask", "hide_later"]
 
 
 def causal_mask(rows: int, columns: int, offset: int, device: torch.device) -> Tensor:
@@ -60,6 +61,13 @@ def bias_as_scores(bias: Tensor, batch: int, heads: int, rows: int, columns: int
     return bias.expand(-1, heads, -1, -1)
 
 
+def hide_later(slots: Tensor, values: Tensor, attn_bias: Tensor | None) -> Tensor:
+    """A bias that hides from the tokens at `slots` (T,) what stands after them in (B, H, S, K), and the given one."""
+    later = torch.arange(values.shape[-2], device=values.device) > slots[:, None]
+    hidden = values.new_zeros(later.shape).masked_fill(later, -torch.inf)
+    return hidden if attn_bias is None else attn_bias + hidden
+
+
 _T = TypeVar("_T")
 # With less padding than this, moving tokens costs more than computing it.
 _LITTLE_PADDING = 0.1
@@ -99,8 +107,8 @@ class Padding:
                 "tokens. A mask over pairs of tokens is an attn_bias: 0 where a key may be seen, -inf where not"
             )
         mask = attention_mask.bool()
-        # Compiled code cannot branch on data: there, rows are always aligned.
-        if torch.compiler.is_compiling():
+        # Compiled code cannot branch on data, nor can a transform: there, rows are always aligned.
+        if is_traced():
             return cls(mask, cls._front(mask), full=False)
         if attention_mask.is_floating_point() and bool((attention_mask < 0).any()):
             raise ValueError("got a negative attention_mask; expected 1 at real tokens and 0 at padding, not a bias")
@@ -108,6 +116,19 @@ class Padding:
             return cls(mask, None, full=True)
         aligned = bool((mask[:, 1:] <= mask[:, :-1]).all())
         return cls(mask, None if aligned else cls._front(mask), full=False)
+
+    @classmethod
+    def of_batch(cls, mask: Tensor | Padding | None, batch: int, length: int) -> Padding | None:
+        """That of a batch (B, S), from its mask or as it was made before; None where no token is known to be masked.
+
+        Raises:
+            ValueError: it is that of another batch.
+        """
+        if isinstance(mask, Tensor):
+            mask = cls.from_mask(mask, batch=batch, length=length)
+        elif mask is not None and tuple(mask.mask.shape) != (batch, length):
+            raise ValueError(f"got a Padding of shape {tuple(mask.mask.shape)}; expected {(batch, length)}")
+        return None if mask is None or mask.full else mask
 
     @staticmethod
     def _front(mask: Tensor) -> Tensor:
@@ -120,7 +141,7 @@ class Padding:
 
     def _once(self, name: str, make: Callable[[], _T]) -> _T:
         """What `make` returns, kept: all layers of a model ask for the same. (Compiled code does so by itself.)"""
-        if torch.compiler.is_compiling():
+        if is_traced():
             return make()
         if name not in self.__dict__:
             self.__dict__[name] = make()
@@ -128,8 +149,8 @@ class Padding:
 
     @property
     def packing(self) -> Packing | None:
-        """How to leave the padding out; None where there is little of it, and in compiled code."""
-        return None if self.full or torch.compiler.is_compiling() else self._once("_packing", self._pack)
+        """How to leave the padding out; None where there is little of it, and where code is traced."""
+        return None if self.full or is_traced() else self._once("_packing", self._pack)
 
     def _pack(self) -> Packing | None:
         packing = Packing.of(self.mask)
@@ -160,6 +181,15 @@ class Padding:
         if self.index is not None:
             x = _take(x, self.positions, dim)
         return x.masked_fill(~_spread(self.mask, x, dim), 0)
+
+    def align_pairs(self, x: Tensor) -> Tensor:
+        """Align both axes of scores (B or none, H, S, S)."""
+        x = x.expand(self.mask.shape[0], -1, -1, -1)
+        return self.align(self.align(x, dim=2), dim=3)
+
+    def restore_pairs(self, x: Tensor) -> Tensor:
+        """Undo `align_pairs`; the rows and columns of padded slots are zeros."""
+        return self.restore(self.restore(x, dim=2), dim=3)
 
 
 def _spread(per_slot: Tensor, x: Tensor, dim: int) -> Tensor:

@@ -82,6 +82,19 @@ def test_what_fails_is_said_and_what_comes_after_it_left_out(
     assert "Usage: " in (tmp_path / "runs" / "third.log").read_text()
 
 
+def test_links_lead_to_the_data_and_may_be_there_already(reproduce: Any, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("text\n")
+    experiment = reproduce.Experiment(
+        name="linked", title="T", commands=["--help"], links={"text/train-a.txt": "a.txt"}
+    )
+    for _ in range(2):
+        runner = reproduce.Runner([experiment], tmp_path / "data", tmp_path / "runs", jobs=1)
+        runner.run()
+        assert not runner.failed
+    assert (tmp_path / "runs" / "text" / "train-a.txt").read_text() == "text\n"
+
+
 def _results() -> dict[str, Any]:
     def row(name: str, finished: list[int], bleu: float, sd: float | None) -> dict[str, Any]:
         return {

@@ -47,6 +47,27 @@ def test_memory_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert all(result["peak"] > 0 for result in found["results"])
 
 
+def test_encoders_are_timed_and_weighed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--layers", "2", "--repeats", "1", "--masks", "full,padded", "--json", str(tmp_path / "e.json"))
+    assert run("encoder", *TINY, *options) == 0
+    shown = capsys.readouterr().out
+    assert "encoder of 2 layers, 2×16, padded, forward + backward" in shown
+    assert "nn.TransformerEncoder" in shown
+    results = json.loads((tmp_path / "e.json").read_text(encoding="utf-8"))["results"]
+    assert len(results) == 4 * 4
+    for result in results:
+        assert 0 < result["kept"] <= result["peak"]
+        assert result["ratio"] == [1, 1, 1] or result["name"] != "vanilla"
+    # Vanilla has the queries and keys of its layers beside what random has, which has H·N².
+    sizes = {(result["name"], result["length"]): result["parameters"] for result in results}
+    assert sizes["vanilla", 8] - sizes["random", 8] == 2 * (2 * (16 * 16 + 16) - 2 * 8 * 8)
+    assert sizes["vanilla", 8] == sizes["vanilla", 16]
+    assert run("encoder", *TINY, "--masks", "causal") == 2
+    assert "an encoder sees the whole input" in capsys.readouterr().err
+    assert run("encoder", *TINY, "--forward", "--repeats", "1") == 0
+    assert "forward, inference" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

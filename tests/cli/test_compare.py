@@ -132,11 +132,12 @@ def test_the_commands_of_the_documentation_are_right(call) -> None:
     help_ = call("compare", "--help")[1]
     page = ROOT / "docs/comparing.md"
     commands = [line for kind, content in blocks(page) if kind == "console" for line in content.splitlines()]
-    assert len(commands) == 2
+    assert len(commands) == 4
     for command in commands:
         program, name, _, *arguments = shlex.split(command)
         assert (program, name) == ("synthesizer", "compare")
+        arguments = [argument for argument in arguments if argument != "--truncate"]
         options = dict(zip(arguments[::2], arguments[1::2], strict=True))
         assert all(option in help_ for option in options)
-        assert len(parse_rows([options["--synthesizers"]])) >= 3
-        assert parse_seeds(options["--seeds"]) == [0, 1, 2]
+        assert len(parse_rows([options["--synthesizers"]])) >= 2
+        assert parse_seeds(options.get("--seeds", "0")) in ([0], [0, 1, 2])

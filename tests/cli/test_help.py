@@ -2,8 +2,12 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+from typer.main import get_command
+
+from synthetic_attention.cli import app
 
 HEAVY = ("torch", "transformers", "tokenizers", "numpy", "yaml", "rich", "sacrebleu")
 
@@ -19,8 +23,22 @@ def test_help_imports_nothing_heavy() -> None:
     assert "Commands:" in done.stdout
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["generate"]])
-def test_every_command_has_help(call, command: list[str]) -> None:
+def _commands(group: Any = None, names: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The command line itself, every command, and the commands of those that have some."""
+    group = get_command(app) if group is None else group
+    # Asked for by name: typer may bring its own copy of click.
+    below = getattr(group, "commands", {})
+    return [names, *(found for name in below for found in _commands(below[name], (*names, name)))]
+
+
+def test_the_commands_there_are() -> None:
+    expected = {(), ("train",), ("evaluate",), ("generate",), ("compare",), ("inspect",), ("benchmark",)}
+    assert expected < set(_commands())
+    assert len([command for command in _commands() if command[:1] == ("benchmark",)]) > 1
+
+
+@pytest.mark.parametrize("command", _commands(), ids=" ".join)
+def test_every_command_has_help(call, command: tuple[str, ...]) -> None:
     code, out, _ = call(*command, "--help")
     assert code == 0
     assert "Usage:" in out

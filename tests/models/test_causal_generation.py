@@ -69,6 +69,16 @@ def test_all_ways_agree_up_to_the_longest_sequence(model: SynthesizerForCausalLM
 
 
 @pytest.mark.parametrize("synthesizer", EVERY)
+def test_prompts_of_one_token(model: SynthesizerForCausalLM) -> None:
+    prompts = (torch.randint(3, 53, (2, 1)), torch.ones(2, 1, dtype=torch.long))
+    for options in ({}, {"num_beams": 2}):
+        cached = _generate(model, prompts, **options)
+        assert cached.shape == (2, LONGEST)
+        assert torch.equal(cached, _generate(model, prompts, use_cache=False, **options))
+        assert torch.equal(cached, _generate(model, prompts, cache_implementation="static", **options))
+
+
+@pytest.mark.parametrize("synthesizer", EVERY)
 def test_one_token_more_than_the_longest(synthesizer: str, tiny_lm: Callable) -> None:
     # Vanilla has no longest sequence of its own, learned positions do.
     model = tiny_lm(

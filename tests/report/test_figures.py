@@ -2,13 +2,14 @@
 
 import warnings
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from synthetic_attention.report.figures import glyphs_reported, grid_shape, save
 from synthetic_attention.report.gates import LayerGates, draw_gates
@@ -30,7 +31,13 @@ def _drawn(figure: Figure) -> Figure:
 
 
 def _check_no_overlap(figure: Figure) -> None:
-    """No two labels of an axis overlap, and none leaves the figure."""
+    """No two labels of an axis overlap, nor the titles and names of panels, and none leaves the figure."""
+    seen = [axes for axes in figure.axes if axes.get_visible()]
+    texts = [axes.title for axes in seen] + [axes.yaxis.label for axes in seen] + [figure._suptitle, *figure.legends]
+    boxes = [text.get_window_extent() for text in texts if not isinstance(text, Text) or text.get_text()]
+    assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1 for box in boxes)
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
     for axes in figure.axes:
         for axis, along in ((axes.xaxis, "x"), (axes.yaxis, "y")):
             low, high = sorted(axis.get_view_interval())
@@ -58,13 +65,13 @@ def test_the_shapes_of_many_heads() -> None:
         assert columns / rows <= 3
 
 
-@pytest.mark.parametrize(("heads", "rows", "columns"), [(4, 5, 9), (7, 3, 2), (2, 90, 150)])
+@pytest.mark.parametrize(("heads", "rows", "columns"), [(1, 5, 9), (4, 5, 9), (7, 3, 2), (9, 20, 24), (2, 90, 150)])
 def test_heads_with_tokens(heads: int, rows: int, columns: int) -> None:
     figure = _drawn(draw_layer(_map(heads, rows, columns)))
     _check_no_overlap(figure)
     panels = [axes for axes in figure.axes if axes.get_title().startswith("head") and axes.get_visible()]
     assert [axes.get_title() for axes in panels] == [f"head {n}" for n in range(1, heads + 1)]
-    assert figure.get_suptitle() == "Cross-attention, layer 2 (dense)"
+    assert figure.get_suptitle().replace("\n", " ") == "Cross-attention, layer 2 (dense)"
     labels = [label.get_text() for label in panels[0].get_yticklabels()]
     assert labels[0] == "␣Wörter0"
     assert len(labels) == rows or (rows > 40 and "is labelled" in panels[0].get_ylabel())
@@ -108,7 +115,14 @@ def test_all_layers_at_a_glance() -> None:
     figure = _drawn(draw_overview([_map(3, 5, 9), _map(2, 5, 9)]))
     visible = [axes for axes in figure.axes if axes.images and axes.get_visible()]
     assert len(visible) == 5
+    assert figure.get_supxlabel() == "a row: target token; a column: source token"
     _check_no_overlap(figure)
+
+
+@pytest.mark.parametrize(("layers", "heads", "columns"), [(2, 1, 9), (12, 2, 90)])
+def test_layers_with_long_names_at_a_glance(layers: int, heads: int, columns: int) -> None:
+    attention = replace(_map(heads, 6, columns), synthesizer="factorized_random+dense+vanilla")
+    _check_no_overlap(_drawn(draw_overview([attention] * layers)))
 
 
 def test_histograms() -> None:
@@ -123,6 +137,32 @@ def test_histograms() -> None:
     # Of four weights three are in bin 40, so the median is too.
     assert first.lines[0].get_xdata()[0] == pytest.approx(EDGES[41])
     assert [axes.get_visible() for axes in figure.axes] == [True, True, True, False]
+
+
+def test_histograms_of_many_layers() -> None:
+    counts = np.ones(len(EDGES) - 1)
+    layers = [LayerHistogram(n, "factorized_random+factorized_dense+vanilla", counts) for n in range(1, 13)]
+    figure = _drawn(draw_histograms({"encoder": layers}, "weights"))
+    _check_no_overlap(figure)
+    assert figure.axes[0].get_title() == "layer 1\nfactorized_random+\nfactorized_dense+\nvanilla"
+
+
+def test_histograms_of_the_start() -> None:
+    before, after = np.zeros((2, len(EDGES) - 1))
+    before[30], after[[30, 31, 32]] = 2, (1, 2, 1)
+    drawn = {}
+    for name, start in (("known", before), ("unknown", None)):
+        drawn[name] = _drawn(draw_histograms({"encoder": [LayerHistogram(1, "dense", after, start)]}, "weights"))
+        _check_no_overlap(drawn[name])
+    filled, outline = drawn["known"].axes[0].patches
+    assert filled.get_data().values.tolist() == (after / 4).tolist()
+    assert outline.get_data().values.tolist() == (before / 2).tolist()
+    assert len(drawn["unknown"].axes[0].patches) == 1
+    labels = {name: [text.get_text() for text in figure.legends[0].get_texts()] for name, figure in drawn.items()}
+    assert labels == {"known": ["trained", "before training", "its median"], "unknown": ["trained", "its median"]}
+    # 37.5 % is not 38 %.
+    shown = [label.get_text() for label in drawn["unknown"].axes[0].get_yticklabels()]
+    assert [float(label.rstrip("%")) / 100 for label in shown] == pytest.approx(drawn["unknown"].axes[0].get_yticks())
 
 
 def test_gates_of_layers_that_mix_different_functions() -> None:
@@ -153,6 +193,16 @@ def test_r_before_and_after_have_scales_of_their_own() -> None:
     _check_no_overlap(figure)
     alone = draw_table(LayerTable("decoder", 3, "random", after, None, True))
     assert "before" not in "".join(axes.get_title() for axes in alone.axes)
+
+
+@pytest.mark.parametrize(("heads", "size"), [(1, 5), (1, 19), (9, 19)])
+def test_positions_are_whole_numbers(heads: int, size: int) -> None:
+    after = np.random.default_rng(0).normal(size=(heads, size, size))
+    figure = _drawn(draw_table(LayerTable("decoder", 3, "factorized_random", after, after, False)))
+    _check_no_overlap(figure)
+    for axes in figure.axes[:heads]:
+        for ticks in (axes.get_xticks(), axes.get_yticks()):
+            assert all(tick == round(tick) for tick in ticks)
 
 
 def _draw_and_warn(path: Path) -> list[str]:

@@ -115,6 +115,9 @@ def test_it_is_trained_and_scored_in_all_ways(data: Path, tmp_path: Path, monkey
         rows = [json.loads(line) for line in Path(results["predictions"]).read_text(encoding="utf-8").splitlines()]
         assert [row["id"] for row in rows] == ["1.1", "1.2", "1.3"]
         assert rows[0].keys() == {"id", "source", "references", "reply"}
+        shown = Path(results["files"][0]).read_text(encoding="utf-8")
+        assert shown.startswith("# valid: best and worst of 3 by ROUGE-L\n")
+        assert all(row["source"] in " ".join(shown.split()) for row in rows)
 
 
 def test_scores_are_shown_even_if_they_are_texts() -> None:

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,6 +55,31 @@ def test_malformed_lines_count_as_dropped(tmp_path: Path) -> None:
     assert task.examples(split, task.tokenizer(split, 300, 48), 48).dropped == 1
 
 
+def test_a_set_on_the_hub_is_read_by_its_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"article": "One is here.", "highlights": "one ."}, {"article": " ", "highlights": "two ."}]
+    asked: list[Any] = []
+
+    class Found(list[dict[str, Any]]):
+        column_names = ("article", "highlights")
+
+    def load_dataset(*names: Any, **options: Any) -> Found:
+        asked.append((*names, options["split"]))
+        return Found(rows)
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    data, task = Path("hub:owner/news"), Summarization(subset="3.0.0", skip_bad_lines=True)
+    split = task.read(data, "valid")
+    assert asked == [("owner/news", "3.0.0", "validation")]
+    assert (split.name, split.ids, split.sources, split.targets, split.skipped) == (
+        *("valid", ["1"], ["One is here."], ["one ."]),
+        1,
+    )
+    with pytest.raises(UserError, match=r"hub:owner/news, line 2: field 'article' is blank"):
+        Summarization().read(data, "train")
+    with pytest.raises(UserError, match=r"no column source, target; its columns are: article, highlights"):
+        Summarization(document_field="source", summary_field="target").read(data, "train")
+
+
 def test_scores_are_rouge_of_the_best_reference() -> None:
     predictions, references = ["one .", "a"], [("two", "one ."), ("b",)]
     scores = Summarization().score(predictions, references)
@@ -93,6 +120,12 @@ def test_it_is_trained_evaluated_and_generates(tmp_path: Path) -> None:
     assert written[0].keys() == {"id", "document", "references", "summary", *rouge(["a"], [["a"]])}
     for name in Summarization.score_labels:
         assert results[name] == pytest.approx(sum(row[name] for row in written) / 3)
+    (examples,) = map(Path, results["files"])
+    assert examples.name.endswith(".beam2.penalty0.6.min3.max6.ngram2.examples.md")
+    shown = examples.read_text(encoding="utf-8")
+    best = max(written, key=lambda row: row["rougel"])
+    assert f"### {best['id']}: ROUGE-L {best['rougel']:.2f}" in shown.splitlines()
+    assert all(text in shown for text in (written[0]["document"], *written[0]["references"], written[0]["summary"]))
     (line,), truncated = generate_lines(run, ["Five is a number. " * 20], beams=1, truncate=True)
     assert truncated == 1
     assert len(line) <= 6 * 8

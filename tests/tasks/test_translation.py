@@ -1,6 +1,9 @@
 """Tokenizer, examples, batches and scores of translation."""
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,3 +132,31 @@ def test_exact_match_is_the_percentage_of_lines_that_are_the_same() -> None:
     predictions = ["das ist ein kleines Haus", "der Hund schläft heute lang", "ja", "Nein"]
     assert TASK.score(predictions, references)["exact_match"] == 50
     assert "tok:zh" in str(Translation("en", "zh").score(["你好世界再见"], ["你好世界再见"])["bleu_signature"])
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The rows of any data set on the hub."""
+    rows: list[dict[str, Any]] = []
+
+    class Found(list[dict[str, Any]]):
+        column_names = ("translation", "en", "de")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, **__: Found(rows)))
+    return rows
+
+
+def test_pairs_on_the_hub_are_in_one_column_or_in_two(hub: list[dict[str, Any]]) -> None:
+    data = Path("hub:wmt/wmt14")
+    hub.append({"translation": {"de": "Hund", "en": "a\n dog"}, "en": "a cat", "de": "Katze"})
+    split = Translation("en", "de", subset="de-en").read(data, "valid")
+    assert (split.name, split.sources, split.targets) == ("valid", ["a dog"], ["Hund"])
+    split = Translation("de", "en", column=None).read(data, "train")
+    assert (split.sources, split.targets) == (["Katze"], ["a cat"])
+    with pytest.raises(UserError, match="row 1: no text for en and fr; got the languages de, en"):
+        Translation("en", "fr").read(data, "train")
+    with pytest.raises(UserError, match=r"no column fr; its columns are: translation, en, de"):
+        Translation("en", "fr", column=None).read(data, "train")
+    hub.clear()
+    with pytest.raises(UserError, match="split 'test': no row"):
+        Translation("en", "de").read(data, "test")

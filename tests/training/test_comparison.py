@@ -331,6 +331,21 @@ def test_what_cannot_be_compared_changes_nothing(
     assert snapshot(tmp_path / "out") == before
 
 
+@pytest.mark.usefixtures("finished")
+def test_a_comparison_goes_on_though_there_are_settings_that_it_did_not_know(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (tmp_path / "out/comparison.yaml", *tmp_path.glob("out/*/seed-0/run.yaml")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines if not line.strip().startswith(("optimizer:", "constant_steps:", "column:"))]
+        assert len(kept) == len(lines) - 3
+        path.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    _nothing_is_trained(monkeypatch)
+    assert start().failures == []
+    with pytest.raises(UserError, match=r"got settings.training.optimizer 'adafactor' \(there 'adamw'\)"):
+        start(overrides=[*SMALL, "optimizer=adafactor"])
+
+
 def test_what_cannot_be_begun_leaves_nothing(start: Start, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no files nowhere"):
         start(splits=["nowhere"])

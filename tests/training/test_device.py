@@ -1,12 +1,14 @@
 """--device, --dtype and --compile."""
 
 import shutil
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
+from synthetic_attention import SynthesizerAttention
 from synthetic_attention.tasks import UserError
 from synthetic_attention.training.device import choose_device, choose_dtype, choose_training_device
 from synthetic_attention.training.evaluation import evaluate_run, generate_lines
@@ -61,14 +63,40 @@ def test_bfloat16_trains_with_weights_in_float32(corpus: Path, tmp_path: Path, s
     assert generate_lines(runs[0], ["one", ""], beams=1, dtype="bfloat16")[0][1] == ""
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 # The compiler itself looks at the .grad of what goes into a block.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
-def test_a_compiled_model_trains_as_an_eager_one(corpus: Path, tmp_path: Path, small: Small) -> None:
-    """Over batches of many shapes, with few compilations."""
+def test_a_compiled_model_trains_as_an_eager_one(
+    corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over batches of many shapes, with few compilations; without what makes code of graphs, which takes a minute."""
     torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    compile_module = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", partialmethod(compile_module, backend="eager"))
     runs = [tmp_path / name for name in ("false", "true")]
     for run in runs:
-        start(corpus, run, small("dropout_rate=0", "steps=12", f"compile={run.name}"), device="cpu")
+        start(corpus, run, small("dropout_rate=0", f"compile={run.name}"), device="cpu")
     logs = [[entry["loss"] for entry in without_times(run / "log.jsonl") if "loss" in entry] for run in runs]
     assert logs[0] == pytest.approx(logs[1], rel=1e-3)
+    # At most two for the layers of the encoder and as many for those of the decoder, whatever the shapes.
+    assert 2 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 4
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+def test_a_layer_compiled_to_machine_code_gives_what_it_gave() -> None:
+    """For two shapes with one compilation. A layer of few operations but our own: each other one is compiled."""
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    layer = SynthesizerAttention(6, 2, "random", 9)
+    # Without finding out what the processor can do at best, and without starting processes, which take longer.
+    quick = {"cpp.simdlen": 1, "compile_threads": 1}
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, options=quick)
+    for batch, length in ((2, 5), (3, 7)):
+        x = torch.randn(batch, length, 6)
+        found = []
+        for each in (layer, compiled):
+            y = each(x)
+            found.append([y, *torch.autograd.grad(y.square().sum(), list(layer.parameters()))])
+        torch.testing.assert_close(found[1], found[0])
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert torch._dynamo.utils.counters["inductor"]

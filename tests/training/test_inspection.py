@@ -15,7 +15,7 @@ from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.tokenizer import train_tokenizer
 from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training import findings
+from synthetic_attention.training import attention_maps, findings
 from synthetic_attention.training.attention_maps import choose_examples, example_inputs, map_attention, text_inputs
 from synthetic_attention.training.inspection import inspect_run
 from synthetic_attention.training.session import start_run
@@ -71,6 +71,10 @@ def test_examples_of_the_data_are_looked_at(run: Path, tmp_path: Path, drawn: Dr
         ("cross", "vanilla"),
     ]
     assert all(len(entry["heads"]) == 2 for entry in numbers["attention"])
+    for entry in numbers["attention"]:
+        assert sum(entry["histogram_before"]) == sum(entry["histogram"])
+        assert (entry["histogram_before"] == entry["histogram"]) == (entry["synthesizer"] == "fixed_random")
+    assert "The line is the same sample before training" in text
     ((gate,),) = [numbers["gates"]]
     assert np.allclose(np.sum(list(gate["alpha"].values()), axis=0), 1)
 
@@ -99,7 +103,10 @@ def test_another_start_is_not_shown_as_this_ones(run: Path, tmp_path: Path, draw
     (copy / "run.yaml").write_text(yaml.safe_dump(info), encoding="utf-8")
     page = inspect_run(copy, ["one"], sample=2, report=silent)
     assert page == copy / "inspect" / "index.html"
-    assert "R before training is not shown" in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert "R before training is not shown" in text
+    assert "Before training is not shown" in text
+    assert all("histogram_before" not in entry for entry in _numbers(copy / "inspect")["attention"])
     numbers = _numbers(copy / "inspect")["random"]
     assert not numbers["initial"]["certain"]
     assert all("before" not in head for layer in numbers["layers"] for head in layer["heads"])
@@ -129,7 +136,9 @@ def test_given_texts_need_no_data_and_replace_earlier_results(run: Path, tmp_pat
     assert not list(copy.glob(".partial*"))
 
 
-def test_axes_have_the_tokens(run: Path, tmp_path: Path, drawn: Drawn) -> None:
+def test_axes_have_the_tokens(run: Path, tmp_path: Path, drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    # So short an output that each token has its label.
+    monkeypatch.setattr(attention_maps, "output_limit", lambda *_: 8)
     inspect_run(run, ["one $5"], output=tmp_path / "out", sample=1, report=silent)
 
     def labels(name: str, axis: str) -> str:

@@ -7,7 +7,7 @@ from transformers import set_seed
 
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from synthetic_attention.functions import known
-from synthetic_attention.training.probe import CROSS, attention_weights, descent, initial_model, layers
+from synthetic_attention.training.probe import CROSS, attention_weights, descends, descent, initial_model, layers
 
 NAMES = [*known(), "random+vanilla", "dense+vanilla", "random+dense"]
 IDS = torch.tensor([[5, 6, 7, 8, 2]])
@@ -132,3 +132,12 @@ def test_a_start_is_certain_even_where_every_weight_was_trained() -> None:
 def test_without_r_there_is_no_start_to_find() -> None:
     model = SynthesizerForConditionalGeneration(_config("dense+vanilla", 1))
     assert descent(initial_model(model, 0), model) is None
+
+
+@pytest.mark.parametrize("synthesizer", ["vanilla", "random+vanilla", "fixed_random"])
+def test_the_start_of_the_whole_model_is_found_again_from_its_seed(synthesizer: str) -> None:
+    set_seed(7)
+    model = SynthesizerForConditionalGeneration(_config(synthesizer, 2))
+    _train(model, steps=10)
+    assert descends(initial_model(model, 7), model)
+    assert not descends(initial_model(model, 8), model)

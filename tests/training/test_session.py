@@ -15,6 +15,7 @@ from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training import clock
 from synthetic_attention.training.batching import TokenBatchSampler
+from synthetic_attention.training.run_folder import data_path, kept_path
 from synthetic_attention.training.session import resume_run
 from synthetic_attention.training.trainer import SynthesizerTrainer
 from training.runs import Kill, Small, silent, start, weights, without_times
@@ -151,3 +152,12 @@ def test_accumulation_equals_one_large_batch(
     start(corpus, tmp_path / "two", small(*options, "gradient_accumulation_steps=2"))
     losses = [[e["loss"] for e in without_times(tmp_path / n / "log.jsonl") if "loss" in e] for n in ("one", "two")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_data_on_the_hub_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert kept_path(Path("data")) == str(tmp_path / "data")
+    assert kept_path(Path("hub:owner/name")) == "hub:owner/name"
+    assert data_path({"data": "hub:owner/name"}, None) == Path("hub:owner/name")
+    with pytest.raises(UserError, match="data: the data of the run is not there any more"):
+        data_path({"data": str(tmp_path / "data")}, None)

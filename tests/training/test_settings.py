@@ -22,7 +22,7 @@ def test_tiny_is_what_it_is_said_to_be() -> None:
     config = build_config(read())
     assert (config.num_layers, config.num_decoder_layers, config.d_model, config.d_ff) == (4, 4, 128, 256)
     assert (config.num_heads, config.label_smoothing, config.vocab_size) == (4, 0.1, 6000)
-    assert known_presets() == ["base", "demo", "small", "tiny"]
+    assert known_presets() == ["base", "demo", "small", "t5-base", "t5-small", "t5-tiny", "tiny"]
 
 
 def test_small_and_base_are_what_they_are_said_to_be() -> None:
@@ -108,7 +108,9 @@ def test_unknown_synthesizers_list_the_known(synthesizer: str, message: str) -> 
 
 
 def test_unknown_presets_list_the_known() -> None:
-    with pytest.raises(UserError, match="unknown preset 'huge'; expected one of: base, demo, small, tiny"):
+    with pytest.raises(
+        UserError, match="unknown preset 'huge'; expected one of: base, demo, small, t5-base, t5-small, t5-tiny, tiny"
+    ):
         read(preset="huge")
 
 

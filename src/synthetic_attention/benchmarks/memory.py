@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from .layers import Case, build_layers, run_step
+from .layers import Case, Layer, build_layers, run_step
 
-__all__ = ["Memory", "measure_case", "peak_bytes"]
+__all__ = ["Memory", "measure_case", "measure_layer", "peak_bytes"]
 
 
 @dataclass(frozen=True)
@@ -37,26 +37,30 @@ def measure_case(case: Case, variants: Sequence[str], *, training: bool = True, 
     """Bytes of each layer, the peers first."""
     torch.manual_seed(0)
     x, mask, g = case.inputs()
-    found = []
-    for layer in build_layers(case, list(variants), twins):
-        # What is made once, on the first call, is not of a step.
-        run_step(layer, x, mask, g, training)
-        marks: list[int] = []
+    layers = build_layers(case, list(variants), twins)
+    return [measure_layer(case, layer, x, mask, g, training=training) for layer in layers]
 
-        def step(layer: Any = layer, marks: list[int] = marks) -> None:
-            if not training:
-                run_step(layer, x, mask, g, training)
-                return
-            y = layer.call(x, mask)
-            marks.append(_mark(case.device))
-            y.backward(g)
-            x.grad = None
 
-        peak, kept = peak_bytes(step, layer.module, case.device, marks)
-        layer.module.zero_grad()
-        parameters = sum(p.numel() for p in layer.module.parameters())
-        found.append(Memory(case, training, layer.name, peak, kept, parameters))
-    return found
+def measure_layer(
+    case: Case, layer: Layer, x: Tensor, mask: Tensor | None, g: Tensor, *, training: bool = True
+) -> Memory:
+    """Bytes of one layer, or of whatever takes its place; x, mask and g are what `case.inputs` gave."""
+    # What is made once, on the first call, is not of a step.
+    run_step(layer, x, mask, g, training)
+    marks: list[int] = []
+
+    def step() -> None:
+        if not training:
+            run_step(layer, x, mask, g, training)
+            return
+        y = layer.call(x, mask)
+        marks.append(_mark(case.device))
+        y.backward(g)
+        x.grad = None
+
+    peak, kept = peak_bytes(step, layer.module, case.device, marks)
+    layer.module.zero_grad()
+    return Memory(case, training, layer.name, peak, kept, sum(p.numel() for p in layer.module.parameters()))
 
 
 def peak_bytes(

@@ -64,6 +64,7 @@ benchmarks = typer.Typer(
     rich_markup_mode=None,
 )
 benchmarks.command("attention")(_unseen_by_typer(benchmark.attention))
+benchmarks.command("encoder")(_unseen_by_typer(benchmark.encoder))
 benchmarks.command("generation")(_unseen_by_typer(benchmark.generation))
 benchmarks.command("memory")(_unseen_by_typer(benchmark.memory))
 app.add_typer(benchmarks)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ..benchmarks.layers import Case
 
-__all__ = ["attention", "generation", "memory"]
+__all__ = ["attention", "encoder", "generation", "memory"]
 
 _LENGTHS = "64,128,256,512,1024,2048,4096"
 _Variants = Annotated[
@@ -109,6 +109,40 @@ def memory(
             of_mask += measure_case(case, names, training=not forward, twins=twins)
         console.print(memory_table(of_mask))
         found += of_mask
+    if json is not None:
+        _write_json(json, device, records(found))
+
+
+def encoder(
+    variants: Annotated[
+        str | None,
+        typer.Option(help="Synthesizers, separated by commas, beside vanilla. [default: the paper's pure ones]"),
+    ] = None,
+    lengths: _Lengths = "1024",
+    tokens: _Tokens = 4096,
+    masks: _Masks = "full",
+    layers: Annotated[int, typer.Option(min=1, help="Layers of the encoder.")] = 6,
+    width: _Width = 512,
+    heads: _Heads = 8,
+    dtype: _Dtype = "float32",
+    device: _Device = "cpu",
+    repeats: Annotated[int, typer.Option(min=1, help="Turns that are timed.")] = 5,
+    forward: _Forward = False,
+    json: _Json = None,
+) -> None:
+    """Time whole encoders in turns, and measure their peak memory, beside a vanilla one and PyTorch's."""
+    cases = _cases(lengths, tokens, masks, width, heads, dtype, device, json)
+    if any(case.is_causal for case in cases):
+        raise typer.BadParameter("got --masks causal; expected full or padded: an encoder sees the whole input")
+    from ..benchmarks.encoder import ENCODER_VARIANTS, measure_encoders
+    from ..report.benchmarks import encoder_table, records
+
+    names = list(ENCODER_VARIANTS) if variants is None else _names(variants)
+    console, found = _console(), []
+    for case in _watched(cases, "encoders"):
+        costs = measure_encoders(case, layers, names, training=not forward, repeats=repeats)
+        console.print(encoder_table(costs))
+        found += costs
     if json is not None:
         _write_json(json, device, records(found))
 

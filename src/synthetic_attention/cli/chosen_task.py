@@ -15,7 +15,7 @@ __all__ = ["choose_task"]
 
 
 def choose_task(
-    task_class: type[Task[Any, Any]], data: Path | None, overrides: Sequence[str], shortcuts: Mapping[str, str | None]
+    task_class: type[Task[Any, Any]], data: Path | None, overrides: Sequence[str], shortcuts: Mapping[str, Any]
 ) -> tuple[Task[Any, Any], Path]:
     """The task with its options, and its data.
 

@@ -35,6 +35,15 @@ def compare(
     target: Annotated[str | None, typer.Option(help="Of translation: target language, as for train.")] = None,
     seeds: Annotated[str, typer.Option(metavar="N,N,…", help="Each row is trained with each.")] = "0",
     preset: Annotated[str, typer.Option(help="Size of the models and how to train.")] = "tiny",
+    source_runs: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="RUNS",
+            help="Start from the weights and the tokenizer of runs: the folder of a comparison, or a path with "
+            "{synthesizer}, {row} or {seed} in it. A row SYNTHESIZER@from=none has new weights.",
+        ),
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop each run after minutes of training.")] = None,
     steps: Annotated[int | None, typer.Option(help="Stop each run after updates. [default: the preset's]")] = None,
     overrides: Annotated[
@@ -64,6 +73,9 @@ def compare(
     on_long: Annotated[str | None, typer.Option(help=f"In the tests. {ON_LONG_HELP}")] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="In training, cut what is over the maximum.")] = False,
     drop_long: Annotated[bool, typer.Option("--drop-long", help="In training, leave out what is over it.")] = False,
+    skip_bad_lines: Annotated[
+        bool, typer.Option("--skip-bad-lines", help="Leave malformed lines of the data out, and count them.")
+    ] = False,
     device: Annotated[str | None, typer.Option(help=DEVICE_HELP)] = None,
     dtype: Annotated[
         str | None, typer.Option(help="float32 or bfloat16, of the training, as for train. [default: the preset's]")
@@ -102,13 +114,15 @@ def compare(
         "no_repeat_ngram": no_repeat_ngram,
         "split_long": long_tests.split_long,
     }
-    chosen, path = choose_task(task_class, data, overrides or [], {"source": source, "target": target})
+    shortcuts = {"source": source, "target": target, "skip_bad_lines": skip_bad_lines or None}
+    chosen, path = choose_task(task_class, data, overrides or [], shortcuts)
     try:
         ending = work(
             shared=Shared(
                 task=chosen,
                 data=path,
                 preset=preset,
+                where=source_runs,
                 overrides=overrides or [],
                 long=long,
                 steps=steps,

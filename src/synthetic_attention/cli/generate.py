@@ -1,12 +1,12 @@
-"""synthesizer generate RUN [TEXT … | -]."""
+"""synthesizer generate RUN [TEXT … | -], or --prompt TEXT."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,9 +23,15 @@ _CHUNK = 1000
 def generate(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     text: Annotated[
-        list[str] | None, typer.Argument(help="Lines to translate; - or none reads them from standard input.")
+        list[str] | None,
+        typer.Argument(help="Lines to translate or to continue; - or none reads them from standard input."),
     ] = None,
-    beams: Annotated[int | None, typer.Option(min=1, help="Beams of the search; 1 is greedy. [default: 4]")] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="Of a language model: write what follows this text, as it comes.")
+    ] = None,
+    beams: Annotated[
+        int | None, typer.Option(min=1, help="Beams of the search; 1 is greedy. [default: 4; of a language model 1]")
+    ] = None,
     length_penalty: Annotated[
         float | None,
         typer.Option(help="Hypotheses of n tokens are ranked by log-probability / n^penalty. [default: 0.6]"),
@@ -34,21 +40,52 @@ def generate(
         int | None, typer.Option(min=0, help="Tokens of a line before it may end. [default: 0]")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="The most tokens of a line. [default: the task's]")
+        int | None, typer.Option(min=1, help="The most tokens of a line, or after a prompt. [default: the task's]")
     ] = None,
     no_repeat_ngram: Annotated[
         int | None, typer.Option(min=0, help="No n-gram of this length comes twice in a line. [default: 0, any may]")
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="After a prompt: logits are divided by it; 0 takes the most probable tokens. [default: 1]"
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=0, help="After a prompt: draw from this many of the most probable. [default: all]")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(help="After a prompt: draw from the fewest that have this probability together. [default: 1]"),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="After a prompt: the same seed, the same text. [default: drawn]")
     ] = None,
     on_long: Annotated[str | None, typer.Option(help=ON_LONG_HELP)] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Short for --on-long truncate.")] = False,
     device: Annotated[str | None, typer.Option(help=DEVICE_HELP)] = None,
     dtype: Annotated[str, typer.Option(help=DTYPE_HELP)] = "float32",
 ) -> None:
-    """A line out for each line in, in order."""
+    """A line out for each line in, in order; or, with --prompt, the text that follows it."""
     from ..training.evaluation import generate_chunks
     from .quiet import quiet_libraries, say
 
     quiet_libraries()
+    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    if prompt is not None:
+        searching = {
+            "TEXT": text,
+            "--beams": beams,
+            "--length-penalty": length_penalty,
+            "--min-tokens": min_tokens,
+            "--no-repeat-ngram": no_repeat_ngram,
+            "--on-long": on_long,
+            "--truncate": truncate or None,
+        }
+        _refuse(searching, "with --prompt")
+        _continue(run, prompt, {"device": device, "dtype": dtype, "max_tokens": max_tokens, **drawing})
+        return
+    _refuse({f"--{name.replace('_', '-')}": value for name, value in drawing.items()}, "without --prompt")
     long = read_on_long(on_long, truncate)
     chunks = _read_standard_input() if text in (None, [], ["-"]) else iter([_read_arguments(text or [])])
     total = 0
@@ -66,19 +103,55 @@ def generate(
         split_long=long.split_long,
     )
     for lines, over in results:
-        # Text is UTF-8 in and out, whatever the locale.
-        sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
-        sys.stdout.buffer.flush()
+        _write("".join(f"{line}\n" for line in lines))
         total += over
     if total:
         say(long.describe(total, "lines"))
 
 
+def _continue(run: Path, prompt: str, options: Mapping[str, Any]) -> None:
+    """Write what follows the prompt; whatever ends it ends the line."""
+    from ..training.evaluation import continue_prompt
+
+    _check_text(prompt)
+    written: list[str] = []
+
+    def write(text: str) -> None:
+        _write(text)
+        written.append(text)
+
+    try:
+        continue_prompt(run, prompt, write, **options)
+    except (KeyboardInterrupt, UserError):
+        if written:
+            _write("\n")
+        raise
+    _write("\n")
+
+
+def _refuse(given: Mapping[str, object], where: str) -> None:
+    """Raises BadParameter: some of `given`, options and their values, is given."""
+    if names := [name for name, value in given.items() if value is not None]:
+        raise typer.BadParameter(f"got {', '.join(names)} {where}; leave one out")
+
+
+def _write(text: str) -> None:
+    # Text is UTF-8 in and out, whatever the locale.
+    sys.stdout.buffer.write(text.encode(errors="replace"))
+    sys.stdout.buffer.flush()
+
+
 def _read_arguments(text: list[str]) -> list[str]:
     from ..tasks.text import decode_lines
 
+    for argument in text:
+        _check_text(argument)
+    return [line for argument in text for line in decode_lines(f"{argument}\n".encode(), "an argument")]
+
+
+def _check_text(argument: str) -> None:
     try:
-        return [line for argument in text for line in decode_lines(f"{argument}\n".encode(), "an argument")]
+        argument.encode()
     except UnicodeEncodeError:
         raise UserError("an argument is not UTF-8; convert it, or give it on standard input") from None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..tasks import known_tasks
 from .chosen_task import choose_task
 from .devices import DEVICE_HELP
 
@@ -20,7 +21,7 @@ _SYNTHESIZER, _PRESET, _SEED = "random+vanilla", "tiny", 1
 
 
 def train(
-    task: Annotated[str, typer.Argument(help="What to learn: translation.")],
+    task: Annotated[str, typer.Argument(help=f"What to learn: {', '.join(known_tasks())}.")],
     output: Annotated[Path | None, typer.Option(help="The folder of the run, made anew.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="The data; for translation a folder with {train,valid}.{language} files.")
@@ -41,6 +42,15 @@ def train(
     preset: Annotated[
         str | None, typer.Option(help=f"Size of the model and how to train. [default: {_PRESET}]")
     ] = None,
+    source_run: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Start from the weights and the tokenizer of a run. The model is its own then, synthesizer included; "
+            "the preset says how to train.",
+        ),
+    ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(help="Stop after minutes of training, validation excluded; with --steps, at the first to come."),
@@ -55,6 +65,9 @@ def train(
     ] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut sentences over the maximum length.")] = False,
     drop_long: Annotated[bool, typer.Option("--drop-long", help="Leave out pairs over the maximum length.")] = False,
+    skip_bad_lines: Annotated[
+        bool, typer.Option("--skip-bad-lines", help="Leave malformed lines of the data out, and count them.")
+    ] = False,
     device: Annotated[str | None, typer.Option(help=DEVICE_HELP)] = None,
     dtype: Annotated[
         str | None,
@@ -93,15 +106,17 @@ def train(
     from ..training.dry_run import dry_run as rehearse
     from ..training.session import resume_run, start_run
     from ..training.settings import parse_synthesizer, read_settings
+    from ..training.source import Source
     from .quiet import quiet_libraries, say
 
     quiet_libraries()
     common: dict[str, Any] = {"device": device, "report": say, "watch": ProgressReport}
-    shortcuts = {"source": source, "target": target}
+    shortcuts = {"source": source, "target": target, "skip_bad_lines": skip_bad_lines or None}
     if resume:
         given = {
             "task": task,
             **shortcuts,
+            "from": None if source_run is None else str(source_run.resolve()),
             "synthesizer": None if synthesizer is None else parse_synthesizer(synthesizer),
             "preset": preset,
             "seed": seed,
@@ -116,8 +131,9 @@ def train(
         outcome = resume_run(output, expected=expected, data=data, steps=steps, minutes=minutes, **common)
     else:
         chosen, path = choose_task(task_class, data, overrides or [], shortcuts)
+        start = None if source_run is None else Source.open(source_run, task_class)
         settings = read_settings(
-            synthesizer=_SYNTHESIZER if synthesizer is None else synthesizer,
+            synthesizer=_SYNTHESIZER if synthesizer is None and start is None else synthesizer,
             preset=_PRESET if preset is None else preset,
             seed=_SEED if seed is None else seed,
             overrides=overrides or [],
@@ -127,11 +143,14 @@ def train(
             dtype=dtype,
             compile_model=compile_model or None,
             task=task_class,
+            start=None if start is None else start.settings,
         )
         if dry_run or output is None:
-            typer.echo(describe_dry_run(rehearse(chosen, path, settings, device=device, report=say)))
+            typer.echo(describe_dry_run(rehearse(chosen, path, settings, source=start, device=device, report=say)))
             return
-        outcome = start_run(task=chosen, data=path, settings=settings, output=output, overwrite=overwrite, **common)
+        outcome = start_run(
+            task=chosen, data=path, settings=settings, output=output, source=start, overwrite=overwrite, **common
+        )
     say(describe_training(outcome.metrics))
     if outcome.signal is not None:
         say(f"stopped; to go on: synthesizer train {task} --output {shlex.quote(str(output))} --resume")

@@ -210,3 +210,11 @@ def flag(value: object, option: str, name: str) -> None:
 
 def empty(*shape: int, device: torch.device | str | None, dtype: torch.dtype | None) -> nn.Parameter:
     return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+
+
+def reset_map(weight: Tensor, bias: Tensor | None) -> None:
+    """Initialise a linear map in each head, (H, out, in), and its bias (H, out): Glorot's uniform, and zeros."""
+    bound = (6 / (weight.shape[1] + weight.shape[2])) ** 0.5
+    nn.init.uniform_(weight, -bound, bound)
+    if bias is not None:
+        nn.init.zeros_(bias)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..logits import InnerLogits, SharedLogits
-from .base import Dimensions, Options, Span, SynthesizingFunction, empty, flag, register, split_heads
+from .base import Dimensions, Options, Span, SynthesizingFunction, empty, flag, register, reset_map, split_heads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +57,7 @@ class Dense(SynthesizingFunction):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        bound = (6 / (self.weight.shape[1] + self.weight.shape[2])) ** 0.5
-        nn.init.uniform_(self.weight, -bound, bound)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+        reset_map(self.weight, self.bias)
 
     def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> InnerLogits | SharedLogits:
         (hidden,) = inputs

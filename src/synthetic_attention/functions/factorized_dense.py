@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..logits import OuterLogits, SharedLogits
-from .base import Dimensions, Options, Span, SynthesizingFunction, empty, flag, register, split_heads, whole
+from .base import Dimensions, Options, Span, SynthesizingFunction, empty, flag, register, reset_map, split_heads, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +88,7 @@ class FactorizedDense(SynthesizingFunction):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        bound = (6 / (self.weight.shape[1] + self.weight.shape[2])) ** 0.5
-        nn.init.uniform_(self.weight, -bound, bound)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+        reset_map(self.weight, self.bias)
 
     def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> OuterLogits | SharedLogits:
         (hidden,) = inputs

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..logits import Kept
+from ..transforms import is_traced
 from .base import Span
 
 __all__ = ["KeptWeights"]
@@ -20,29 +21,38 @@ class KeptWeights:
     """
 
     def __init__(self) -> None:
-        self._key: tuple[Any, ...] = ()
-        self._kept: Kept = {}
+        # What it was computed from, and what it is: one attribute, as several threads may run one model.
+        self._state: tuple[tuple[Any, ...], Kept] = ((), {})
 
     def still(self, span: Span, *parameters: Tensor) -> Kept | None:
         """What is known of `span`, to look up and add to; empty if a parameter has changed since, None in training.
 
         A change is seen by the version that autograd counts, and, as writing through `.data` goes past that, by the
-        sum.
+        sum. Autocast is a change too: it decides in what dtype scores are computed.
         """
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if torch.is_grad_enabled() or is_traced():
             return None
         if span.rows == 1 or span.row_positions is not None or span.key_positions is not None:
             return None
         if any(p.device.type != "cpu" or p.is_inference() for p in parameters):
             return None
-        key = (span.rows, span.columns, *((p.data_ptr(), p._version, p.dtype, float(p.sum())) for p in parameters))
+        autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+        key = (span.rows, span.columns, autocast, *map(_fingerprint, parameters))
+        known, kept = self._state
         # A NaN in R is not equal to itself: nothing is kept then, and it goes where it went without.
-        if key != self._key:
-            self._key, self._kept = key, {}
-        return self._kept
+        if key != known:
+            kept = {}
+            self._state = key, kept
+        return kept
 
     def __deepcopy__(self, memo: dict[int, Any]) -> KeptWeights:
         return KeptWeights()
 
     def __reduce__(self) -> tuple[type[KeptWeights], tuple[()]]:
         return KeptWeights, ()
+
+
+def _fingerprint(parameter: Tensor) -> tuple[Any, ...]:
+    # In float32 or wider: a sum in float16 overflows, and one in bfloat16 does not see small changes.
+    total = parameter.sum(dtype=torch.promote_types(parameter.dtype, torch.float32))
+    return parameter.data_ptr(), parameter._version, parameter.dtype, float(total)

@@ -1,11 +1,13 @@
-"""What the kernels that work block by block share: how large a block is, and its softmax."""
+"""What the kernels that work block by block share: how large a block is, its softmax, and what they refuse."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["add_product", "block_bytes", "block_softmax", "wide"]
+__all__ = ["add_product", "block_bytes", "block_softmax", "refuse_second_derivative", "wide"]
 
 # On a CPU torch.softmax takes several times as long as its parts where rows are this short.
 SHORT_ROW = 48
@@ -48,3 +50,15 @@ def block_softmax(scores: Tensor) -> Tensor:
     if bool(weights[..., 0].isnan().any()):
         weights.masked_fill_((scores == -torch.inf).all(dim=-1, keepdim=True), 0)
     return weights
+
+
+def refuse_second_derivative(ctx: Any, *grads: Any) -> None:
+    """The backward of a backward.
+
+    Raises:
+        RuntimeError: always, with the way out.
+    """
+    raise RuntimeError(
+        "got a second derivative of attention; its fast kernels have the first only. Compute the output under `with "
+        "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):`, or use torch.func"
+    )

@@ -8,10 +8,12 @@ from torch.nn import functional as F
 
 from ..logits import FactoredLogits, Logits, MixedLogits, SharedLogits
 from ..masks import bias_as_scores
+from ..transforms import is_transformed
 from .blockwise import blockwise_attention
 from .eager import eager_attention
 from .inner import inner_attention
-from .shared import kept_attention, shared_attention
+from .shared import shared_attention
+from .shared_kept import kept_attention
 
 __all__ = ["attend"]
 
@@ -29,7 +31,9 @@ def attend(
 ) -> Tensor:
     """softmax(logits) · value, equation Y = softmax(S(X)) G(X) of the paper, by the cheapest way the form allows.
 
-    No (B, H, T, S) matrix is stored unless a query is alone (a decoding step).
+    No (B, H, T, S) matrix is stored unless a query is alone (a decoding step), or it is asked for: under
+    `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`, and under the transforms of `torch.func`, the equation is
+    computed as it is written and has all derivatives. The other ways have the first, in reverse mode.
 
     Args:
         logits: T rows and as many columns S as `value` has keys.
@@ -46,10 +50,12 @@ def attend(
         (B, H, T, D). A row that may see no key is zeros.
 
     Raises:
-        ValueError: logits, value and mask do not fit together, or dropout_p is no probability.
+        ValueError: logits, value and mask do not fit together, dropout_p is no probability, or query_offset negative.
     """
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"got dropout_p={dropout_p}; expected a probability in [0, 1]")
+    if query_offset < 0:
+        raise ValueError(f"got query_offset={query_offset}; expected the position of the first row, at least 0")
     factored = FactoredLogits.of(logits)
     rows = _check(factored, value, attention_mask)
     batch, heads, columns, width = value.shape
@@ -61,7 +67,7 @@ def attend(
         return value.new_zeros(batch, heads, rows, width)
     mask = None if attention_mask is None else attention_mask.bool()
     only_shared = factored.weighted_shared() if not factored.inner and not factored.outer else None
-    if rows == 1 or (only_shared is not None and only_shared.dim() == 4):
+    if rows == 1 or (only_shared is not None and only_shared.dim() == 4) or _as_written():
         return eager_attention(logits, value, mask, is_causal, dropout_p, query_offset)
     if only_shared is not None:
         dropout = None
@@ -76,6 +82,15 @@ def attend(
         bias = None if factored.shared is None else factored.weighted_shared()
         return inner_attention(factored.joined(), value, mask, is_causal, query_offset, dropout_p, bias)
     return blockwise_attention(factored, value, mask, is_causal, query_offset, dropout_p)
+
+
+def _as_written() -> bool:
+    """Whether the equation is wanted as it is written: by a transform, or by whoever has left PyTorch that way only."""
+    if torch.compiler.is_compiling():
+        return False
+    flags = torch.backends.cuda
+    fused = flags.flash_sdp_enabled() or flags.mem_efficient_sdp_enabled() or flags.cudnn_sdp_enabled()
+    return is_transformed() or not fused
 
 
 # Up to this many keys, blocks are faster on a CPU than the fused kernel over values padded to the width of the keys.

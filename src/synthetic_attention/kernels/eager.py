@@ -24,6 +24,8 @@ def masked_softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
+    if not scores.shape[-1]:
+        return scores
     empty = scores.amax(dim=-1, keepdim=True) == -torch.inf
     return torch.softmax(scores.masked_fill(empty, 0), dim=-1).masked_fill(empty, 0)
 

@@ -18,17 +18,15 @@ Shape legend: B batch, H heads, T queries, S keys, D width of a value, N = D·B.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..logits import Kept
-from .block import add_product, block_bytes, block_softmax, wide
+from .block import add_product, block_softmax, refuse_second_derivative, wide
+from .shared_blocks import block_scores, blocks, exponentials, needs_care, nonzero
 
-__all__ = ["kept_attention", "shared_attention"]
-
-# E under a mask cannot vanish while a row's scores differ by less than this: exp(−60) is far from the end of float32.
-SAFE_RANGE = 60.0
+__all__ = ["shared_attention"]
 
 
 def shared_attention(
@@ -58,95 +56,6 @@ def shared_attention(
     return out_HDBT.permute(2, 0, 3, 1)
 
 
-def kept_attention(
-    kept: Kept, scores: Tensor, value: Tensor, mask: Tensor | None, offset: int | None, value_is_masked: bool
-) -> Tensor:
-    """`shared_attention` in inference, where softmax(scores) is kept for the next call.
-
-    A mask changes only the denominators, Y = P (m ∘ V) / P m with P = softmax(R), for any m: P is as good as E.
-    """
-    if mask is not None and _kept_needs_care(kept, scores, value):
-        return shared_attention(scores, value, mask, offset is not None, offset or 0, None, value_is_masked)
-    if offset not in kept:
-        kept[offset] = _softmax(scores, offset)
-    weights, value_HDBS = kept[offset], value.permute(1, 3, 0, 2)
-    if mask is not None and not value_is_masked:
-        value_HDBS = value_HDBS * mask.to(value.dtype)
-    value_HNS = value_HDBS.flatten(1, 2)
-    out = value.new_empty(*value_HDBS.shape[:3], scores.shape[1])
-    out_HNT = out.flatten(1, 2)
-    for h, t, last in _blocks(weights, offset):
-        p_HTS = weights[h, t, :last]
-        torch.bmm(value_HNS[h, :, :last], p_HTS.to(value.dtype).mT, out=out_HNT[h, :, t])
-        if mask is not None:
-            norm_HTB = p_HTS @ mask.to(p_HTS.dtype).mT[:last]
-            out[h, :, :, t] /= _nonzero(norm_HTB.mT)[:, None]
-    return out.permute(2, 0, 3, 1)
-
-
-def _kept_needs_care(kept: Kept, scores: Tensor, value: Tensor) -> bool:
-    asked = "needs care", value.dtype
-    if asked not in kept:
-        kept[asked] = _needs_care(scores, value)
-    return bool(kept[asked])
-
-
-def _softmax(scores: Tensor, offset: int | None) -> Tensor:
-    """All weights (H, T, S), zeros where a causal row sees nothing."""
-    weights = torch.empty(scores.shape, dtype=wide(scores), device=scores.device)
-    for h, t, last in _blocks(scores, offset):
-        weights[h, t, :last] = block_softmax(_scores(scores, h, t, last, offset))
-        weights[h, t, last:] = 0
-    return weights
-
-
-def _blocks(scores: Tensor, offset: int | None) -> Iterator[tuple[slice, slice, int]]:
-    """Heads, rows and number of columns of blocks: whole heads if they fit, else rows of a head.
-
-    Causal blocks (offset given) are of rows always, cut after the last key that they see.
-    """
-    heads, rows, columns = scores.shape
-    size, most = max(4, scores.element_size()), block_bytes(scores.device)
-    step = rows if size * rows * columns <= most else max(64, most // (size * columns))
-    if offset is not None:
-        step = min(step, max(64, rows // 4))
-    per_head = max(1, most // (size * step * columns))
-    for h in range(0, heads, per_head):
-        for t in range(0, rows, step):
-            stop = min(t + step, rows)
-            last = columns if offset is None else min(columns, max(offset + stop, 1))
-            yield slice(h, min(h + per_head, heads)), slice(t, stop), last
-
-
-def _scores(scores: Tensor, h: slice, t: slice, last: int, offset: int | None) -> Tensor:
-    """A block of R in float32 or higher, −inf where it is not allowed; not to be written to."""
-    block = scores[h, t, :last].to(wide(scores))
-    if offset is None or offset + t.start >= last - 1:
-        return block
-    # Only the last columns of the block hold keys that some of its rows may not see.
-    first = max(0, offset + t.start + 1)
-    rows, columns = block.shape[1], last - first
-    hidden = torch.full((rows, columns), -torch.inf, dtype=block.dtype, device=block.device)
-    block = block.clone()
-    block[:, :, first:] += hidden.triu(offset + t.start + 1 - first)
-    return block
-
-
-def _exponentials(block: Tensor) -> Tensor:
-    """exp(R − rowmax); 0 in rows with nothing allowed."""
-    maximum = block.amax(dim=-1, keepdim=True)
-    return (block - maximum.masked_fill_(maximum == -torch.inf, 0)).exp_()
-
-
-def _needs_care(scores: Tensor, value: Tensor) -> bool:
-    """Could a mask leave a row only keys whose E has vanished beside the row's maximum?"""
-    # E is multiplied in the dtype of the values, and float16 ends at exp(−17).
-    if value.dtype == torch.float16:
-        return True
-    # Two passes: aminmax over one axis takes ten times as long as both.
-    return not bool((scores.amax(dim=-1) - scores.amin(dim=-1) < SAFE_RANGE).all())
-
-
 def _one_by_one(scores: Tensor, mask: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Each example with its mask in the scores: the careful way, a softmax per example."""
     for b in range(mask.shape[0]):
@@ -163,14 +72,11 @@ def _forward(
     value_is_masked: bool,
 ) -> tuple[Tensor, Tensor]:
     """Output (H, D, B, T), and with a mask the denominators (H, B, T): all −1 if the careful way was taken."""
-    heads, width, batch, _ = value.shape
-    rows = scores.shape[1]
-    out = value.new_empty(heads, width, batch, rows)
-    norm = scores.new_empty(heads, 0 if mask is None else batch, rows, dtype=wide(scores))
+    out, norm = _results(scores, value, mask)
     with torch.autocast(value.device.type, enabled=False):
         if mask is None:
             _forward_plain(out, scores, value, offset, dropout)
-        elif _needs_care(scores, value):
+        elif needs_care(scores, value):
             norm.fill_(-1)
             for b, own in _one_by_one(scores, mask):
                 alone = torch.empty_like(out[:, :, b], memory_format=torch.contiguous_format)
@@ -182,10 +88,17 @@ def _forward(
     return out, norm
 
 
+def _results(scores: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    heads, width, batch, _ = value.shape
+    rows = scores.shape[1]
+    norm = scores.new_empty(heads, 0 if mask is None else batch, rows, dtype=wide(scores))
+    return value.new_empty(heads, width, batch, rows), norm
+
+
 def _forward_plain(out: Tensor, scores: Tensor, value: Tensor, offset: int | None, dropout: Tensor | None) -> None:
     value_HNS, out_HNT = value.flatten(1, 2), out.flatten(1, 2)
-    for h, t, last in _blocks(scores, offset):
-        weights_HTS = block_softmax(_scores(scores, h, t, last, offset))
+    for h, t, last in blocks(scores, offset):
+        weights_HTS = block_softmax(block_scores(scores, h, t, last, offset))
         if dropout is not None:
             weights_HTS *= dropout[h, t, :last]
         torch.bmm(value_HNS[h, :, :last], weights_HTS.to(value.dtype).mT, out=out_HNT[h, :, t])
@@ -202,34 +115,19 @@ def _forward_masked(
 ) -> None:
     value_HNS, out_HNT = value.flatten(1, 2), out.flatten(1, 2)
     mask_SB = mask.to(norm.dtype).mT
-    for h, t, last in _blocks(scores, offset):
-        e_HTS = _exponentials(_scores(scores, h, t, last, offset))
+    for h, t, last in blocks(scores, offset):
+        e_HTS = exponentials(block_scores(scores, h, t, last, offset))
         norm_HBT = (e_HTS @ mask_SB[:last]).mT
         norm[h, :, t] = norm_HBT
         if dropout is not None:
             e_HTS *= dropout[h, t, :last]
         torch.bmm(value_HNS[h, :, :last], e_HTS.to(value.dtype).mT, out=out_HNT[h, :, t])
-        out[h, :, :, t] /= _nonzero(norm_HBT)[:, None]
-
-
-def _nonzero(norm: Tensor) -> Tensor:
-    """Denominators with 1 in rows that see no key, where the numerator is 0."""
-    return norm.masked_fill(norm == 0, 1)
+        out[h, :, :, t] /= nonzero(norm_HBT)[:, None]
 
 
 @_forward.register_fake
-def _forward_fake(
-    scores: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    offset: int | None,
-    dropout: Tensor | None,
-    value_is_masked: bool,
-) -> tuple[Tensor, Tensor]:
-    heads, width, batch, _ = value.shape
-    rows = scores.shape[1]
-    norm = scores.new_empty(heads, 0 if mask is None else batch, rows, dtype=wide(scores))
-    return value.new_empty(heads, width, batch, rows), norm
+def _forward_fake(scores: Tensor, value: Tensor, mask: Tensor | None, *_: Any) -> tuple[Tensor, Tensor]:
+    return _results(scores, value, mask)
 
 
 @torch.library.custom_op("synthetic_attention::shared_backward", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
@@ -288,8 +186,8 @@ def _backward_plain(
     dropout: Tensor | None,
 ) -> None:
     value_HNS, grad_HNT, sum_HNS = value.flatten(1, 2), grad.flatten(1, 2), grad_value.flatten(1, 2)
-    for h, t, last in _blocks(scores, offset):
-        weights_HTS = block_softmax(_scores(scores, h, t, last, offset))
+    for h, t, last in blocks(scores, offset):
+        weights_HTS = block_softmax(block_scores(scores, h, t, last, offset))
         keep = None if dropout is None else dropout[h, t, :last]
         kept = weights_HTS if keep is None else weights_HTS * keep
         add_product(sum_HNS[h, :, :last], grad_HNT[h, :, t], kept.to(value.dtype))
@@ -318,12 +216,12 @@ def _backward_masked(
     dropout: Tensor | None,
 ) -> None:
     value_HNS, sum_HNS = value.flatten(1, 2), grad_value.flatten(1, 2)
-    norm, mask_BS = _nonzero(norm), mask.to(norm.dtype)
-    for h, t, last in _blocks(scores, offset):
+    norm, mask_BS = nonzero(norm), mask.to(norm.dtype)
+    for h, t, last in blocks(scores, offset):
         grad_HDBT = grad[h, :, :, t] / norm[h, None, :, t]
         inner_HBT = (grad_HDBT * out[h, :, :, t]).sum(dim=1)
         grad_HNT = grad_HDBT.to(value.dtype).flatten(1, 2)
-        e_HTS = _exponentials(_scores(scores, h, t, last, offset))
+        e_HTS = exponentials(block_scores(scores, h, t, last, offset))
         keep = None if dropout is None else dropout[h, t, :last]
         kept = e_HTS if keep is None else e_HTS * keep
         add_product(sum_HNS[h, :, :last], grad_HNT, kept.to(value.dtype))
@@ -338,19 +236,8 @@ def _backward_masked(
 
 
 @_backward.register_fake
-def _backward_fake(
-    grad: Tensor,
-    scores: Tensor,
-    value: Tensor,
-    out: Tensor | None,
-    norm: Tensor | None,
-    mask: Tensor | None,
-    offset: int | None,
-    dropout: Tensor | None,
-    value_is_masked: bool,
-    train_scores: bool,
-) -> tuple[Tensor, Tensor]:
-    contiguous = torch.contiguous_format
+def _backward_fake(grad: Tensor, scores: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    contiguous, train_scores = torch.contiguous_format, others[-1]
     grad_scores = torch.empty_like(scores, memory_format=contiguous) if train_scores else scores.new_empty(0)
     return grad_scores, torch.empty_like(value, memory_format=contiguous)
 
@@ -371,3 +258,4 @@ def _autograd(ctx, grad: Tensor, _grad_norm: Tensor | None):  # type: ignore[no-
 
 
 _forward.register_autograd(_autograd, setup_context=_setup_context)
+_backward.register_autograd(refuse_second_derivative)

@@ -88,6 +88,9 @@ class SynthesizerConfig(PreTrainedConfig):
             layers and cross-attention.
         fused_loss: compute the training loss without ever storing the logits; the model's output has none then. Turn it
             off for code that reads `output.logits` in training.
+        classifier_pooling: what a classifier reads of the encoder: "mean" over the tokens, or the "first" token.
+        type_vocab_size: kinds of tokens that a classifier tells apart, by `token_type_ids`: 2 for the sides of a pair;
+            0 for none.
         is_encoder_decoder: whether the model has an encoder and a decoder, or one stack. Models set it themselves.
         use_cache: return a cache from inference; not from training, and not where labels are given.
         pad_token_id, bos_token_id, eos_token_id: special tokens.
@@ -131,6 +134,8 @@ class SynthesizerConfig(PreTrainedConfig):
     layer_norm_epsilon: float = 1e-6
     initializer_factor: float | int = 1.0
     fused_loss: bool = True
+    classifier_pooling: str = "mean"
+    type_vocab_size: int = 0
     is_encoder_decoder: bool = True
     use_cache: bool = True
     pad_token_id: int | None = 0
@@ -175,6 +180,9 @@ class SynthesizerConfig(PreTrainedConfig):
                 raise ValueError(f"got {name}={getattr(self, name)}; expected 0 ≤ {name} < 1")
         _choose("position_embedding_type", self.position_embedding_type, ("sinusoidal", "learned", "relative"))
         _choose("norm_type", self.norm_type, ("layer_norm", "rms_norm"))
+        _choose("classifier_pooling", self.classifier_pooling, ("mean", "first"))
+        if self.type_vocab_size < 0:
+            raise ValueError(f"got type_vocab_size={self.type_vocab_size}; expected 0 (no types) or more")
         _choose("feed_forward_proj", self.feed_forward_proj.removeprefix("gated-"), tuple(ACT2FN))
         if self.position_embedding_type == "relative" and self.relative_attention_num_buckets < 4:
             raise ValueError(

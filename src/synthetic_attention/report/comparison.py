@@ -19,7 +19,7 @@ _GAP, _EDGES = 2, 2
 _WIDEST_LABEL = 32
 _NOTHING, _FAILED = "–", "failed"
 # Scores of which less is better, whatever a task selects by.
-_SMALLER = {"loss", "perplexity"}
+_SMALLER = {"bits_per_byte", "invalid", "loss", "perplexity", "word_perplexity"}
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,8 @@ def _notes(results: Mapping[str, Any], mark: str) -> Iterator[str]:
     for row in rows:
         if row["match"] is not None:
             yield f"{row['row']}: d_ff {row['d_ff']:,}, as many parameters as {row['match']} or the closest to it."
+    if results.get("from") is not None:
+        yield f"Trained from the weights of {results['from']}; rows with @from=none from new weights."
     yield f"All rows: the same data, seeds and budget, one tokenizer of {results['tokenizer']['pieces']:,} pieces."
     yield from _signatures(results)
     yield from _software(results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,11 +14,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Panels", "colour_bar", "families", "glyphs_reported", "grid_shape", "panels", "save"]
+__all__ = ["Panels", "broken", "colour_bar", "families", "glyphs_reported", "grid_shape", "panels", "save"]
 
 # Wide as a slide.
 _ASPECT = 16 / 9
 _DPI = 150
+_TITLE = 12
+# Width of a letter, at most on an average, for each point of its size.
+_INCHES_PER_POINT = 0.0085
 # Beside matplotlib's own DejaVu Sans, which has Latin, Greek, Cyrillic, Arabic and Hebrew: the usual fonts with more.
 _MORE_FONTS = (
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans", "Noto Sans Devanagari", "Noto Sans Thai"),
@@ -42,12 +46,26 @@ def panels(rows: int, columns: int, size: tuple[float, float], title: str, **opt
     from matplotlib.figure import Figure
 
     width, height = size
-    figure = Figure(figsize=(columns * width + 1.5, rows * height + 1.2), dpi=_DPI)
-    figure.suptitle(title, fontsize=12, parse_math=False)
+    inches, letter = columns * width + 1.5, _TITLE * _INCHES_PER_POINT
+    # A title that is wider than the figure would be cut off.
+    lines = textwrap.wrap(title, int((inches - 0.4) / letter), break_long_words=False, break_on_hyphens=False)
+    inches = max(inches, letter * max(map(len, lines)) + 0.4)
+    figure = Figure(figsize=(inches, rows * height + 1.0 + 0.2 * len(lines)), dpi=_DPI)
+    figure.suptitle("\n".join(lines), fontsize=_TITLE, parse_math=False)
     # A little more room than usual at the edges, for what hangs below the line.
     figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08)
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, axes.tolist()
+
+
+def broken(name: str, inches: float, points: float) -> str:
+    """The name of a mixture on as many lines as it takes to be `inches` wide at most, broken behind a "+"."""
+    letters = inches / (_INCHES_PER_POINT * points)
+    lines = [""]
+    for part in name.replace("+", "+\n").split("\n"):
+        lines += [""] if lines[-1] and len(lines[-1] + part) > letters else []
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def colour_bar(figure: Figure, image: Any, axes: Sequence[Axes], label: str, **options: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .figures import colour_bar, families, grid_shape, panels
+from .figures import broken, colour_bar, families, grid_shape, panels
 from .statistics import visible_keys
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _LABEL = 0.16
 _SMALLEST, _WIDEST = 2.0, 6.4
 _WIDEST_FIGURE = 20.0
+# For the name of a layer's synthesizer beside it.
+_LOWEST_OVERVIEW = 1.4
 _COLOURS = "magma_r"
 _TICKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
 # Few, so that pictures have the same colours where they can.
@@ -86,8 +88,9 @@ def draw_overview(maps: Sequence[AttentionMap]) -> Figure:
     heads = max(attention.weights.shape[0] for attention in maps)
     _, rows, columns = maps[0].weights.shape
     size = min(1.5, _WIDEST_FIGURE / heads)
-    height = min(max(size * rows / columns, 0.6), 2 * size)
+    height = min(max(size * rows / columns, _LOWEST_OVERVIEW), max(2 * size, _LOWEST_OVERVIEW))
     figure, axes = panels(len(maps), heads, (size, height), f"{maps[0].title}, all layers and heads")
+    figure.supxlabel(f"a row: {maps[0].row_name}; a column: {maps[0].column_name}", fontsize=9)
     top = _top(maps)
     image = None
     for line, attention in zip(axes, maps, strict=True):
@@ -99,7 +102,7 @@ def draw_overview(maps: Sequence[AttentionMap]) -> Figure:
             image = _show(axis, attention.weights[head], attention.is_causal, top)
             if attention is maps[0]:
                 axis.set_title(f"head {head + 1}", fontsize=9)
-        line[0].set_ylabel(f"layer {attention.layer}\n{attention.synthesizer}", fontsize=8)
+        line[0].set_ylabel(f"layer {attention.layer}\n{broken(attention.synthesizer, height, 8)}", fontsize=8)
     _weight_bar(figure, image, [axis for line in axes for axis in line], top)
     return figure
 

@@ -16,6 +16,7 @@ def describe_evaluation(results: Mapping[str, Any]) -> str:
     """The scores of an evaluation, with their signatures where they have one."""
     task = get_task(results["task"])
     search = f", {results['beams']} beams, length penalty {results['length_penalty']}" if "beams" in results else ""
+    skipped = f", {results['skipped']} malformed lines left out" if results["skipped"] else ""
     scores = [
         f"{label} {written(results[key])}  {results.get(f'{key}_signature', '')}".rstrip()
         for key, label in task.score_labels.items()
@@ -23,9 +24,10 @@ def describe_evaluation(results: Mapping[str, Any]) -> str:
     ]
     return "\n".join(
         [
-            f"{results['split']}: {results['examples']} {task.unit}{search}",
+            f"{results['split']}: {results['examples']} {task.unit}{search}{skipped}",
             *scores,
             f"predictions: {results['predictions'] or 'not written'}",
+            *(f"to read: {path}" for path in results["files"]),
         ]
     )
 

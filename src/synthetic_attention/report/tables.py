@@ -44,6 +44,8 @@ class LayerTable:
 
 def draw_table(table: LayerTable) -> Figure:
     """R of each head before training above R after training, each with its own scale of colours, since R grows."""
+    from matplotlib.ticker import MaxNLocator
+
     heads, size, _ = table.after.shape
     columns = min(heads, _PER_ROW)
     lines = -(-heads // columns)
@@ -61,6 +63,9 @@ def draw_table(table: LayerTable) -> Figure:
         colour_bar(figure, image, flat, f"R, {state}")
     for axis in axes[-1]:
         axis.set_xlabel("key position", fontsize=9)
+        for side in (axis.xaxis, axis.yaxis):
+            # Shared by all panels. Positions are whole numbers.
+            side.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True))
     return figure
 
 

@@ -14,9 +14,13 @@ __all__ = ["UserError", "get_task", "known_tasks"]
 
 # A task is imported when it is asked for: the names alone must not cost an import of torch.
 _HOMES = {
+    "classification": ("classification", "Classification"),
     "dialogue": ("dialogue", "Dialogue"),
+    "glue": ("glue", "Glue"),
+    "language-modeling": ("language_modeling", "LanguageModeling"),
     "span-corruption": ("span_corruption", "SpanCorruption"),
     "summarization": ("summarization", "Summarization"),
+    "superglue": ("superglue", "SuperGlue"),
     "translation": ("translation", "Translation"),
 }
 

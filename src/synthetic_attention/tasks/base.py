@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
@@ -67,6 +67,8 @@ class Evaluation:
         answered: how many inputs the model was run on; what a speed is counted in.
         truncated: how many inputs were cut to the model's maximum.
         divided: how many inputs over the model's maximum were answered sentence by sentence.
+        skipped: how many malformed lines of the split were left out.
+        files: further files to read, their content by the ending of their names: {"examples.md": …}.
     """
 
     scores: Scores
@@ -76,6 +78,8 @@ class Evaluation:
     answered: int
     truncated: int = 0
     divided: int = 0
+    skipped: int = 0
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 _S = TypeVar("_S", bound=Split)
@@ -290,6 +294,40 @@ class Task(ABC, Generic[_S, _E]):
             UserError: a line is too long and `truncate` is off, or the task gives no line for a line.
         """
         raise UserError(f"a run of task {self.name} gives no text for a line; synthesizer evaluate scores it")
+
+    def line_search(self, options: Mapping[str, Any]) -> Search | None:
+        """How `generate` makes a line of a line: as `search` has it, unless a task is scored without writing text.
+
+        Raises:
+            UserError: an option cannot be, or the task has none.
+        """
+        return self.search(options)
+
+    def sampling(self, options: Mapping[str, Any]) -> Any:
+        """How `continue_prompt` draws tokens.
+
+        Raises:
+            UserError: an option cannot be, or the task continues no prompt.
+        """
+        raise UserError(f"a run of task {self.name} continues no --prompt; only runs of language-modeling do")
+
+    def continue_prompt(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        prompt: str,
+        sampling: Any,
+        write: Callable[[str], object],
+    ) -> None:
+        """Write what follows `prompt`, as it comes.
+
+        Args:
+            sampling: what `sampling` gave.
+
+        Raises:
+            UserError: the prompt is too long, or the task continues none.
+        """
+        self.sampling({})
 
     def improves(self, scores: Mapping[str, Any], best: Mapping[str, Any]) -> bool:
         """Whether a validation is at least as good as the best so far (which may be empty).

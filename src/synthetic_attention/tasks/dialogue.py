@@ -15,9 +15,11 @@ from .examples import Long, Pairs
 from .generation import GREEDY, BeamSearch
 from .metrics.dialogue import dialogue_scores, quick_scores
 from .metrics.embeddings import Embed, embedding_scores, read_word_vectors
+from .metrics.rouge import rouge_l_per_example
 from .readers.files import split_file
 from .readers.persona import Turn, read_convai2, read_dialogue_json
 from .seq2seq import SequenceToSequence, TextPairs
+from .side_by_side import Scored, best_and_worst
 from .text import fingerprint
 from .tokenizer import encode
 
@@ -206,6 +208,14 @@ class Dialogue(SequenceToSequence):
     def search(self, options: Mapping[str, Any]) -> BeamSearch:
         """Beam search to the longest reply, unless `options` say otherwise."""
         return BeamSearch(**{"max_tokens": self.max_reply_tokens, **options})
+
+    def shown(self, split: TextPairs, texts: Sequence[str]) -> dict[str, str]:
+        """The best and the worst replies by ROUGE-L."""
+        assert isinstance(split, Turns)
+        references = [turn.references for turn in split.turns]
+        scores = rouge_l_per_example(texts, references)
+        rows = zip([turn.id for turn in split.turns], split.sources, references, texts, scores, strict=True)
+        return {"examples.md": best_and_worst(split.name, "ROUGE-L", [Scored(*row) for row in rows])}
 
     def predictions(self, split: TextPairs, texts: Sequence[str]) -> tuple[str, str]:
         """JSON lines: id, what was read, references, reply."""

@@ -100,6 +100,10 @@ class SequenceToSequence(Task[TextPairs, Pair]):
         """The file of predictions, one for each row of `split`, and the suffix of its name."""
         return "".join(f"{text}\n" for text in texts), "txt"
 
+    def shown(self, split: TextPairs, texts: Sequence[str]) -> dict[str, str]:
+        """Files that show outputs to people, by the endings of their names; one text for each row of `split`."""
+        return {}
+
     def tokenizer(self, split: TextPairs, vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
         """One vocabulary for both sides, learned from the training text."""
         return train_tokenizer(split.sources + split.targets, vocab_size, max_length)
@@ -190,6 +194,8 @@ class SequenceToSequence(Task[TextPairs, Pair]):
             answered=len(texts),
             truncated=0 if search.split_long else over,
             divided=over if search.split_long else 0,
+            skipped=split.skipped,
+            files=self.shown(split, texts),
         )
 
     def generate(

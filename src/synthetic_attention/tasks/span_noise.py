@@ -6,15 +6,21 @@
 Sentinels <0>, <1>, … are the ids from the top of the vocabulary downward. As in T5's code a text begins with a span
 that is kept and ends with one that is cut out, so the targets need no closing sentinel: `</s>`, which the caller
 appends to both, ends the last span.
+
+T5's code rounds the numbers of noise tokens and of spans once for all examples: inputs of 512 tokens have 85 tokens in
+28 spans, 3.04 a span. Here the numbers of neighbouring examples differ by one where that is needed, so that density
+and mean length are those asked for over any stretch of text; every input still has the same length, and the text that
+an example takes may be one token longer or shorter than the next.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["SpanLengths", "corrupt", "noise_mask", "pack", "restore", "span_lengths"]
+__all__ = ["Packing", "SpanLengths", "corrupt", "noise_mask", "restore"]
 
 Ids = np.ndarray[tuple[int], np.dtype[np.int32]]
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -25,11 +31,22 @@ MEAN_SPAN_LENGTH = 3.0
 
 @dataclass(frozen=True)
 class SpanLengths:
-    """Lengths that belong together, in tokens; `</s>` is counted in `inputs` and `targets`."""
+    """Lengths of one example, in tokens; `</s>` is counted in `inputs` and `targets`.
+
+    Raises:
+        ValueError: there is no noise, or not a token for each span that is cut out or kept before it.
+    """
 
     raw: int
     noise: int
     spans: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.spans <= min(self.noise, self.raw - self.noise):
+            raise ValueError(
+                f"got {self.spans} spans of {self.noise} tokens in all, to be cut out of {self.raw}; expected at least "
+                "one, and a token or more in each and before each"
+            )
 
     @property
     def inputs(self) -> int:
@@ -42,63 +59,105 @@ class SpanLengths:
         return self.noise + self.spans + 1
 
 
-def _lengths(raw: int, density: float, mean_span_length: float) -> SpanLengths:
-    """T5's rounding: to the nearest, at least one token of noise and one that is kept.
+@dataclass(frozen=True)
+class Packing:
+    """How running text is cut into examples whose inputs have `inputs` tokens, `</s>` included.
 
-    The number of spans is rounded too, so in short texts their mean length is a little off: 85 / 28 = 3.04 in 568.
-    """
-    noise = min(max(round(raw * density), 1), raw - 1)
-    spans = min(max(round(noise / mean_span_length), 1), raw - noise)
-    return SpanLengths(raw, noise, spans)
+    With r raw tokens an example, d the density and m the mean length of a span, there are r d noise tokens in r d / m
+    spans, and inputs − 1 = r (1 − d + d / m) tokens are left of them. These are no whole numbers. So of the spans, and
+    of the noise tokens beyond the first of each span, the first n examples have n times the exact number, rounded.
 
-
-def span_lengths(
-    inputs_length: int, density: float = DENSITY, mean_span_length: float = MEAN_SPAN_LENGTH
-) -> SpanLengths:
-    """How much raw text fills inputs of `inputs_length` tokens, `</s>` included, and what its targets take.
-
-    The inputs are filled exactly, at densities below a half; at others there may be no text that fits so well.
-
-    >>> lengths = span_lengths(512)
-    >>> lengths.raw, lengths.inputs, lengths.targets
-    (568, 512, 114)
+    >>> packing = Packing(512)
+    >>> [packing.lengths(index).spans for index in range(5)]
+    [28, 29, 28, 29, 28]
 
     Raises:
-        ValueError: `inputs_length` is too short for a kept token, a sentinel and `</s>`, or an option is out of range.
+        ValueError: an option is out of range, or an example would have no span, or more than fit between what is kept.
     """
-    _check(density, mean_span_length)
-    if inputs_length < 3:
-        raise ValueError(f"got inputs_length={inputs_length}; expected at least 3: a token, a sentinel and </s>")
-    # One more raw token makes the inputs longer by one or not at all.
-    raw = 2
-    while _lengths(raw + 1, density, mean_span_length).inputs <= inputs_length:
-        raw += 1
-    return _lengths(raw, density, mean_span_length)
+
+    inputs: int
+    density: float = DENSITY
+    mean_span_length: float = MEAN_SPAN_LENGTH
+
+    def __post_init__(self) -> None:
+        if not 0 < self.density < 1:
+            raise ValueError(f"got density={self.density}; expected more than 0 and less than 1")
+        if not 1 <= self.mean_span_length < math.inf:
+            raise ValueError(f"got mean_span_length={self.mean_span_length}; expected at least 1")
+        least = math.ceil(1 + 1 / self._spans_per_input - 1e-9)
+        if self.inputs < least:
+            raise ValueError(
+                f"got inputs_length={self.inputs}; expected at least {least}, for one span of "
+                f"{self.mean_span_length:g} tokens at a density of {self.density:g}"
+            )
+        if 2 * self.most_spans > self.inputs - 1:
+            raise ValueError(
+                f"got density={self.density:g} with mean_span_length={self.mean_span_length:g}: inputs of "
+                f"{self.inputs} tokens would have {self.most_spans} spans; expected at most half as many, a token "
+                "before each"
+            )
+
+    @property
+    def _spans_per_input(self) -> float:
+        """Spans for each token of the inputs, `</s>` left out."""
+        share = self.density / self.mean_span_length
+        return share / (1 - self.density + share)
+
+    @property
+    def _spans(self) -> float:
+        return (self.inputs - 1) * self._spans_per_input
+
+    @property
+    def _further(self) -> float:
+        """Noise tokens beyond the first of each span."""
+        return self._spans * (self.mean_span_length - 1)
+
+    @property
+    def most_spans(self) -> int:
+        """Of any example."""
+        return math.ceil(self._spans - 1e-9)
+
+    @property
+    def most_targets(self) -> int:
+        """The longest targets of any example, in tokens."""
+        return 2 * self.most_spans + math.ceil(self._further - 1e-9) + 1
+
+    def start(self, index: int) -> int:
+        """The first token of an example in the running text; the end of the one before."""
+        return index * (self.inputs - 1) + _rounded(index * self._further)
+
+    def lengths(self, index: int) -> SpanLengths:
+        """Those of an example."""
+        spans = _rounded((index + 1) * self._spans) - _rounded(index * self._spans)
+        further = _rounded((index + 1) * self._further) - _rounded(index * self._further)
+        return SpanLengths(self.inputs - 1 + further, spans + further, spans)
+
+    def table(self, count: int) -> np.ndarray:
+        """(count, 2): input and target tokens of the first `count` examples."""
+        index = np.arange(count + 1)
+        spans, further = (np.diff(np.floor(index * number + 0.5)) for number in (self._spans, self._further))
+        targets = 2 * spans + further + 1
+        return np.stack([np.full(count, self.inputs), targets.astype(np.int64)], axis=1)
+
+    def count(self, tokens: int) -> int:
+        """How many examples there are in so many tokens; what is left at the end, less than one, is not used."""
+        found = int(tokens / (self.inputs - 1 + self._further)) + 1
+        while self.start(found) > tokens:
+            found -= 1
+        return found
 
 
-def _check(density: float, mean_span_length: float) -> None:
-    if not 0 < density < 1:
-        raise ValueError(f"got density={density}; expected more than 0 and less than 1")
-    if not mean_span_length >= 1:
-        raise ValueError(f"got mean_span_length={mean_span_length}; expected at least 1")
+def _rounded(number: float) -> int:
+    return math.floor(number + 0.5)
 
 
-def noise_mask(
-    length: int, rng: np.random.Generator, density: float = DENSITY, mean_span_length: float = MEAN_SPAN_LENGTH
-) -> Mask:
-    """(length,): which tokens are cut out, in spans of `mean_span_length` tokens on average.
+def noise_mask(lengths: SpanLengths, rng: np.random.Generator) -> Mask:
+    """(raw,): which tokens are cut out.
 
     All ways to divide the noise into that many spans, none empty, are equally likely, and so for what lies between.
-
-    Raises:
-        ValueError: `length` is less than 2, or an option is out of range.
     """
-    _check(density, mean_span_length)
-    if length < 2:
-        raise ValueError(f"got a text of {length} tokens; expected at least 2: one to keep and one to cut out")
-    lengths = _lengths(length, density, mean_span_length)
     borders = np.empty(2 * lengths.spans, dtype=np.int64)
-    borders[0::2] = _divide(length - lengths.noise, lengths.spans, rng)
+    borders[0::2] = _divide(lengths.raw - lengths.noise, lengths.spans, rng)
     borders[1::2] = _divide(lengths.noise, lengths.spans, rng)
     # Kept and cut out take turns, kept first.
     return np.repeat(np.arange(2 * lengths.spans) % 2 == 1, borders)
@@ -161,16 +220,3 @@ def restore(inputs: Ids, targets: Ids, first_sentinel: int, spans: int) -> Ids:
     # Every piece after the first begins with a sentinel.
     pieces = [kept[0], *(part[1:] for pair in zip(cut[1:], kept[1:], strict=True) for part in pair)]
     return np.concatenate(pieces)
-
-
-def pack(tokens: Ids, raw: int) -> np.ndarray:
-    """(N, raw): running text cut into pieces of `raw` tokens; what is left at its end, less than a piece, is not used.
-
-    Documents are to be joined by the caller, with `</s>` after each.
-
-    Raises:
-        ValueError: the text is shorter than one piece.
-    """
-    if len(tokens) < raw:
-        raise ValueError(f"got a text of {len(tokens)} tokens; expected at least {raw}, one example")
-    return tokens[: len(tokens) // raw * raw].reshape(-1, raw)

@@ -1,4 +1,4 @@
-"""Summarization: JSON lines {train,valid,test…}.jsonl of documents and summaries, scored with ROUGE."""
+"""Summarization: JSON lines {train,valid,test…}.jsonl of documents and summaries or the hub, scored with ROUGE."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 from .base import Scores
 from .errors import UserError
 from .generation import GREEDY, BeamSearch
-from .metrics.rouge import rouge, rouge_per_example, rouge_signature
+from .metrics.rouge import rouge, rouge_l_per_example, rouge_per_example, rouge_signature
 from .readers.files import split_file
-from .readers.summarization import read_summaries
+from .readers.hub import HubSet, is_hub_name
+from .readers.summarization import read_hub_summaries, read_summaries
 from .seq2seq import SequenceToSequence, TextPairs
+from .side_by_side import Scored, best_and_worst
 from .text import fingerprint
 
 __all__ = ["Summaries", "Summarization"]
@@ -38,15 +40,19 @@ class Summarization(SequenceToSequence):
     """Summaries of documents. Trained on the first reference, scored against the best of all.
 
     Args:
-        document_field, summary_field: the fields of a JSON line; by default those that known data sets have.
+        document_field, summary_field: the fields of a JSON line; by default those that known data sets have. Of a data
+            set on the hub, the columns; by default article and highlights.
         max_summary_tokens: the longest summary that is written.
         skip_bad_lines: leave malformed lines out and count them, rather than refuse them.
+        subset, revision: of a data set on the hub (hub:OWNER/NAME).
     """
 
     document_field: str | None = None
     summary_field: str | None = None
     max_summary_tokens: int = 128
     skip_bad_lines: bool = False
+    subset: str | None = None
+    revision: str | None = None
     name: ClassVar[str] = "summarization"
     score_labels: ClassVar[Mapping[str, str]] = {
         "rouge1": "ROUGE-1",
@@ -62,15 +68,20 @@ class Summarization(SequenceToSequence):
             raise UserError(f"got max_summary_tokens={self.max_summary_tokens}; expected at least 1")
 
     def read(self, data: Path, split: str) -> Summaries:
-        """Read the file of a split, packed or not.
+        """Read the file of a split, packed or not, or a split of a data set on the hub.
 
         Raises:
             UserError: it is missing or cannot be read, or a line is malformed and `skip_bad_lines` is off.
         """
-        path = split_file(data, split, (".jsonl", ".json"))
-        parsed = read_summaries(path, self.document_field, self.summary_field, self.skip_bad_lines)
+        fields = (self.document_field, self.summary_field)
+        if is_hub_name(data):
+            source = HubSet.of(data, self.subset, self.revision)
+            name, parsed = split, read_hub_summaries(source, split, *fields, self.skip_bad_lines)
+        else:
+            path = split_file(data, split, (".jsonl", ".json"))
+            name, parsed = path.name.split(".")[0], read_summaries(path, *fields, self.skip_bad_lines)
         return Summaries(
-            path.name.split(".")[0],
+            name,
             [row.document for row in parsed.records],
             [" ".join(row.summaries[0].split()) for row in parsed.records],
             [row.id for row in parsed.records],
@@ -95,6 +106,14 @@ class Summarization(SequenceToSequence):
     def search(self, options: Mapping[str, Any]) -> BeamSearch:
         """Beam search to the longest summary, unless `options` say otherwise."""
         return BeamSearch(**{"max_tokens": self.max_summary_tokens, **options})
+
+    def shown(self, split: TextPairs, texts: Sequence[str]) -> dict[str, str]:
+        """The best and the worst summaries by ROUGE-L."""
+        assert isinstance(split, Summaries)
+        references = split.references
+        scores = rouge_l_per_example(texts, references)
+        rows = zip(split.ids, split.sources, references, texts, scores, strict=True)
+        return {"examples.md": best_and_worst(split.name, "ROUGE-L", [Scored(*row) for row in rows])}
 
     def predictions(self, split: TextPairs, texts: Sequence[str]) -> tuple[str, str]:
         """JSON lines: id, document, references, summary and its ROUGE, to look at the best and the worst."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -20,7 +20,7 @@ Tokens = np.ndarray[tuple[int], np.dtype[np.int32]]
 _CHUNK = 10_000
 
 
-def train_tokenizer(lines: Sequence[str], vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
+def train_tokenizer(lines: Iterable[str], vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
     """Learn BPE on `lines`; every sequence that it encodes ends with `</s>`.
 
     A small corpus may have fewer than `vocab_size` pieces: the length of the result says how many.

@@ -1,4 +1,4 @@
-"""Translation: parallel text {train,valid,test…}.{language}, scored with BLEU and chrF."""
+"""Translation: parallel text {train,valid,test…}.{language}, or of the hub, scored with BLEU and chrF."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from .base import Scores
 from .errors import UserError
+from .readers.hub import HubSet, is_hub_name
 from .seq2seq import SequenceToSequence, TextPairs
 from .text import find_split, read_lines
 
@@ -17,10 +18,20 @@ __all__ = ["Translation"]
 
 @dataclass(frozen=True)
 class Translation(SequenceToSequence):
-    """Translation from one language to another, named as the files' suffixes name them."""
+    """Translation from one language to another.
+
+    Args:
+        source, target: the languages, as the suffixes of the files name them.
+        column: of a data set on the hub, the column that has both languages by name, as WMT's have; null where each
+            language is a column.
+        subset, revision: of a data set on the hub (hub:OWNER/NAME).
+    """
 
     source: str
     target: str
+    column: str | None = "translation"
+    subset: str | None = None
+    revision: str | None = None
     name: ClassVar[str] = "translation"
     score_labels: ClassVar[Mapping[str, str]] = {"bleu": "BLEU", "chrf": "chrF"}
     selects_by: ClassVar[str] = "bleu"
@@ -61,8 +72,11 @@ class Translation(SequenceToSequence):
         """Read both sides of a split.
 
         Raises:
-            UserError: a file is missing, empty or not UTF-8, or the two differ in their number of lines.
+            UserError: a file is missing, empty or not UTF-8, or the two differ in their number of lines; or a data set
+                on the hub cannot be read.
         """
+        if is_hub_name(data):
+            return self._read_hub(data, split)
         stem = find_split(data, split, (self.source, self.target))
         paths = [data / f"{stem}.{language}" for language in (self.source, self.target)]
         sources, targets = (read_lines(path) for path in paths)
@@ -72,6 +86,24 @@ class Translation(SequenceToSequence):
                 "line i of one must translate line i of the other"
             )
         return TextPairs(stem, sources, targets)
+
+    def _read_hub(self, data: Path, split: str) -> TextPairs:
+        languages = (self.source, self.target)
+        columns = languages if self.column is None else (self.column,)
+        pairs: list[list[str]] = []
+        for number, row in enumerate(HubSet.of(data, self.subset, self.revision).rows(split, columns), start=1):
+            texts = row if self.column is None else [row[0].get(language) for language in languages]
+            if not all(isinstance(text, str) for text in texts):
+                there = "other columns" if self.column is None else f"the languages {', '.join(row[0])}"
+                raise UserError(
+                    f"{data}, split {split!r}, row {number}: no text for {' and '.join(languages)}; got {there}"
+                )
+            # A line each: predictions are files of lines.
+            pairs.append([" ".join(text.split()) for text in texts])
+        if not pairs:
+            raise UserError(f"{data}, split {split!r}: no row")
+        sources, targets = (list(side) for side in zip(*pairs, strict=True))
+        return TextPairs(split, sources, targets)
 
     def sides(self, split: TextPairs) -> tuple[str, str]:
         """The names of the two files."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+from typing import Any
+
 import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import Adafactor
 from transformers import TrainingArguments as HuggingFaceArguments
 
 from .checkpoint import Checkpoint
 from .run_folder import RunFolder
 from .settings import Settings, TrainingArguments
 
-__all__ = ["trainer_arguments"]
+__all__ = ["choose_optimizer", "constant_first", "trainer_arguments"]
 
 # Where only the minutes end training. Trainer wants a number.
 _ENDLESS = 10**9
@@ -33,7 +40,7 @@ def trainer_arguments(
         max_steps=_max_steps(training, start),
         gradient_accumulation_steps=training.gradient_accumulation_steps,
         learning_rate=training.learning_rate,
-        lr_scheduler_type="inverse_sqrt",
+        lr_scheduler_type="constant_with_warmup" if training.schedule == "constant" else "inverse_sqrt",
         warmup_steps=training.warmup_steps,
         optim="adamw_torch_fused",
         adam_beta1=training.beta1,
@@ -66,3 +73,27 @@ def trainer_arguments(
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1
     return arguments
+
+
+def choose_optimizer(training: TrainingArguments) -> tuple[type[Optimizer], dict[str, Any]] | None:
+    """The class of the optimizer and its options, where it is none that `trainer_arguments` can name with all of them.
+
+    Adafactor is set as T5's: no first moment, updates clipped at a root mean square of 1 and scaled by that of the
+    weights, which counts as at least 1e-3. The `optim` of transformers turns that scaling off.
+    """
+    if training.optimizer == "adamw":
+        return None
+    options = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
+    return Adafactor, {**options, "scale_parameter": True, "relative_step": False, "warmup_init": False}
+
+
+def constant_first(optimizer: Optimizer, training: TrainingArguments) -> LambdaLR:
+    """T5's schedule: the highest rate for `constant_steps`, then times √(constant_steps / step); warm-up before it."""
+    return LambdaLR(optimizer, partial(_constant_first, training.warmup_steps, training.constant_steps))
+
+
+def _constant_first(warmup_steps: int, constant_steps: int, step: int) -> float:
+    if step < warmup_steps:
+        return step / warmup_steps
+    scale = max(warmup_steps, constant_steps)
+    return math.sqrt(scale / max(step, scale))

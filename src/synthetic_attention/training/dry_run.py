@@ -24,24 +24,31 @@ from .hyperparameters import TrainingArguments
 from .preparation import Data, Materials, Report, prepare
 from .run_folder import RunFolder
 from .settings import Settings
+from .source import Source
 from .trainer import SynthesizerTrainer
 
 __all__ = ["count_parameters", "dry_run"]
 
 # Steps that allocate and compile, before those that are measured; and the end of these.
 _WARMUP, _STEPS, _SECONDS = 3, 50, 10.0
-# Weight, gradient and two moments of Adam, in float32.
-_TRAINED_BYTES, _FROZEN_BYTES = 16, 4
+# Weight, gradient and two moments of Adam, in float32; Adafactor's means of rows and columns are few.
+_TRAINED_BYTES, _FROZEN_BYTES = {"adamw": 16, "adafactor": 8}, 4
 _ENDLESS = 10**9
 
 
 def dry_run(
-    task: Task[Any, Any], data: Path, settings: Settings, *, device: str | None = None, report: Report = print
+    task: Task[Any, Any],
+    data: Path,
+    settings: Settings,
+    *,
+    source: Source | None = None,
+    device: str | None = None,
+    report: Report = print,
 ) -> dict[str, Any]:
     """Read the data, build tokenizer and model, train a few steps, and write nothing.
 
     Args:
-        device, report: as for `start_run`.
+        source, device, report: as for `start_run`.
 
     Returns:
         Plain values: parameters, tokens, batches, speed and memory of the steps measured, and what follows from them
@@ -52,7 +59,7 @@ def dry_run(
     """
     place = choose_training_device(device)
     task.check()
-    materials = prepare(task, Data.read(task, data), settings, report)
+    materials = prepare(task, Data.read(task, data), settings, report, source=source)
     training = settings.training
     speed, steps, memory = _measure(task, settings, materials, place)
     tokens = int(materials.train.lengths().sum())
@@ -64,7 +71,7 @@ def dry_run(
         "device": describe_device(place),
         "dtype": training.dtype,
         "vocabulary": len(materials.tokenizer),
-        **count_parameters(materials.model),
+        **count_parameters(materials.model, training.optimizer),
         "examples": len(materials.train),
         "tokens_per_epoch": tokens,
         "batches_per_epoch": batches,
@@ -78,7 +85,7 @@ def dry_run(
     }
 
 
-def count_parameters(model: nn.Module) -> dict[str, int]:
+def count_parameters(model: nn.Module, optimizer: str = "adamw") -> dict[str, int]:
     """How many parameters a model has, how many are trained, how many make attention logits; the bytes they take.
 
     Those that make logits are the synthesizing functions and the rows of the joint projection that serve them; in
@@ -96,7 +103,7 @@ def count_parameters(model: nn.Module) -> dict[str, int]:
         "parameters": total,
         "trainable": trained,
         "in_synthesizers": synthesizers,
-        "state_bytes": trained * _TRAINED_BYTES + (total - trained) * _FROZEN_BYTES,
+        "state_bytes": trained * _TRAINED_BYTES[optimizer] + (total - trained) * _FROZEN_BYTES,
     }
 
 

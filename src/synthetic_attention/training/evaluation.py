@@ -13,7 +13,7 @@ from .device import choose_device, choose_dtype, describe_device
 from .failures import shortage_reported
 from .run_folder import RunFolder, data_path
 
-__all__ = ["evaluate_run", "generate_chunks", "generate_lines"]
+__all__ = ["continue_prompt", "evaluate_run", "generate_chunks", "generate_lines"]
 
 _LESS_MEMORY = "use fewer --beams, or a device that has more"
 
@@ -67,18 +67,22 @@ def evaluate_run(
         **(search.to_dict() if search else {}),
         "truncated": evaluation.truncated,
         "divided": evaluation.divided,
+        "skipped": evaluation.skipped,
         "device": describe_device(model.device),
         "dtype": dtype,
         "seconds": round(seconds, 3),
         "examples_per_second": round(evaluation.answered / seconds, 2),
         "predictions": str(run.path / predictions),
+        "files": [str(run.path / f"{name}.{ending}") for ending in evaluation.files],
     }
     # The scores may have taken hours: a run that cannot be written to must not cost them.
     try:
         run.write_text(predictions, evaluation.predictions)
+        for ending, content in evaluation.files.items():
+            run.write_text(f"{name}.{ending}", content)
         run.write_json(f"{name}.json", results)
     except OSError as error:
-        results["predictions"] = None
+        results.update(predictions=None, files=[])
         report(f"predictions and scores not written: {error}")
     return results
 
@@ -110,7 +114,7 @@ def generate_chunks(
     """
     run = RunFolder(path)
     task = run.read_task(run.read_info())
-    search = task.search(_given(search_options))
+    search = task.line_search(_given(search_options))
     model, tokenizer = run.load(task, choose_device(device), choose_dtype(dtype))
     first_line = 1
     for lines in chunks:
@@ -130,3 +134,29 @@ def generate_lines(
     """A line for each line, in order, and how many were too long; `generate_chunks` of one chunk."""
     (result,) = generate_chunks(path, [lines], truncate=truncate, **search_options)
     return result
+
+
+def continue_prompt(
+    path: Path,
+    prompt: str,
+    write: Callable[[str], object],
+    *,
+    device: str | None = None,
+    dtype: str = "float32",
+    **sampling_options: Any,
+) -> None:
+    """Write what a language model says after `prompt`, a few words at a time.
+
+    Args:
+        device, dtype: as for `evaluate_run`.
+        sampling_options: those of `Sampling`; one that is None is left to the task.
+
+    Raises:
+        UserError: the run continues no prompt, or it or an option cannot be used, or the prompt is too long.
+    """
+    run = RunFolder(path)
+    task = run.read_task(run.read_info())
+    sampling = task.sampling(_given(sampling_options))
+    model, tokenizer = run.load(task, choose_device(device), choose_dtype(dtype))
+    with shortage_reported("use a device that has more", lambda: "the text ends here"):
+        task.continue_prompt(model, tokenizer, prompt, sampling, write)

@@ -18,7 +18,7 @@ from ..report.maps import AttentionMap, draw_layer, draw_overview
 from ..report.page import Picture, Section, Table
 from ..report.statistics import BANDS, WeightStatistics, band_mass
 from ..report.tables import LayerTable, draw_table
-from .probe import CROSS, AttentionLayer, descent, initial_model, layers
+from .probe import CROSS, AttentionLayer, descent, layers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,8 +91,14 @@ def find_maps(album: Album, number: int, text: str, maps: Mapping[str, Sequence[
     return section
 
 
-def find_weights(album: Album, found: Survey, model: PreTrainedModel) -> tuple[Section, list[dict[str, Any]]]:
-    """Histograms of the attention weights per layer, and how they are spread in each head."""
+def find_weights(
+    album: Album, found: Survey, start: Survey | None, model: PreTrainedModel
+) -> tuple[Section, list[dict[str, Any]]]:
+    """Histograms of the attention weights per layer, and how they are spread in each head.
+
+    Args:
+        start: the same sample before training; None where that is not known.
+    """
     names = {(layer.stack, layer.number): layer.module.synthesizer for layer in layers(model)}
     rows: dict[str, list[LayerHistogram]] = {}
     numbers: list[dict[str, Any]] = []
@@ -100,11 +106,11 @@ def find_weights(album: Album, found: Survey, model: PreTrainedModel) -> tuple[S
     for stack, of_layers in found.statistics.items():
         for number, statistics in enumerate(of_layers, start=1):
             name, counts = names.get((stack, number), "vanilla"), statistics.counts.sum(axis=0)
-            rows.setdefault(stack, []).append(LayerHistogram(number, name, counts))
+            before = None if start is None else start.statistics[stack][number - 1].counts.sum(axis=0)
+            rows.setdefault(stack, []).append(LayerHistogram(number, name, counts, before))
             heads = statistics.per_head()
-            numbers.append(
-                {"stack": stack, "layer": number, "synthesizer": name, "heads": heads, "histogram": counts.tolist()}
-            )
+            entry = {"stack": stack, "layer": number, "synthesizer": name, "heads": heads, "histogram": counts.tolist()}
+            numbers.append(entry if before is None else {**entry, "histogram_before": before.tolist()})
             lines.append([f"{stack}, layer {number} ({name})", *_means(heads)])
     title = f"Attention weights per layer ({found.examples} examples)"
     picture = album.draw(draw_histograms(rows, title), "weights", "Histograms of the attention weights of each layer")
@@ -115,12 +121,20 @@ def find_weights(album: Album, found: Survey, model: PreTrainedModel) -> tuple[S
             f"Over {found.examples} examples; masked keys, and rows that see one key only, are left out. Relative "
             "entropy is 1 where attention is uniform. Small weights: the share of keys that get less than a tenth of "
             "a uniform weight. Distance: how many tokens away attention is, and would be if it were uniform. In the "
-            "histograms the dashed line is the median, and weights below the axis are in the first bar."
+            "histograms weights below the axis are in the first bar. " + _explain_start(start)
         ],
         [Table(headings, lines)],
         [picture],
     )
     return section, numbers
+
+
+def _explain_start(start: Survey | None) -> str:
+    if start is not None:
+        return "The line is the same sample before training, in the model that the run's seed gives."
+    return (
+        "Before training is not shown: there is no sample of data, or the seed does not give what the run started from."
+    )
 
 
 def _means(heads: Sequence[Mapping[str, float]]) -> list[str]:
@@ -134,10 +148,13 @@ def _means(heads: Sequence[Mapping[str, float]]) -> list[str]:
 
 
 def find_tables(
-    album: Album, found: Survey, model: PreTrainedModel, seed: int
+    album: Album, found: Survey, before: PreTrainedModel, model: PreTrainedModel, seed: int
 ) -> tuple[Section | None, dict[str, Any]]:
-    """R of each layer before and after training, and how near to the diagonal it attends; None where there is no R."""
-    before = initial_model(model, seed)
+    """R of each layer before and after training, and how near to the diagonal it attends; None where there is no R.
+
+    Args:
+        before: what `seed` gives.
+    """
     origin = descent(before, model)
     if origin is None:
         return None, {}

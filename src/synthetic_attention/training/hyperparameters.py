@@ -11,6 +11,14 @@ from .device import DTYPES
 
 __all__ = ["TrainingArguments"]
 
+_ZERO_OR_MORE = ("weight_decay", "warmup_steps", "constant_steps", "beta1", "beta2", "max_grad_norm")
+_CHOICES = {
+    "long_sentences": LONG_CHOICES,
+    "dtype": DTYPES,
+    "optimizer": ("adamw", "adafactor"),
+    "schedule": ("inverse_sqrt", "constant"),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingArguments:
@@ -21,10 +29,16 @@ class TrainingArguments:
         minutes: stop after this long on the training clock, which stands still while validating and saving.
         batch_tokens: real source and target tokens in a batch, padding not counted.
         gradient_accumulation_steps: batches per update.
-        learning_rate: the highest, reached after warm-up; then it falls with the inverse square root of the step.
+        optimizer: "adamw"; or "adafactor", as T5 is trained: it keeps row and column means in place of Adam's two
+            moments, scales each update by the size of the weights (so rates are relative, about 0.01), and clips
+            updates.
+        learning_rate: the highest, reached after warm-up.
         warmup_steps: updates over which the rate rises linearly.
-        beta1, beta2, epsilon, weight_decay: of AdamW.
-        max_grad_norm: gradients are scaled down to this norm.
+        constant_steps: updates from the first on that have the highest rate, those of warm-up apart, before it falls.
+        schedule: "inverse_sqrt", the rate falls with the inverse square root of the step; or "constant", it never does.
+        beta1, beta2, epsilon: of AdamW.
+        weight_decay: of either optimizer.
+        max_grad_norm: gradients are scaled down to this norm; 0 for any.
         eval_interval: updates between validations, each followed by a checkpoint.
         log_interval: updates between log entries.
         eval_batch_tokens: source tokens in a batch of generation.
@@ -40,8 +54,11 @@ class TrainingArguments:
     minutes: float | None = None
     batch_tokens: int = 4096
     gradient_accumulation_steps: int = 1
+    optimizer: str = "adamw"
     learning_rate: float = 1e-3
     warmup_steps: int = 1000
+    constant_steps: int = 0
+    schedule: str = "inverse_sqrt"
     beta1: float = 0.9
     beta2: float = 0.98
     epsilon: float = 1e-9
@@ -70,19 +87,17 @@ class TrainingArguments:
         self._check_ranges()
 
     def _check_ranges(self) -> None:
-        for name in ("weight_decay", "warmup_steps", "beta1", "beta2"):
+        for name in _ZERO_OR_MORE:
             if getattr(self, name) < 0 or (name.startswith("beta") and getattr(self, name) >= 1):
                 bound = "0 or more, less than 1" if name.startswith("beta") else "0 or more"
                 raise UserError(f"got {name}={getattr(self, name)}; expected {bound}")
-        positive = {entry.name for entry in fields(self)} - {
-            *("weight_decay", "warmup_steps", "beta1", "beta2", "long_sentences", "dtype", "compile")
-        }
+        positive = {entry.name for entry in fields(self)} - {*_ZERO_OR_MORE, *_CHOICES, "compile"}
         for name in sorted(positive):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise UserError(f"got {name}={value}; expected more than 0")
         if self.steps is None and self.minutes is None:
             raise UserError("got neither steps nor minutes; expected at least one of them: training has to end")
-        for name, choices in {"long_sentences": LONG_CHOICES, "dtype": DTYPES}.items():
+        for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise UserError(f"got {name}={getattr(self, name)!r}; expected one of: {', '.join(choices)}")

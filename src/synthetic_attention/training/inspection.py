@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from .attention_maps import Inputs, choose_examples, example_attention, example_
 from .device import choose_device
 from .failures import damage_reported, shortage_reported
 from .findings import Album, find_gates, find_maps, find_tables, find_weights, survey
+from .probe import descends, initial_model
 from .run_folder import RunFolder, data_path
 
 if TYPE_CHECKING:
@@ -155,8 +156,14 @@ def _find(album: Album, subject: _Subject, report: Report) -> tuple[list[Section
         seen.append({stack: [each.weights for each in of_layers] for stack, of_layers in maps.items()})
     sample = seen if subject.pool is None else (example_attention(model, inputs) for inputs in subject.pool)
     found = survey(model, sample)
-    weights, weight_numbers = find_weights(album, found, model)
-    tables, table_numbers = find_tables(album, found, model, subject.seed)
+    before = initial_model(model, subject.seed).eval()
+    # transformers' wrapper of `to` has lost its type.
+    cast(Any, before).to(model.device)
+    start = None
+    if subject.pool is not None and descends(before, model):
+        start = survey(before, (example_attention(before, inputs) for inputs in subject.pool))
+    weights, weight_numbers = find_weights(album, found, start, model)
+    tables, table_numbers = find_tables(album, found, before, model, subject.seed)
     gates, gate_numbers = find_gates(album, model)
     note = Section("How to read this", [_NOTE])
     return [note, *(part for part in (*sections, weights, tables, gates) if part is not None)], {

@@ -14,6 +14,7 @@ from ..tasks.base import Split, Task
 from ..tasks.examples import Examples
 from .failures import one_line
 from .settings import Settings, build_config
+from .source import Source
 from .trainer import Validation
 
 __all__ = ["Data", "Materials", "Report", "prepare"]
@@ -58,18 +59,23 @@ def prepare(
     settings: Settings,
     report: Report,
     tokenizer: PreTrainedTokenizerFast | None = None,
+    source: Source | None = None,
 ) -> Materials:
-    """Encode the splits and build the model that the seed gives.
+    """Encode the splits and build the model: new weights are those that the seed gives.
 
     Args:
         report: gets a line for each split and for the model.
-        tokenizer: that of a run; by default a new one from the training split.
+        tokenizer: that of a run; by default that of `source`, or a new one from the training split.
+        source: the run to start from, whose model `settings` have.
 
     Raises:
-        UserError: examples are too long, or the tokenizer or the model cannot be built.
+        UserError: examples are too long, the tokenizer or the model cannot be built, or `source` does not fit.
     """
     config = build_config(settings)
     maximum = config.max_position_embeddings
+    if source is not None:
+        report(source.describe())
+        tokenizer = tokenizer or source.tokenizer()
     if tokenizer is None:
         tokenizer = task.tokenizer(data.train, config.vocab_size, maximum)
     encoded = []
@@ -83,13 +89,20 @@ def prepare(
         if examples.truncated:
             report(f"{split.name}: {examples.truncated} {task.unit} truncated to {maximum} tokens")
         encoded.append(examples)
-    model = _build_model(task, settings, data, tokenizer, report)
+    model = _build_model(task, settings, data, tokenizer, report, source)
     return Materials(tokenizer, encoded[0], Validation(data.valid, encoded[1]), model)
 
 
 def _build_model(
-    task: Task[Any, Any], settings: Settings, data: Data, tokenizer: PreTrainedTokenizerFast, report: Report
+    task: Task[Any, Any],
+    settings: Settings,
+    data: Data,
+    tokenizer: PreTrainedTokenizerFast,
+    report: Report,
+    source: Source | None,
 ) -> PreTrainedModel:
+    # Read before the seed is set: whatever reading draws, a run from old weights has the dropout of one from new ones.
+    weights = None if source is None or source.scratch else source.weights()
     config = build_config(settings, **task.config_changes(data.train, tokenizer))
     set_seed(settings.seed)
     try:
@@ -97,5 +110,7 @@ def _build_model(
     # The allocator has no class of its own for a size that cannot be.
     except (ValueError, TypeError, RuntimeError, MemoryError) as error:
         raise UserError(f"the model cannot be built: {one_line(error)}") from error
+    if source is not None and weights is not None:
+        source.fill(model, weights)
     report(f"{model.num_parameters(only_trainable=True):,} parameters, vocabulary of {len(tokenizer):,} pieces")
     return model

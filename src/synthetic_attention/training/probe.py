@@ -25,7 +25,7 @@ from ..models.stacks import SynthesizerStack
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["CROSS", "AttentionLayer", "Descent", "attention_weights", "descent", "initial_model", "layers"]
+__all__ = ["CROSS", "AttentionLayer", "Descent", "attention_weights", "descends", "descent", "initial_model", "layers"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 CROSS = "cross"
@@ -151,6 +151,21 @@ def descent(before: nn.Module, after: nn.Module) -> Descent | None:
                 (trained if isinstance(old, nn.Parameter) else frozen).append((old.detach().cpu(), new.cpu()))
     if not frozen + trained:
         return None
+    return _compare(frozen, trained)
+
+
+def descends(before: nn.Module, after: nn.Module) -> bool:
+    """Whether `after` started as `before`, of the same configuration, judged by all that is drawn at random."""
+    ends, trained = after.state_dict(), []
+    for name, old in before.named_parameters():
+        # The scales of norms are ones at the start of any model, and padding and gates are zeros.
+        drawn = old.detach().cpu() != 0
+        if old.dim() > 1 and bool(drawn.any()):
+            trained.append((old.detach().cpu()[drawn], ends[name].cpu()[drawn]))
+    return _compare([], trained).certain
+
+
+def _compare(frozen: list[tuple[Tensor, Tensor]], trained: list[tuple[Tensor, Tensor]]) -> Descent:
     unchanged, same = _equal_share(frozen + trained), all(torch.equal(old, new) for old, new in frozen)
     if not trained:
         return Descent(unchanged, None, same)

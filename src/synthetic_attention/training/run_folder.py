@@ -29,11 +29,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from ..models import SynthesizerConfig
 from ..tasks import UserError, get_task
 from ..tasks.base import Task
+from ..tasks.readers.hub import is_hub_name
 from .averaging import carry_snapshots
 from .checkpoint import Checkpoint, checkpoint_step
 from .failures import damage_reported, one_line
 
-__all__ = ["RunFolder", "data_path"]
+__all__ = ["RunFolder", "data_path", "kept_path"]
 
 # What run.yaml has to have for a run to be used.
 _INFO: dict[str, type] = {
@@ -41,6 +42,8 @@ _INFO: dict[str, type] = {
     **dict.fromkeys(("options", "settings", "fingerprints"), dict),
     "commands": list,
 }
+# And of the run that it started from, if there is one.
+_FROM = dict.fromkeys(("path", "weights_sha256", "scratch"))
 _PARTIAL = ".partial"
 
 
@@ -51,9 +54,14 @@ def data_path(info: Mapping[str, Any], data: Path | None) -> Path:
         UserError: it is not there any more.
     """
     path = data or Path(info["data"])
-    if data is None and not path.exists():
+    if data is None and not is_hub_name(path) and not path.exists():
         raise UserError(f"{path}: the data of the run is not there any more; pass --data to say where it is")
     return path
+
+
+def kept_path(data: Path) -> str:
+    """The data of a run, as run.yaml keeps it: from wherever it is read, it means the same."""
+    return str(data if is_hub_name(data) else data.resolve())
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,14 @@ class RunFolder:
     def has_model(self) -> bool:
         """Whether there is a best model yet."""
         return (self.path / "model.safetensors").is_file()
+
+    def read_metrics(self) -> dict[str, Any] | None:
+        """metrics.json of a run that was trained to its end; None of any other, or where it cannot be read."""
+        try:
+            metrics = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError):
+            return None
+        return metrics if isinstance(metrics, dict) and metrics.get("finished") is True else None
 
     def check_new(self, overwrite: bool) -> None:
         """Refuse a path at which a new run would destroy something.
@@ -154,11 +170,12 @@ class RunFolder:
             info = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: cannot be read: {one_line(error)}") from None
-        entries: dict[str, Any] = info if isinstance(info, dict) else {}
+        entries = _as_dict(info)
         wrong = [name for name, kind in _INFO.items() if not isinstance(entries.get(name), kind)]
         if not wrong:
             wrong = [f"settings.{name}" for name in ("synthesizer", "training") if not entries["settings"].get(name)]
             wrong += [f"fingerprints.{name}" for name in ("train", "valid") if name not in entries["fingerprints"]]
+            wrong += [f"from.{name}" for name in _FROM if name not in _as_dict(entries.get("from", _FROM))]
         if wrong:
             raise UserError(f"{path}: not what `synthesizer train` writes: no valid {', '.join(wrong)}")
         return entries
@@ -265,6 +282,10 @@ class RunFolder:
                 target = self.path / path.relative_to(stage)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(target)
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _step(checkpoint: Path) -> int:

@@ -24,8 +24,9 @@ from .device import choose_training_device, describe_device
 from .distributed import join, main_process_alone
 from .failures import shortage_reported
 from .preparation import Data, Materials, Report, prepare
-from .run_folder import RunFolder, data_path
+from .run_folder import RunFolder, data_path, kept_path
 from .settings import Settings, TrainingArguments
+from .source import Source
 from .trainer import SynthesizerTrainer
 
 __all__ = ["Outcome", "Report", "Watch", "resume_run", "start_run"]
@@ -48,16 +49,18 @@ def start_run(
     data: Path,
     settings: Settings,
     output: Path,
+    source: Source | None = None,
     overwrite: bool = False,
     device: str | None = None,
     report: Report = print,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Train a new model on `data` into the folder `output`.
+    """Train a model on `data` into the folder `output`.
 
     Under torchrun every process calls this; the first one writes, and the others wait for it.
 
     Args:
+        source: the run to start from; `settings` were read with its own as their `start`.
         overwrite: replace the run that is at `output`.
         device: "cpu", "cuda" or what else PyTorch has; by default the accelerator that is there, or else the CPU.
         report: gets a line for what a user should know.
@@ -73,14 +76,17 @@ def start_run(
     run.check_new(overwrite)
     if data.resolve().is_relative_to(run.path):
         raise UserError(f"{data}: the data is inside {output}, which would be replaced; choose another --output")
+    if source is not None and source.run.path.is_relative_to(run.path):
+        raise UserError(f"{source.run.path}: the run to start from would be replaced; choose another --output")
     task.check()
     splits = Data.read(task, data)
-    materials = prepare(task, splits, settings, report)
+    materials = prepare(task, splits, settings, report, source=source)
     info = {
         "task": task.name,
         "options": task.options(),
-        "data": str(data.resolve()),
+        "data": kept_path(data),
         "commands": [_command()],
+        **({} if source is None else {"from": source.record()}),
         "settings": settings.to_dict(),
         "fingerprints": splits.fingerprints(),
         "versions": _versions(task, place),
@@ -103,7 +109,7 @@ def resume_run(
     """Continue the run at `output` from its last checkpoint, as if it had never stopped.
 
     Args:
-        expected: settings, by their names in run.yaml, that must be those of the run.
+        expected: settings, by their names in run.yaml, that must be those of the run; "from" is the path of its source.
         data: where the data is now, if not where it was.
         steps, minutes: another end.
         device, report, watch: as for `start_run`. On another device the rest of the run has other rounding errors.
@@ -126,9 +132,10 @@ def resume_run(
     tokenizer = run.load_tokenizer()
     checkpoint = run.last_checkpoint()
     _refuse_complete(checkpoint, settings.training)
-    materials = prepare(task, splits, settings, report, tokenizer)
+    source = _read_source(info, output, task) if checkpoint is None else None
+    materials = prepare(task, splits, settings, report, tokenizer, source)
     info.update(
-        data=str(path.resolve()),
+        data=kept_path(path),
         settings=settings.to_dict(),
         commands=[*info["commands"], _command()],
         resumed_with=[*info.get("resumed_with", []), _versions(task, place)],
@@ -144,11 +151,22 @@ def _read_settings(info: Mapping[str, Any], output: Path, expected: Mapping[str,
         settings = Settings.from_dict(info["settings"])
     except UserError as error:
         raise UserError(f"{output / 'run.yaml'}: {error}") from error
+    source = {"from": info["from"]["path"]} if "from" in info else {}
     for name, value in expected.items():
-        before = {**info, **info["options"], **info["settings"], **info["settings"]["training"]}.get(name)
+        before = {**info, **source, **info["options"], **info["settings"], **info["settings"]["training"]}.get(name)
         if value != before:
             raise UserError(f"got {name} {value!r}, but {output} was started with {before!r}; leave it out to resume")
     return settings
+
+
+def _read_source(info: Mapping[str, Any], output: Path, task: Task[Any, Any]) -> Source | None:
+    """What a run without a checkpoint starts from."""
+    if "from" not in info:
+        return None
+    try:
+        return Source.reopen(info["from"], type(task))
+    except UserError as error:
+        raise UserError(f"{output} has no checkpoint yet, and cannot start from where it did: {error}") from error
 
 
 def _refuse_complete(checkpoint: Checkpoint | None, training: TrainingArguments) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,8 @@ __all__ = [
 _PRESETS = files(__package__) / "presets"
 # What ends training.
 _BUDGET = {"steps", "minutes"}
+# What of a model may differ from that of the run it starts from: nothing that a weight depends on.
+_FREE = ("attention_dropout_rate", "dropout_rate", "fused_loss", "label_smoothing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +90,7 @@ def known_presets() -> list[str]:
 
 def read_settings(
     *,
-    synthesizer: str,
+    synthesizer: str | None,
     preset: str,
     seed: int,
     overrides: Sequence[str] = (),
@@ -97,6 +100,7 @@ def read_settings(
     dtype: str | None = None,
     compile_model: bool | None = None,
     task: type[Task[Any, Any]] | None = None,
+    start: Settings | None = None,
 ) -> Settings:
     """A preset, with `key=value` overrides on top.
 
@@ -105,15 +109,28 @@ def read_settings(
     YAML; `synthesizer` as `parse_synthesizer` does. Where steps or minutes are given, by an override or an argument,
     they replace the preset's end; where both are, the first to come ends training.
 
+    Args:
+        synthesizer: None with `start` alone.
+        start: the settings of a run whose model is taken over; the preset says how to train then, and nothing else.
+            What may be set of the model are dropout and label smoothing.
+
     Raises:
-        UserError: an unknown preset or key (the known are listed), or a value that cannot be.
+        UserError: an unknown preset or key (the known are listed), a value that cannot be, or a model that is not
+            that of `start`.
     """
     if preset not in known_presets():
         raise UserError(f"got unknown preset {preset!r}; expected one of: {', '.join(known_presets())}")
     values = yaml.safe_load((_PRESETS / f"{preset}.yaml").read_text(encoding="utf-8"))
     training = values["training"]
     own = frozenset[str]() if task is None else frozenset(option_types(task))
-    model, changes, options = _sort_overrides(overrides, values["model"].pop("synthesizer_options", {}), own)
+    before = values["model"].pop("synthesizer_options", {}) if start is None else start.synthesizer_options
+    model, changes, options = _sort_overrides(overrides, copy.deepcopy(before), own)
+    if start is not None:
+        _refuse_another_model(start, synthesizer, model, options)
+        chosen = start.synthesizer
+    else:
+        assert synthesizer is not None
+        chosen = parse_synthesizer(synthesizer)
     given = {"steps": steps, "minutes": minutes, "dtype": dtype, "compile": compile_model, "long_sentences": long}
     for name, value in given.items():
         if value is None:
@@ -124,16 +141,35 @@ def read_settings(
     if changes.keys() & _BUDGET:
         training = {name: value for name, value in training.items() if name not in _BUDGET}
     settings = Settings(
-        synthesizer=parse_synthesizer(synthesizer),
+        synthesizer=chosen,
         preset=preset,
         seed=seed,
         training=TrainingArguments(**{**training, **changes}),
-        model={**values["model"], **model},
+        model={**(values["model"] if start is None else start.model), **model},
         synthesizer_options=options,
         overrides=list(overrides),
     )
     build_config(settings)
     return settings
+
+
+def _refuse_another_model(
+    start: Settings, synthesizer: str | None, model: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
+    if synthesizer is not None and parse_synthesizer(synthesizer) != start.synthesizer:
+        raise UserError(f"got synthesizer {synthesizer}, but the run to start from has {start.synthesizer!r}")
+    if options != start.synthesizer_options:
+        raise UserError(
+            f"got synthesizer_options={options!r}, but the run to start from has {start.synthesizer_options!r}; leave "
+            "out options of functions"
+        )
+    for name, value in model.items():
+        there = start.model.get(name, getattr(SynthesizerConfig, name))
+        if name not in _FREE and value != there:
+            raise UserError(
+                f"got {name}={value!r}, but the run to start from has {there!r}; of its model only {', '.join(_FREE)} "
+                "can be set"
+            )
 
 
 def _sort_overrides(

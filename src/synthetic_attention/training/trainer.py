@@ -13,6 +13,8 @@ from typing import Any, cast
 import torch
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, PrinterCallback, Trainer
 
@@ -20,7 +22,7 @@ from ..tasks import UserError
 from ..tasks.base import Scores, Split, Task
 from ..tasks.batching import Share
 from ..tasks.examples import Examples
-from .arguments import trainer_arguments
+from .arguments import choose_optimizer, constant_first, trainer_arguments
 from .averaging import averaged, best_snapshots
 from .batching import TokenBatchSampler
 from .checkpoint import Checkpoint, Progress, Snapshot, is_complete, snapshot_paths
@@ -70,7 +72,14 @@ class SynthesizerTrainer(Trainer):
         arguments = trainer_arguments(settings, run, start, device)
         collate = partial(task.collate, pad_token_id=cast(int, model.config.pad_token_id))
         # Without processing_class: the run has the tokenizer already, checkpoints need no copy of it.
-        super().__init__(model, arguments, data_collator=collate, train_dataset=train, eval_dataset=validation.examples)
+        super().__init__(
+            model,
+            arguments,
+            data_collator=collate,
+            train_dataset=train,
+            eval_dataset=validation.examples,
+            optimizer_cls_and_kwargs=choose_optimizer(settings.training),
+        )
         # Trainer turns the cache off in the configuration, and it would be saved like that.
         model.config.use_cache = True
         if settings.training.compile:
@@ -106,6 +115,15 @@ class SynthesizerTrainer(Trainer):
             cast("Examples[Any]", self.train_dataset), batch_sampler=self._sampler, collate_fn=self._collate
         )
         return cast("DataLoader[Any]", self.accelerator.prepare(loader))
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
+        """The schedule of the rate: transformers' own, or that of T5."""
+        training = self.settings.training
+        optimizer = optimizer or self.optimizer
+        if self.lr_scheduler is None and training.schedule == "inverse_sqrt" and training.constant_steps:
+            assert optimizer is not None
+            self.lr_scheduler = constant_first(optimizer, training)
+        return super().create_scheduler(num_training_steps, optimizer)
 
     def run_training(self) -> None:
         """Train from the start or the checkpoint, with the clock running, to the end or until `stopped`."""

@@ -54,6 +54,8 @@ def test_learned_spellings_are_cheaper_for_words_like_those_they_come_from() -> 
     assert learned.cost(["fellow"]) < uniform.cost(["fellow"])
     assert learned.cost(["ÿþ"]) > uniform.cost(["ÿþ"])
     assert learned.cost([]) == 0
+    counted = Spelling.learned({"hello": 50, "yellow": 50, "mellow": 50})
+    np.testing.assert_allclose(counted.nats, learned.nats)
 
 
 def test_parts_of_a_text_add_up() -> None:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from synthetic_attention.tasks.classification import Classification
+from synthetic_attention.tasks.glue import Glue
 from synthetic_attention.tasks.readers.classification import Classes, Columns, read_labeled
 from synthetic_attention.tasks.readers.glue import glue_file, read_glue
 from synthetic_attention.tasks.readers.persona import read_convai2
@@ -112,6 +114,39 @@ def test_classification() -> None:
     ).records
     assert (len(numbered), len(named)) == (9842, 1666)
     assert Classes.of(example.label for example in named).names == ("contradiction", "entailment", "neutral")
+
+
+def test_one_task_of_both_suites_reads_what_is_there() -> None:
+    task = Glue(together=True)
+    train, valid = (task.read(DATA, split).counts() for split in ("train", "valid"))
+    glue = {"cola": 8551, "sst2": 67349, "mrpc": 3667, "stsb": 5749, "rte": 2490, "wnli": 635}
+    superglue = {"cb": 250, "copa": 400, "rte": 2490, "wic": 5428, "wsc": 554, "boolq": 32, "record": 32}
+    expected = {f"glue/{name}": count for name, count in glue.items()}
+    expected |= {f"superglue/{name}": count for name, count in superglue.items()}
+    answers = train.pop("superglue/multirc")
+    assert train == expected
+    assert answers == len(read_superglue(DATA / "superglue/MultiRC/train32.jsonl", "multirc").records)
+    # QNLI has nothing to train on, and Quora's pairs are no official file.
+    assert {*valid} == {*expected, "superglue/multirc"}
+    assert (valid["glue/stsb"], valid["superglue/boolq"], valid["superglue/multirc"]) == (1500, 3270, 4848)
+    assert Glue(tasks="qnli").read(DATA, "valid").counts() == {"glue/qnli": 5463}
+
+
+def test_classification_as_a_task() -> None:
+    news = Classification(classes=["World", "Sports", "Business", "Sci/Tech"])
+    train, valid = news.read(DATA / "ag_news", "train"), news.read(DATA / "ag_news", "valid")
+    assert (len(train), len(valid), train.sides) == (5600, 1000, 1)
+    assert valid.known_classes() == train.known_classes()
+    assert train.known_classes().names == ("World", "Sports", "Business", "Sci/Tech")
+    reviews = Classification(classes=["negative", "positive"])
+    assert [len(reviews.read(DATA / "imdb", split)) for split in ("train", "valid")] == [8000, 2000]
+    pairs = Classification(
+        text=1, text_pair=2, label=3, held_out=0.1, classes=["entailment", "neutral", "contradiction"]
+    )
+    train, valid = pairs.read(DATA / "snli", "train"), pairs.read(DATA / "snli", "valid")
+    assert (len(train) + len(valid), train.sides) == (9842, 2)
+    assert 850 < len(valid) < 1120
+    assert len(Classification(glue_task="stsb").read(DATA, "valid")) == 1500
 
 
 def test_summaries() -> None:

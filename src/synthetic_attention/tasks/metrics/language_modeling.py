@@ -18,12 +18,13 @@ the spellings of known words, so the charge is, if anything, too high.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Spelling", "TextLoss", "count_text"]
+__all__ = ["Spelling", "TextLoss", "count_text", "finite"]
 
 _END = 256
 
@@ -44,16 +45,16 @@ class Spelling:
         return cls(np.full(_END + 1, math.log(_END + 1)))
 
     @classmethod
-    def learned(cls, words: Iterable[str]) -> Spelling:
+    def learned(cls, words: Iterable[str] | Mapping[str, int]) -> Spelling:
         """Counts of bytes and ends in `words`, each plus 1.
 
         Args:
-            words: the words of the training text that the vocabulary lacks, as often as they come: what is unknown in
-                the text to score is spelled like them. Of no words it is uniform.
+            words: the words of the training text that the vocabulary lacks, as often as they come, or how often each
+                comes: what is unknown in the text to score is spelled like them. Of no words it is uniform.
         """
         counts = np.ones(_END + 1)
-        for word in words:
-            counts += np.bincount(_symbols(word), minlength=_END + 1)
+        for word, times in Counter(words).items():
+            counts += times * np.bincount(_symbols(word), minlength=_END + 1)
         return cls(-np.log(counts / counts.sum()))
 
     def cost(self, words: Iterable[str]) -> float:
@@ -133,3 +134,8 @@ def count_text(lines: Iterable[str], ends: bool = True) -> tuple[int, int]:
         words += len(line.split()) + ends
         count += len(line.encode()) + ends
     return words, count
+
+
+def finite(scores: Mapping[str, float]) -> dict[str, float | str]:
+    """The scores, a perplexity that no float holds as a text, since JSON has no infinity."""
+    return {name: score if math.isfinite(score) else "not a finite number" for name, score in scores.items()}

@@ -10,7 +10,7 @@ from sentencex import segment
 
 from .checks import check_references
 
-__all__ = ["rouge", "rouge_l", "rouge_per_example", "rouge_signature", "split_sentences"]
+__all__ = ["rouge", "rouge_l", "rouge_l_per_example", "rouge_per_example", "rouge_signature", "split_sentences"]
 
 _TYPES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougel", "rougeLsum": "rougelsum"}
 
@@ -51,8 +51,8 @@ def rouge(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> dic
     return {name: sum(score[name] for score in scores) / len(scores) for name in scores[0]}
 
 
-def rouge_l(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """ROUGE-L alone; see `rouge`.
+def rouge_l_per_example(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+    """ROUGE-L alone of each hypothesis; see `rouge_per_example`.
 
     Raises:
         ValueError: as there.
@@ -60,7 +60,16 @@ def rouge_l(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> f
     check_references(hypotheses, references)
     scorer = RougeScorer(["rougeL"], use_stemmer=True)
     pairs = zip(hypotheses, references, strict=True)
-    return 100 * sum(scorer.score_multi(several, one)["rougeL"].fmeasure for one, several in pairs) / len(hypotheses)
+    return [100 * scorer.score_multi(several, one)["rougeL"].fmeasure for one, several in pairs]
+
+
+def rouge_l(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """The mean of `rouge_l_per_example`.
+
+    Raises:
+        ValueError: as there.
+    """
+    return sum(rouge_l_per_example(hypotheses, references)) / len(hypotheses)
 
 
 def rouge_signature() -> str:

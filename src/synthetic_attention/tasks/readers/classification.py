@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -15,11 +15,32 @@ from typing import Any, Literal
 from ..errors import UserError
 from .lines import MalformedLineError, Parsed, collect, json_object, numbered_lines, unpacked_lines
 
-__all__ = ["Classes", "Column", "Columns", "FileKind", "LabeledText", "read_labeled"]
+__all__ = [
+    "ENDINGS",
+    "Classes",
+    "Column",
+    "Columns",
+    "FileKind",
+    "LabeledText",
+    "guess_columns",
+    "read_labeled",
+    "without_breaks",
+]
 
 Column = str | int
 FileKind = Literal["csv", "tsv", "jsonl"]
 _KINDS: dict[str, FileKind] = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
+ENDINGS = tuple(_KINDS)
+# What known data sets call the two texts of a pair, a text (or the parts that make one), and the class.
+_PAIR_NAMES = (
+    *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence")),
+    *(("text", "text_pair"), ("text1", "text2")),
+)
+_TEXT_NAMES = (
+    *(("title", "description"), ("title", "content"), ("title", "text"), ("text",), ("sentence",), ("review",)),
+    *(("content",), ("document",)),
+)
+_LABEL_NAMES = ("label", "labels", "gold_label", "class", "class index", "category", "sentiment", "target", "score")
 _BREAK = re.compile(r"(?:\s*<br\s*/?>)+\s*")
 
 
@@ -113,6 +134,45 @@ class Classes:
         return self.values.index(label)
 
 
+def guess_columns(path: Path, kind: FileKind | None = None, columns: Columns | None = None) -> Columns:
+    """The columns of a file whose header, or first JSON object, has names that known data sets use.
+
+    Args:
+        kind: as for `read_labeled`.
+        columns: what is known of them; the text, the pair and the class are looked for.
+
+    Raises:
+        UserError: they are not clear from the names; these are listed.
+    """
+    names = _names(path, kind or _kind(path))
+    known = {name.lower(): name for name in names}
+    pairs = [pair for pair in _PAIR_NAMES if {*pair} <= {*known}]
+    texts = [text for text in _TEXT_NAMES if {*text} <= {*known}]
+    labels = [name for name in _LABEL_NAMES if name in known]
+    if len(labels) != 1 or len(pairs) > 1 or not (pairs or texts):
+        raise UserError(
+            f"{path}: which columns are text and class is not clear from {', '.join(names)}; pass --set text=… and "
+            "--set label=…, and for pairs text_pair=…: names, or numbers from 1 of a file without header"
+        )
+    found = replace(columns or Columns(), label=known[labels[0]])
+    if pairs:
+        first, second = pairs[0]
+        return replace(found, text=(known[first],), pair=(known[second],))
+    return replace(found, text=tuple(known[name] for name in texts[0]), pair=())
+
+
+def _names(path: Path, kind: FileKind) -> list[str]:
+    """The fields of the first line."""
+    if kind == "jsonl":
+        number, line = next(numbered_lines(path))
+        try:
+            return list(json_object(line))
+        except MalformedLineError as error:
+            raise UserError(f"{path}, line {number}: {error}") from None
+    rows = _csv_rows(path) if kind == "csv" else ((number, line.split("\t")) for number, line in numbered_lines(path))
+    return [name.strip() for name in next(rows)[1]]
+
+
 def read_labeled(
     path: Path,
     columns: Columns,
@@ -203,11 +263,16 @@ def _value(row: Mapping[Any, Any], column: Column) -> str:
     if column not in row:
         raise MalformedLineError(f"no field {column!r}; the fields are: {', '.join(map(str, row)) or 'none'}")
     value = row[column]
-    if not isinstance(value, str | int) or not str(value).strip():
+    if not isinstance(value, str | int | float) or not str(value).strip():
         raise MalformedLineError(f"field {column!r} is {'blank' if isinstance(value, str) else 'no text'}")
     return str(value).strip()
 
 
 def _text(row: Mapping[Any, Any], side: Sequence[Column], breaks: bool) -> str:
     text = " ".join(_value(row, column) for column in side)
-    return _BREAK.sub(" ", text) if breaks else text
+    return without_breaks(text) if breaks else text
+
+
+def without_breaks(text: str) -> str:
+    """`text` with a space for each `<br />`, or several."""
+    return _BREAK.sub(" ", text)

@@ -1,4 +1,4 @@
-"""Documents and their summaries: JSON lines with named fields, gzip or not."""
+"""Documents and their summaries: JSON lines with named fields, gzip or not, or the columns of a set on the hub."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from .hub import HubSet
 from .lines import MalformedLineError, Parsed, collect, json_object, numbered_lines, texts_of
 
-__all__ = ["KNOWN_FIELDS", "Summary", "read_summaries"]
+__all__ = ["KNOWN_FIELDS", "Summary", "read_hub_summaries", "read_summaries"]
 
 # (document, summary) as data sets name them: CNN/DailyMail, SciTLDR, XSum, arXiv.
 KNOWN_FIELDS = (("article", "highlights"), ("source", "target"), ("document", "summary"), ("article", "abstract"))
@@ -47,13 +48,7 @@ def read_summaries(
     Raises:
         UserError: the file cannot be read, a line is malformed, or only one field is named.
     """
-    if (document_field is None) != (summary_field is None):
-        raise UserError(
-            f"got document_field={document_field!r} and summary_field={summary_field!r}; expected both, or neither"
-        )
-    fields = None
-    if document_field is not None and summary_field is not None:
-        fields = (document_field, summary_field)
+    fields = _both(document_field, summary_field)
 
     def parse(number: int, line: str) -> Iterator[Summary]:
         nonlocal fields
@@ -62,6 +57,34 @@ def read_summaries(
         yield _summary(row, *fields, number)
 
     return collect(path, numbered_lines(path), parse, skip_bad_lines)
+
+
+def read_hub_summaries(
+    source: HubSet,
+    split: str,
+    document_field: str | None = None,
+    summary_field: str | None = None,
+    skip_bad_lines: bool = False,
+) -> Parsed[Summary]:
+    """Read a split of a data set on the hub, row by row as `read_summaries` does lines; an example's id is its number.
+
+    Raises:
+        UserError: it cannot be read, a row is malformed, or only one column is named.
+    """
+    fields = _both(document_field, summary_field) or KNOWN_FIELDS[0]
+
+    def parse(number: int, row: tuple[Any, ...]) -> Iterator[Summary]:
+        yield _summary(dict(zip(fields, row, strict=True)), *fields, number)
+
+    return collect(Path(f"hub:{source.name}"), enumerate(source.rows(split, fields), start=1), parse, skip_bad_lines)
+
+
+def _both(document_field: str | None, summary_field: str | None) -> tuple[str, str] | None:
+    if (document_field is None) != (summary_field is None):
+        raise UserError(
+            f"got document_field={document_field!r} and summary_field={summary_field!r}; expected both, or neither"
+        )
+    return None if document_field is None or summary_field is None else (document_field, summary_field)
 
 
 def _recognise(row: dict[str, Any]) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from ..errors import UserError
 from .benchmark import BenchmarkTask, Example, find_file, label_index
 from .lines import MalformedLineError, Parsed, collect, json_object, numbered_lines
 
-__all__ = ["SUPERGLUE", "read_superglue", "superglue_file"]
+__all__ = ["SUPERGLUE", "read_superglue", "superglue_file", "wsc_example"]
 
 _TRUTH = ("False", "True")
 
@@ -142,7 +142,20 @@ def _record(row: _Row, _: BenchmarkTask) -> Iterator[Example]:
         )
 
 
+def wsc_example(values: dict[str, Any], label: int | float | None) -> Example:
+    """An example of WSC, of an object as the official files have it, with its class.
+
+    Raises:
+        MalformedLineError: a field is missing, or the pronoun is not in the text.
+    """
+    return _wsc_example(_Row(values), label)
+
+
 def _wsc(row: _Row, layout: BenchmarkTask) -> Iterator[Example]:
+    yield _wsc_example(row, row.label(layout))
+
+
+def _wsc_example(row: _Row, label: int | float | None) -> Example:
     target = row.row("target")
     words = row.text("text").split()
     pronoun = target.text("span2_text")
@@ -150,7 +163,7 @@ def _wsc(row: _Row, layout: BenchmarkTask) -> Iterator[Example]:
     starred = re.sub(rf"\b{re.escape(pronoun)}\b", f"*{pronoun}*", words[place], count=1)
     text = " ".join([*words[:place], starred, *words[place + 1 :]])
     referent = _referent(words, target.text("span1_text"), target.get("span1_index", int))
-    yield Example(row.id(), {"text": text, "referent": referent}, row.label(layout))
+    return Example(row.id(), {"text": text, "referent": referent}, label)
 
 
 def _nearest(words: list[str], pronoun: str, index: int) -> int:

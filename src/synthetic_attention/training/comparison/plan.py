@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +15,15 @@ from ...tasks.examples import Long
 from ..failures import one_line
 from ..preparation import Data
 from ..settings import Settings, build_config, read_settings, read_task_options
+from ..source import Source
 from .rows import Row, closest_d_ff
+from .sources import Sources, find_sources
+from .vocabulary import describe_tokenizer, one_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["Part", "Plan", "Scoring", "Shared", "Size", "describe_tokenizer", "make_plan", "without_row"]
+__all__ = ["Part", "Plan", "Scoring", "Shared", "Size", "make_plan", "without_row"]
 
 # What of the settings is a row's own; the overrides only say how the rest came about.
 _OWN = {"synthesizer", "seed", "overrides"}
@@ -30,11 +31,16 @@ _OWN = {"synthesizer", "seed", "overrides"}
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What all runs of a comparison have in common; the arguments are those of `read_settings`."""
+    """What all runs of a comparison have in common; the arguments are those of `read_settings`.
+
+    Args:
+        where: what rows start from, as `find_sources` takes it.
+    """
 
     task: Task[Any, Any]
     data: Path
     preset: str
+    where: str | None = None
     overrides: Sequence[str] = ()
     long: Long | None = None
     steps: int | None = None
@@ -42,7 +48,13 @@ class Shared:
     dtype: str | None = None
     compile_model: bool | None = None
 
-    def settings(self, synthesizer: str = "vanilla", own: Sequence[str] = (), seed: int = 0) -> Settings:
+    def settings(
+        self,
+        synthesizer: str = "vanilla",
+        own: Sequence[str] = (),
+        seed: int = 0,
+        source: Source | None = None,
+    ) -> Settings:
         """The settings of one run, with overrides of its `own` after those of all."""
         return read_settings(
             synthesizer=synthesizer,
@@ -55,6 +67,7 @@ class Shared:
             dtype=self.dtype,
             compile_model=self.compile_model,
             task=type(self.task),
+            start=None if source is None else source.settings,
         )
 
 
@@ -102,6 +115,7 @@ class Plan:
         tests: the splits to score.
         search: how text is generated for them, every option of it; None for a task that generates none.
         tokenizer: how many pieces the tokenizer has, and a digest that tells it from others.
+        sources: the runs to start from; None where all weights are new.
     """
 
     shared: Shared
@@ -113,11 +127,17 @@ class Plan:
     tests: list[Part]
     search: dict[str, Any] | None
     tokenizer: dict[str, Any]
+    sources: Sources | None = None
+
+    def source(self, row: Row, seed: int) -> Source | None:
+        """What a run starts from."""
+        return None if self.sources is None else self.sources.runs[row, seed]
 
     def run_settings(self, row: Row, seed: int) -> Settings:
         """The settings of one run."""
         d_ff = self.sizes[row].d_ff
-        return self.shared.settings(row.synthesizer, [*row.overrides, *([f"d_ff={d_ff}"] if d_ff else [])], seed)
+        own = [*row.overrides, *([f"d_ff={d_ff}"] if d_ff else [])]
+        return self.shared.settings(row.synthesizer, own, seed, self.source(row, seed))
 
     def record(self) -> dict[str, Any]:
         """What must be the same whenever the comparison goes on."""
@@ -127,6 +147,7 @@ class Plan:
             "settings": self.settings,
             "data": self.fingerprints,
             "tokenizer": self.tokenizer,
+            **({} if self.sources is None else {"from": self.sources.where}),
         }
 
     def describe(self) -> Iterator[str]:
@@ -135,7 +156,8 @@ class Plan:
         for row, size in self.sizes.items():
             control = f"  (d_ff {size.d_ff:,}, to match {row.match})" if size.d_ff else ""
             yield f"{row.label:{width}}  {size.parameters:>13,} parameters{control}"
-        yield f"one tokenizer for all rows, of {self.tokenizer['pieces']:,} pieces, made from the same training data"
+        whose = "made from the same training data" if self.sources is None else f"that of {self.sources.where}"
+        yield f"one tokenizer for all rows, of {self.tokenizer['pieces']:,} pieces, {whose}"
 
 
 def make_plan(shared: Shared, scoring: Scoring, seeds: dict[Row, list[int]]) -> Plan:
@@ -144,21 +166,24 @@ def make_plan(shared: Shared, scoring: Scoring, seeds: dict[Row, list[int]]) -> 
     Raises:
         UserError: a setting, the data, a split to score or a row cannot be used.
     """
-    task, base = shared.task, shared.settings()
-    for row in seeds:
+    task, sources = shared.task, _find_sources(shared, seeds)
+    for row, numbers in seeds.items():
         if own := read_task_options(type(task), row.overrides):
             raise UserError(f"got {', '.join(own)} in the row {row.label!r}; all rows are of one task: use --set")
-        shared.settings(row.synthesizer, row.overrides)
-    for numbers in seeds.values():
         for seed in numbers:
-            shared.settings(seed=seed)
+            source = None if sources is None else sources.runs[row, seed]
+            shared.settings(row.synthesizer, row.overrides, seed, source)
+    base = _base(shared, sources)
     search = task.search(scoring.search)
     task.check()
     data = Data.read(task, shared.data)
     parts = {split: task.read(shared.data, split) for split in scoring.splits}
     config = build_config(base)
     maximum = config.max_position_embeddings
-    tokenizer = task.tokenizer(data.train, config.vocab_size, maximum)
+    if sources is None:
+        tokenizer = task.tokenizer(data.train, config.vocab_size, maximum)
+    else:
+        tokenizer = one_tokenizer(sources.runs.values())
     if not scoring.truncate and not scoring.search.get("split_long"):
         for part in parts.values():
             _refuse_long(task, part, tokenizer, maximum)
@@ -167,25 +192,37 @@ def make_plan(shared: Shared, scoring: Scoring, seeds: dict[Row, list[int]]) -> 
         shared,
         scoring,
         seeds,
-        sizes={row: _size(shared, row, changes) for row in seeds},
+        sizes={row: _size(shared, row, changes, sources, numbers[0]) for row, numbers in seeds.items()},
         settings=without_row(base),
         fingerprints=data.fingerprints(),
         tests=[Part(part.name, asked, part.fingerprint()) for asked, part in parts.items()],
         search=search.to_dict() if search else None,
         tokenizer=describe_tokenizer(tokenizer),
+        sources=sources,
     )
+
+
+def _find_sources(shared: Shared, seeds: Mapping[Row, Sequence[int]]) -> Sources | None:
+    if shared.where is not None:
+        return find_sources(shared.where, type(shared.task), seeds)
+    for row in seeds:
+        if row.scratch:
+            raise UserError(f"got the row {row.label!r} without --from; all rows start from new weights then")
+    return None
+
+
+def _base(shared: Shared, sources: Sources | None) -> Settings:
+    """The settings of a run that has none of its own."""
+    if sources is None:
+        return shared.settings()
+    # A control row has a d_ff of its own.
+    row, seed = min(sources.runs, key=lambda key: key[0].match is not None)
+    return replace(shared.settings(row.synthesizer, source=sources.runs[row, seed]), synthesizer_options={})
 
 
 def without_row(settings: Settings) -> dict[str, Any]:
     """The settings that rows and seeds do not differ in, unless a row says so."""
     return {name: value for name, value in settings.to_dict().items() if name not in _OWN}
-
-
-def describe_tokenizer(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
-    """Its number of pieces, and a digest of its model: not of what it does with long or short lines."""
-    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    digest = hashlib.sha256(json.dumps(model, sort_keys=True).encode()).hexdigest()
-    return {"pieces": len(tokenizer), "sha256": digest}
 
 
 def _refuse_long(task: Task[Any, Any], split: Split, tokenizer: PreTrainedTokenizerFast, maximum: int) -> None:
@@ -198,9 +235,11 @@ def _refuse_long(task: Task[Any, Any], split: Split, tokenizer: PreTrainedTokeni
         )
 
 
-def _size(shared: Shared, row: Row, changes: Mapping[str, Any]) -> Size:
+def _size(shared: Shared, row: Row, changes: Mapping[str, Any], sources: Sources | None, seed: int) -> Size:
+    source = None if sources is None else sources.runs[row, seed]
+
     def count(synthesizer: str, *own: str) -> int:
-        settings = shared.settings(synthesizer, [*row.overrides, *own])
+        settings = shared.settings(synthesizer, [*row.overrides, *own], source=source)
         try:
             # Without memory and random numbers: only the shapes count.
             with torch.device("meta"):
@@ -211,6 +250,9 @@ def _size(shared: Shared, row: Row, changes: Mapping[str, Any]) -> Size:
 
     if row.match is None:
         return Size(count(row.synthesizer))
+    if source is not None:
+        # It was chosen when the source was trained.
+        return Size(count(row.synthesizer), build_config(source.settings).d_ff)
     try:
         d_ff = closest_d_ff(lambda d_ff: count(row.synthesizer, f"d_ff={d_ff}"), count(row.match))
     except UserError as error:

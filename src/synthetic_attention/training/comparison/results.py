@@ -34,6 +34,7 @@ def make_results(plan: Plan, runs: Sequence[Entry]) -> dict[str, Any]:
         "options": task.options(),
         "data": plan.fingerprints,
         "tokenizer": plan.tokenizer,
+        "from": None if plan.sources is None else plan.sources.where,
         "settings": plan.settings,
         "budget": {name: training[name] for name in ("steps", "minutes")},
         "score_labels": dict(task.score_labels),

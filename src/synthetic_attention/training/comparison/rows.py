@@ -4,6 +4,7 @@ vanilla,random+vanilla                      two synthesizers
 random@num_heads=1,random@num_heads=2       a setting of the row's own
 vanilla-control                             vanilla, as large as random+vanilla by wider feed-forward layers
 dense-control@match=dense+vanilla           as large as another synthesizer
+random@from=none                            in a comparison that starts from runs: new weights all the same
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from dataclasses import dataclass
 
 from ...tasks import UserError
 
-__all__ = ["Row", "closest_d_ff", "parse_rows", "parse_seeds"]
+__all__ = ["Row", "closest_d_ff", "folder_name", "parse_rows", "parse_seeds"]
 
 _CONTROL, _MATCH = "-control", "match"
+_FROM, _NOTHING = "from", "none"
 _MATCHED = "random+vanilla"
 # What decides the data, the tokenizer, the budget or how often there is a choice of the best: one for all rows.
 _SHARED = frozenset(
@@ -34,17 +36,24 @@ class Row:
         synthesizer: as `parse_synthesizer` reads it.
         overrides: settings of this row alone, as `--set` takes them.
         match: of a control row, the synthesizer whose number of parameters it has.
+        scratch: starts from new weights, where other rows start from those of runs.
     """
 
     label: str
     synthesizer: str
     overrides: tuple[str, ...] = ()
     match: str | None = None
+    scratch: bool = False
 
     @property
     def folder(self) -> str:
-        """The label as the name of a folder: runs of other characters than letters, digits and `.+@=_-` become `_`."""
-        return re.sub(r"[^\w.+@=-]+", "_", self.label).strip("_.")
+        """The label as the name of a folder."""
+        return folder_name(self.label)
+
+
+def folder_name(text: str) -> str:
+    """`text` as the name of a folder: runs of other characters than letters, digits and `.+@=_-` become `_`."""
+    return re.sub(r"[^\w.+@=-]+", "_", text).strip("_.")
 
 
 def parse_rows(texts: Iterable[str]) -> list[Row]:
@@ -107,7 +116,7 @@ def _parse_row(text: str) -> Row:
     if not name.removesuffix(_CONTROL):
         raise UserError(f"got the row {text!r}; expected SYNTHESIZER or SYNTHESIZER@KEY=VALUE")
     match = _MATCHED if controlled else None
-    overrides = []
+    overrides, scratch = [], False
     for option in options:
         key, equals, value = (part.strip() for part in option.partition("="))
         if not equals or not key or not value:
@@ -116,6 +125,10 @@ def _parse_row(text: str) -> Row:
             if not controlled:
                 raise UserError(f"got {_MATCH} in the row {text!r}; only a row SYNTHESIZER{_CONTROL} has it")
             match = value
+        elif key == _FROM:
+            if value != _NOTHING:
+                raise UserError(f"got {option!r} in the row {text!r}; expected {_FROM}={_NOTHING}, for new weights")
+            scratch = True
         elif key in _SHARED:
             raise UserError(f"got {key} in the row {text!r}; it is the same for all rows: use --set, --steps, …")
         elif controlled and key == "d_ff":
@@ -123,7 +136,7 @@ def _parse_row(text: str) -> Row:
         else:
             overrides.append(f"{key}={value}")
     label = "@".join([name, *("=".join(part.strip() for part in option.partition("=")[::2]) for option in options)])
-    return Row(label, name.removesuffix(_CONTROL), tuple(overrides), match)
+    return Row(label, name.removesuffix(_CONTROL), tuple(overrides), match, scratch)
 
 
 def _split(text: str, separator: str) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,12 @@ from ..device import choose_training_device
 from ..evaluation import evaluate_run
 from ..run_folder import RunFolder
 from ..session import Report, Watch, resume_run, start_run
+from ..settings import TrainingArguments
 from .folder import ComparisonFolder
-from .plan import Part, Plan, Scoring, Shared, describe_tokenizer, make_plan
+from .plan import Part, Plan, Scoring, Shared, make_plan
 from .results import FAILED, FINISHED, PENDING, make_results
 from .rows import Row
+from .vocabulary import describe_tokenizer
 
 __all__ = ["Ending", "compare"]
 
@@ -32,9 +33,15 @@ Entry = dict[str, Any]
 Key = tuple[Row, int]
 Render = Callable[[Mapping[str, Any]], str]
 # What an evaluation says beside its scores and how text was generated.
-_NOT_SCORES = {"examples", "truncated", "divided", "seconds", "examples_per_second"}
+_NOT_SCORES = {"examples", "truncated", "divided", "skipped", "seconds", "examples_per_second"}
 _SIGNATURE = "_signature"
 _METRICS = "metrics.json"
+# What a comparison has that was begun before there was such a setting, by its names in comparison.yaml and run.yaml.
+_DEFAULTS = {
+    f"{prefix}training.{entry.name}": entry.default
+    for entry in fields(TrainingArguments)
+    for prefix in ("settings.", "")
+}
 
 
 @dataclass(frozen=True)
@@ -94,23 +101,38 @@ def compare(
 
 def _refuse_others(folder: ComparisonFolder, plan: Plan) -> None:
     record = folder.read_record()
-    if record is not None and (found := _differences(plan.record(), record["shared"])):
+    if record is not None and (found := _differences(plan.record(), _with_options(record["shared"], plan))):
         raise UserError(f"{folder.path} was begun with other settings; got {found}. Choose another --output")
     for row, seeds in plan.seeds.items():
         for seed in seeds:
             run = folder.run(row, seed)
             if not run.path.exists():
                 continue
-            expected, there = plan.run_settings(row, seed).to_dict(), run.read_info()["settings"]
+            source, info = plan.source(row, seed), run.read_info()
+            expected = {**plan.run_settings(row, seed).to_dict(), **_start(None if source is None else source.record())}
+            there = {**info["settings"], **_start(info.get("from"))}
             # They only say how the rest came about.
             if found := _differences({**expected, "overrides": None}, {**there, "overrides": None}):
                 raise UserError(f"{run.path} is not a run of this comparison; expected {found}. Move it away")
 
 
+def _with_options(begun: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
+    """What a comparison was begun with; options that its task has got since then count as their defaults."""
+    task = type(plan.shared.task)
+    if begun.get("task") != task.name:
+        return begun
+    return {**begun, "options": task.from_options(begun["options"]).options()}
+
+
+def _start(record: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a run started from, as far as it matters: not where that is."""
+    return {} if record is None else {"from": {name: record[name] for name in ("weights_sha256", "scratch")}}
+
+
 def _differences(got: Mapping[str, Any], begun: Mapping[str, Any]) -> str:
     """Where two nested mappings differ, in words; empty where they do not."""
-    here, there = dict(_flatten(got)), dict(_flatten(begun))
-    names = [name for name in {**here, **there} if here.get(name) != there.get(name)]
+    here, there = dict(_flatten(got)), {**_DEFAULTS, **dict(_flatten(begun))}
+    names = [name for name in {**here, **there} if here.get(name, _DEFAULTS.get(name)) != there.get(name)]
     return ", ".join(f"{name} {here.get(name)!r} (there {there.get(name)!r})" for name in names)
 
 
@@ -151,7 +173,7 @@ class _Work:
         for row, seeds in self.plan.seeds.items():
             for seed in seeds:
                 self.entries[row, seed] = self._entry(row, seed, PENDING)
-                if _metrics(self.folder.run(row, seed)) is not None:
+                if self.folder.run(row, seed).read_metrics() is not None:
                     self.entries[row, seed] = self._score(row, seed)
                     todo = [key for key in todo if key != (row, seed)]
         for number, (row, seed) in enumerate(todo):
@@ -176,6 +198,7 @@ class _Work:
         try:
             if anew:
                 settings = self.plan.run_settings(row, seed)
+                options["source"] = self.plan.source(row, seed)
                 outcome = start_run(task=shared.task, data=shared.data, settings=settings, output=run.path, **options)
             else:
                 outcome = resume_run(run.path, data=shared.data, **options)
@@ -212,7 +235,7 @@ class _Work:
         """The entry of a run that is trained; what is in the results from before is taken from there."""
         run, entry = self.folder.run(row, seed), self._entry(row, seed, FINISHED)
         try:
-            metrics, info = _metrics(run), run.read_info()
+            metrics, info = run.read_metrics(), run.read_info()
             assert metrics is not None
             if describe_tokenizer(run.load_tokenizer()) != self.plan.tokenizer:
                 raise UserError("its tokenizer is not that of the other rows, made by another version; train it anew")
@@ -278,12 +301,3 @@ class _Work:
             return ""
         each = statistics.fmean(self._seconds) if self._seconds else 60 * minutes
         return f" (about {format_seconds(each * runs)} left)"
-
-
-def _metrics(run: RunFolder) -> dict[str, Any] | None:
-    """metrics.json of a run that is complete, else None."""
-    try:
-        metrics = json.loads((run.path / _METRICS).read_text(encoding="utf-8"))
-    except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError):
-        return None
-    return metrics if isinstance(metrics, dict) and metrics.get("finished") is True else None

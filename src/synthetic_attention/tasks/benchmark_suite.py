@@ -1,0 +1,216 @@
+"""What the tasks `glue` and `superglue` share: one model from text to text for all their tasks, mixed as T5 mixes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from .base import Evaluation, Scores
+from .batching import Share
+from .benchmark_examples import MixedPairs, ScoredPairs, few_of_each, longest_target, training_rows
+from .benchmark_scores import SCORE_LABELS, prediction_lines, suite_scores
+from .benchmark_split import (
+    BenchmarkSplit,
+    Item,
+    TaskName,
+    chosen_tasks,
+    present_tasks,
+    read_hub_items,
+    read_items,
+    shorten,
+)
+from .errors import UserError
+from .examples import Examples, Long, Pair, Pairs
+from .extras import require
+from .generation import GREEDY, BeamSearch, generate_ids
+from .readers.hub import HubSet, is_hub_name
+from .seq2seq import SequenceToSequence, TextPairs
+from .text_to_text import BENCHMARKS, DEFAULT_CAP
+from .tokenizer import decode
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+__all__ = ["BenchmarkSuite"]
+
+
+@dataclass(frozen=True)
+class BenchmarkSuite(SequenceToSequence):
+    """GLUE or SuperGLUE, or both, as T5 poses them: a prompt in, a label word out.
+
+    Args:
+        tasks: one ("sst2"), or some of them; by default all whose files are there. In both suites together a name may
+            have its suite with it, "superglue/rte".
+        together: one model for the tasks of GLUE and of SuperGLUE.
+        cap: the most examples of one task in an epoch of training.
+        valid_examples: the most of each task that are scored in a validation, whole questions of MultiRC; 0 for all.
+            An evaluation scores all.
+        skip_bad_lines: leave malformed lines out and count them, rather than refuse them.
+        revision: of a suite on the hub (hub:nyu-mll/glue, hub:aps/super_glue).
+    """
+
+    tasks: str | list[str] | None = None
+    together: bool = False
+    cap: int = DEFAULT_CAP
+    valid_examples: int = 0
+    skip_bad_lines: bool = False
+    revision: str | None = None
+    score_labels: ClassVar[Mapping[str, str]] = SCORE_LABELS
+    selects_by: ClassVar[str] = "average"
+    unit: ClassVar[str] = "examples"
+    tokens_name: ClassVar[str] = "prompt + target tokens"
+    packages: ClassVar[tuple[str, ...]] = ("scikit-learn", "scipy")
+
+    def __post_init__(self) -> None:
+        if self.cap < 1:
+            raise UserError(f"got cap={self.cap}; expected at least 1")
+        if self.valid_examples < 0:
+            raise UserError(f"got valid_examples={self.valid_examples}; expected 0 (all) or more")
+        self.chosen()
+
+    def chosen(self) -> list[TaskName]:
+        """The tasks that are asked for, whether they are there or not.
+
+        Raises:
+            UserError: one is unknown.
+        """
+        return chosen_tasks(tuple(BENCHMARKS) if self.together else (self.name,), self._named())
+
+    def _named(self) -> list[str]:
+        return [self.tasks] if isinstance(self.tasks, str) else list(self.tasks or [])
+
+    def check(self) -> None:
+        """Refuse to start where the metrics are not installed."""
+        require("sklearn.metrics", "glue", f"scoring of {self.name}")
+        require("scipy.stats", "glue", f"scoring of {self.name}")
+
+    def read(self, data: Path, split: str) -> BenchmarkSplit:
+        """Read the official files of a split: of the tasks that are named, or of all that are there.
+
+        Args:
+            data: a folder that has those of the tasks, or of the suites; or, of one task, the folder of its files. Or
+                the name on the hub of this suite; the other one is read from where it is known to be.
+
+        Raises:
+            UserError: a file is missing or cannot be read.
+        """
+        names = self.chosen()
+        if is_hub_name(data):
+            hub = {self.name: HubSet.of(data).name}
+            parts = [part for name in names for part in read_hub_items(hub, name, split, self.revision)]
+        elif data.is_dir():
+            alone = len(names) == 1
+            if not self._named():
+                names = present_tasks(data, names, split)
+            parts = [part for name in names for part in read_items(data, name, split, alone, self.skip_bad_lines)]
+        else:
+            raise UserError(f"{data}: no such folder; expected one with the official files of {self.name}")
+        return BenchmarkSplit.of(
+            split, [item for part in parts for item in part.records], sum(part.skipped for part in parts)
+        )
+
+    def sides(self, split: TextPairs) -> tuple[str, str]:
+        """Prompts and targets."""
+        return f"{split.name} prompts", f"{split.name} targets"
+
+    def examples(
+        self,
+        split: TextPairs,
+        tokenizer: PreTrainedTokenizerFast,
+        maximum: int,
+        long: Long = "error",
+        training: bool = False,
+    ) -> Pairs:
+        """For training the mixture of the tasks; else the examples themselves, at most `valid_examples` of each task.
+
+        A prompt that is truncated loses the end of its longest text. Examples without label are dropped.
+
+        Raises:
+            UserError: a side is longer and `long` is "error"; or no example is left.
+        """
+        assert isinstance(split, BenchmarkSplit)
+        if training:
+            rows, sources, targets = training_rows(split)
+        else:
+            rows = few_of_each(split, self.valid_examples)
+            sources, targets = [split.sources[row] for row in rows], [split.targets[row] for row in rows]
+        shortened = 0
+        if long == "truncate":
+            sources, shortened = shorten([split.items[row] for row in rows], sources, tokenizer, maximum)
+        texts = TextPairs(split.name, sources, targets, skipped=split.skipped)
+        pairs = super().examples(texts, tokenizer, maximum, long, training)
+        kept = [rows[row] for row in pairs.rows]
+        common = {"dropped": pairs.dropped, "truncated": max(pairs.truncated, shortened)}
+        if not training:
+            items = [split.items[row] for row in kept]
+            taught = [index for index, item in enumerate(items) if item.task != "wsc" or item.example.label == 1]
+            return ScoredPairs(pairs.sources, pairs.targets, kept, taught, **common)
+        members: dict[str, list[int]] = {}
+        for index, row in enumerate(kept):
+            members.setdefault(split.items[row].owner, []).append(index)
+        arrays = {task: np.array(indices) for task, indices in members.items()}
+        return MixedPairs(pairs.sources, pairs.targets, kept, arrays, self.cap, **common)
+
+    def references(self, split: TextPairs, rows: Sequence[int]) -> Sequence[Item]:
+        """The examples themselves."""
+        assert isinstance(split, BenchmarkSplit)
+        return [split.items[row] for row in rows]
+
+    def score(self, predictions: Sequence[str], references: Sequence[Item]) -> Scores:
+        """The official scores of the tasks that are there, and their averages."""
+        return suite_scores(references, predictions)
+
+    def loss(self, model: PreTrainedModel, examples: Examples[Pair], share: Share) -> float:
+        """The loss per token of the targets that are right."""
+        return super().loss(model, examples.right() if isinstance(examples, ScoredPairs) else examples, share)
+
+    def validate(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        split: TextPairs,
+        examples: Examples[Pair],
+        loss: float,
+        share: Share,
+    ) -> Scores:
+        """Scores of what the model writes greedily, in as many tokens as the longest target has."""
+        assert isinstance(examples, Pairs)
+        assert isinstance(split, BenchmarkSplit)
+        search = replace(GREEDY, max_tokens=longest_target(split, tokenizer))
+        texts = decode(tokenizer, share.merge(generate_ids(model, examples.sources, search, share)))
+        return self.score(texts, self.references(split, examples.rows))
+
+    def search(self, options: Mapping[str, Any]) -> BeamSearch:
+        """Greedy, unless `options` say otherwise."""
+        return BeamSearch(**{"beams": 1, "length_penalty": 1.0, **options})
+
+    def evaluate(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        split: TextPairs,
+        search: BeamSearch,
+        truncate: bool = False,
+    ) -> Evaluation:
+        """Write a target for each prompt, by default of as many tokens as the longest target has; score the labeled.
+
+        A prompt that is truncated loses the end of its longest text.
+        """
+        assert isinstance(split, BenchmarkSplit)
+        if search.max_tokens is None:
+            search = replace(search, max_tokens=max(longest_target(split, tokenizer), search.min_tokens + 1))
+        shortened = 0
+        if truncate:
+            sources, shortened = shorten(split.items, split.sources, tokenizer, model.config.max_position_embeddings)
+            split = replace(split, sources=sources)
+        evaluation = super().evaluate(model, tokenizer, split, search, truncate)
+        return replace(evaluation, truncated=max(evaluation.truncated, shortened))
+
+    def predictions(self, split: TextPairs, texts: Sequence[str]) -> tuple[str, str]:
+        """JSON lines of all examples, as `prediction_lines` makes them."""
+        assert isinstance(split, BenchmarkSplit)
+        return prediction_lines(split.items, texts), "jsonl"

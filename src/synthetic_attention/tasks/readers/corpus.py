@@ -1,0 +1,199 @@
+"""Plain text, a text a line: files of a split, or a column of a data set on the hub, in memory or read as needed."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from ..errors import UserError
+from ..text import SPLIT_ALIASES, decode_lines
+from ..user_cache import made_once
+from .files import split_files
+from .hub import HubSet
+
+__all__ = ["Corpus", "Lines", "Selected", "corpus_files", "first_texts", "hub_lines", "read_corpus"]
+
+# Bytes of whole lines that are decoded at a time.
+_CHUNK = 2**20
+_ENDINGS = (".txt",)
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """The texts of a split.
+
+    Attributes:
+        name: what messages and files call it.
+        texts: can be gone through any number of times; a list where they are in memory.
+        count: how many there are.
+        sha256: of the texts, the same wherever they lie and however their lines end.
+    """
+
+    name: str
+    texts: Iterable[str]
+    count: int
+    sha256: str
+
+    def __len__(self) -> int:
+        return self.count
+
+    def fingerprint(self) -> dict[str, str | int]:
+        """What tells whether two runs read the same text."""
+        return {"split": self.name, "texts": self.count, "sha256": self.sha256}
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines of files, packed with gzip or not, read whenever they are gone through; none of them is kept.
+
+    Args:
+        paths: one file after the other.
+
+    Raises:
+        UserError: while it is gone through: a file cannot be read, or is not UTF-8.
+    """
+
+    paths: Sequence[Path]
+
+    def __iter__(self) -> Iterator[str]:
+        for path in self.paths:
+            yield from _lines(path)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Some of `texts`, changed, whenever they are gone through.
+
+    Args:
+        keep: which are there.
+        change: what is made of each of them.
+        limit: the most of them.
+    """
+
+    texts: Iterable[str]
+    keep: Callable[[str], object] = lambda text: True
+    change: Callable[[str], str] = lambda text: text
+    limit: int | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        return islice((self.change(text) for text in self.texts if self.keep(text)), self.limit)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    first_line = 1
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            while content := b"".join(file.readlines(_CHUNK)):
+                lines = decode_lines(content, str(path), first_line)
+                yield from lines
+                first_line += len(lines)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not a whole gzip file ({error}); unpack it, or fetch it again") from None
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+
+
+def read_corpus(name: str, texts: Iterable[str], stream: bool = False) -> Corpus:
+    """Read texts: into the memory, or, with `stream`, once to count them and to tell them from others.
+
+    Raises:
+        UserError: there are none, or they are blank.
+    """
+    if not stream:
+        texts = list(texts)
+    digest, count, has_text = hashlib.sha256(), 0, False
+    for text in texts:
+        digest.update(f"\n{text}".encode() if count else text.encode())
+        count += 1
+        has_text = has_text or bool(text.strip())
+    if not has_text:
+        raise UserError(f"{name}: there is no text in it")
+    return Corpus(name, texts, count, digest.hexdigest())
+
+
+def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = None) -> list[Path]:
+    """The files of a split.
+
+    Args:
+        data: a folder, or a file: then that is the training text, or the split that its name begins with.
+        patterns: names of the files of the split, where they do not begin with its name; with * and the like, relative
+            to the folder.
+
+    Raises:
+        UserError: there are none.
+    """
+    if patterns is not None:
+        return _matching(data.parent if data.is_file() else data, [patterns] if isinstance(patterns, str) else patterns)
+    if data.is_file():
+        if split == "train" or data.name.startswith(SPLIT_ALIASES.get(split, (split,))):
+            return [data]
+        raise UserError(
+            f"{data}: a single file, which is the training text; name the text of split {split!r}"
+            + (f" with --set {split}_files=…" if split in ("valid", "test") else "")
+        )
+    return split_files(data, split, _ENDINGS)
+
+
+def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder of data")
+    paths: dict[Path, None] = {}
+    for pattern in patterns:
+        base = Path(Path(pattern).anchor) if Path(pattern).is_absolute() else folder
+        try:
+            found = sorted(
+                path for path in base.glob(str(Path(pattern).relative_to(base) if base != folder else pattern))
+            )
+        except (ValueError, NotImplementedError) as error:
+            raise UserError(f"got {pattern!r}; expected the name of a file, or a pattern: {error}") from None
+        found = [path for path in found if path.is_file()]
+        if not found:
+            there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_file())) or "none"
+            raise UserError(f"{folder}: no file {pattern!r}; the files there are: {there}")
+        paths.update(dict.fromkeys(found))
+    return list(paths)
+
+
+def hub_lines(source: HubSet, split: str, column: str, stream: bool = False, limit: int | None = None) -> Iterable[str]:
+    """The texts of a column of a data set on the hub.
+
+    With `stream` they are fetched once into a file in the user's cache, which later runs find there: a text can then
+    be gone through again, and none is kept in memory.
+
+    Raises:
+        UserError: they cannot be fetched, or a value of the column is no text.
+    """
+    if not stream:
+        return list(_column(source, split, column, False, limit))
+    key = json.dumps([source.name, source.subset, source.revision, split, column, limit])
+
+    def fetch(folder: Path) -> None:
+        with (folder / "texts.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(text) + "\n" for text in _column(source, split, column, True, limit))
+
+    folder = made_once(f"hub-{hashlib.sha256(key.encode()).hexdigest()[:24]}", fetch)
+    return Selected(Lines([folder / "texts.jsonl"]), change=json.loads)
+
+
+def _column(source: HubSet, split: str, column: str, stream: bool, limit: int | None) -> Iterator[str]:
+    for number, (text,) in enumerate(source.rows(split, [column], stream=stream, limit=limit), start=1):
+        if not isinstance(text, str):
+            raise UserError(
+                f"hub:{source.name}, row {number}: column {column!r} has a {type(text).__name__}; expected text"
+            )
+        yield text.removesuffix("\n")
+
+
+def first_texts(texts: Iterable[str], characters: int) -> Iterator[str]:
+    """Texts from the beginning, until they have so many characters."""
+    for text in texts:
+        yield text
+        characters -= len(text)
+        if characters <= 0:
+            return

@@ -1,0 +1,337 @@
+"""Classification: options, files, sequences, scores, predictions."""
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from synthetic_attention.models import SynthesizerConfig
+from synthetic_attention.tasks import UserError
+from synthetic_attention.tasks.classification import Classification
+from synthetic_attention.tasks.classified_texts import ClassifiedTexts, TextReader
+from synthetic_attention.tasks.readers.classification import Classes, LabeledText, guess_columns
+from synthetic_attention.tasks.text_examples import join_sides
+from tasks.benchmark_files import write_glue
+
+ROWS = [("3", "Rain, again", "It rains."), ("1", "Tea", 'The "tea" is hot.'), ("2", "Wind", "It blows.")]
+
+
+@pytest.fixture
+def metrics() -> Any:
+    """scikit-learn's; what needs them is not tested where the extra "glue" is not installed."""
+    pytest.importorskip("scipy.stats", reason="scipy is not installed")
+    return pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
+
+
+def write_csv(
+    path: Path, rows: Sequence[Sequence[str]] = ROWS, header: Sequence[str] = ("Class Index", "Title")
+) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = [*header, "Description"][: len(rows[0])]
+    quoted = [",".join('"' + value.replace('"', '""') + '"' for value in row) for row in rows]
+    path.write_text("\n".join([",".join(names), *quoted]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def news(tmp_path: Path) -> Path:
+    write_csv(tmp_path / "train.csv", ROWS * 4)
+    write_csv(tmp_path / "valid.csv")
+    return tmp_path
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Pairs without header, three for each first text."""
+    lines = [f"text {n // 3} here\tother {n}\t{n % 3}" for n in range(60)]
+    (tmp_path / "train_pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
+    return tmp_path
+
+
+PAIRS = {"text": 1, "text_pair": 2, "label": 3, "held_out": 0.3}
+
+
+def test_news_is_read_by_its_header(news: Path) -> None:
+    task = Classification.from_options({"classes": ["World", "Sports", "Business"]})
+    train, valid = task.read(news, "train"), task.read(news, "valid")
+    assert (train.name, len(train), len(valid), train.sides) == ("train", 12, 3, 1)
+    assert valid.records[1].texts == ('Tea The "tea" is hot.',)
+    assert valid.classes == train.classes == Classes(("1", "2", "3"), ("World", "Sports", "Business"))
+    assert valid.indices(valid.known_classes()) == [2, 0, 1]
+    changes = task.config_changes(train, task.tokenizer(train, 300, 64))
+    assert changes["id2label"] == {0: "World", 1: "Sports", 2: "Business"}
+    assert changes["label2id"]["Business"] == 2
+    assert (changes["problem_type"], changes["type_vocab_size"]) == ("single_label_classification", 0)
+    with pytest.raises(UserError, match="got 2 class names for the 3 classes 1, 2, 3"):
+        Classification(classes=["a", "b"]).read(news, "train")
+    write_csv(news / "valid.csv", [("4", "a", "b")])
+    with pytest.raises(UserError, match=r"valid\.csv, line 2: got class '4'; expected one of: 1, 2, 3"):
+        task.read(news, "valid")
+
+
+def test_packed_json_lines_with_breaks(tmp_path: Path) -> None:
+    for split in ("train", "valid"):
+        rows = [{"id": n, "label": n % 2, "rating": 3, "text": f"good<br /><br />film {n}"} for n in range(4)]
+        with gzip.open(tmp_path / f"{split}.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in rows))
+    valid = Classification(classes=["bad", "good"]).read(tmp_path, "valid")
+    assert valid.records[3] == LabeledText("3", ("good film 3",), "1")
+    assert "<br />" in Classification(breaks=False).read(tmp_path, "valid").records[0].texts[0]
+
+
+def test_a_part_of_the_training_file_is_held_out_by_first_texts(pairs: Path) -> None:
+    task = Classification.from_options({**PAIRS, "classes": ["yes", "maybe", "no"]})
+    train, valid = task.read(pairs, "train"), task.read(pairs, "valid")
+    assert len(train) + len(valid) == 60
+    assert 5 < len(valid) < 35
+    assert {row.texts[0] for row in train.records}.isdisjoint(row.texts[0] for row in valid.records)
+    assert (train.sides, train.classes) == (2, valid.classes)
+    assert valid.classes == Classes(("0", "1", "2"), ("yes", "maybe", "no"))
+    assert task.read(pairs, "valid").fingerprint() == valid.fingerprint() != train.fingerprint()
+    with pytest.raises(UserError, match="no file valid"):
+        Classification.from_options({**PAIRS, "held_out": 0.0}).read(pairs, "valid")
+
+
+def test_labels_can_be_ignored(tmp_path: Path) -> None:
+    header = "gold_label\tsentence1\tsentence2"
+    (tmp_path / "train.tsv").write_text(f"{header}\nyes\ta\tb\n-\ta\tc\nno\ta\td\n", encoding="utf-8")
+    (tmp_path / "dev.tsv").write_text(f"{header}\n-\ta\tc\nno\ta\td\n", encoding="utf-8")
+    task = Classification(ignored_labels=["-"])
+    assert task.read(tmp_path, "train").classes == Classes(("no", "yes"), ("no", "yes"))
+    assert [row.label for row in task.read(tmp_path, "valid").records] == ["no"]
+    assert Classification().read(tmp_path, "train").known_classes().values == ("-", "no", "yes")
+
+
+def test_columns_are_guessed_from_known_names_only(tmp_path: Path) -> None:
+    def guess(*names: str) -> Any:
+        path = tmp_path / "train.tsv"
+        path.write_text("\t".join(names) + "\n", encoding="utf-8")
+        return guess_columns(path)
+
+    news = guess("Class Index", "Title", "Description")
+    assert (news.text, news.pair, news.label) == (("Title", "Description"), (), "Class Index")
+    snli = guess("pairID", "sentence1", "sentence2", "gold_label")
+    assert (snli.text, snli.pair, snli.label) == (("sentence1",), ("sentence2",), "gold_label")
+    assert guess("text", "text_pair", "score").pair == ("text_pair",)
+    for names in (("a", "b", "1"), ("text", "words"), ("text", "label", "category"), ("label",)):
+        with pytest.raises(UserError, match=f"which columns are text and class is not clear from {', '.join(names)};"):
+            guess(*names)
+    (tmp_path / "train.jsonl").write_text('{"label": 1, "review": "a"}\n', encoding="utf-8")
+    assert guess_columns(tmp_path / "train.jsonl").text == ("review",)
+    (tmp_path / "train.jsonl").write_text("[1]\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"train\.jsonl, line 1: got a JSON list"):
+        guess_columns(tmp_path / "train.jsonl")
+
+
+def _tokenizer(task: Classification, split: ClassifiedTexts, maximum: int = 64) -> PreTrainedTokenizerFast:
+    return task.tokenizer(split, 300, maximum)
+
+
+def test_sequences_are_those_of_the_tokenizer(pairs: Path, tmp_path: Path) -> None:
+    task = Classification.from_options(PAIRS)
+    split = task.read(pairs, "train")
+    _tokenizer(task, split).save_pretrained(tmp_path / "saved")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path / "saved")
+    examples = task.examples(split, tokenizer, 64, training=True)
+    batch = task.collate([examples[index] for index in (0, 5, 9)], 0)
+    assert batch["input_ids"].shape == batch["token_type_ids"].shape == batch["attention_mask"].shape
+    for row, index in enumerate((0, 5, 9)):
+        expected = tokenizer(*split.records[index].texts)
+        real = batch["attention_mask"][row].bool()
+        assert batch["input_ids"][row][real].tolist() == expected["input_ids"]
+        assert batch["token_type_ids"][row][real].tolist() == expected["token_type_ids"]
+        assert not batch["token_type_ids"][row][~real].any()
+    assert batch["labels"].tolist() == [int(split.records[index].label) for index in (0, 5, 9)]
+    assert examples.lengths().shape == (len(split), 1)
+    single = join_sides(tokenizer, [("text 1",)])
+    assert single[0][0].tolist() == tokenizer("text 1")["input_ids"]
+    assert single[1] == [len(single[0][0])]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "maximum", "expected"),
+    [((9, 5), 10, (5, 5)), ((9, 2), 8, (6, 2)), ((3, 9), 8, (3, 5)), ((9, 9), 9, (5, 4)), ((4, 4), 8, (4, 4))],
+)
+def test_the_longer_side_of_a_pair_is_cut(lengths: tuple[int, int], maximum: int, expected: tuple[int, int]) -> None:
+    task = Classification()
+    records = [LabeledText("0", ("a b c d e f g", "h i j k l m n"), "x")]
+    tokenizer = _tokenizer(task, ClassifiedTexts("train", records, None))
+    # Letters are tokens here; the first side has two tokens round them, the second one.
+    sides = ("a" * (lengths[0] - 2), "b" * (lengths[1] - 1))
+    (ids,), (first,), over = join_sides(tokenizer, [sides], maximum)
+    assert (first, len(ids) - first) == expected
+    assert over == (sum(lengths) > maximum)
+    assert (ids[0], ids[first - 1], ids[-1]) == (1, 2, 2)
+
+
+def test_long_texts_are_refused_dropped_or_cut(news: Path) -> None:
+    rows = [("1", "a", "b"), ("2", "a", "b " * 99), ("3", "a", "c")]
+    task = Classification()
+    write_csv(news / "train.csv", rows)
+    split = task.read(news, "train")
+    tokenizer = _tokenizer(task, split)
+    with pytest.raises(UserError, match="train texts: 1 of 3 lines are longer than the maximum of 12 tokens"):
+        task.examples(split, tokenizer, 12)
+    dropped = task.examples(split, tokenizer, 12, "drop")
+    assert (dropped.rows, dropped.labels, dropped.dropped, dropped.truncated) == ([0, 2], [0, 2], 1, 0)
+    cut = task.examples(split, tokenizer, 12, "truncate")
+    assert (len(cut), cut.truncated, cut.lengths().max()) == (3, 1, 12)
+    with pytest.raises(UserError, match="no text is left of 3"):
+        task.examples(split, tokenizer, 2, "drop")
+
+
+def _model(task: Classification, split: ClassifiedTexts, tokenizer: PreTrainedTokenizerFast) -> Any:
+    sizes = {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_layers": 1, "max_position_embeddings": 64}
+    config = SynthesizerConfig(**sizes, **task.config_changes(split, tokenizer))  # type: ignore[arg-type]
+    return task.build(config).eval()
+
+
+def test_evaluation_of_classes(news: Path, metrics: Any) -> None:
+    task = Classification(classes=["World", "Sports", "Business"])
+    train, valid = task.read(news, "train"), task.read(news, "valid")
+    tokenizer = _tokenizer(task, train)
+    model = _model(task, train, tokenizer)
+    found = task.evaluate(model, tokenizer, valid, None)
+    lines = [json.loads(line) for line in found.predictions.splitlines()]
+    assert [(line["id"], line["gold"]) for line in lines] == [("2", "Business"), ("3", "World"), ("4", "Sports")]
+    golds, guesses = [line["gold"] for line in lines], [line["predicted"] for line in lines]
+    assert found.scores["accuracy"] == pytest.approx(100 * metrics.accuracy_score(golds, guesses))
+    expected = metrics.f1_score(
+        golds, guesses, average="macro", zero_division=0, labels=["World", "Sports", "Business"]
+    )
+    assert found.scores["macro_f1"] == pytest.approx(100 * expected)
+    for line, record in zip(lines, valid.records, strict=True):
+        logits = model(**tokenizer(record.texts[0], return_tensors="pt")).logits
+        assert line["score"] == pytest.approx(logits.softmax(-1).max().item(), abs=1e-5)
+        assert line["predicted"] == model.config.id2label[int(logits.argmax())]
+    examples = task.examples(valid, tokenizer, 64)
+    assert task.validate(model, tokenizer, valid, examples, 0.0, _share()) == found.scores
+    assert (found.examples, found.answered, found.truncated) == (3, 3, 0)
+
+
+def _share() -> Any:
+    from synthetic_attention.tasks.batching import Share
+
+    return Share(batch_tokens=20)
+
+
+def test_classes_of_a_model_are_found_without_the_training_file(news: Path, metrics: Any) -> None:
+    task = Classification(classes=["World", "Sports", "Business"])
+    train = task.read(news, "train")
+    tokenizer = _tokenizer(task, train)
+    model = _model(task, train, tokenizer)
+    expected = task.evaluate(model, tokenizer, task.read(news, "valid"), None)
+    (news / "train.csv").unlink()
+    alone = task.read(news, "valid")
+    assert alone.classes is None
+    assert task.evaluate(model, tokenizer, alone, None).predictions == expected.predictions
+    with pytest.raises(UserError, match="the classes are those of the training file"):
+        task.examples(alone, tokenizer, 64)
+    write_csv(news / "valid.csv", [("World", "a", "b"), ("Sports", "a", "c")])
+    named = task.evaluate(model, tokenizer, task.read(news, "valid"), None)
+    assert [json.loads(line)["gold"] for line in named.predictions.splitlines()] == ["World", "Sports"]
+    write_csv(news / "valid.csv", [("7", "a", "b"), ("8", "a", "c")])
+    with pytest.raises(UserError, match="got the classes 7, 8; expected those of the model, World, Sports, Business"):
+        task.evaluate(model, tokenizer, task.read(news, "valid"), None)
+    write_csv(news / "train.csv", [("7", "a", "b"), ("8", "a", "c")])
+    with pytest.raises(UserError, match="the classes of the data are 7, 8, those of the model World, Sports, Business"):
+        task.evaluate(model, tokenizer, Classification().read(news, "valid"), None)
+
+
+def test_regression(tmp_path: Path, metrics: Any) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for name in ("train", "valid"):
+        rows = [{"text": "tea " * n, "score": n * 0.5} for n in range(1, 9)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    task = Classification(regression=True)
+    assert (task.selects_by, Classification().selects_by) == ("pearson", "accuracy")
+    split = task.read(tmp_path, "train")
+    tokenizer = _tokenizer(task, split)
+    assert task.config_changes(split, tokenizer)["problem_type"] == "regression"
+    model = _model(task, split, tokenizer)
+    batch = task.collate([task.examples(split, tokenizer, 64)[index] for index in (0, 3)], 0)
+    assert (batch["labels"].dtype, batch["labels"].tolist()) == (torch.float32, [0.5, 2.0])
+    assert "token_type_ids" not in batch
+    found = task.evaluate(model, tokenizer, task.read(tmp_path, "valid"), None)
+    lines = [json.loads(line) for line in found.predictions.splitlines()]
+    golds, guesses = [line["gold"] for line in lines], [line["predicted"] for line in lines]
+    assert found.scores["pearson"] == pytest.approx(100 * stats.pearsonr(golds, guesses).statistic, abs=0.1)
+    assert {line["score"] for line in lines} == {None}
+    assert task.generate(model, tokenizer, ["tea", ""], None)[0] == [str(guesses[0]), ""]
+    (tmp_path / "valid.jsonl").write_text('{"text": "a", "score": "good"}\n', encoding="utf-8")
+    with pytest.raises(UserError, match=r"valid\.jsonl: example 1 has the label 'good'; expected a number"):
+        task.read(tmp_path, "valid")
+
+
+def test_tasks_of_glue(tmp_path: Path, metrics: Any) -> None:
+    write_glue(tmp_path)
+    sst2 = Classification(glue_task="sst2")
+    split = sst2.read(tmp_path, "train")
+    assert split.classes == Classes(("negative", "positive"), ("negative", "positive"))
+    assert [row.label for row in split.records[:2]] == ["negative", "positive"]
+    assert len(Classification(glue_task="sst2").read(tmp_path / "SST-2", "valid")) == 6
+    mnli = Classification(glue_task="mnli")
+    assert (len(mnli.read(tmp_path, "valid")), len(mnli.read(tmp_path, "valid_mismatched"))) == (6, 7)
+    assert mnli.read(tmp_path, "valid").sides == 2
+    for name, scores in (
+        ("stsb", {"pearson", "spearman"}),
+        ("cola", {"accuracy", "macro_f1", "matthews"}),
+        ("mrpc", {"accuracy", "macro_f1", "f1"}),
+    ):
+        task = Classification(glue_task=name)
+        train = task.read(tmp_path, "train")
+        tokenizer = _tokenizer(task, train)
+        model = _model(task, train, tokenizer)
+        valid = task.read(tmp_path, "valid")
+        found = task.validate(model, tokenizer, valid, task.examples(valid, tokenizer, 64), 0.0, _share())
+        assert {*found} == scores
+        assert task.selects_by in found
+    # Test files without labels are predicted, and not scored.
+    (tmp_path / "MRPC" / "test.tsv").write_text("index\t#1 String\t#2 String\n0\ta\tb\n", encoding="utf-8")
+    hidden = task.evaluate(model, tokenizer, task.read(tmp_path, "test"), None)
+    assert (hidden.scores, hidden.examples, hidden.answered) == ({}, 0, 1)
+    assert json.loads(hidden.predictions)["gold"] is None
+
+
+def test_a_line_gives_its_class(pairs: Path, news: Path) -> None:
+    task = Classification.from_options(PAIRS)
+    split = task.read(pairs, "train")
+    tokenizer = _tokenizer(task, split)
+    model = _model(task, split, tokenizer)
+    lines = ["text 1 here\tother", "", "text\tmore"]
+    found, over = task.generate(model, tokenizer, lines, None)
+    expected = [
+        model.config.id2label[int(model(**tokenizer(*line.split("\t"), return_tensors="pt")).logits.argmax())]
+        for line in lines
+        if line
+    ]
+    assert (found, over) == ([expected[0], "", expected[1]], 0)
+    for line in ("text", "a\tb\tc", "a\t "):
+        with pytest.raises(UserError, match="input, line 8: expected a pair of texts with a tab between them"):
+            task.generate(model, tokenizer, ["a\tb", line], None, first_line=7)
+    long = ["a\t" + "b" * 99]
+    with pytest.raises(UserError, match=r"input: 1 of 1 lines are longer .*; pass --on-long truncate"):
+        task.generate(model, tokenizer, long, None)
+    assert task.generate(model, tokenizer, long, None, truncate=True)[1] == 1
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    for options, message in (
+        ({"held_out": 1.0}, "got held_out=1.0; expected 0 ≤ held_out < 1"),
+        ({"glue_task": "cb"}, "got glue_task='cb'; expected one of: cola"),
+        ({"text": "a"}, "got one of the columns text and label; expected both"),
+        ({"label": 2}, "got one of the columns text and label"),
+        ({"text_pair": 2}, "got one of the columns"),
+        ({"text": "a", "label": 2, "header": False}, "of a file without header; expected numbers from 1"),
+        ({"glue_task": "sst2", "classes": ["a", "b"]}, "got glue_task with options of other files"),
+        ({"regression": True, "classes": ["a", "b"]}, "got regression and classes"),
+        ({"format": "xml"}, "got format='xml'; expected one of: csv, tsv, jsonl or null"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Classification.from_options(options)
+    assert isinstance(Classification().reader(), TextReader)

@@ -1,0 +1,100 @@
+"""Other derivatives than one in reverse mode: torch.func, forward mode, second derivatives, vmap."""
+
+import copy
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.func import functional_call, grad, hessian, jvp, stack_module_state, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from synthetic_attention import SynthesizerAttention
+
+B, T, D, H, N = 2, 5, 8, 2, 6
+# One for each way of computing attention.
+NAMES = ["random", "factorized_random", "factorized_dense", "random+vanilla", "dense"]
+MASK = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 0, 1, 0]])
+# PyTorch says so where it computes vanilla attention's derivative step by step.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
+
+
+def make(name: str) -> SynthesizerAttention:
+    torch.manual_seed(0)
+    layer = SynthesizerAttention(D, H, name, N).double()
+    for parameter in layer.parameters():
+        parameter.data.normal_()
+    return layer
+
+
+def some(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["full", "padded"])
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_by_torch_func(name, mask):
+    layer, x = make(name), some(B, T, D)
+
+    def loss(parameters):
+        return functional_call(layer, parameters, (x, mask)).square().sum()
+
+    found = grad(loss)(dict(layer.named_parameters()))
+    layer(x, mask).square().sum().backward()
+    for key, parameter in layer.named_parameters():
+        torch.testing.assert_close(found[key], parameter.grad, msg=key)
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["full", "padded"])
+@pytest.mark.parametrize("name", NAMES)
+def test_forward_mode(name, mask):
+    layer, x, direction, step = make(name), some(B, T, D), some(B, T, D), 1e-6
+    _, tangent = jvp(lambda y: layer(y, mask), (x,), (direction,))
+    with torch.no_grad():
+        expected = (layer(x + step * direction, mask) - layer(x - step * direction, mask)) / (2 * step)
+    torch.testing.assert_close(tangent, expected, atol=1e-5, rtol=1e-6)
+    with forward_ad.dual_level(), torch.no_grad():
+        y = layer(forward_ad.make_dual(x, direction), mask)
+        torch.testing.assert_close(forward_ad.unpack_dual(y).tangent, tangent)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_of_each_example(name):
+    layer, x = make(name), some(B, T, D)
+    parameters = dict(layer.named_parameters())
+
+    def loss(parameters, alone):
+        return functional_call(layer, parameters, (alone[None],)).square().sum()
+
+    found = vmap(grad(loss), in_dims=(None, 0))(parameters, x)
+    for b in range(B):
+        layer.zero_grad()
+        layer(x[b : b + 1]).square().sum().backward()
+        for key, parameter in parameters.items():
+            torch.testing.assert_close(found[key][b], parameter.grad, msg=key)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_ensemble_at_once(name):
+    layers = [make(name) for _ in range(2)]
+    for parameter in layers[1].parameters():
+        parameter.data.normal_()
+    x, template = some(B, T, D), copy.deepcopy(layers[0]).to("meta")
+    state = stack_module_state(layers)
+    with torch.no_grad():
+        found = vmap(lambda *state: functional_call(template, state, (x, MASK)))(*state)
+        for y, layer in zip(found, layers, strict=True):
+            torch.testing.assert_close(y, layer(x, MASK))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_second_derivatives(name):
+    layer, x = make(name), some(1, 3, D).requires_grad_()
+    (first,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+    # PyTorch has words of its own for its own kernel.
+    with pytest.raises(RuntimeError, match=r"second derivative of attention.*SDPBackend.MATH|is not implemented"):
+        first.sum().backward()
+    with sdpa_kernel(SDPBackend.MATH):
+        (first,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    expected = hessian(lambda x: layer(x).square().sum())(x.detach())
+    torch.testing.assert_close(second, expected.sum((0, 1, 2)))

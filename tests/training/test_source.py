@@ -1,0 +1,221 @@
+"""Runs that start from other runs: what is taken over, that they can be resumed, what is refused."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from synthetic_attention.tasks import UserError, get_task
+from synthetic_attention.tasks.span_corruption import SpanCorruption
+from synthetic_attention.tasks.summarization import Summarization
+from synthetic_attention.tasks.translation import Translation
+from synthetic_attention.training.dry_run import dry_run
+from synthetic_attention.training.evaluation import evaluate_run
+from synthetic_attention.training.run_folder import RunFolder
+from synthetic_attention.training.session import resume_run, start_run
+from synthetic_attention.training.settings import Settings, read_settings
+from synthetic_attention.training.source import Source
+from training.conftest import SMALL
+from training.counting import Counting
+from training.runs import Kill, KilledError, assert_same_runs, die, silent, snapshot
+
+MODEL = SMALL[:5]
+TRAINING = ("batch_tokens=400", "warmup_steps=2", "eval_interval=2", "log_interval=1", "steps=4")
+SENTENCES = [f"the {number} of {number * number} is here" for number in range(30)]
+TASK = Summarization()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for split, lines in (("train", SENTENCES), ("valid", SENTENCES[:5]), ("test", SENTENCES[5:9])):
+        (folder / f"{split}.txt").write_text("\n".join(lines * 3), encoding="utf-8")
+        rows = [json.dumps({"article": line, "highlights": line[:9]}) for line in lines]
+        (folder / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pretrained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "pretrained"
+    overrides = [*MODEL, *TRAINING, "random.std=0.1", "dropout_rate=0.1"]
+    settings = read_settings(synthesizer="random+vanilla", preset="tiny", seed=1, overrides=overrides)
+    task = get_task("span-corruption").from_options({"sentinels": 10})
+    start_run(task=task, data=data, settings=settings, output=path, report=silent)
+    return path
+
+
+def _settings(source: Source, *overrides: str, synthesizer: str | None = None) -> Settings:
+    return read_settings(
+        synthesizer=synthesizer,
+        preset="small",
+        seed=2,
+        overrides=[*TRAINING, *overrides],
+        task=Summarization,
+        start=source.settings,
+    )
+
+
+def _start(data: Path, source: Source, output: Path, *overrides: str, **options: Any) -> None:
+    settings = _settings(source, *overrides)
+    options = {"report": silent, **options}
+    start_run(task=TASK, data=data, settings=settings, output=output, source=source, **options)
+
+
+def test_model_and_tokenizer_are_those_of_the_run(data: Path, pretrained: Path, tmp_path: Path) -> None:
+    source, output, lines = Source.open(pretrained, Summarization), tmp_path / "run", list[str]()
+    settings = _settings(source, "dropout_rate=0.3")
+    assert settings.synthesizer == "random+vanilla"
+    assert settings.synthesizer_options == {"random": {"std": 0.1}}
+    assert settings.model == {**source.settings.model, "dropout_rate": 0.3}
+    # How to train is the preset's.
+    assert (settings.preset, settings.training.learning_rate) == ("small", 2e-3)
+    _start(data, source, output, "dropout_rate=0.3", "learning_rate=1e-12", report=lines.append)
+    assert lines[0] == f"weights and tokenizer of {pretrained} (span-corruption)"
+    info = RunFolder(output).read_info()
+    assert info["from"] == source.record()
+    assert info["from"]["path"] == str(pretrained)
+    # At that rate no weight moves far from where it was.
+    before, after = (load_file(path / "model.safetensors") for path in (pretrained, output))
+    assert before.keys() == after.keys()
+    for name, value in before.items():
+        torch.testing.assert_close(after[name], value, atol=1e-9, rtol=0.0)
+    assert json.loads((output / "config.json").read_text(encoding="utf-8"))["dropout_rate"] == 0.3
+    old, new = (RunFolder(path).load_tokenizer() for path in (pretrained, output))
+    assert old.get_vocab() == new.get_vocab()
+    assert new.convert_tokens_to_ids("<extra_id_9>") == len(new) - 10
+    evaluate_run(output, report=silent)
+
+
+def test_new_weights_for_the_same_model(data: Path, pretrained: Path, tmp_path: Path) -> None:
+    source = Source.open(pretrained, Summarization, scratch=True)
+    _start(data, source, tmp_path / "run", "learning_rate=1e-12")
+    before, after = (load_file(path / "model.safetensors") for path in (pretrained, tmp_path / "run"))
+    assert before["encoder.embed_tokens.weight"].shape == after["encoder.embed_tokens.weight"].shape
+    assert not torch.equal(before["encoder.embed_tokens.weight"], after["encoder.embed_tokens.weight"])
+    assert RunFolder(tmp_path / "run").load_tokenizer().get_vocab() == source.tokenizer().get_vocab()
+
+
+def test_resuming_needs_the_source_only_before_the_first_checkpoint(
+    data: Path, pretrained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(pretrained, tmp_path / "source")
+    source = Source.open(tmp_path / "source", Summarization)
+    straight, late, early = (tmp_path / name for name in ("straight", "late", "early"))
+    _start(data, source, straight)
+    for output, step in ((late, 4), (early, 1)):
+        with pytest.raises(KilledError):
+            _start(data, source, output, watch=lambda *_, step=step: Kill(step, die))
+    with pytest.raises(UserError, match="was started with"):
+        resume_run(late, expected={"from": "/elsewhere"}, report=silent)
+    resume_run(early, expected={"from": str(tmp_path / "source")}, report=silent)
+    assert_same_runs(straight, early)
+    shutil.rmtree(early)
+    with pytest.raises(KilledError):
+        _start(data, source, early, watch=lambda *_: Kill(1, die))
+    shutil.rmtree(tmp_path / "source")
+    resume_run(late, report=silent)
+    assert_same_runs(straight, late)
+    with pytest.raises(UserError, match=r"early has no checkpoint yet, and cannot start from where it did: .* no such"):
+        resume_run(early, report=silent)
+    shutil.copytree(straight, tmp_path / "source")
+    with pytest.raises(UserError, match="its weights are not those that they were"):
+        resume_run(early, report=silent)
+
+
+def test_a_run_that_is_started_from_is_not_replaced(data: Path, pretrained: Path) -> None:
+    before = snapshot(pretrained)
+    with pytest.raises(UserError, match="the run to start from would be replaced"):
+        _start(data, Source.open(pretrained, Summarization), pretrained, overwrite=True)
+    assert snapshot(pretrained) == before
+
+
+def test_dry_runs_start_from_runs_too(data: Path, pretrained: Path) -> None:
+    source, lines = Source.open(pretrained, Summarization), list[str]()
+    found = dry_run(TASK, data, _settings(source), source=source, report=lines.append)
+    assert "weights and tokenizer" in lines[0]
+    assert found["vocabulary"] == len(source.tokenizer())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "synthesizer", "message"),
+    [
+        ((), "vanilla", r"got synthesizer vanilla, but the run to start from has 'random\+vanilla'"),
+        (("d_model=32",), None, "got d_model=32, but the run to start from has 16; of its model only .*dropout_rate"),
+        (("norm_type=rms_norm",), None, "got norm_type='rms_norm', but the run to start from has 'layer_norm'"),
+        (("random.std=0.5",), None, r"got synthesizer_options=.* the run to start from has \{'random': \{'std': 0.1"),
+        (("steps=0",), None, "got steps=0"),
+    ],
+)
+def test_another_model_is_refused(
+    pretrained: Path, overrides: tuple[str, ...], synthesizer: str | None, message: str
+) -> None:
+    source = Source.open(pretrained, Summarization)
+    with pytest.raises(UserError, match=message):
+        _settings(source, *overrides, synthesizer=synthesizer)
+    # What is the same may be said.
+    same = _settings(source, "d_model=16", "random.std=0.1", "label_smoothing=0.0", synthesizer="random+vanilla")
+    assert same.model["label_smoothing"] == 0.0
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def _without_a_weight(path: Path) -> None:
+    weights = load_file(path)
+    del weights["decoder.final_norm.weight"]
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def _settings_gone(path: Path) -> None:
+    path.write_text(path.read_text(encoding="utf-8").replace("synthesizer:", "synthesiser:"), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("model.safetensors", Path.unlink, "no model there yet; train it further"),
+        ("model.safetensors", _cut, "the run cannot be loaded"),
+        ("model.safetensors", _without_a_weight, "missing keys: decoder.final_norm.weight"),
+        ("tokenizer.json", _cut, "the run cannot be loaded"),
+        ("config.json", _cut, "the run cannot be loaded"),
+        ("run.yaml", Path.unlink, "no run"),
+        ("run.yaml", _settings_gone, "no valid settings.synthesizer"),
+    ],
+)
+def test_damaged_runs_are_one_line(
+    data: Path, pretrained: Path, tmp_path: Path, name: str, damage: Callable[[Path], object], message: str
+) -> None:
+    shutil.copytree(pretrained, tmp_path / "source")
+    damage(tmp_path / "source" / name)
+    with pytest.raises(UserError, match=message):
+        _start(data, Source.open(tmp_path / "source", Summarization), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_runs_that_do_not_fit_are_refused(
+    data: Path, pretrained: Path, corpus: Path, small: Callable[..., Settings], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"none: no such folder; expected a folder made by `synthesizer train`"):
+        Source.open(tmp_path / "none", Summarization)
+    with pytest.raises(UserError, match="a run of task span-corruption, whose model is a SynthesizerForConditional"):
+        Source.open(pretrained, Counting)
+    # A tokenizer without sentinels cannot name spans.
+    start_run(task=Translation("en", "de"), data=corpus, settings=small(), output=tmp_path / "mt", report=silent)
+    source = Source.open(tmp_path / "mt", SpanCorruption)
+    with pytest.raises(UserError, match="the tokenizer has no <extra_id_0>"):
+        start_run(
+            task=SpanCorruption(sentinels=10),
+            data=data,
+            settings=small("long_sentences=drop", start=source.settings, synthesizer=None),
+            output=tmp_path / "run",
+            source=source,
+            report=silent,
+        )
+    assert not (tmp_path / "run").exists()
