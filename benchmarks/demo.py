@@ -126,11 +126,20 @@ def read_examples(folder: Path, results: dict[str, Any], split: str) -> list[Exa
     outputs = {}
     for run in results["runs"]:
         home = folder / "comparison" / run["folder"] / "evaluation"
-        (path,) = home.glob(f"{split}.*.de")
-        outputs[run["row"]] = path.read_text("utf-8").splitlines()
+        outputs[run["row"]] = find_predictions(home, split, results).read_text("utf-8").splitlines()
     return [
         (source[row], reference[row], {name: lines[row] for name, lines in outputs.items()}) for row in range(_SHOWN)
     ]
+
+
+def find_predictions(home: Path, split: str, results: dict[str, Any]) -> Path:
+    """The predictions that the scores of a split are of; there may be others, of another search or other data."""
+    wanted = {**results["search"], "fingerprint": results["tests"][split], "dtype": "float32"}
+    for path in sorted(home.glob(f"{split}.*.json")):
+        about = json.loads(path.read_text("utf-8"))
+        if all(about.get(name) == value for name, value in wanted.items()):
+            return path.with_suffix(".de")
+    sys.exit(f"Error: {home}: no predictions of {split} with {results['search']}; remove {home.parent}")
 
 
 def show_translations(split: str, examples: list[Example]) -> None:
@@ -179,11 +188,17 @@ def synthesizer(*arguments: object) -> str:
     words = [str(argument) for argument in arguments]
     console.print(Text(f"$ synthesizer {shlex.join(words)}", style="cyan"))
     command = [sys.executable, "-m", "synthetic_attention.cli", *words]
-    try:
-        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, encoding="utf-8").stdout
-    except subprocess.CalledProcessError as error:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
+        try:
+            output, _ = process.communicate()
+        except KeyboardInterrupt:
+            # The command got the signal too, and saves what it has: subprocess.run would kill it.
+            process.communicate()
+            raise
+    if process.returncode:
         # It has said why.
-        sys.exit(error.returncode)
+        sys.exit(process.returncode)
+    return output
 
 
 if __name__ == "__main__":

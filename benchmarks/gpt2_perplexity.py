@@ -30,7 +30,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from synthetic_attention import SynthesizerConfig
+from synthetic_attention.cli.quiet import quiet_libraries
 from synthetic_attention.models.loss import IGNORED, linear_cross_entropy
+from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.language_modeling import LanguageModeling
 from synthetic_attention.training.session import start_run
 from synthetic_attention.training.settings import read_settings, read_task_options
@@ -63,6 +65,11 @@ class Gpt2(GPT2LMHeadModel):
 @dataclass(frozen=True)
 class WithGpt2(LanguageModeling):
     """The same task with another model."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.packed:
+            raise UserError("got packed=true; GPT-2 cannot keep the sentences of a row apart: leave it out")
 
     def build(self, config: SynthesizerConfig) -> Gpt2:
         """A GPT-2 of the dimensions of `config`."""
@@ -179,11 +186,19 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     """Train, score, print, write."""
     options = parse(arguments)
+    quiet_libraries()
     if options.threads:
         torch.set_num_threads(options.threads)
-    with tempfile.TemporaryDirectory() as temporary:
-        found = train(options, options.output or Path(temporary))
-    Console().print(table(found))
+    if options.json and not options.json.absolute().parent.is_dir():
+        sys.exit(f"Error: {options.json.parent}: no such folder for --json")
+    try:
+        with tempfile.TemporaryDirectory() as temporary:
+            found = train(options, options.output or Path(temporary))
+    except UserError as error:
+        sys.exit(f"Error: {error}")
+    terminal = Console()
+    # Where it goes to a file, the table is as wide as it needs.
+    (terminal if terminal.is_terminal else Console(width=200)).print(table(found))
     if options.json:
         options.json.write_text(json.dumps(report(found), indent=2) + "\n", encoding="utf-8")
 

@@ -25,7 +25,9 @@ from typing import Any
 
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 EXPERIMENTS = Path(__file__).with_name("experiments.yaml")
 console = Console(highlight=False)
@@ -86,10 +88,21 @@ def closure(experiments: Mapping[str, Experiment], names: Sequence[str]) -> list
 
 
 class Runner:
-    """Does experiments, some at a time, and says how they end."""
+    """Does experiments, some at a time, and says how they end.
 
-    def __init__(self, experiments: Sequence[Experiment], data: Path, output: Path, jobs: int) -> None:
+    `shown` are those whose tables are written, by default the same ones.
+    """
+
+    def __init__(
+        self,
+        experiments: Sequence[Experiment],
+        data: Path,
+        output: Path,
+        jobs: int,
+        shown: Sequence[Experiment] | None = None,
+    ) -> None:
         self.experiments, self.data, self.output, self.jobs = experiments, data, output, jobs
+        self.shown = experiments if shown is None else shown
         self.ended = {experiment.name: threading.Event() for experiment in experiments}
         self.failed: dict[str, str] = {}
         self.stopped = False
@@ -120,16 +133,18 @@ class Runner:
         try:
             lacking = [name for name in experiment.after if name in self.failed]
             reason = f"it needs {', '.join(lacking)}" if lacking else self._commands(experiment)
+            if reason:
+                # Before those that wait for it are let go.
+                self.failed[experiment.name] = reason
         finally:
             self.ended[experiment.name].set()
         with self._lock:
             minutes = (time.monotonic() - started) / 60
             if reason:
-                self.failed[experiment.name] = reason
-                console.print(f"[red]{experiment.name} failed[/] after {minutes:.1f} minutes: {reason}")
+                console.print(f"[red]{experiment.name} failed[/] after {minutes:.1f} minutes: {escape(reason)}")
             else:
                 console.print(f"[green]{experiment.name} done[/], {minutes:.1f} minutes")
-            write_tables(self.output, self.experiments)
+            write_tables(self.output, self.shown)
 
     def _commands(self, experiment: Experiment) -> str:
         """Why it failed; nothing if it did not."""
@@ -142,7 +157,7 @@ class Runner:
         for words in experiment.words(str(self.data), str(self.output)):
             if self.stopped:
                 return "stopped; the same command goes on"
-            console.print(f"[cyan]$ synthesizer {shlex.join(words)}[/]", soft_wrap=True)
+            console.print(Text(f"$ synthesizer {shlex.join(words)}", style="cyan"), soft_wrap=True)
             with log.open("ab") as stream:
                 command = [sys.executable, "-m", "synthetic_attention.cli", *words]
                 ended = subprocess.run(command, stdout=stream, stderr=stream, env=self._environment, check=False)
@@ -155,6 +170,7 @@ class Runner:
 def write_tables(output: Path, experiments: Sequence[Experiment]) -> None:
     """Write results.md, of what is there."""
     sections = [section for experiment in experiments if (section := tables(output, experiment))]
+    output.mkdir(parents=True, exist_ok=True)
     partial = output / "results.md.partial"
     partial.write_text("\n".join(sections), encoding="utf-8")
     partial.replace(output / "results.md")
@@ -211,21 +227,25 @@ def table(results: Mapping[str, Any], published: Published | None) -> str:
 
 
 def circumstances(results: Mapping[str, Any]) -> str:
-    """Budget, machine, versions and dates of the runs, on a line."""
+    """Budget, machines, versions and dates of the runs, on a line."""
     finished = [run for run in results["runs"] if run["status"] == "finished"]
     budget = results["budget"]
     each = " or ".join(
         f"{budget[name]:,} {unit}" for name, unit in (("steps", "steps"), ("minutes", "minutes")) if budget[name]
     )
-    versions = finished[0]["versions"]
-    named = ", ".join(f"{name} {versions[name]}" for name in ("python", "torch", "transformers") if name in versions)
+    machines = " and ".join(dict.fromkeys(_machine(run["versions"]) for run in finished))
     days = sorted({run["date"][:10] for run in finished})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     minutes = [run["metrics"]["minutes"] for run in finished]
     return (
         f"Preset {results['settings']['preset']}, {each} a run ({min(minutes):.0f}–{max(minutes):.0f} minutes); "
-        f"{versions.get('device', '')}, {named}; {when}.\n"
+        f"{machines}; {when}.\n"
     )
+
+
+def _machine(versions: Mapping[str, Any]) -> str:
+    named = [f"{name} {versions[name]}" for name in ("python", "torch", "transformers") if name in versions]
+    return ", ".join([*([versions["device"]] if "device" in versions else []), *named])
 
 
 def _mean(score: Mapping[str, Any] | None, digits: int) -> str:
@@ -283,7 +303,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.data is None or not options.data.is_dir():
         parser.error(f"got --data {options.data}; expected the folder with the data sets")
-    runner = Runner(chosen, options.data, options.output, options.jobs)
+    # What was done before stays in the tables, whatever is done now.
+    runner = Runner(chosen, options.data, options.output, options.jobs, list(experiments.values()))
     runner.run()
     console.print(f"tables: {options.output / 'results.md'}")
     return 1 if runner.failed else 0

@@ -343,7 +343,7 @@ def test_inference_follows_the_parameters(name):
 def test_training_memory_is_linear_in_length():
     """No tensor of B·H·L² elements is kept for the backward."""
     length, batch, heads = 257, 4, 2
-    for name in ("random", "vanilla", "dense", "random+vanilla", "factorized_dense"):
+    for name in ("random", "vanilla", "dense", "random+vanilla", "fixed_random+vanilla", "factorized_dense"):
         layer = SynthesizerAttention(8, heads, name, length)
         saved: list[int] = []
 

@@ -48,6 +48,19 @@ def test_both_are_trained_and_scored_alike(script: ModuleType, tmp_path: Path) -
     assert config["model_type"] == "gpt2"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "nowhere", "--set", "packed=true"], "Error: got packed=true; GPT-2 cannot"),
+        (["--data", "nowhere"], "Error: nowhere: no such folder"),
+        (["--json", "nowhere/results.json"], "Error: nowhere: no such folder for --json"),
+    ],
+)
+def test_what_cannot_be_is_one_line(script: ModuleType, arguments: list[str], message: str) -> None:
+    with pytest.raises(SystemExit, match=message):
+        script.main(["--steps", "1", *arguments])
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_is_that_of_gpt2_and_smoothed_as_ours(script: ModuleType, smoothing: float) -> None:
     config = SynthesizerConfig(

@@ -82,6 +82,43 @@ def test_what_fails_is_said_and_what_comes_after_it_left_out(
     assert "Usage: " in (tmp_path / "runs" / "third.log").read_text()
 
 
+def test_a_failure_is_known_before_what_waits_for_it_goes_on(reproduce: Any, tmp_path: Path) -> None:
+    experiment = reproduce.Experiment(name="first", title="First", commands=["evaluate {runs}/none"])
+    runner = reproduce.Runner([experiment], tmp_path, tmp_path / "runs", jobs=1)
+    known: list[str] = []
+    runner.ended["first"].set = lambda: known.extend(runner.failed)
+    runner.run()
+    assert known == ["first"]
+
+
+def test_brackets_of_a_command_are_shown(
+    reproduce: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = reproduce.Experiment(name="first", title="First", commands=["nothing '[dense, vanilla][/x]'"])
+    runner = reproduce.Runner([experiment], tmp_path, tmp_path / "runs", jobs=1)
+    monkeypatch.setattr(reproduce, "console", reproduce.Console(width=1000))
+    runner.run()
+    assert "$ synthesizer nothing '[dense, vanilla][/x]'" in capsys.readouterr().out
+
+
+def test_tables_of_other_experiments_stay(reproduce: Any, tmp_path: Path) -> None:
+    def make(name: str) -> Any:
+        return reproduce.Experiment(name=name, title=name.title(), commands=["--help"], results=[name])
+
+    (tmp_path / "before").mkdir()
+    (tmp_path / "before" / "results.json").write_text(json.dumps(_results()))
+    reproduce.Runner([make("now")], tmp_path, tmp_path, 1, [make("before"), make("now")]).run()
+    assert "## Before" in (tmp_path / "results.md").read_text()
+
+
+def test_machines_that_differ_are_all_named(reproduce: Any) -> None:
+    results = _results()
+    results["runs"][1]["versions"] = {**results["runs"][0]["versions"], "device": "H200"}
+    assert "; cpu, python 3.11.7, torch 2.13.0, transformers 5.23.0 and H200, python" in reproduce.circumstances(
+        results
+    )
+
+
 def test_links_lead_to_the_data_and_may_be_there_already(reproduce: Any, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.txt").write_text("text\n")
@@ -170,6 +207,11 @@ def test_bad_arguments_are_one_line(
         reproduce.main(arguments)
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_tables_of_nothing_are_empty(reproduce: Any, tmp_path: Path) -> None:
+    assert reproduce.main(["--tables", "--output", str(tmp_path / "none")]) == 0
+    assert (tmp_path / "none" / "results.md").read_text() == ""
 
 
 def test_the_list_says_what_is_done(reproduce: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,6 +196,13 @@ def test_what_is_not_done_yet_is_a_dash(results: dict[str, Any]) -> None:
     assert pending.startswith(r"| a\|b | 0 of 2 | 2,093,568 | – | – | – | – |")
 
 
+def test_seeds_that_differ_are_said(results: dict[str, Any]) -> None:
+    results["rows"][1] |= {"seeds": [0], "finished": [0]}
+    text = markdown_table(results)
+    assert "- All rows: the same data and budget, one tokenizer" in text
+    assert "- Rows have different seeds, so a difference may be theirs: vanilla 0, 1; vanilla-control 0.\n" in text
+
+
 def test_versions_that_differ_are_said(results: dict[str, Any]) -> None:
     results["runs"][1]["versions"] = {"torch": "2.12.0", "threads": 1}
     assert "The runs were made by other versions or with other threads" in markdown_table(results)

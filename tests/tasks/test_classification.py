@@ -67,6 +67,8 @@ def test_news_is_read_by_its_header(news: Path) -> None:
     assert changes["id2label"] == {0: "World", 1: "Sports", 2: "Business"}
     assert changes["label2id"]["Business"] == 2
     assert (changes["problem_type"], changes["type_vocab_size"]) == ("single_label_classification", 0)
+    with pytest.raises(UserError, match="got classes a, b, a; expected a name of its own for each"):
+        Classification(classes=["a", "b", "a"])
     with pytest.raises(UserError, match="got 2 class names for the 3 classes 1, 2, 3"):
         Classification(classes=["a", "b"]).read(news, "train")
     write_csv(news / "valid.csv", [("4", "a", "b")])

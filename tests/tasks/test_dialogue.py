@@ -1,12 +1,16 @@
 """The task of dialogue: what is read, what is kept of it, what is scored with what."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from synthetic_attention.tasks import UserError, get_task
 from synthetic_attention.tasks.dialogue import Dialogue, Turns
+from synthetic_attention.tasks.generation import BeamSearch
 from synthetic_attention.tasks.readers.persona import Turn
 from synthetic_attention.tasks.tokenizer import decode, encode
 from synthetic_attention.training.evaluation import evaluate_run
@@ -92,6 +96,28 @@ def test_what_does_not_fit_is_the_oldest(data: Path) -> None:
     with pytest.raises(UserError, match="pass --drop-long"):
         task.examples(split, tokenizer, length)
     assert max(len(row) for row in encode(tokenizer, split.sources)) > length
+
+
+def test_a_line_to_be_answered_loses_its_oldest_utterances(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Dialogue()
+    tokenizer = task.tokenizer(task.read(data, "train"), 260, 40)
+    read: list[str] = []
+
+    def generate_ids(model: Any, sources: Sequence[Any], search: BeamSearch) -> dict[int, list[int]]:
+        read.extend(decode(tokenizer, [source.tolist() for source in sources]))
+        return {index: [] for index in range(len(sources))}
+
+    monkeypatch.setattr("synthetic_attention.tasks.seq2seq.generate_ids", generate_ids)
+    model: Any = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=40))
+    lines = ["persona: a . partner: one two three . self: four . partner: five reply:", "partner: x " * 5 + "reply:"]
+    texts, over = task.generate(model, tokenizer, [*lines, "partner: hi reply:"], task.search({}), truncate=True)
+    # A token is a byte here; </s> is one more.
+    assert read == [
+        "persona: a . partner: five reply:",
+        "partner: x partner: x partner: x reply:",
+        "partner: hi reply:",
+    ]
+    assert (texts, over) == (["", "", ""], 2)
 
 
 def test_it_is_trained_and_scored_in_all_ways(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,6 +231,23 @@ def test_long_sentences() -> None:
         task.examples(read_corpus("valid", ["word " * 60]), tokenizer, MAXIMUM, "drop")
 
 
+def test_unknown_words_of_a_sentence_that_is_cut_are_counted_and_charged() -> None:
+    task = LanguageModeling(vocabulary="words")
+    tokenizer = task.tokenizer(read_corpus("train", ["a b a b a", "zebra"]), 6, 6)
+    text = read_corpus("valid", ["zebra a yak b", "zebra a yak b cut off"])
+    whole, cut = task.examples(text, tokenizer, 6, "truncate").charged
+    assert whole[:3].tolist() == [5, len("zebra a yak b\n"), 2]
+    assert whole[3] > 0
+    assert cut.tolist() == whole.tolist()
+
+
+def test_files_that_are_named_are_called_after_their_split(tmp_path: Path) -> None:
+    for split in ("train", "valid"):
+        (tmp_path / f"wiki.{split}.tokens").write_text("a text\n", encoding="utf-8")
+    task = LanguageModeling(train_files="wiki.train.tokens", valid_files="wiki.valid.*")
+    assert [task.read(tmp_path, split).name for split in ("train", "valid")] == ["train", "valid"]
+
+
 def test_streaming_reads_the_same_and_keeps_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "train-1.txt").write_text("\n".join(LINES[:20]) + "\n\n", encoding="utf-8")

@@ -82,6 +82,7 @@ def test_no_option_of_a_task_is_a_setting_of_the_model_or_of_training(name: str)
 
 def test_a_task_is_made_again_from_its_options() -> None:
     task = Translation("en", "de")
-    assert task.options() == {"source": "en", "target": "de"}
+    hub = {"column": "translation", "subset": None, "revision": None}
+    assert task.options() == {"source": "en", "target": "de", **hub}
     assert Translation.from_options(task.options()) == task
     assert Translation.headline({"loss": 1.0, "bleu": 36.905, "chrf": 61.2}) == "BLEU 36.91, chrF 61.20"

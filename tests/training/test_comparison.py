@@ -203,6 +203,24 @@ def test_a_signal_stops_with_a_checkpoint(start: Start, tmp_path: Path) -> None:
     assert any("from checkpoint-3" in line for line in lines)
 
 
+def test_a_signal_that_comes_too_late_for_a_run_still_stops(start: Start, tmp_path: Path) -> None:
+    class Late(Kill):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            pass
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == self.step:
+                self.action()
+
+    ending = start(watch=lambda *_: Late(4, lambda: os.kill(os.getpid(), signal.SIGINT)))
+    assert ending.signal == signal.SIGINT
+    assert RunFolder(tmp_path / "out/vanilla/seed-0").read_metrics() is not None
+    assert not (tmp_path / "out/random").exists()
+    lines: list[str] = []
+    assert [run["status"] for run in start(report=lines.append).results["runs"]] == ["finished", "finished"]
+    assert not any("resuming" in line for line in lines)
+
+
 def test_what_is_done_is_not_done_again(
     start: Start, finished: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,6 +180,10 @@ def test_runs_that_differ_in_more_than_synthesizers_are_refused(
     path.write_text(text.replace("dropout_rate: 0.2", "dropout_rate: 0.5"), encoding="utf-8")
     with pytest.raises(UserError, match=r"row 'random', seed 0 has dropout_rate 0.5, others 0.2; expected models that"):
         finetune("vanilla,random", f"{runs}/{{synthesizer}}")
+    # Not given is the default.
+    path.write_text(text.replace("    dropout_rate: 0.2\n", ""), encoding="utf-8")
+    with pytest.raises(UserError, match=r"row 'random', seed 0 has dropout_rate 0.1, others 0.2"):
+        finetune("vanilla,random", f"{runs}/{{synthesizer}}")
     path.write_text(text, encoding="utf-8")
     path = runs / "random/metrics.json"
     metrics = path.read_text(encoding="utf-8")

@@ -136,6 +136,25 @@ def test_given_texts_need_no_data_and_replace_earlier_results(run: Path, tmp_pat
     assert not list(copy.glob(".partial*"))
 
 
+def test_data_on_the_hub_is_not_taken_for_a_path(
+    run: Path, corpus: Path, tmp_path: Path, drawn: Drawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    info = yaml.safe_load((copy / "run.yaml").read_text(encoding="utf-8"))
+    info["data"] = "hub:owner/name"
+    (copy / "run.yaml").write_text(yaml.safe_dump(info), encoding="utf-8")
+    asked, read = list[Path](), Translation.read
+
+    def fetch(self: Translation, data: Path, split: str) -> Any:
+        asked.append(data)
+        return read(self, corpus, split)
+
+    monkeypatch.setattr(Translation, "read", fetch)
+    inspect_run(copy, ["one"], sample=2, report=silent)
+    assert asked == [Path("hub:owner/name")]
+    assert _numbers(copy / "inspect")["sample"] == "valid data"
+
+
 def test_axes_have_the_tokens(run: Path, tmp_path: Path, drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
     # So short an output that each token has its label.
     monkeypatch.setattr(attention_maps, "output_limit", lambda *_: 8)

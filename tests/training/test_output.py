@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from synthetic_attention.tasks import UserError
+from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.evaluation import generate_lines
 from training.runs import Small, snapshot, start
 
@@ -87,3 +89,17 @@ def test_data_inside_the_run_that_is_replaced_is_refused(corpus: Path, tmp_path:
     with pytest.raises(UserError, match="the data is inside"):
         start(run / "data", run, settings, overwrite=True)
     assert snapshot(tmp_path) == before
+
+
+def test_data_on_the_hub_is_not_inside_the_folder_that_we_are_in(
+    corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Translation.read
+
+    def fetch(self: Translation, data: Path, split: str) -> Any:
+        return read(self, corpus, split)
+
+    monkeypatch.setattr(Translation, "read", fetch)
+    monkeypatch.chdir(tmp_path)
+    start(Path("hub:owner/name"), Path(), small("steps=1"))
+    assert "data: hub:owner/name\n" in (tmp_path / "run.yaml").read_text(encoding="utf-8")

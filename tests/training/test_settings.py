@@ -140,6 +140,8 @@ def test_whatever_end_is_given_replaces_the_presets() -> None:
     assert end("steps=100", minutes=1) == end("minutes=1", steps=100) == end(steps=100, minutes=1) == (100, 1.0)
     with pytest.raises(UserError, match=r"got both --steps and --set steps=…; give one of them"):
         end("steps=100", steps=50)
+    with pytest.raises(UserError, match=r"got both --drop-long and --set long_sentences=…; give one of them"):
+        read_settings(synthesizer="random", preset="tiny", seed=1, overrides=["long_sentences=truncate"], long="drop")
 
 
 @pytest.mark.parametrize(

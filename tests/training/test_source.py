@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from synthetic_attention.tasks.summarization import Summarization
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.dry_run import dry_run
 from synthetic_attention.training.evaluation import evaluate_run
+from synthetic_attention.training.inspection import inspect_run
 from synthetic_attention.training.run_folder import RunFolder
 from synthetic_attention.training.session import resume_run, start_run
 from synthetic_attention.training.settings import Settings, read_settings
@@ -219,3 +221,30 @@ def test_runs_that_do_not_fit_are_refused(
             report=silent,
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_before_training_is_the_run_that_it_started_from(data: Path, tmp_path: Path, pretrained: Path) -> None:
+    source = Source.open(Path(shutil.copytree(pretrained, tmp_path / "source")), Summarization)
+    run = tmp_path / "run"
+    # The seed of the source, which gives what that one started from.
+    settings = replace(_settings(source), seed=1)
+    start_run(task=TASK, data=data, settings=settings, output=run, source=source, report=silent)
+
+    def inspect(name: str) -> tuple[str, dict[str, Any]]:
+        page = inspect_run(run, count=1, sample=1, output=tmp_path / name, report=lines.append)
+        return page.read_text(encoding="utf-8"), json.loads((page.parent / "inspect.json").read_text(encoding="utf-8"))
+
+    lines: list[str] = []
+    text, numbers = inspect("one")
+    assert f"R before training is that of {source.run.path}" in text
+    table = load_file(source.run.path / "model.safetensors")["encoder.layers.0.self_attention.function.parts.0.table"]
+    head = numbers["random"]["layers"][0]["heads"][0]
+    size = numbers["random"]["layers"][0]["positions"]
+    assert head["before"]["std"] == pytest.approx(table[0, :size, :size].numpy().std(), rel=1e-6)
+    assert "histogram_before" in numbers["attention"][0]
+    shutil.rmtree(source.run.path)
+    text, numbers = inspect("two")
+    assert "R before training is not shown" in text
+    assert lines[-1].startswith("before training is not shown: ")
+    assert "before" not in numbers["random"]["layers"][0]["heads"][0]
+    assert "histogram_before" not in numbers["attention"][0]

@@ -40,7 +40,7 @@ def evaluate(
     device: Annotated[str | None, typer.Option(help=DEVICE_HELP)] = None,
     dtype: Annotated[str, typer.Option(help=DTYPE_HELP)] = "float32",
 ) -> None:
-    """Score a run on a split of the data: translation by BLEU and chrF, with sacreBLEU's signatures."""
+    """Score a run on a split of the data, by the scores of its task and with their signatures."""
     from ..report.results import describe_evaluation
     from ..training.evaluation import evaluate_run
     from .quiet import quiet_libraries, say

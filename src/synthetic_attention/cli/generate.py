@@ -24,7 +24,7 @@ def generate(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     text: Annotated[
         list[str] | None,
-        typer.Argument(help="Lines to translate or to continue; - or none reads them from standard input."),
+        typer.Argument(help="What the run's task reads, a line each; - or none reads it from standard input."),
     ] = None,
     prompt: Annotated[
         str | None, typer.Option(help="Of a language model: write what follows this text, as it comes.")

@@ -24,7 +24,12 @@ def train(
     task: Annotated[str, typer.Argument(help=f"What to learn: {', '.join(known_tasks())}.")],
     output: Annotated[Path | None, typer.Option(help="The folder of the run, made anew.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="The data; for translation a folder with {train,valid}.{language} files.")
+        Path | None,
+        typer.Option(
+            help="The data: a folder with files of the splits train and valid, as the guide of the task has them "
+            "(translation: {train,valid}.{language}); of most tasks also hub:OWNER/NAME. [default: translation and "
+            "language-modeling have some of their own]"
+        ),
     ] = None,
     source: Annotated[
         str | None, typer.Option(help="Of translation: source language, the suffix of its files.")
@@ -63,8 +68,8 @@ def train(
             "--set", metavar="KEY=VALUE", help="A setting of task, model, training or function (random.std=0.1)."
         ),
     ] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut sentences over the maximum length.")] = False,
-    drop_long: Annotated[bool, typer.Option("--drop-long", help="Leave out pairs over the maximum length.")] = False,
+    truncate: Annotated[bool, typer.Option("--truncate", help="Cut what is over the maximum length.")] = False,
+    drop_long: Annotated[bool, typer.Option("--drop-long", help="Leave out examples over the maximum length.")] = False,
     skip_bad_lines: Annotated[
         bool, typer.Option("--skip-bad-lines", help="Leave malformed lines of the data out, and count them.")
     ] = False,

@@ -99,7 +99,9 @@ BLOCKWISE_KEYS = 512
 
 def _fused(factored: FactoredLogits, value: Tensor, dropout_p: float) -> bool:
     """Whether PyTorch's fused kernel takes these inner (and shared) logits without storing (B, H, T, S), and pays."""
-    if factored.shared is not None and torch.is_grad_enabled() and factored.shared.requires_grad:
+    # Of a frozen R the weight may be trained.
+    shared = [x for x in (factored.shared, factored.shared_weight) if x is not None]
+    if factored.shared is not None and torch.is_grad_enabled() and any(x.requires_grad for x in shared):
         return False
     if value.device.type != "cpu":
         return True

@@ -198,12 +198,23 @@ def _notes(results: Mapping[str, Any], mark: str) -> Iterator[str]:
             yield f"{row['row']}: d_ff {row['d_ff']:,}, as many parameters as {row['match']} or the closest to it."
     if results.get("from") is not None:
         yield f"Trained from the weights of {results['from']}; rows with @from=none from new weights."
-    yield f"All rows: the same data, seeds and budget, one tokenizer of {results['tokenizer']['pieces']:,} pieces."
+    yield from _held_equal(results)
     yield from _signatures(results)
     yield from _software(results)
     for run in results["runs"]:
         if run["status"] == "failed":
             yield f"{run['row']}, seed {run['seed']} failed: {run['reason']}"
+
+
+def _held_equal(results: Mapping[str, Any]) -> Iterator[str]:
+    """What is the same for all rows; the seeds only where no row lacks one that another has."""
+    seeds = {row["row"]: sorted(row["finished"]) for row in results["rows"] if row["finished"]}
+    differ = any(own != next(iter(seeds.values())) for own in seeds.values())
+    equal = "data and budget" if differ else "data, seeds and budget"
+    yield f"All rows: the same {equal}, one tokenizer of {results['tokenizer']['pieces']:,} pieces."
+    if differ:
+        listed = "; ".join(f"{name} {', '.join(map(str, own))}" for name, own in seeds.items())
+        yield f"Rows have different seeds, so a difference may be theirs: {listed}."
 
 
 def _budget(results: Mapping[str, Any]) -> str:

@@ -22,10 +22,11 @@ def describe_evaluation(results: Mapping[str, Any]) -> str:
         for key, label in task.score_labels.items()
         if key in results
     ]
+    scored = f"{results['examples']} {task.unit}" if results["examples"] else f"no {task.unit} with a label, no scores"
     return "\n".join(
         [
-            f"{results['split']}: {results['examples']} {task.unit}{search}{skipped}",
-            *scores,
+            f"{results['split']}: {scored}{search}{skipped}",
+            *(scores if results["examples"] else []),
             f"predictions: {results['predictions'] or 'not written'}",
             *(f"to read: {path}" for path in results["files"]),
         ]

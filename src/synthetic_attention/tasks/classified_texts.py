@@ -142,6 +142,8 @@ class TextReader:
             raise UserError("got glue_task with options of other files; expected it alone")
         if self.regression and self.names:
             raise UserError("got regression and classes; expected one of them")
+        if len({*self.names}) < len(self.names):
+            raise UserError(f"got classes {', '.join(self.names)}; expected a name of its own for each")
 
     def read(self, data: Path, split: str) -> ClassifiedTexts:
         """The texts of a split.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 __all__ = ["Dialogue", "Turns"]
+
+# Before each utterance of what `Dialogue.source` makes.
+_UTTERANCE = re.compile(r"(?:^|\s+)(?=(?:partner|self):\s)")
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,23 @@ class Dialogue(SequenceToSequence):
                     break
         return replace(split, sources=sources), len(rows)
 
+    def generate(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerFast,
+        lines: Sequence[str],
+        search: BeamSearch,
+        truncate: bool = False,
+        where: str = "input",
+        first_line: int = 1,
+    ) -> tuple[list[str], int]:
+        """As for any text, but a line that is truncated loses its oldest utterances, as long as there are two."""
+        shortened = 0
+        if truncate:
+            lines, shortened = _without_oldest(lines, tokenizer, model.config.max_position_embeddings)
+        texts, over = super().generate(model, tokenizer, lines, search, truncate, where, first_line)
+        return texts, max(over, shortened)
+
     def references(self, split: TextPairs, rows: Sequence[int]) -> Sequence[tuple[str, ...]]:
         """All references of each reply."""
         assert isinstance(split, Turns)
@@ -225,6 +246,20 @@ class Dialogue(SequenceToSequence):
             for turn, source, text in zip(split.turns, split.sources, texts, strict=True)
         ]
         return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), "jsonl"
+
+
+def _without_oldest(
+    lines: Sequence[str], tokenizer: PreTrainedTokenizerFast, maximum: int
+) -> tuple[Sequence[str], int]:
+    """The lines, those over `maximum` tokens without the first of their utterances; how many those are."""
+    shortened = list(lines)
+    rows = [row for row, ids in enumerate(encode(tokenizer, lines)) if len(ids) > maximum]
+    for row in rows:
+        facts, *said = _UTTERANCE.split(lines[row])
+        while len(said) > 1 and len(encode(tokenizer, [shortened[row]])[0]) > maximum:
+            said = said[1:]
+            shortened[row] = " ".join([facts, *said]).strip()
+    return shortened, len(rows)
 
 
 def _input_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> Embed:

@@ -125,7 +125,8 @@ class LanguageModeling(Task[Corpus, Row]):
             found = hub_lines(source, patterns or split, self.column, self.stream, self.max_documents)
         else:
             paths = corpus_files(data, split, patterns)
-            name = paths[0].name.split(".")[0] if len(paths) == 1 else split
+            # Of files that are named the beginning may be the same: wiki.train.tokens, wiki.valid.tokens.
+            name = paths[0].name.split(".")[0] if len(paths) == 1 and patterns is None else split
             found = Lines(paths)
         return read_corpus(name, Selected(found, self._keeps, self._changed, self.max_documents), self.stream)
 

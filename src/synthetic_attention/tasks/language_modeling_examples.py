@@ -204,10 +204,13 @@ def kept_texts(
 ) -> Iterator[str]:
     """Those of `texts` that are examples, in their order; those that are cut to `maximum` tokens as they are then."""
     wanted, lengths = np.isin(np.arange(len(store)), kept), store.lengths() + 1
+    backend = tokenizer.backend_tokenizer
+    backend.encode_special_tokens = True
     for number, text in enumerate(texts):
         if wanted[number] and lengths[number] > maximum:
-            # Without the </s> at both ends.
-            yield tokenizer.backend_tokenizer.decode(store[number][1 : maximum - 1].tolist())
+            # Not decoded: words that the vocabulary lacks are counted and charged too. Without the </s> at both ends.
+            ends = [end for _, end in backend.encode(text, add_special_tokens=False).offsets]
+            yield text[: ends[maximum - 3]] if maximum > 2 else ""
         elif wanted[number]:
             yield text
 

@@ -73,9 +73,11 @@ def shortage_reported(less_memory: str, left: Callable[[], str]) -> Iterator[Non
         text = one_line(error)
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text:
             problem = f"out of memory; {less_memory}"
-        # torch.save has no class for a full disk.
-        elif isinstance(error, OSError | SafetensorError) or "PytorchStreamWriter" in text or "inline_cont" in text:
+        elif isinstance(error, OSError | SafetensorError):
             problem = text
+        # torch.save has no class for a full disk, and no words either.
+        elif "PytorchStreamWriter" in text or "inline_cont" in text:
+            problem = f"a checkpoint could not be written, as on a full disk: {text}"
         elif type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             problem = f"torch.compile failed: {text}; leave out --compile"
         else:

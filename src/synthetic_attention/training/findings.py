@@ -18,7 +18,7 @@ from ..report.maps import AttentionMap, draw_layer, draw_overview
 from ..report.page import Picture, Section, Table
 from ..report.statistics import BANDS, WeightStatistics, band_mass
 from ..report.tables import LayerTable, draw_table
-from .probe import CROSS, AttentionLayer, descent, layers
+from .probe import CROSS, AttentionLayer, Descent, descent, layers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,10 +131,8 @@ def find_weights(
 
 def _explain_start(start: Survey | None) -> str:
     if start is not None:
-        return "The line is the same sample before training, in the model that the run's seed gives."
-    return (
-        "Before training is not shown: there is no sample of data, or the seed does not give what the run started from."
-    )
+        return "The line is the same sample before training, in the model that the run started from."
+    return "Before training is not shown: there is no sample of data, or what the run started from is not there."
 
 
 def _means(heads: Sequence[Mapping[str, float]]) -> list[str]:
@@ -148,21 +146,25 @@ def _means(heads: Sequence[Mapping[str, float]]) -> list[str]:
 
 
 def find_tables(
-    album: Album, found: Survey, before: PreTrainedModel, model: PreTrainedModel, seed: int
+    album: Album, found: Survey, before: PreTrainedModel | None, model: PreTrainedModel, start: str
 ) -> tuple[Section | None, dict[str, Any]]:
     """R of each layer before and after training, and how near to the diagonal it attends; None where there is no R.
 
     Args:
-        before: what `seed` gives.
+        before: what the run should have started from; None if that is not there any more.
+        start: what that is, in words.
     """
-    origin = descent(before, model)
+    begun = model if before is None else before
+    origin = descent(begun, model)
     if origin is None:
         return None, {}
+    if before is None:
+        origin = Descent(0.0, None, False)
     section = Section("R before and after training", folded_name="the other layers")
     depths = Counter(layer.stack for layer in layers(model))
     numbers: list[dict[str, Any]] = []
     lines = []
-    for old, new in zip(layers(before), layers(model), strict=True):
+    for old, new in zip(layers(begun), layers(model), strict=True):
         length = min(found.typical_length(new.stack), new.module.max_length or 1)
         starts = old.tables(length) if origin.certain else {}
         for name, after in new.tables(length).items():
@@ -176,26 +178,26 @@ def find_tables(
             entry = _describe(table)
             numbers.append(entry)
             lines.append([f"{new.stack}, layer {new.number} ({name})", *_near(entry)])
-    section.paragraphs = [_explain(origin.certain, origin.unchanged, seed)]
+    section.paragraphs = [_explain(origin.certain, origin.unchanged, start)]
     section.tables = [
         Table(("mean over heads", "deviation before", "after", "within ±1 before", "after", "if uniform"), lines)
     ]
     return section, {"initial": asdict(origin), "layers": numbers}
 
 
-def _explain(certain: bool, unchanged: float, seed: int) -> str:
+def _explain(certain: bool, unchanged: float, start: str) -> str:
     shown = (
         "R is shown as it is learned, without the mixture's weight α, and as far as nearly all sequences of the sample "
         "reach. Within ±1: how much of softmax(R) alone lies on the diagonal and beside it."
     )
     if certain:
         return (
-            f"R before training is built again from the run's seed, {seed}; {unchanged:.1%} of it are bit for bit what "
-            f"they are in the trained model, positions that no training sequence reached. {shown}"
+            f"R before training is {start}; {unchanged:.1%} of it are bit for bit what they are in the trained model, "
+            f"positions that no training sequence reached. {shown}"
         )
     return (
-        f"R before training is not shown: what the run's seed, {seed}, gives with these versions of the libraries is "
-        f"not what the trained model started from, or too little of it is left to tell. {shown}"
+        f"R before training is not shown: {start} is not there or not what the trained model started from, or too "
+        f"little of it is left to tell. {shown}"
     )
 
 

@@ -17,12 +17,14 @@ from ..report.statistics import EDGES
 from ..tasks import UserError
 from ..tasks.base import Task
 from ..tasks.examples import Examples
+from ..tasks.readers.hub import is_hub_name
 from .attention_maps import Inputs, choose_examples, example_attention, example_inputs, map_attention, text_inputs
 from .device import choose_device
 from .failures import damage_reported, shortage_reported
 from .findings import Album, find_gates, find_maps, find_tables, find_weights, survey
 from .probe import descends, initial_model
 from .run_folder import RunFolder, data_path
+from .source import Source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -44,13 +46,15 @@ class _Subject:
 
     Attributes:
         described: the run, its task and synthesizer, and where the sample is from.
-        seed: that the run started from.
+        info: what run.yaml has.
+        task: of the run.
         shown: the inputs that heat maps are drawn for.
         pool: the inputs that numbers are taken over; None for those that are shown.
     """
 
     described: dict[str, Any]
-    seed: int
+    info: dict[str, Any]
+    task: Task[Any, Any]
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
     shown: Sequence[Inputs]
@@ -121,7 +125,7 @@ def _read_subject(
     model, tokenizer = run.load(task, choose_device(device))
     shown = text_inputs(model, tokenizer, texts)
     pool, origin = None, "the texts"
-    if texts and data is None and not Path(info["data"]).exists():
+    if texts and data is None and not is_hub_name(Path(info["data"])) and not Path(info["data"]).exists():
         report(f"{info['data']}: the data of the run is not there any more; the numbers are of the texts alone")
     else:
         examples = _read_examples(task, data_path(info, data), split, model, tokenizer)
@@ -136,7 +140,7 @@ def _read_subject(
         "synthesizer": info["settings"]["synthesizer"],
         "sample": origin,
     }
-    return _Subject(described, info["settings"]["seed"], model, tokenizer, shown, pool)
+    return _Subject(described, info, task, model, tokenizer, shown, pool)
 
 
 def _read_examples(
@@ -156,14 +160,12 @@ def _find(album: Album, subject: _Subject, report: Report) -> tuple[list[Section
         seen.append({stack: [each.weights for each in of_layers] for stack, of_layers in maps.items()})
     sample = seen if subject.pool is None else (example_attention(model, inputs) for inputs in subject.pool)
     found = survey(model, sample)
-    before = initial_model(model, subject.seed).eval()
-    # transformers' wrapper of `to` has lost its type.
-    cast(Any, before).to(model.device)
+    before, origin = _start(subject, report)
     start = None
-    if subject.pool is not None and descends(before, model):
+    if subject.pool is not None and before is not None and descends(before, model):
         start = survey(before, (example_attention(before, inputs) for inputs in subject.pool))
     weights, weight_numbers = find_weights(album, found, start, model)
-    tables, table_numbers = find_tables(album, found, before, model, subject.seed)
+    tables, table_numbers = find_tables(album, found, before, model, origin)
     gates, gate_numbers = find_gates(album, model)
     note = Section("How to read this", [_NOTE])
     return [note, *(part for part in (*sections, weights, tables, gates) if part is not None)], {
@@ -173,6 +175,25 @@ def _find(album: Album, subject: _Subject, report: Report) -> tuple[list[Section
         "random": table_numbers,
         "gates": gate_numbers,
     }
+
+
+def _start(subject: _Subject, report: Report) -> tuple[PreTrainedModel | None, str]:
+    """The model that the run started from, None if that is not there any more; and what it is, in words."""
+    info, model = subject.info, subject.model
+    seed, source = info["settings"]["seed"], info.get("from")
+    before = initial_model(model, seed).eval()
+    origin = f"what the run's seed, {seed}, gives with these versions of the libraries"
+    if source is not None and not source["scratch"]:
+        origin = f"that of {source['path']}, whose weights the run started from"
+        try:
+            opened = Source.reopen(source, type(subject.task))
+            opened.fill(before, opened.weights())
+        except UserError as error:
+            report(f"before training is not shown: {error}")
+            return None, origin
+    # transformers' wrapper of `to` has lost its type.
+    cast(Any, before).to(model.device)
+    return before, origin
 
 
 def _files_of_earlier_call(folder: Path) -> list[str]:

@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 
 from ..tasks import UserError
 from ..tasks.base import Task
+from ..tasks.readers.hub import is_hub_name
 from .callbacks import LogFile, StopRequest, StopWhenDue
 from .checkpoint import Checkpoint
 from .clock import TrainingClock
@@ -37,10 +38,17 @@ _PACKAGES = ("synthetic-attention", "torch", "transformers", "accelerate", "toke
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: its metrics, and the signal that stopped it before its end, if one did."""
+    """How a run ended.
+
+    Attributes:
+        metrics: as metrics.json has them.
+        signal: what stopped it before its end; None of a run that came to it.
+        received: the signal that asked to stop, though it may have come too late to stop this run.
+    """
 
     metrics: dict[str, Any]
     signal: int | None
+    received: int | None
 
 
 def start_run(
@@ -74,7 +82,7 @@ def start_run(
     # Resolved: a folder that is a link, or the one that we are in, can then be replaced like any other.
     run = RunFolder(output.resolve())
     run.check_new(overwrite)
-    if data.resolve().is_relative_to(run.path):
+    if not is_hub_name(data) and data.resolve().is_relative_to(run.path):
         raise UserError(f"{data}: the data is inside {output}, which would be replaced; choose another --output")
     if source is not None and source.run.path.is_relative_to(run.path):
         raise UserError(f"{source.run.path}: the run to start from would be replaced; choose another --output")
@@ -219,7 +227,7 @@ def _train(
         if trainer.args.should_save and not trainer.progress.best:
             run.save_model(materials.model)
         metrics = trainer.write_metrics()
-    return Outcome(metrics, None if metrics["finished"] else request.received)
+    return Outcome(metrics, None if metrics["finished"] else request.received, request.received)
 
 
 def _what_is_left(run: RunFolder) -> str:

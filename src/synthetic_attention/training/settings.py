@@ -135,8 +135,9 @@ def read_settings(
     for name, value in given.items():
         if value is None:
             continue
-        if name in changes and name != "long_sentences":
-            raise UserError(f"got both --{name} and --set {name}=…; give one of them")
+        if name in changes:
+            flag = {"truncate": "--truncate", "drop": "--drop-long"}.get(str(value), f"--{name}")
+            raise UserError(f"got both {flag} and --set {name}=…; give one of them")
         changes[name] = value
     if changes.keys() & _BUDGET:
         training = {name: value for name, value in training.items() if name not in _BUDGET}

@@ -62,6 +62,7 @@ def test_classes_are_ordered_and_named() -> None:
         ("a.csv", 'text,label\n"x,1\n', Columns(), "line 2: unexpected end of data"),
         ("a.csv", "text,class\nx,1\n", Columns(), "no column 'label'; the file has 2 columns: text, class"),
         ("a.tsv", "x\ty\n", Columns((1,), 3), "no column 3; the file has 2 columns: without header"),
+        ("a.tsv", "text\tLabel\nx\ty\n", Columns((1,), 2), "line 1: the class is 'Label', .* --set header=true"),
         ("a.jsonl", '{"text": "x"}\n', Columns(), "line 1: no field 'label'; the fields are: text"),
         ("a.jsonl", '{"text": ["x"], "label": 1}\n', Columns(), "line 1: field 'text' is no text"),
         ("a.jsonl", "{\n", Columns(), "line 1: not JSON"),

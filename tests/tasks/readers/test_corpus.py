@@ -47,6 +47,15 @@ def test_files_of_a_split(tmp_path: Path) -> None:
     assert names("train", path=data / "a.txt") == ["a.txt"]
     assert names("valid", "b.txt", path=data / "a.txt") == ["b.txt"]
     assert names("valid", path=data / "valid.txt") == ["valid.txt"]
+    # The text of another split is not trained on, unless it is named; a name that only begins alike is of no split.
+    with pytest.raises(UserError, match=r"valid\.txt: by its name the text of split 'valid'; .* --set train_files="):
+        names("train", path=data / "valid.txt")
+    assert names("train", "valid.txt", path=data / "valid.txt") == ["valid.txt"]
+    _write(data, "values.txt")
+    assert names("train", path=data / "values.txt") == ["values.txt"]
+    with pytest.raises(UserError, match="a single file, which is the training text"):
+        names("valid", path=data / "values.txt")
+    (data / "values.txt").unlink()
     with pytest.raises(UserError, match=r"a single file, which is the training text; .* --set valid_files="):
         names("valid", path=data / "a.txt")
     with pytest.raises(UserError, match=r"no file 'c\*'; the files there are: a\.txt, b\.txt"):

@@ -77,15 +77,13 @@ def matthews(predictions: Sequence[int | float | None], golds: Sequence[int | fl
 
 
 def pearson_spearman(predictions: Sequence[int | float | None], golds: Sequence[int | float]) -> dict[str, float]:
-    """Both correlations in percent; 0 where one side is constant, and so correlated with nothing.
+    """Both correlations in percent; 0 where one side is constant, as a single point is, and so correlated with nothing.
 
     Raises:
         UserError: scipy is not installed.
-        ValueError: fewer than two predictions, or not as many as golds.
+        ValueError: not as many predictions as golds, or none.
     """
     check_pairs(predictions, golds)
-    if len(golds) < 2:
-        raise ValueError("got 1 prediction; expected at least 2: one point has no correlation")
     middle = (_LOWEST + _HIGHEST) / 2
     filled = [
         (_LOWEST if gold > middle else _HIGHEST) if guess is None else guess

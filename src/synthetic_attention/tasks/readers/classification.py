@@ -223,6 +223,13 @@ def _table(path: Path, kind: FileKind, columns: Columns) -> tuple[list[str], Ite
         if column not in _by_column(header, header):
             names = ", ".join(header) if columns.has_header() else "without header"
             raise UserError(f"{path}: no column {column!r}; the file has {len(header)} columns: {names}")
+    if not columns.has_header() and columns.header is None:
+        name = _by_column(first, header)[columns.label].strip()
+        if name.lower() in _LABEL_NAMES:
+            raise UserError(
+                f"{path}, line {number}: the class is {name!r}, as the header of a file calls it; pass "
+                "--set header=true, or header=false if it is a class"
+            )
     return header, rows if columns.has_header() else chain([(number, first)], rows)
 
 

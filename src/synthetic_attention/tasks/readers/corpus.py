@@ -126,18 +126,36 @@ def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = 
             to the folder.
 
     Raises:
-        UserError: there are none.
+        UserError: there are none; or `data` is a file that is to be trained on, and called after a split that is not.
     """
     if patterns is not None:
         return _matching(data.parent if data.is_file() else data, [patterns] if isinstance(patterns, str) else patterns)
     if data.is_file():
-        if split == "train" or data.name.startswith(SPLIT_ALIASES.get(split, (split,))):
+        if _is_called(data, split):
+            return [data]
+        if split == "train":
+            _refuse_held_out(data)
             return [data]
         raise UserError(
             f"{data}: a single file, which is the training text; name the text of split {split!r}"
             + (f" with --set {split}_files=…" if split in ("valid", "test") else "")
         )
     return split_files(data, split, _ENDINGS)
+
+
+def _is_called(path: Path, split: str) -> bool:
+    """Whether the name of a file begins with that of a split, and no letter follows, as `split_files` has it."""
+    names = SPLIT_ALIASES.get(split, (split,))
+    return any(path.name.startswith(name) and not path.name[len(name) :][:1].isalpha() for name in names)
+
+
+def _refuse_held_out(path: Path) -> None:
+    """Raises UserError: as that split the same text would be scored on that is trained on."""
+    for split in ("valid", "test"):
+        if _is_called(path, split):
+            raise UserError(
+                f"{path}: by its name the text of split {split!r}; name the text to train on with --set train_files=…"
+            )
 
 
 def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:

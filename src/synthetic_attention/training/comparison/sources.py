@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...models import SynthesizerConfig
 from ...tasks import UserError
 from ...tasks.base import Task
 from ..settings import parse_synthesizer
@@ -96,10 +97,13 @@ def _without_scratch(label: str) -> str:
 def _refuse_mixed(runs: Mapping[tuple[Row, int], Source]) -> None:
     """Rows are to differ in their synthesizers: refuse models that differ in more, but for d_ff of control rows."""
     shared: dict[str, Any] = {}
+    # A field that one run was given and another was not counts there as its default.
+    names = dict.fromkeys(name for source in runs.values() for name in source.settings.model)
     for (row, seed), source in runs.items():
-        for name, value in source.settings.model.items():
+        for name in names:
             if name == "d_ff" and row.match is not None:
                 continue
+            value = source.settings.model.get(name, getattr(SynthesizerConfig, name, None))
             if shared.setdefault(name, value) != value:
                 raise UserError(
                     f"{source.run.path}: the model of row {row.label!r}, seed {seed} has {name} {value!r}, others "

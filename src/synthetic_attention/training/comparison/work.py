@@ -210,8 +210,9 @@ class _Work:
             gc.collect()
             if torch.accelerator.is_available():
                 torch.accelerator.memory.empty_cache()
-        if outcome.signal is not None:
-            return outcome.signal
+        # Also where the run came to its end all the same: nothing else is to be begun.
+        if outcome.received is not None:
+            return outcome.received
         self.entries[row, seed] = self._score(row, seed)
         if anew:
             self._seconds.append(time.monotonic() - started)
