@@ -31,7 +31,7 @@ _VARIANTS = {
     "dense": "each token writes its own weights, without looking at the others",
     "random+vanilla": "the first two together, mixed by learned weights",
 }
-_TESTS = {"test": "new combinations", "test_templates": "new sentences"}
+_TESTS = {"test": "new values", "test_templates": "new sentences"}
 _SHOWN = 4
 console = Console(highlight=False)
 
@@ -91,26 +91,27 @@ def compare(folder: Path, minutes: float) -> dict[str, Any]:
 def show_table(results: dict[str, Any]) -> None:
     """Scores on both tests, parameters, speed and time of each variant."""
     heading("Results")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("synthesizer", vertical="bottom")
+    # It has to fit into 80 columns.
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("synthesizer", vertical="bottom", no_wrap=True)
     for meaning in _TESTS.values():
-        table.add_column(f"{meaning}\nBLEU", justify="right")
-        table.add_column("\nexact %", justify="right")
-    for name in ("parameters", "tokens/s", "seconds"):
-        table.add_column(name, justify="right", vertical="bottom")
+        table.add_column(meaning.replace(" ", "\n") + "\nBLEU", justify="right")
+        table.add_column("exact %", justify="right", vertical="bottom")
+    for name in ("params", "tokens/s", "seconds"):
+        table.add_column(name, justify="right", vertical="bottom", no_wrap=True)
     for run in results["runs"]:
         scores = [run["tests"][split]["scores"] for split in _TESTS]
         metrics = run["metrics"]
         table.add_row(
             run["row"],
             *(f"{score[name]:.1f}" for score in scores for name in ("bleu", "exact_match")),
-            f"{metrics['parameters']:,}",
+            f"{metrics['parameters'] / 1e6:.2f} M",
             f"{metrics['tokens_per_second']:,.0f}",
             f"{60 * metrics['minutes']:.0f}",
         )
     console.print(table)
     console.print(
-        "[bold]new combinations[/]: sentences of the training text with other values in them. "
+        "[bold]new values[/]: sentences of the training text with other values in them. "
         "[bold]new sentences[/]: known words, put together in a way that training never showed.\n"
         "exact: the share of translations that are right to the last character. seconds: training alone. "
         "One seed each: small differences may be chance."
