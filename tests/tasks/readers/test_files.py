@@ -35,3 +35,12 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         split_files(tmp_path / "valid.jsonl", "valid", (".jsonl",))
     with pytest.raises(UserError, match="no such folder of data"):
         split_files(tmp_path / "nowhere", "valid", (".jsonl",))
+
+
+def test_a_file_that_is_there_packed_and_not_is_not_read_twice(tmp_path: Path) -> None:
+    for name in ("train-1.txt", "train-1.txt.gz", "train-2.txt.gz"):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"both train-1\.txt and train-1\.txt\.gz are there; expected one of them"):
+        split_files(tmp_path, "train", (".txt",))
+    (tmp_path / "train-1.txt").unlink()
+    assert [path.name for path in split_files(tmp_path, "train", (".txt",))] == ["train-1.txt.gz", "train-2.txt.gz"]

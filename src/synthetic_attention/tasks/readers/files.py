@@ -21,7 +21,8 @@ def split_files(data: Path, split: str, endings: Sequence[str]) -> list[Path]:
         endings: of the names; a file may also be packed, and end with .gz.
 
     Raises:
-        UserError: `data` is no folder, or has no such file; the message lists what is there.
+        UserError: `data` is no folder, or has no such file; the message lists what is there. Or a file is there both
+            packed and not.
     """
     if data.is_file():
         raise UserError(f"{data}: a file; expected the folder with the files of the data")
@@ -31,10 +32,17 @@ def split_files(data: Path, split: str, endings: Sequence[str]) -> list[Path]:
     for name in SPLIT_ALIASES.get(split, (split,)):
         exact = [path for path, stem in stems.items() if stem == name]
         begun = [path for path, stem in stems.items() if stem.startswith(name) and not stem[len(name) :][:1].isalpha()]
-        if exact or begun:
-            return exact or begun
+        if found := exact or begun:
+            _refuse_twice(found)
+            return found
     there = ", ".join(path.name for path, stem in stems.items() if stem) or "none"
     raise UserError(f"{data}: no file {split}{{{' | '.join(endings)}}}; the files there are: {there}")
+
+
+def _refuse_twice(paths: Sequence[Path]) -> None:
+    for path in paths:
+        if path.suffix == ".gz" and path.with_suffix("") in paths:
+            raise UserError(f"{path.parent}: both {path.stem} and {path.name} are there; expected one of them")
 
 
 def split_file(data: Path, split: str, endings: Sequence[str]) -> Path:
