@@ -89,9 +89,11 @@ def test_scores_are_rouge_of_the_best_reference() -> None:
     assert Summarization.headline(scores) == "ROUGE-1 50.00, ROUGE-2 0.00, ROUGE-L 50.00, ROUGE-Lsum 50.00"
 
 
-def test_outputs_are_bounded() -> None:
+def test_outputs_are_bounded(tmp_path: Path) -> None:
     task = Summarization(max_summary_tokens=7)
-    assert (task.greedy().beams, task.greedy().max_tokens) == (1, 7)
+    split = task.read(_write(tmp_path), "train")
+    greedy = task.greedy(split, task.tokenizer(split, 300, 48))
+    assert (greedy.beams, greedy.max_tokens) == (1, 7)
     search = task.search({"min_tokens": 2, "no_repeat_ngram": 3})
     assert (search.beams, search.max_tokens, search.label) == (4, 7, "beam4.penalty0.6.min2.max7.ngram3")
     assert task.search({"max_tokens": 9}).max_tokens == 9

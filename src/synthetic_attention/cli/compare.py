@@ -10,8 +10,8 @@ import typer
 
 from ..tasks import UserError, known_tasks
 from .chosen_task import choose_task
-from .devices import DEVICE_HELP
 from .long_inputs import ON_LONG_HELP, read_on_long
+from .options import Beams, Device, LengthPenalty, MaxTokens, MinTokens, NoRepeatNgram, SkipBadLines
 
 if TYPE_CHECKING:
     from ..tasks.examples import Long
@@ -54,29 +54,16 @@ def compare(
         list[str] | None,
         typer.Option(help="Part of the data to score the selected checkpoints on; may be repeated. [default: test]"),
     ] = None,
-    beams: Annotated[
-        int | None, typer.Option(min=1, help="Beams of the search for text in the tests; 1 is greedy. [default: 4]")
-    ] = None,
-    length_penalty: Annotated[
-        float | None,
-        typer.Option(help="Hypotheses of n tokens are ranked by log-probability / n^penalty. [default: 0.6]"),
-    ] = None,
-    min_tokens: Annotated[
-        int | None, typer.Option(min=0, help="Tokens of a text before it may end. [default: 0]")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="The most tokens of a text. [default: the task's]")
-    ] = None,
-    no_repeat_ngram: Annotated[
-        int | None, typer.Option(min=0, help="No n-gram of this length comes twice in a text. [default: 0, any may]")
-    ] = None,
+    beams: Beams = None,
+    length_penalty: LengthPenalty = None,
+    min_tokens: MinTokens = None,
+    max_tokens: MaxTokens = None,
+    no_repeat_ngram: NoRepeatNgram = None,
     on_long: Annotated[str | None, typer.Option(help=f"In the tests. {ON_LONG_HELP}")] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="In training, cut what is over the maximum.")] = False,
     drop_long: Annotated[bool, typer.Option("--drop-long", help="In training, leave out what is over it.")] = False,
-    skip_bad_lines: Annotated[
-        bool, typer.Option("--skip-bad-lines", help="Leave malformed lines of the data out, and count them.")
-    ] = False,
-    device: Annotated[str | None, typer.Option(help=DEVICE_HELP)] = None,
+    skip_bad_lines: SkipBadLines = False,
+    device: Device = None,
     dtype: Annotated[
         str | None, typer.Option(help="float32 or bfloat16, of the training, as for train. [default: the preset's]")
     ] = None,

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from .devices import DEVICE_HELP, DTYPE_HELP
 from .long_inputs import ON_LONG_HELP, read_on_long
+from .options import Beams, Device, LengthPenalty, MaxTokens, MinTokens, ModelDtype, NoRepeatNgram, Truncate
 
 __all__ = ["evaluate"]
 
@@ -18,27 +18,16 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     data: Annotated[Path | None, typer.Option(help="The data. [default: that of the run]")] = None,
     split: Annotated[str, typer.Option(help="Which part of the data.")] = "test",
-    beams: Annotated[
-        int | None, typer.Option(min=1, help="Beams of the search for text; 1 is greedy. [default: 4]")
-    ] = None,
-    length_penalty: Annotated[
-        float | None,
-        typer.Option(help="Hypotheses of n tokens are ranked by log-probability / n^penalty. [default: 0.6]"),
-    ] = None,
-    min_tokens: Annotated[
-        int | None, typer.Option(min=0, help="Tokens of a text before it may end. [default: 0]")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="The most tokens of a text. [default: the task's]")
-    ] = None,
-    no_repeat_ngram: Annotated[
-        int | None, typer.Option(min=0, help="No n-gram of this length comes twice in a text. [default: 0, any may]")
-    ] = None,
+    beams: Beams = None,
+    length_penalty: LengthPenalty = None,
+    min_tokens: MinTokens = None,
+    max_tokens: MaxTokens = None,
+    no_repeat_ngram: NoRepeatNgram = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
     on_long: Annotated[str | None, typer.Option(help=ON_LONG_HELP)] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Short for --on-long truncate.")] = False,
-    device: Annotated[str | None, typer.Option(help=DEVICE_HELP)] = None,
-    dtype: Annotated[str, typer.Option(help=DTYPE_HELP)] = "float32",
+    truncate: Truncate = False,
+    device: Device = None,
+    dtype: ModelDtype = "float32",
 ) -> None:
     """Score a run on a split of the data, by the scores of its task and with their signatures."""
     from ..report.results import describe_evaluation

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from ..tasks.errors import UserError
-from .devices import DEVICE_HELP, DTYPE_HELP
 from .long_inputs import ON_LONG_HELP, read_on_long
+from .options import Beams, Device, LengthPenalty, MaxTokens, MinTokens, ModelDtype, NoRepeatNgram, Truncate
 
 __all__ = ["generate"]
 
@@ -29,22 +29,11 @@ def generate(
     prompt: Annotated[
         str | None, typer.Option(help="Of a language model: write what follows this text, as it comes.")
     ] = None,
-    beams: Annotated[
-        int | None, typer.Option(min=1, help="Beams of the search; 1 is greedy. [default: 4; of a language model 1]")
-    ] = None,
-    length_penalty: Annotated[
-        float | None,
-        typer.Option(help="Hypotheses of n tokens are ranked by log-probability / n^penalty. [default: 0.6]"),
-    ] = None,
-    min_tokens: Annotated[
-        int | None, typer.Option(min=0, help="Tokens of a line before it may end. [default: 0]")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="The most tokens of a line, or after a prompt. [default: the task's]")
-    ] = None,
-    no_repeat_ngram: Annotated[
-        int | None, typer.Option(min=0, help="No n-gram of this length comes twice in a line. [default: 0, any may]")
-    ] = None,
+    beams: Beams = None,
+    length_penalty: LengthPenalty = None,
+    min_tokens: MinTokens = None,
+    max_tokens: MaxTokens = None,
+    no_repeat_ngram: NoRepeatNgram = None,
     temperature: Annotated[
         float | None,
         typer.Option(
@@ -62,9 +51,9 @@ def generate(
         int | None, typer.Option(min=0, help="After a prompt: the same seed, the same text. [default: drawn]")
     ] = None,
     on_long: Annotated[str | None, typer.Option(help=ON_LONG_HELP)] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Short for --on-long truncate.")] = False,
-    device: Annotated[str | None, typer.Option(help=DEVICE_HELP)] = None,
-    dtype: Annotated[str, typer.Option(help=DTYPE_HELP)] = "float32",
+    truncate: Truncate = False,
+    device: Device = None,
+    dtype: ModelDtype = "float32",
 ) -> None:
     """A line out for each line in, in order; or, with --prompt, the text that follows it."""
     from ..training.evaluation import generate_chunks

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .devices import DEVICE_HELP
+from .options import Device
 
 __all__ = ["inspect"]
 
@@ -22,7 +22,7 @@ def inspect(
     examples: Annotated[int, typer.Option(min=1, help="How many, where no text is given.")] = 2,
     sample: Annotated[int, typer.Option(min=1, help="Examples for histograms and numbers.")] = 200,
     output: Annotated[Path | None, typer.Option(help="The folder to write. [default: RUN/inspect]")] = None,
-    device: Annotated[str | None, typer.Option(help=DEVICE_HELP)] = None,
+    device: Device = None,
 ) -> None:
     """Draw attention weights, R before and after training, and gates: pictures, a page of them, numbers as JSON."""
     from ..training.inspection import inspect_run

@@ -10,7 +10,7 @@ import typer
 
 from ..tasks import known_tasks
 from .chosen_task import choose_task
-from .devices import DEVICE_HELP
+from .options import Device, SkipBadLines
 
 if TYPE_CHECKING:
     from ..tasks.examples import Long
@@ -70,10 +70,8 @@ def train(
     ] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut what is over the maximum length.")] = False,
     drop_long: Annotated[bool, typer.Option("--drop-long", help="Leave out examples over the maximum length.")] = False,
-    skip_bad_lines: Annotated[
-        bool, typer.Option("--skip-bad-lines", help="Leave malformed lines of the data out, and count them.")
-    ] = False,
-    device: Annotated[str | None, typer.Option(help=DEVICE_HELP)] = None,
+    skip_bad_lines: SkipBadLines = False,
+    device: Device = None,
     dtype: Annotated[
         str | None,
         typer.Option(

@@ -26,11 +26,10 @@ from .benchmark_split import (
 from .errors import UserError
 from .examples import Examples, Long, Pair, Pairs
 from .extras import require
-from .generation import GREEDY, BeamSearch, generate_ids
+from .generation import GREEDY, BeamSearch
 from .readers.hub import HubSet, is_hub_name
 from .seq2seq import SequenceToSequence, TextPairs
 from .text_to_text import BENCHMARKS, DEFAULT_CAP
-from .tokenizer import decode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -127,7 +126,7 @@ class BenchmarkSuite(SequenceToSequence):
     ) -> Pairs:
         """For training the mixture of the tasks; else the examples themselves, at most `valid_examples` of each task.
 
-        A prompt that is truncated loses the end of its longest text. Examples without label are dropped.
+        Examples without label are dropped.
 
         Raises:
             UserError: a side is longer and `long` is "error"; or no example is left.
@@ -138,13 +137,11 @@ class BenchmarkSuite(SequenceToSequence):
         else:
             rows = few_of_each(split, self.valid_examples)
             sources, targets = [split.sources[row] for row in rows], [split.targets[row] for row in rows]
-        shortened = 0
-        if long == "truncate":
-            sources, shortened = shorten([split.items[row] for row in rows], sources, tokenizer, maximum)
-        texts = TextPairs(split.name, sources, targets, skipped=split.skipped)
+        chosen = [split.items[row] for row in rows]
+        texts = BenchmarkSplit(split.name, sources, targets, chosen, skipped=split.skipped)
         pairs = super().examples(texts, tokenizer, maximum, long, training)
         kept = [rows[row] for row in pairs.rows]
-        common = {"dropped": pairs.dropped, "truncated": max(pairs.truncated, shortened)}
+        common = {"dropped": pairs.dropped, "truncated": pairs.truncated}
         if not training:
             items = [split.items[row] for row in kept]
             taught = [index for index, item in enumerate(items) if item.task != "wsc" or item.example.label == 1]
@@ -154,6 +151,12 @@ class BenchmarkSuite(SequenceToSequence):
             members.setdefault(split.items[row].owner, []).append(index)
         arrays = {task: np.array(indices) for task, indices in members.items()}
         return MixedPairs(pairs.sources, pairs.targets, kept, arrays, self.cap, **common)
+
+    def shorten(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast, maximum: int) -> tuple[TextPairs, int]:
+        """Prompts that are too long lose the end of their longest text, not their own."""
+        assert isinstance(split, BenchmarkSplit)
+        sources, count = shorten(split.items, split.sources, tokenizer, maximum)
+        return replace(split, sources=sources), count
 
     def references(self, split: TextPairs, rows: Sequence[int]) -> Sequence[Item]:
         """The examples themselves."""
@@ -168,21 +171,10 @@ class BenchmarkSuite(SequenceToSequence):
         """The loss per token of the targets that are right."""
         return super().loss(model, examples.right() if isinstance(examples, ScoredPairs) else examples, share)
 
-    def validate(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        split: TextPairs,
-        examples: Examples[Pair],
-        loss: float,
-        share: Share,
-    ) -> Scores:
-        """Scores of what the model writes greedily, in as many tokens as the longest target has."""
-        assert isinstance(examples, Pairs)
+    def greedy(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast) -> BeamSearch:
+        """Greedy, in as many tokens as the longest target has."""
         assert isinstance(split, BenchmarkSplit)
-        search = replace(GREEDY, max_tokens=longest_target(split, tokenizer))
-        texts = decode(tokenizer, share.merge(generate_ids(model, examples.sources, search, share)))
-        return self.score(texts, self.references(split, examples.rows))
+        return replace(GREEDY, max_tokens=longest_target(split, tokenizer))
 
     def search(self, options: Mapping[str, Any]) -> BeamSearch:
         """Greedy, unless `options` say otherwise."""
@@ -196,19 +188,11 @@ class BenchmarkSuite(SequenceToSequence):
         search: BeamSearch,
         truncate: bool = False,
     ) -> Evaluation:
-        """Write a target for each prompt, by default of as many tokens as the longest target has; score the labeled.
-
-        A prompt that is truncated loses the end of its longest text.
-        """
+        """Write a target for each prompt, by default of as many tokens as the longest target has; score the labeled."""
         assert isinstance(split, BenchmarkSplit)
         if search.max_tokens is None:
             search = replace(search, max_tokens=max(longest_target(split, tokenizer), search.min_tokens + 1))
-        shortened = 0
-        if truncate:
-            sources, shortened = shorten(split.items, split.sources, tokenizer, model.config.max_position_embeddings)
-            split = replace(split, sources=sources)
-        evaluation = super().evaluate(model, tokenizer, split, search, truncate)
-        return replace(evaluation, truncated=max(evaluation.truncated, shortened))
+        return super().evaluate(model, tokenizer, split, search, truncate)
 
     def predictions(self, split: TextPairs, texts: Sequence[str]) -> tuple[str, str]:
         """JSON lines of all examples, as `prediction_lines` makes them."""

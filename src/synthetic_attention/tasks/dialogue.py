@@ -10,9 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from .base import Evaluation, Scores
+from .base import Scores
 from .errors import UserError
-from .examples import Long, Pairs
 from .generation import GREEDY, BeamSearch
 from .metrics.dialogue import dialogue_scores, quick_scores
 from .metrics.embeddings import Embed, embedding_scores, read_word_vectors
@@ -134,38 +133,8 @@ class Dialogue(SequenceToSequence):
     def _kept(self, turn: Turn) -> int:
         return len(turn.history) if self.history is None else min(self.history, len(turn.history))
 
-    def examples(
-        self,
-        split: TextPairs,
-        tokenizer: PreTrainedTokenizerFast,
-        maximum: int,
-        long: Long = "error",
-        training: bool = False,
-    ) -> Pairs:
-        """As for any pair, but a source that is truncated loses its oldest utterances, not its end."""
-        shortened = 0
-        if long == "truncate":
-            split, shortened = self._shorten(split, tokenizer, maximum)
-        pairs = super().examples(split, tokenizer, maximum, long, training)
-        return replace(pairs, truncated=max(pairs.truncated, shortened))
-
-    def evaluate(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        split: TextPairs,
-        search: BeamSearch,
-        truncate: bool = False,
-    ) -> Evaluation:
-        """As for any pair, but a source that is truncated loses its oldest utterances, not its end."""
-        shortened = 0
-        if truncate:
-            split, shortened = self._shorten(split, tokenizer, model.config.max_position_embeddings)
-        evaluation = super().evaluate(model, tokenizer, split, search, truncate)
-        return replace(evaluation, truncated=max(evaluation.truncated, shortened))
-
-    def _shorten(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast, maximum: int) -> tuple[TextPairs, int]:
-        """The split with as much history in each source as fits, and how many had to be shortened."""
+    def shorten(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast, maximum: int) -> tuple[TextPairs, int]:
+        """As much history in each source as fits: what a source loses is its oldest utterances, not its end."""
         assert isinstance(split, Turns)
         sources = list(split.sources)
         rows = [row for row, ids in enumerate(encode(tokenizer, sources)) if len(ids) > maximum]
@@ -176,22 +145,11 @@ class Dialogue(SequenceToSequence):
                     break
         return replace(split, sources=sources), len(rows)
 
-    def generate(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        lines: Sequence[str],
-        search: BeamSearch,
-        truncate: bool = False,
-        where: str = "input",
-        first_line: int = 1,
-    ) -> tuple[list[str], int]:
-        """As for any text, but a line that is truncated loses its oldest utterances, as long as there are two."""
-        shortened = 0
-        if truncate:
-            lines, shortened = _without_oldest(lines, tokenizer, model.config.max_position_embeddings)
-        texts, over = super().generate(model, tokenizer, lines, search, truncate, where, first_line)
-        return texts, max(over, shortened)
+    def shorten_lines(
+        self, lines: Sequence[str], tokenizer: PreTrainedTokenizerFast, maximum: int
+    ) -> tuple[Sequence[str], int]:
+        """Those that are too long without their oldest utterances, as long as there are two."""
+        return _without_oldest(lines, tokenizer, maximum)
 
     def references(self, split: TextPairs, rows: Sequence[int]) -> Sequence[tuple[str, ...]]:
         """All references of each reply."""
@@ -222,7 +180,7 @@ class Dialogue(SequenceToSequence):
             **{f"embedding_{way}_signature": signature for way in ("average", "extrema", "greedy")},
         }
 
-    def greedy(self) -> BeamSearch:
+    def greedy(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast) -> BeamSearch:
         """Greedy, to the longest reply."""
         return replace(GREEDY, max_tokens=self.max_reply_tokens)
 

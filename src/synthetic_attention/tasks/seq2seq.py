@@ -104,6 +104,19 @@ class SequenceToSequence(Task[TextPairs, Pair]):
         """Files that show outputs to people, by the endings of their names; one text for each row of `split`."""
         return {}
 
+    def shorten(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast, maximum: int) -> tuple[TextPairs, int]:
+        """The split as it is read where inputs are truncated, and how many sources are over `maximum` tokens by then.
+
+        What is still too long loses its end. A task does better that knows what of a source matters least.
+        """
+        return split, 0
+
+    def shorten_lines(
+        self, lines: Sequence[str], tokenizer: PreTrainedTokenizerFast, maximum: int
+    ) -> tuple[Sequence[str], int]:
+        """The same for lines that are given as the model reads them."""
+        return lines, 0
+
     def tokenizer(self, split: TextPairs, vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
         """One vocabulary for both sides, learned from the training text."""
         return train_tokenizer(split.sources + split.targets, vocab_size, max_length)
@@ -121,6 +134,9 @@ class SequenceToSequence(Task[TextPairs, Pair]):
         Raises:
             UserError: a side is longer and `long` is "error"; or no pair is left.
         """
+        shortened = 0
+        if long == "truncate":
+            split, shortened = self.shorten(split, tokenizer, maximum)
         sources, targets = encode(tokenizer, split.sources), encode(tokenizer, split.targets)
         names = self.sides(split)
         advice = "pass --drop-long to leave such pairs out, or --truncate to cut them"
@@ -133,7 +149,7 @@ class SequenceToSequence(Task[TextPairs, Pair]):
             [targets[row] for row in rows],
             rows,
             dropped=len(sources) - len(rows) + split.skipped,
-            truncated=over if long == "truncate" else 0,
+            truncated=max(over, shortened) if long == "truncate" else 0,
         )
 
     def collate(self, examples: Sequence[Pair], pad_token_id: int) -> dict[str, Tensor]:
@@ -162,10 +178,11 @@ class SequenceToSequence(Task[TextPairs, Pair]):
     ) -> Scores:
         """Scores of what the model writes greedily."""
         assert isinstance(examples, Pairs)
-        texts = decode(tokenizer, share.merge(generate_ids(model, examples.sources, self.greedy(), share)))
+        search = self.greedy(split, tokenizer)
+        texts = decode(tokenizer, share.merge(generate_ids(model, examples.sources, search, share)))
         return self.score(texts, self.references(split, examples.rows))
 
-    def greedy(self) -> BeamSearch:
+    def greedy(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast) -> BeamSearch:
         """How validation generates."""
         return GREEDY
 
@@ -182,6 +199,9 @@ class SequenceToSequence(Task[TextPairs, Pair]):
         truncate: bool = False,
     ) -> Evaluation:
         """Generate from every source; pairs with a blank side are not scored, as they are not in validation."""
+        shortened = 0
+        if truncate:
+            split, shortened = self.shorten(split, tokenizer, model.config.max_position_embeddings)
         where, _ = self.sides(split)
         texts, over = self.generate(model, tokenizer, split.sources, search, truncate, where)
         rows = split.complete()
@@ -192,7 +212,7 @@ class SequenceToSequence(Task[TextPairs, Pair]):
             predictions=predictions,
             suffix=suffix,
             answered=len(texts),
-            truncated=0 if search.split_long else over,
+            truncated=0 if search.split_long else max(over, shortened),
             divided=over if search.split_long else 0,
             skipped=split.skipped,
             files=self.shown(split, texts),
@@ -218,9 +238,12 @@ class SequenceToSequence(Task[TextPairs, Pair]):
             each = replace(search, split_long=False)
             texts, _ = self.generate(model, tokenizer, divided.pieces, each, where=where, first_line=first_line)
             return divided.join(texts, separator(self.languages[1])), divided.divided
-        sources = encode(tokenizer, lines)
-        long: Long = "truncate" if truncate else "error"
         maximum, advice = model.config.max_position_embeddings, "pass --on-long split or --on-long truncate"
+        long: Long = "truncate" if truncate else "error"
+        shortened = 0
+        if truncate:
+            lines, shortened = self.shorten_lines(lines, tokenizer, maximum)
+        sources = encode(tokenizer, lines)
         _, over = fit_length({where: sources}, maximum, long, advice, first_line)
         rows = [row for row, line in enumerate(lines) if line.strip()]
         generated = generate_ids(model, [sources[row] for row in rows], search)
@@ -228,4 +251,4 @@ class SequenceToSequence(Task[TextPairs, Pair]):
         results = [""] * len(lines)
         for row, text in zip(rows, texts, strict=True):
             results[row] = text
-        return results, over
+        return results, max(over, shortened)

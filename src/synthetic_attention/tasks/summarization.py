@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base import Scores
 from .errors import UserError
@@ -18,6 +18,9 @@ from .readers.summarization import read_hub_summaries, read_summaries
 from .seq2seq import SequenceToSequence, TextPairs
 from .side_by_side import Scored, best_and_worst
 from .text import fingerprint
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 __all__ = ["Summaries", "Summarization"]
 
@@ -99,7 +102,7 @@ class Summarization(SequenceToSequence):
         scores: Scores = {**rouge(predictions, references)}
         return {**scores, "rouge1_signature": rouge_signature()}
 
-    def greedy(self) -> BeamSearch:
+    def greedy(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast) -> BeamSearch:
         """Greedy, to the longest summary."""
         return replace(GREEDY, max_tokens=self.max_summary_tokens)
 

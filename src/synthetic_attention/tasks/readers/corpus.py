@@ -165,9 +165,7 @@ def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
     for pattern in patterns:
         base = Path(Path(pattern).anchor) if Path(pattern).is_absolute() else folder
         try:
-            found = sorted(
-                path for path in base.glob(str(Path(pattern).relative_to(base) if base != folder else pattern))
-            )
+            found = sorted(base.glob(str(Path(pattern).relative_to(base) if base != folder else pattern)))
         except (ValueError, NotImplementedError) as error:
             raise UserError(f"got {pattern!r}; expected the name of a file, or a pattern: {error}") from None
         found = [path for path in found if path.is_file()]
