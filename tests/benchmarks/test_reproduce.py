@@ -31,9 +31,9 @@ def test_every_command_is_one_and_looks_for_its_data(reproduce: Any, tmp_path: P
     for experiment in reproduce.read_experiments().values():
         for words in experiment.words(str(tmp_path / "absent"), str(tmp_path / "runs")):
             result = CliRunner().invoke(app, words)
-            # What is missed is the data: no option, row or setting.
+            # What is missed is the data, or the runs to start from: no option, row or setting.
             assert result.exit_code == 1, (experiment.name, result.output)
-            assert "absent" in str(result.exception) + result.output, (experiment.name, result.output)
+            assert str(tmp_path) in str(result.exception) + result.output, (experiment.name, result.output)
 
 
 def test_published_rows_are_rows(reproduce: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import re
 import tempfile
@@ -19,6 +18,7 @@ from babel import __version__
 from babel.core import get_cldr_version
 
 from ..errors import UserError
+from ..user_cache import made_once
 from .templates import TEMPLATES, UNSEEN_TEMPLATES, Pair
 from .values import all_values
 
@@ -109,14 +109,8 @@ def default_data() -> Path:
     Raises:
         UserError: it cannot be written.
     """
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(b"\0".join(_texts(make_corpus()).values())).hexdigest()[:12]
-    folder = home / "synthetic-attention" / f"cldr-{digest}"
-    try:
-        write_cldr_corpus(folder)
-    except OSError as error:
-        raise UserError(f"{error}; pass --data, or set XDG_CACHE_HOME to a folder that can be written to") from error
-    return folder
+    return made_once(f"cldr-{digest}", write_cldr_corpus)
 
 
 def _texts(corpus: Mapping[str, Sequence[Phrase]]) -> dict[str, bytes]:
