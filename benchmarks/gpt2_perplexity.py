@@ -34,8 +34,9 @@ from synthetic_attention.cli.quiet import quiet_libraries
 from synthetic_attention.models.loss import IGNORED, linear_cross_entropy
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.language_modeling import LanguageModeling
+from synthetic_attention.training.run_folder import RunFolder, kept_path
 from synthetic_attention.training.session import start_run
-from synthetic_attention.training.settings import read_settings, read_task_options
+from synthetic_attention.training.settings import Settings, read_settings, read_task_options
 
 PEER = "gpt2"
 COLUMNS = {"word_perplexity": "per word", "perplexity": "per token", "bits_per_byte": "bits/byte", "loss": "loss"}
@@ -116,12 +117,16 @@ def train(options: argparse.Namespace, home: Path) -> dict[str, dict[str, Any]]:
             task=LanguageModeling,
         )
         print(f"{name}:", file=sys.stderr)
+        begun = begun_with(home / name, data, settings)
+        if begun and not options.overwrite and (metrics := RunFolder(home / name).read_metrics()) is not None:
+            found[name] = metrics
+            continue
         outcome = start_run(
             task=task,
             data=data,
             settings=settings,
             output=home / name,
-            overwrite=options.overwrite,
+            overwrite=options.overwrite or begun,
             device=options.device,
             report=lambda line: print(line, file=sys.stderr),
         )
@@ -129,6 +134,14 @@ def train(options: argparse.Namespace, home: Path) -> dict[str, dict[str, Any]]:
             sys.exit(128 + outcome.signal)
         found[name] = outcome.metrics
     return found
+
+
+def begun_with(folder: Path, data: Path, settings: Settings) -> bool:
+    """Whether the folder has such a run already: it is taken if it is finished, and else made anew."""
+    if not (folder / "run.yaml").exists():
+        return False
+    info = RunFolder(folder).read_info()
+    return bool(info["settings"] == settings.to_dict() and info["data"] == kept_path(data))
 
 
 def table(found: dict[str, dict[str, Any]]) -> Table:
@@ -177,7 +190,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--truncate", action="store_true", help="cut sentences over the maximum length")
     parser.add_argument("--threads", type=int, help="of torch")
     parser.add_argument("--device")
-    parser.add_argument("--output", type=Path, help="keep the runs in this folder")
+    parser.add_argument("--output", type=Path, help="keep the runs in this folder, and take those that are there")
     parser.add_argument("--overwrite", action="store_true", help="replace the runs that are there")
     parser.add_argument("--json", type=Path, help="write the results here too")
     return parser.parse_args(arguments)

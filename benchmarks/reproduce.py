@@ -55,9 +55,11 @@ class Experiment:
     published: Published | None = field(default=None)
 
     def words(self, data: str, runs: str) -> Iterator[list[str]]:
-        """The words of each command."""
+        """The words of each command, the first one included: synthesizer, or python and a script of this folder."""
         for command in self.commands:
-            yield [word.format(data=data, runs=runs) for word in shlex.split(command)]
+            words = [word.format(data=data, runs=runs) for word in shlex.split(command)]
+            is_script = words[0].endswith(".py")
+            yield ["python", f"benchmarks/{words[0]}", *words[1:]] if is_script else ["synthesizer", *words]
 
 
 def read_experiments(path: Path = EXPERIMENTS) -> dict[str, Experiment]:
@@ -157,9 +159,10 @@ class Runner:
         for words in experiment.words(str(self.data), str(self.output)):
             if self.stopped:
                 return "stopped; the same command goes on"
-            console.print(Text(f"$ synthesizer {shlex.join(words)}", style="cyan"), soft_wrap=True)
+            console.print(Text(f"$ {shlex.join(words)}", style="cyan"), soft_wrap=True)
             with log.open("ab") as stream:
-                command = [sys.executable, "-m", "synthetic_attention.cli", *words]
+                script = [str(EXPERIMENTS.with_name(Path(words.pop(1)).name))] if words[0] == "python" else []
+                command = [sys.executable, *(script or ["-m", "synthetic_attention.cli"]), *words[1:]]
                 ended = subprocess.run(command, stdout=stream, stderr=stream, env=self._environment, check=False)
             if ended.returncode:
                 lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -188,7 +191,7 @@ def tables(output: Path, experiment: Experiment) -> str:
     if not parts:
         return ""
     links = [f"ln -s DATA/{source} runs/{name}" for name, source in experiment.links.items()]
-    commands = "\n".join([*links, *(f"synthesizer {shlex.join(words)}" for words in experiment.words("DATA", "runs"))])
+    commands = "\n".join([*links, *(shlex.join(words) for words in experiment.words("DATA", "runs"))])
     source = f"Published: {experiment.published.source}.\n\n" if experiment.published else ""
     about = f"{experiment.about.strip()}\n\n" if experiment.about else ""
     body = "\n".join(parts)

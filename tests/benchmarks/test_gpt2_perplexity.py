@@ -32,9 +32,8 @@ def test_both_are_trained_and_scored_alike(script: ModuleType, tmp_path: Path) -
         (tmp_path / f"{split}.txt").write_text("\n".join(lines), encoding="utf-8")
     sets = [word for setting in (*SIZES, *TRAINING) for word in ("--set", setting)]
     results = tmp_path / "results.json"
-    script.main(
-        ["--data", str(tmp_path), "--steps", "2", *sets, "--json", str(results), "--output", f"{tmp_path}/runs"]
-    )
+    arguments = ["--data", str(tmp_path), "--steps", "2", *sets, "--json", str(results), "--output", f"{tmp_path}/runs"]
+    script.main(arguments)
     found = json.loads(results.read_text(encoding="utf-8"))["results"]
     assert [*found] == ["gpt2", "vanilla"]
     gpt2, ours = found["gpt2"], found["vanilla"]
@@ -44,6 +43,11 @@ def test_both_are_trained_and_scored_alike(script: ModuleType, tmp_path: Path) -
     # Scored by the same formula: of the same counts, so in the same proportion.
     for metrics in (gpt2, ours):
         assert metrics["best"]["perplexity"] == pytest.approx(torch.tensor(metrics["best"]["loss"]).exp().item())
+    # What is there is taken, not trained again.
+    times = [path.stat().st_mtime_ns for path in sorted((tmp_path / "runs").rglob("*.safetensors"))]
+    script.main(arguments)
+    assert json.loads(results.read_text(encoding="utf-8"))["results"] == found
+    assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "runs").rglob("*.safetensors"))] == times
     config = json.loads((tmp_path / "runs/gpt2/config.json").read_text(encoding="utf-8"))
     assert config["model_type"] == "gpt2"
 
@@ -52,7 +56,7 @@ def test_both_are_trained_and_scored_alike(script: ModuleType, tmp_path: Path) -
     ("arguments", "message"),
     [
         (["--data", "nowhere", "--set", "packed=true"], "Error: got packed=true; GPT-2 cannot"),
-        (["--data", "nowhere"], "Error: nowhere: no such folder"),
+        (["--data", "nowhere"], "Error: nowhere: no such file or folder"),
         (["--json", "nowhere/results.json"], "Error: nowhere: no such folder for --json"),
     ],
 )

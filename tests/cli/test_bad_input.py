@@ -131,7 +131,7 @@ def test_wrong_options(call, train: list[object], tmp_path: Path, extra: list[st
         ),
         (["--synthesizer", "factorized_dense", "--set", "factorized_dense.a=2.5"], "a=2.5"),
         (["--set", "max_position_embeddings=1000000"], "the model cannot be built"),
-        (["--target", "ja"], "pip install 'synthetic-attention[ja]'"),
+        (["--target", "ja"], "pip install -e '.[ja]'"),
     ],
 )
 def test_what_cannot_be_trained_does_not_cost_the_run_that_is_there(

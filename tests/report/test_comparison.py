@@ -62,7 +62,8 @@ def results() -> dict[str, Any]:
         "larger_is_better": True,
         "tokens": "source + target tokens",
         "tokenizer": {"pieces": 6000},
-        "tests": {"test_2016_flickr": {}, "test_2017": {}},
+        "data": {"train": {"split": "train"}, "valid": {"split": "val"}},
+        "tests": {"test_2016_flickr": {"split": "test_2016_flickr"}, "test_2017": {"split": "test_2017"}},
         "search": {"beams": 4, "length_penalty": 0.6},
         "baseline": "vanilla",
         "rows": [
@@ -84,6 +85,12 @@ def _printed(results: dict[str, Any], width: int) -> list[str]:
     print_comparison(results, console)
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_a_test_that_was_selected_on_is_said(results: dict[str, Any]) -> None:
+    assert "are selected on" not in markdown_table(results)
+    results["tests"]["valid"] = {"split": "val"}
+    assert "- val is what they are selected on: of other text" in markdown_table(results)
 
 
 def test_markdown_has_everything(results: dict[str, Any]) -> None:

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from transformers import PreTrainedTokenizerFast
 
+from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
 from synthetic_attention.tasks import UserError
+from synthetic_attention.tasks.continuation import Sampling, continue_lines, stream_text
+from synthetic_attention.tasks.generation import BeamSearch
 from synthetic_attention.tasks.language_modeling import LanguageModeling
 from synthetic_attention.tasks.metrics.language_modeling import Spelling
 from synthetic_attention.tasks.readers.corpus import read_corpus
@@ -44,6 +48,32 @@ def test_spellings_are_learned_and_come_with_the_tokenizer(tokenizer: PreTrained
     del tokenizer.init_kwargs["spelling_nats"]
     with pytest.raises(UserError, match="without spelling_nats"):
         spelling(tokenizer)
+
+
+def test_a_text_goes_on_with_a_space(tokenizer: PreTrainedTokenizerFast) -> None:
+    config = SynthesizerConfig(
+        vocab_size=9,
+        d_model=8,
+        num_heads=2,
+        d_ff=8,
+        num_layers=1,
+        max_position_embeddings=16,
+        bos_token_id=2,
+        eos_token_id=2,
+    )
+    model = SynthesizerForCausalLM(config)
+    # It writes "dog" for ever.
+    torch.nn.init.zeros_(model.get_input_embeddings().weight)
+    model.set_output_embeddings(torch.nn.Linear(8, 9))
+    torch.nn.init.zeros_(model.get_output_embeddings().weight)
+    model.get_output_embeddings().bias.data = torch.eye(9)[7]
+    prompts = [np.array(ids) for ids in ([2, 4, 8], [2], [2, 4, 2])]
+    expected = [" dog dog", "dog dog", "dog dog"]
+    assert continue_lines(model, tokenizer, prompts, BeamSearch(max_tokens=2)) == expected
+    for prompt, text in zip(prompts, expected, strict=True):
+        parts: list[str] = []
+        stream_text(model, tokenizer, prompt, Sampling(max_tokens=2, temperature=0), parts.append, many_lines=True)
+        assert "".join(parts) == text
 
 
 def test_whitespace_is_what_python_calls_so(tokenizer: PreTrainedTokenizerFast) -> None:

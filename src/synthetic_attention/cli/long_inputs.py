@@ -11,7 +11,7 @@ __all__ = ["ON_LONG_HELP", "OnLong", "read_on_long"]
 _CHOICES = ("error", "split", "truncate")
 ON_LONG_HELP = (
     "What becomes of an input over the maximum length: error, split (into sentences, where need be into clauses or "
-    "words, whose outputs are joined), truncate. [default: error]"
+    "words, whose outputs are joined; not of a prompt), truncate. [default: error]"
 )
 
 

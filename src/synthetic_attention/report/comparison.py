@@ -187,6 +187,9 @@ def _notes(results: Mapping[str, Any], mark: str) -> Iterator[str]:
     decoding = "" if search is None else " of greedy output"
     beams = "" if search is None else f" ({_written(search)})"
     yield f"Checkpoints are selected by validation {selected}{decoding}; the test scores are theirs{beams}."
+    selected_on = results["data"]["valid"]["split"]
+    if selected_on in (test["split"] for test in results["tests"].values()):
+        yield f"{selected_on} is what they are selected on: of other text its scores would be somewhat worse."
     most = max(len(row["finished"]) for row in rows)
     if most:
         spread = "Mean ± sample standard deviation over seeds." if most > 1 else "One seed: differences may be chance."

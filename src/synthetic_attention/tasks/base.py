@@ -42,7 +42,7 @@ class Split(Protocol):
     def __len__(self) -> int: ...
 
     def fingerprint(self) -> dict[str, str | int]:
-        """What tells whether two runs read the same data."""
+        """What tells whether two runs read the same data; `split` is its name."""
 
 
 class Search(Protocol):

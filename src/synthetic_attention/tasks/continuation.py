@@ -16,6 +16,7 @@ from .batching import Share
 from .errors import UserError
 from .generation import BeamSearch
 from .tokenizer import SPECIAL_TOKENS, Tokens
+from .word_vocabulary import of_words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -117,7 +118,13 @@ def continue_lines(
             for row, found in zip(batch, output[:, length:].tolist(), strict=True):
                 results[row] = found[: found.index(config.eos_token_id)] if config.eos_token_id in found else found
     # A space at its beginning is part of the text.
-    return [re.sub(r"[\r\n]+", " ", text) for text in tokenizer.backend_tokenizer.decode_batch(results)]
+    texts = [re.sub(r"[\r\n]+", " ", text) for text in tokenizer.backend_tokenizer.decode_batch(results)]
+    return [text and _gap(tokenizer, prompt) + text for text, prompt in zip(texts, prompts, strict=True)]
+
+
+def _gap(tokenizer: PreTrainedTokenizerFast, prompt: Tokens) -> str:
+    """What stands between a prompt and the text that goes on, where the tokens do not say: between two whole words."""
+    return " " if of_words(tokenizer) and prompt[-1] != tokenizer.eos_token_id else ""
 
 
 def _suppressed(tokenizer: PreTrainedTokenizerFast) -> list[int]:
@@ -130,10 +137,10 @@ class _Writer(TextStreamer):
     """Writes text as soon as its words are whole; `</s>` as the end of a line, where lines follow each other."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerFast, write: Callable[[str], object], end: int, many_lines: bool
+        self, tokenizer: PreTrainedTokenizerFast, write: Callable[[str], object], end: int, many_lines: bool, gap: str
     ) -> None:
         super().__init__(tokenizer, skip_prompt=True)
-        self._write, self._end, self._many_lines = write, end, many_lines
+        self._write, self._end, self._many_lines, self._gap = write, end, many_lines, gap
 
     def put(self, value: torch.Tensor) -> None:
         """Take the prompt, then one token after the other."""
@@ -143,11 +150,13 @@ class _Writer(TextStreamer):
             self.end()
             self.next_tokens_are_prompt = False
             self._write("\n")
+            self._gap = ""
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
         """Write what will not change any more."""
         if text:
-            self._write(text)
+            self._write(self._gap + text)
+            self._gap = ""
 
 
 @torch.inference_mode()
@@ -183,6 +192,6 @@ def stream_text(
         do_sample=bool(sampling.temperature),
         eos_token_id=None if many_lines else end,
         suppress_tokens=_suppressed(tokenizer),
-        streamer=_Writer(tokenizer, write, end, many_lines),
+        streamer=_Writer(tokenizer, write, end, many_lines, _gap(tokenizer, prompt)),
         **options,
     )

@@ -20,5 +20,6 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise UserError(
-            f"{purpose} needs {error.name}, which is not installed; pip install 'synthetic-attention[{extra}]'"
+            f"{purpose} needs {error.name}, which is not installed; it comes with the extra {extra}: in the clone, "
+            f"pip install -e '.[{extra}]'"
         ) from None

@@ -130,7 +130,7 @@ class Translation(SequenceToSequence):
         except RuntimeError as error:
             raise UserError(
                 f"BLEU for target language {self.target!r} needs a tokenizer that is not installed; "
-                f"pip install 'synthetic-attention[{self.target}]'"
+                f"in the clone, pip install -e '.[{self.target}]'"
             ) from error
 
     def score(self, predictions: Sequence[str], references: Sequence[str]) -> Scores:

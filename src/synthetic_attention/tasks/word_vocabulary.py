@@ -21,7 +21,7 @@ from .tokenizer import SPECIAL_TOKENS
 if TYPE_CHECKING:
     from collections.abc import Set
 
-__all__ = ["known_words", "normalized", "spelling", "train_word_tokenizer"]
+__all__ = ["known_words", "normalized", "of_words", "spelling", "train_word_tokenizer"]
 
 _SPELLING = "spelling_nats"
 # A text that says <unk>, as WikiText does, means the word that the vocabulary has for it; the others are only words.
@@ -67,6 +67,11 @@ def train_word_tokenizer(texts: Iterable[str], vocab_size: int, max_length: int)
     )
     result.init_kwargs[_SPELLING] = Spelling.learned(lacking).nats.tolist()
     return result
+
+
+def of_words(tokenizer: PreTrainedTokenizerFast) -> bool:
+    """Whether `tokenizer` is of this kind: what it decodes has no space at its beginning, though each word had one."""
+    return _SPELLING in tokenizer.init_kwargs
 
 
 def spelling(tokenizer: PreTrainedTokenizerFast) -> Spelling:

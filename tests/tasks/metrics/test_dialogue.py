@@ -84,7 +84,7 @@ def test_without_pycocoevalcap_the_columns_name_the_extra(monkeypatch: pytest.Mo
     scores = dialogue_scores(HYPOTHESES, REFERENCES)
     for column, name in (("meteor", "METEOR"), ("cider", "CIDEr")):
         assert str(scores[column]).startswith(f"{name} needs pycocoevalcap")
-        assert str(scores[column]).endswith("pip install 'synthetic-attention[dialogue]'")
+        assert str(scores[column]).endswith("pip install -e '.[dialogue]'")
     with pytest.raises(UserError, match="which is not installed"):
         cider(["a"], [["a"]])
 

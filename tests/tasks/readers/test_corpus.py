@@ -60,7 +60,7 @@ def test_files_of_a_split(tmp_path: Path) -> None:
         names("valid", path=data / "a.txt")
     with pytest.raises(UserError, match=r"no file 'c\*'; the files there are: a\.txt, b\.txt"):
         names("train", ["a.txt", "c*"])
-    with pytest.raises(UserError, match="no such folder of data"):
+    with pytest.raises(UserError, match="no such file or folder of data"):
         names("train", "a.txt", path=tmp_path / "none")
     with pytest.raises(UserError, match=r"'\*\*a'"):
         names("train", "**a")
@@ -167,7 +167,7 @@ def test_columns_of_data_sets_of_the_hub(hub: SimpleNamespace) -> None:
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"reading hub:owner/name needs datasets.*synthetic-attention\[hub\]"):
+    with pytest.raises(UserError, match=r"reading hub:owner/name needs datasets.*pip install -e '\.\[hub\]'"):
         [*HubSet.of(Path("hub:owner/name")).rows("train", ["text"])]
 
 

@@ -128,6 +128,8 @@ def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = 
     Raises:
         UserError: there are none; or `data` is a file that is to be trained on, and called after a split that is not.
     """
+    if not data.exists():
+        raise UserError(f"{data}: no such file or folder of data")
     if patterns is not None:
         return _matching(data.parent if data.is_file() else data, [patterns] if isinstance(patterns, str) else patterns)
     if data.is_file():
@@ -159,8 +161,6 @@ def _refuse_held_out(path: Path) -> None:
 
 
 def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder of data")
     paths: dict[Path, None] = {}
     for pattern in patterns:
         base = Path(Path(pattern).anchor) if Path(pattern).is_absolute() else folder
