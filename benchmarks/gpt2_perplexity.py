@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import shlex
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -22,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -34,7 +31,8 @@ from synthetic_attention.cli.quiet import quiet_libraries
 from synthetic_attention.models.loss import IGNORED, linear_cross_entropy
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.language_modeling import LanguageModeling
-from synthetic_attention.training.run_folder import RunFolder, kept_path
+from synthetic_attention.training.preparation import Data
+from synthetic_attention.training.run_folder import RunFolder
 from synthetic_attention.training.session import start_run
 from synthetic_attention.training.settings import Settings, read_settings, read_task_options
 
@@ -117,9 +115,9 @@ def train(options: argparse.Namespace, home: Path) -> dict[str, dict[str, Any]]:
             task=LanguageModeling,
         )
         print(f"{name}:", file=sys.stderr)
-        begun = begun_with(home / name, data, settings)
-        if begun and not options.overwrite and (metrics := RunFolder(home / name).read_metrics()) is not None:
-            found[name] = metrics
+        begun = begun_with(home / name, task, data, settings)
+        if begun and not options.overwrite and RunFolder(home / name).read_metrics() is not None:
+            found[name] = result(home / name)
             continue
         outcome = start_run(
             task=task,
@@ -132,50 +130,67 @@ def train(options: argparse.Namespace, home: Path) -> dict[str, dict[str, Any]]:
         )
         if outcome.signal is not None:
             sys.exit(128 + outcome.signal)
-        found[name] = outcome.metrics
+        found[name] = result(home / name)
     return found
 
 
-def begun_with(folder: Path, data: Path, settings: Settings) -> bool:
+def begun_with(folder: Path, task: LanguageModeling, data: Path, settings: Settings) -> bool:
     """Whether the folder has such a run already: it is taken if it is finished, and else made anew."""
     if not (folder / "run.yaml").exists():
         return False
     info = RunFolder(folder).read_info()
-    return bool(info["settings"] == settings.to_dict() and info["data"] == kept_path(data))
+    same_data = info["fingerprints"] == Data.read(task, data).fingerprints()
+    return bool(info["settings"] == settings.to_dict() and same_data)
+
+
+def result(folder: Path) -> dict[str, Any]:
+    """What came of a run, with when and by what it was made."""
+    run = RunFolder(folder)
+    metrics, info = run.read_metrics(), run.read_info()
+    assert metrics is not None
+    ended = datetime.fromtimestamp((folder / "metrics.json").stat().st_mtime, UTC)
+    return {
+        **metrics,
+        "date": ended.isoformat(timespec="seconds"),
+        **{key: info[key] for key in ("commands", "versions")},
+    }
+
+
+def cells(found: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """The table of the results, its header first."""
+    header = ["model", "params", "steps", "best at", *COLUMNS.values(), f"per word ÷ {PEER}", "tokens/s", "minutes"]
+    rows = [
+        [
+            name,
+            f"{metrics['parameters']:,}",
+            f"{metrics['steps']:,}",
+            f"{metrics['best']['step']:,}",
+            *(f"{metrics['best'][score]:.3f}" for score in COLUMNS),
+            f"{metrics['best']['word_perplexity'] / found[PEER]['best']['word_perplexity']:.4f}",
+            f"{metrics['tokens_per_second']:,.0f}",
+            f"{metrics['minutes']:.0f}",
+        ]
+        for name, metrics in found.items()
+    ]
+    return [header, *rows]
 
 
 def table(found: dict[str, dict[str, Any]]) -> Table:
     """The results for a terminal."""
+    header, *rows = cells(found)
     out = Table(title="validation scores of the best checkpoint")
-    for column in ("model", "params", "steps", "best at", *COLUMNS.values(), f"per word ÷ {PEER}", "tokens/s"):
+    for column in header:
         out.add_column(column, justify="left" if column == "model" else "right", no_wrap=True)
-    for name, metrics in found.items():
-        best = metrics["best"]
-        out.add_row(
-            name,
-            f"{metrics['parameters']:,}",
-            f"{metrics['steps']:,}",
-            f"{best['step']:,}",
-            *(f"{best[score]:.3f}" for score in COLUMNS),
-            f"{best['word_perplexity'] / found[PEER]['best']['word_perplexity']:.4f}",
-            f"{metrics['tokens_per_second']:,.0f}",
-        )
+    for row in rows:
+        out.add_row(*row)
     return out
 
 
 def report(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The results with all that is needed to repeat them."""
-    return {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "threads": torch.get_num_threads(),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
-        "results": found,
-    }
+    """The results with all that is needed to repeat them, and as a table in Markdown."""
+    header, *rows = cells(found)
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return {"results": found, "markdown": "".join(f"| {' | '.join(line)} |\n" for line in lines)}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -190,7 +205,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--truncate", action="store_true", help="cut sentences over the maximum length")
     parser.add_argument("--threads", type=int, help="of torch")
     parser.add_argument("--device")
-    parser.add_argument("--output", type=Path, help="keep the runs in this folder, and take those that are there")
+    parser.add_argument("--output", type=Path, help="keep runs and results in this folder, and take what is there")
     parser.add_argument("--overwrite", action="store_true", help="replace the runs that are there")
     parser.add_argument("--json", type=Path, help="write the results here too")
     return parser.parse_args(arguments)
@@ -212,8 +227,8 @@ def main(arguments: list[str] | None = None) -> None:
     terminal = Console()
     # Where it goes to a file, the table is as wide as it needs.
     (terminal if terminal.is_terminal else Console(width=200)).print(table(found))
-    if options.json:
-        options.json.write_text(json.dumps(report(found), indent=2) + "\n", encoding="utf-8")
+    for path in filter(None, (options.json, options.output and options.output / "results.json")):
+        path.write_text(json.dumps(report(found), indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

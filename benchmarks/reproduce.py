@@ -142,6 +142,8 @@ class Runner:
             self.ended[experiment.name].set()
         with self._lock:
             minutes = (time.monotonic() - started) / 60
+            if self.stopped:
+                return
             if reason:
                 console.print(f"[red]{experiment.name} failed[/] after {minutes:.1f} minutes: {escape(reason)}")
             else:
@@ -186,11 +188,15 @@ def tables(output: Path, experiment: Experiment) -> str:
         path = output / name / "results.json"
         if path.exists():
             results = json.loads(path.read_text(encoding="utf-8"))
-            if any(run["status"] == "finished" for run in results["runs"]):
+            if "markdown" in results:
+                # Of a script, which makes its own table.
+                parts.append(results["markdown"])
+            elif any(run["status"] == "finished" for run in results["runs"]):
                 parts.append(table(results, experiment.published) + "\n" + circumstances(results))
     if not parts:
         return ""
-    links = [f"ln -s DATA/{source} runs/{name}" for name, source in experiment.links.items()]
+    links = [f"mkdir -p runs/{parent}" for parent in dict.fromkeys(Path(name).parent for name in experiment.links)]
+    links += [f"ln -sr DATA/{source} runs/{name}" for name, source in experiment.links.items()]
     commands = "\n".join([*links, *(shlex.join(words) for words in experiment.words("DATA", "runs"))])
     source = f"Published: {experiment.published.source}.\n\n" if experiment.published else ""
     about = f"{experiment.about.strip()}\n\n" if experiment.about else ""
@@ -278,7 +284,10 @@ def _folders(output: Path, experiment: Experiment) -> list[Path]:
 def _done(path: Path) -> str:
     if not path.exists():
         return "0"
-    runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    results = json.loads(path.read_text(encoding="utf-8"))
+    if "markdown" in results:
+        return "all"
+    runs = results["runs"]
     return f"{sum(run['status'] == 'finished' for run in runs)}/{len(runs)}"
 
 

@@ -34,6 +34,7 @@ def test_both_are_trained_and_scored_alike(script: ModuleType, tmp_path: Path) -
     results = tmp_path / "results.json"
     arguments = ["--data", str(tmp_path), "--steps", "2", *sets, "--json", str(results), "--output", f"{tmp_path}/runs"]
     script.main(arguments)
+    assert results.read_text(encoding="utf-8") == (tmp_path / "runs/results.json").read_text(encoding="utf-8")
     found = json.loads(results.read_text(encoding="utf-8"))["results"]
     assert [*found] == ["gpt2", "vanilla"]
     gpt2, ours = found["gpt2"], found["vanilla"]

@@ -1,6 +1,8 @@
 """The mean of several checkpoints: taken if it validates as well, and the same whatever interrupted the run."""
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,10 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     scores = {**SCORES, 11: 4.0}
 
     def score(self: SynthesizerTrainer, loss: float) -> dict[str, float]:
-        step = self.state.global_step
-        return {"bleu": scores[11 if self.progress.last.get("step") == step == 10 else step], "chrf": 0.0}
+        step, validated = self.state.global_step, self.__dict__.setdefault("validated_steps", set())
+        again = step in validated
+        validated.add(step)
+        return {"bleu": scores[11 if again else step], "chrf": 0.0}
 
     monkeypatch.setattr(SynthesizerTrainer, "_score", score)
     return scores
@@ -114,8 +118,8 @@ def test_a_kill_while_the_mean_is_validated_does_no_harm(
     start(corpus, tmp_path / "straight", small(*OPTIONS))
     average = SynthesizerTrainer._average
 
-    def die_after(self: SynthesizerTrainer) -> None:
-        average(self)
+    def die_after(self: SynthesizerTrainer, last: dict[str, Any]) -> None:
+        average(self, last)
         die()
 
     with monkeypatch.context() as patch:
@@ -124,6 +128,24 @@ def test_a_kill_while_the_mean_is_validated_does_no_harm(
             start(corpus, tmp_path / "killed", small(*OPTIONS))
     assert resume_run(tmp_path / "killed", report=silent).metrics["finished"]
     assert_same_runs(tmp_path / "straight", tmp_path / "killed")
+
+
+def test_a_run_that_is_stopped_while_the_mean_is_validated_is_not_finished(
+    corpus: Path, tmp_path: Path, small: Small, scored: dict[int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(corpus, tmp_path / "straight", small(*OPTIONS))
+    average = SynthesizerTrainer._average
+
+    def interrupted(self: SynthesizerTrainer, last: dict[str, Any]) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        average(self, last)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SynthesizerTrainer, "_average", interrupted)
+        outcome = start(corpus, tmp_path / "stopped", small(*OPTIONS))
+    assert (outcome.signal, outcome.metrics["steps"], outcome.metrics["finished"]) == (signal.SIGINT, 10, False)
+    assert resume_run(tmp_path / "stopped", report=silent).metrics["best"]["averaged"] == [4, 6, 10]
+    assert_same_runs(tmp_path / "straight", tmp_path / "stopped")
 
 
 def test_a_lost_snapshot_is_damage(corpus: Path, tmp_path: Path, small: Small, scored: dict[int, float]) -> None:

@@ -269,6 +269,38 @@ def test_rows_seeds_and_splits_can_be_added(
 
 
 @pytest.mark.usefixtures("finished")
+def test_scoring_goes_on_where_it_was_interrupted(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored: list[str] = []
+
+    def note(run: Path, **options: Any) -> Any:
+        if len(scored) == 1:
+            raise KeyboardInterrupt
+        scored.append(run.parent.name)
+        return evaluate_run(run, **options)
+
+    _nothing_is_trained(monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "evaluate_run", note)
+        with pytest.raises(KeyboardInterrupt):
+            start(splits=["valid"])
+        results = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))
+        assert [(run["row"], run["status"]) for run in results["runs"]] == [
+            ("vanilla", "finished"),
+            ("random", "pending"),
+        ]
+        scored.clear()
+        ending = start(splits=["valid"])
+    assert scored == ["random"]
+    assert all({*run["tests"]} == {"valid"} for run in ending.results["runs"])
+    # Splits of other calls are not forgotten, by the interrupted one neither.
+    _nothing_is_scored(monkeypatch)
+    assert all({*run["tests"]} == {"test"} for run in start().results["runs"])
+    assert all({*run["tests"]} == {"test", "valid"} for run in start(splits=["test", "valid"]).results["runs"])
+
+
+@pytest.mark.usefixtures("finished")
 def test_a_row_whose_folder_is_removed_is_gone(start: Start, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "out/random")
     assert [row["row"] for row in start("vanilla").results["rows"]] == ["vanilla"]

@@ -185,13 +185,15 @@ class SynthesizerTrainer(Trainer):
         # Generation would be compiled again for each of its many shapes.
         with self.clock.paused(), torch.compiler.set_stance("force_eager"):
             self._save_checkpoint(self.model_wrapped, None)
-            scores = self.progress.last = self._validate()
+            scores = self._validate()
             self._keep_if_best(scores)
             self._keep_snapshot(scores)
             metrics = {f"eval_{name}": value for name, value in scores.items() if isinstance(value, float)}
             self.log(dict(metrics))
             if self._is_complete():
-                self._average()
+                self._average(scores)
+            # Not before: a run that is stopped while it averages is not finished.
+            self.progress.last = scores
             self.write_metrics()
             progress = self._progress()
             if self.args.should_save:
@@ -249,9 +251,9 @@ class SynthesizerTrainer(Trainer):
         known = {*self.progress.snapshots, (scores["step"], float(scores[self.task.selects_by]))}
         return best_snapshots(known, self.settings.training.average_checkpoints, self.task.larger_is_better)
 
-    def _average(self) -> None:
-        """Validate the mean of the best weights too, and take it for the best model if it is as good."""
-        steps = [step for step, _ in self._best_snapshots(self.progress.last)]
+    def _average(self, last: dict[str, Any]) -> None:
+        """Validate the mean of the best weights too, and take it if it is as good; `last` are the present scores."""
+        steps = [step for step, _ in self._best_snapshots(last)]
         if len(steps) < 2:
             return
         checkpoint = self.run.path / self._checkpoint_name()

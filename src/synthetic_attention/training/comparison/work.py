@@ -165,17 +165,21 @@ class _Work:
         self.entries: dict[Key, Entry] = {}
         self._before = {(run.get("row"), run.get("seed")): run for run in folder.read_runs()}
         self._seconds: list[float] = []
+        self._evaluated = 0
         self._said: set[str] = set()
 
     def do(self, queue: Sequence[Key]) -> int | None:
         """Score what is trained, and train and score what of `queue` is not; the signal that stopped it, if one did."""
-        todo = list(queue)
-        for row, seeds in self.plan.seeds.items():
-            for seed in seeds:
-                self.entries[row, seed] = self._entry(row, seed, PENDING)
-                if self.folder.run(row, seed).read_metrics() is not None:
-                    self.entries[row, seed] = self._score(row, seed)
-                    todo = [key for key in todo if key != (row, seed)]
+        keys = [(row, seed) for row, seeds in self.plan.seeds.items() for seed in seeds]
+        self.entries = {key: self._pending(*key) for key in keys}
+        trained = [key for key in keys if self.folder.run(*key).read_metrics() is not None]
+        for key in trained:
+            evaluated = self._evaluated
+            self.entries[key] = self._score(*key)
+            if self._evaluated > evaluated:
+                # Interrupted, it goes on after this one.
+                self.publish()
+        todo = [key for key in queue if key not in trained]
         for number, (row, seed) in enumerate(todo):
             self.publish()
             place = f"run {len(queue) - len(todo) + number + 1} of {len(queue)}"
@@ -228,6 +232,17 @@ class _Work:
         folder = self.folder.run(row, seed).path.relative_to(self.folder.path)
         return {"row": row.label, "seed": seed, "folder": folder.as_posix(), "status": status}
 
+    def _pending(self, row: Row, seed: int) -> Entry:
+        """The entry of a run that is not scored yet. What was found of it before is kept for when it is."""
+        known = self._known(row, seed)
+        return {**self._entry(row, seed, PENDING), **({"known": known} if known else {})}
+
+    def _known(self, row: Row, seed: int) -> Mapping[str, Any]:
+        """Metrics and scores that the results have from before."""
+        before = self._before.get((row.label, seed), {})
+        before = before.get("known", before)
+        return {name: before[name] for name in ("metrics", "tests", "earlier_tests") if name in before}
+
     def _fail(self, entry: Entry, error: UserError) -> Entry:
         self.report(f"{entry['row']}, seed {entry['seed']} failed: {error}")
         return {**entry, "status": FAILED, "reason": str(error)}
@@ -240,8 +255,10 @@ class _Work:
             assert metrics is not None
             if describe_tokenizer(run.load_tokenizer()) != self.plan.tokenizer:
                 raise UserError("its tokenizer is not that of the other rows, made by another version; train it anew")
-            before = self._before.get((row.label, seed), {})
-            known = before.get("tests", {}) if before.get("metrics") == metrics else {}
+            known = self._known(row, seed)
+            same = known.get("metrics") == metrics
+            scored = {**known.get("earlier_tests", {}), **known.get("tests", {})} if same else {}
+            asked = {part.name for part in self.plan.tests}
             entry |= {
                 "settings": info["settings"],
                 "commands": info["commands"],
@@ -252,7 +269,9 @@ class _Work:
                 ),
                 "metrics": metrics,
                 "validation": {"step": metrics["best"]["step"], **self._sort(metrics["best"], {"step"})},
-                "tests": {part.name: self._test(run, part, known.get(part.name, {})) for part in self.plan.tests},
+                "tests": {part.name: self._test(run, part, scored.get(part.name, {})) for part in self.plan.tests},
+                # Of other calls: they may be asked for again.
+                "earlier_tests": {name: test for name, test in scored.items() if name not in asked},
             }
         except UserError as error:
             return self._fail(entry, error)
@@ -263,6 +282,7 @@ class _Work:
         conditions = {"fingerprint": part.fingerprint, "search": search, "truncate": scoring.truncate}
         if before.get("conditions") == conditions:
             return dict(before)
+        self._evaluated += 1
         found = evaluate_run(
             run.path,
             data=self.plan.shared.data,
