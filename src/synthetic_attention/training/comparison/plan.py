@@ -147,7 +147,8 @@ class Plan:
             "settings": self.settings,
             "data": self.fingerprints,
             "tokenizer": self.tokenizer,
-            **({} if self.sources is None else {"from": self.sources.where}),
+            # Not where from: runs may be moved, and each of this comparison keeps a digest of the weights that it had.
+            "from": self.sources is not None,
         }
 
     def describe(self) -> Iterator[str]:

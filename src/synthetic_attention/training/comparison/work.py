@@ -121,7 +121,7 @@ def _with_options(begun: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
     task = type(plan.shared.task)
     if begun.get("task") != task.name:
         return begun
-    return {**begun, "options": task.from_options(begun["options"]).options()}
+    return {**begun, "options": task.from_options(begun["options"]).options(), "from": bool(begun.get("from"))}
 
 
 def _start(record: Mapping[str, Any] | None) -> dict[str, Any]:
