@@ -1,4 +1,4 @@
-# make test | lint | demo | results DATA=FOLDER: each builds .venv first, from pyproject.toml with the pins of constraints.txt.
+# make test | lint | demo | results DATA=FOLDER [ONLY="NAME …"]: each builds .venv first, from pyproject.toml with the pins of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,7 +30,7 @@ demo: $(STAMP)
 	$(BIN)/python benchmarks/demo.py demo
 
 results: $(STAMP)
-	$(BIN)/python benchmarks/reproduce.py --data "$(DATA)" --output runs
+	$(BIN)/python benchmarks/reproduce.py --data "$(DATA)" --output runs $(ONLY)
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
