@@ -26,7 +26,11 @@ def test_python_is_a_dozen_lines_or_so():
 
 def test_links_lead_somewhere():
     for target in re.findall(r"\]\(([^)]+)\)", README.read_text(encoding="utf-8")):
-        assert target.startswith("https://") or (ROOT / target).exists(), target
+        path, _, anchor = target.partition("#")
+        assert target.startswith("https://") or (ROOT / path).exists(), target
+        if anchor and not target.startswith("https://"):
+            titles = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles], target
 
 
 def _commands() -> list[str]:

@@ -114,7 +114,7 @@ def test_languages_must_differ() -> None:
 
 def test_a_missing_tokenizer_of_bleu_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sacrebleu.tokenizers.tokenizer_ja_mecab, "MeCab", None)
-    with pytest.raises(UserError, match=r"target language 'ja' .*pip install 'synthetic-attention\[ja\]'"):
+    with pytest.raises(UserError, match=r"target language 'ja' .*pip install -e '\.\[ja\]'"):
         Translation("en", "ja").scorers()
 
 

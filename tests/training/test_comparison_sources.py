@@ -116,7 +116,7 @@ def test_rows_from_runs_and_from_new_weights_are_one_table(
     assert len(finetune("vanilla", moved).results["rows"]) == 5
     for name in ("vanilla", "random"):
         shutil.rmtree(tmp_path / f"out/{name}@from=none")
-    with pytest.raises(UserError, match=r"was begun with other settings; got from False \(there True\)"):
+    with pytest.raises(UserError, match=r"was begun with other settings; got .*from False \(there True\)"):
         finetune("vanilla", None)
 
 

@@ -81,7 +81,7 @@ def test_each_task_has_its_official_metrics_and_counts_what_is_no_label() -> Non
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("sklearn.metrics", "scipy.stats"):
         monkeypatch.setitem(sys.modules, module, None)
-    message = r"needs s\w+\.\w+, which is not installed; pip install 'synthetic-attention\[glue\]'"
+    message = r"needs s\w+\.\w+, which is not installed; it comes with the extra glue: .* pip install -e '\.\[glue\]'"
     with pytest.raises(UserError, match=f"F1 {message}"):
         f1([1], [1])
     with pytest.raises(UserError, match=f"Matthews correlation {message}"):
