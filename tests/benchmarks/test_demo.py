@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-_PATH = Path(__file__).parents[2] / "benchmarks" / "demo.py"
+from scripts import load_script
 
 
 @pytest.fixture(scope="module")
 def demo() -> Any:
-    spec = importlib.util.spec_from_file_location("demo", _PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("demo")
 
 
 def test_predictions_are_those_of_the_scores(demo: Any, tmp_path: Path) -> None:

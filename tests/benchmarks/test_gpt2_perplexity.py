@@ -1,6 +1,5 @@
 """The comparison with GPT-2, on models of a few thousand parameters."""
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -9,7 +8,7 @@ import pytest
 import torch
 from transformers import GPT2LMHeadModel
 
-from documents import ROOT
+from scripts import load_script
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
 
 SIZES = ("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=32", "vocab_size=280")
@@ -18,12 +17,7 @@ TRAINING = ("batch_tokens=200", "eval_interval=1", "log_interval=1")
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpt2_perplexity", ROOT / "benchmarks/gpt2_perplexity.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("gpt2_perplexity")
 
 
 def test_both_are_trained_and_scored_alike(script: ModuleType, tmp_path: Path) -> None:

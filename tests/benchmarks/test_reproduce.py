@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from documents import ROOT
+from scripts import load_script
 from synthetic_attention.cli import app
-
-_PATH = Path(__file__).parents[2] / "benchmarks" / "reproduce.py"
 
 
 @pytest.fixture(scope="module")
 def reproduce() -> Any:
-    spec = importlib.util.spec_from_file_location("reproduce", _PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["reproduce"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("reproduce")
 
 
 def test_every_command_is_one_and_looks_for_its_data(reproduce: Any, tmp_path: Path) -> None:
     for experiment in reproduce.read_experiments().values():
         for program, *words in experiment.words(str(tmp_path / "absent"), str(tmp_path / "runs")):
             if program == "python":
-                assert (_PATH.parents[1] / words[0]).is_file()
+                assert (ROOT / words[0]).is_file()
                 continue
             # The default is `test`, which these data sets do not have.
             assert words[0] != "compare" or "--split" in words, experiment.name

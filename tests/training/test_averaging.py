@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -112,36 +114,38 @@ def test_a_killed_run_averages_what_an_unbroken_one_does(
     assert_same_runs(tmp_path / "straight", tmp_path / "killed")
 
 
-def test_a_kill_while_the_mean_is_validated_does_no_harm(
-    corpus: Path, tmp_path: Path, small: Small, scored: dict[int, float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start(corpus, tmp_path / "straight", small(*OPTIONS))
+@contextmanager
+def during_the_mean(happens: Callable[[], None], before: bool) -> Iterator[None]:
+    """Something happens before or after the mean of the weights is made and validated."""
     average = SynthesizerTrainer._average
 
-    def die_after(self: SynthesizerTrainer, last: dict[str, Any]) -> None:
+    def disturbed(self: SynthesizerTrainer, last: dict[str, Any]) -> None:
+        if before:
+            happens()
         average(self, last)
-        die()
+        if not before:
+            happens()
 
-    with monkeypatch.context() as patch:
-        patch.setattr(SynthesizerTrainer, "_average", die_after)
-        with pytest.raises(KilledError):
-            start(corpus, tmp_path / "killed", small(*OPTIONS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SynthesizerTrainer, "_average", disturbed)
+        yield
+
+
+def test_a_kill_while_the_mean_is_validated_does_no_harm(
+    corpus: Path, tmp_path: Path, small: Small, scored: dict[int, float]
+) -> None:
+    start(corpus, tmp_path / "straight", small(*OPTIONS))
+    with during_the_mean(die, before=False), pytest.raises(KilledError):
+        start(corpus, tmp_path / "killed", small(*OPTIONS))
     assert resume_run(tmp_path / "killed", report=silent).metrics["finished"]
     assert_same_runs(tmp_path / "straight", tmp_path / "killed")
 
 
 def test_a_run_that_is_stopped_while_the_mean_is_validated_is_not_finished(
-    corpus: Path, tmp_path: Path, small: Small, scored: dict[int, float], monkeypatch: pytest.MonkeyPatch
+    corpus: Path, tmp_path: Path, small: Small, scored: dict[int, float]
 ) -> None:
     start(corpus, tmp_path / "straight", small(*OPTIONS))
-    average = SynthesizerTrainer._average
-
-    def interrupted(self: SynthesizerTrainer, last: dict[str, Any]) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        average(self, last)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SynthesizerTrainer, "_average", interrupted)
+    with during_the_mean(lambda: os.kill(os.getpid(), signal.SIGINT), before=True):
         outcome = start(corpus, tmp_path / "stopped", small(*OPTIONS))
     assert (outcome.signal, outcome.metrics["steps"], outcome.metrics["finished"]) == (signal.SIGINT, 10, False)
     assert resume_run(tmp_path / "stopped", report=silent).metrics["best"]["averaged"] == [4, 6, 10]
