@@ -18,7 +18,15 @@ from .linear import Linear
 from .logits import Logits, MixedLogits, SharedLogits
 from .masks import Padding, bias_as_scores, hide_later
 from .packing import Packing
-from .projections import project, project_out, project_packed, project_values, project_widened, reset_projections
+from .projections import (
+    head_width,
+    project,
+    project_out,
+    project_packed,
+    project_values,
+    project_widened,
+    reset_projections,
+)
 
 __all__ = ["KeyValueCache", "SynthesizerAttention"]
 
@@ -72,17 +80,9 @@ class SynthesizerAttention(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if d_model < 1 or num_heads < 1 or (head_dim is None and d_model % num_heads):
-            raise ValueError(
-                f"got d_model={d_model}, num_heads={num_heads}; expected a width that the heads divide, or head_dim"
-            )
         if max_length is not None and max_length < 1:
             raise ValueError(f"got max_length={max_length}; expected at least 1")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"got dropout={dropout}; expected a probability in [0, 1)")
-        head_dim = d_model // num_heads if head_dim is None else head_dim
-        if head_dim < 1:
-            raise ValueError(f"got head_dim={head_dim}; expected at least 1")
+        head_dim = head_width(d_model, num_heads, head_dim, dropout)
         dims = Dimensions(num_heads, head_dim, max_length, bias)
         self.d_model, self.num_heads, self.head_dim = d_model, num_heads, head_dim
         self.synthesizer, self.dropout, self.layer_idx = synthesizer, dropout, layer_idx

@@ -16,7 +16,32 @@ from torch.nn import functional as F
 from .functions.base import split_heads
 from .packing import Packing
 
-__all__ = ["project", "project_out", "project_packed", "project_values", "project_widened", "reset_projections"]
+__all__ = [
+    "head_width",
+    "project",
+    "project_out",
+    "project_packed",
+    "project_values",
+    "project_widened",
+    "reset_projections",
+]
+
+
+def head_width(d_model: int, num_heads: int, head_dim: int | None, dropout: float) -> int:
+    """K: as given, or d_model / H.
+
+    Raises:
+        ValueError: sizes that do not fit, or no probability of dropout.
+    """
+    if d_model < 1 or num_heads < 1 or (head_dim is None and d_model % num_heads):
+        raise ValueError(
+            f"got d_model={d_model}, num_heads={num_heads}; expected a width that the heads divide, or head_dim"
+        )
+    if head_dim is not None and head_dim < 1:
+        raise ValueError(f"got head_dim={head_dim}; expected at least 1")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"got dropout={dropout}; expected a probability in [0, 1)")
+    return d_model // num_heads if head_dim is None else head_dim
 
 
 def reset_projections(in_proj: nn.Linear, out_proj: nn.Linear) -> None:

@@ -207,6 +207,48 @@ def synthesizer(
     return affine(torch.cat(heads, dim=-1), w_o, b_o)
 
 
+def convolution(x: Tensor, logits: Tensor, before: int) -> Tensor:
+    """Σ_k softmax(w)_k X_{i + k − before}: lightweight and dynamic convolution (Wu et al. 2019).
+
+    The softmax is over the window; what of the window is outside of the sequence counts as zeros.
+
+    Args:
+        x: (N, h·k) gated features, head by head.
+        logits: w, (h, C) for every token alike (lightweight), or (N, h, C) (dynamic).
+        before: tokens of a window that are before its own.
+
+    Returns:
+        (N, h·k).
+    """
+    heads, size = logits.shape[-2:]
+    rows = []
+    for i in range(len(x)):
+        of_token = logits if logits.dim() == 2 else logits[i]
+        parts = []
+        for h, features in enumerate(x.chunk(heads, dim=-1)):
+            weights = torch.softmax(of_token[h], dim=-1)
+            inside = [k for k in range(size) if 0 <= i + k - before < len(x)]
+            zero = torch.zeros_like(features[0])
+            parts.append(sum((weights[k] * features[i + k - before] for k in inside), zero))
+        rows.append(torch.cat(parts))
+    return torch.stack(rows)
+
+
+def linformer(query: Tensor, key: Tensor, value: Tensor, e: Tensor, f: Tensor) -> Tensor:
+    """softmax(Q (E K)ᵀ / √k) F V of one head (Wang et al. 2020, equation 7).
+
+    Args:
+        query, key, value: (N, k).
+        e, f: (sums, N_max), of which the first N columns are used.
+
+    Returns:
+        (N, k).
+    """
+    length = len(key)
+    logits = query @ (e[:, :length] @ key).T / math.sqrt(query.shape[1])
+    return torch.softmax(logits, dim=-1) @ (f[:, :length] @ value)
+
+
 def label_smoothed_cross_entropy(
     logits: Tensor, labels: Tensor, smoothing: float = 0.0, ignore_index: int = -100
 ) -> Tensor:

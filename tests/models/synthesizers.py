@@ -1,4 +1,4 @@
-"""The synthesizers that the tests of the models go through: every function, and mixtures of all forms of logits."""
+"""What the tests of the models go through: every function, mixtures of all forms of logits, and the baselines."""
 
 FUNCTIONS = ["vanilla", "dense", "random", "fixed_random", "factorized_dense", "factorized_random"]
 MIXTURES = [
@@ -8,4 +8,5 @@ MIXTURES = [
     "factorized_random+factorized_dense",
     "factorized_dense+random+vanilla",
 ]
-EVERY = FUNCTIONS + MIXTURES
+CONVOLUTIONS = ["lightweight_conv", "dynamic_conv"]
+EVERY = FUNCTIONS + MIXTURES + CONVOLUTIONS

@@ -96,7 +96,7 @@ def test_dot_products_of_sinusoids_have_no_longest_sequence(tiny_lm: Callable, p
     assert _generate(model, prompts, max_new_tokens=LONGEST).shape == (3, 4 + LONGEST)
 
 
-DIFFERENT = ["dense", "random", "random+vanilla", "factorized_random"]
+DIFFERENT = ["dense", "random", "random+vanilla", "factorized_random", "dynamic_conv", "lightweight_conv"]
 
 
 @pytest.mark.parametrize("synthesizer", [DIFFERENT])
@@ -110,7 +110,9 @@ def test_layers_that_differ(mode: str, model: SynthesizerForCausalLM, prompts: P
     assert torch.equal(cached, _generate(model, prompts, cache_implementation="static", **options))
 
 
-@pytest.mark.parametrize("synthesizer", [["factorized_random", "dense+vanilla"]])
+@pytest.mark.parametrize(
+    "synthesizer", [["factorized_random", "dense+vanilla"], ["lightweight_conv", "dynamic_conv"]], ids=str
+)
 @pytest.mark.parametrize("chunk", [None, 2])
 def test_no_padding_and_compiled_prompts(chunk: int | None, model: SynthesizerForCausalLM, prompts: Prompts) -> None:
     prompts = (prompts[0][2:], prompts[1][2:])

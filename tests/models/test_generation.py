@@ -7,16 +7,10 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
+from models.synthesizers import EVERY
+
 Source = tuple[Tensor, Tensor]
 
-FUNCTIONS = ["vanilla", "dense", "random", "fixed_random", "factorized_dense", "factorized_random"]
-MIXTURES = [
-    "random+vanilla",
-    "dense+vanilla",
-    "random+dense",
-    "factorized_random+factorized_dense",
-    "factorized_dense+random+vanilla",
-]
 # Another synthesizer on each side, and in each layer of one; two layers that encode and four that decode.
 SIDES = {"encoder": "factorized_dense+vanilla", "decoder": ["dense", "random", "random+vanilla", "factorized_random"]}
 MODES: dict[str, dict[str, object]] = {
@@ -37,7 +31,7 @@ def _both_ways(model: torch.nn.Module, source: Source, **options: object) -> Ten
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative"])
-@pytest.mark.parametrize("synthesizer", FUNCTIONS + MIXTURES)
+@pytest.mark.parametrize("synthesizer", EVERY)
 def test_greedy_cached_equals_uncached(synthesizer: str, positions: str, tiny: Callable, source: Source) -> None:
     _both_ways(tiny(synthesizer=synthesizer, position_embedding_type=positions), source)
 

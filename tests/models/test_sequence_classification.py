@@ -45,7 +45,7 @@ def rows() -> Rows:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])
-@pytest.mark.parametrize("synthesizer", EVERY)
+@pytest.mark.parametrize("synthesizer", [*EVERY, "linformer"])
 def test_a_padded_row_equals_the_row_alone(
     synthesizer: str, pooling: str, tiny_classifier: Callable, rows: Rows
 ) -> None:

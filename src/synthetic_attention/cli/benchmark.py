@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -137,7 +137,7 @@ def encoder(
     from ..benchmarks.encoder import ENCODER_VARIANTS, measure_encoders
     from ..report.benchmarks import encoder_table, records
 
-    names = list(ENCODER_VARIANTS) if variants is None else _names(variants)
+    names = list(ENCODER_VARIANTS) if variants is None else _names(variants, "encoders")
     console, found = _console(), []
     for case in _watched(cases, "encoders"):
         costs = measure_encoders(case, layers, names, training=not forward, repeats=repeats)
@@ -175,7 +175,7 @@ def generation(
     _quiet_profiler()
     kind = _kind_of(dtype, device)
     _check_outputs([json])
-    names = _names(variants)
+    names = _names(variants, "decoders")
     from ..benchmarks.generation import Setting, profile_steps, run
     from ..report.generation import generation_records, generation_table, step_table
     from .quiet import quiet_libraries
@@ -260,16 +260,20 @@ def _check_outputs(outputs: Sequence[Path | None]) -> None:
             raise typer.BadParameter(f"got file {path}, but its folder does not exist")
 
 
-def _names(variants: str | None) -> list[str]:
+def _names(variants: str | None, of: Literal["layers", "encoders", "decoders"] = "layers") -> list[str]:
+    from ..baselines import BASELINES
     from ..benchmarks.attention import VARIANTS
-    from ..functions import parse
+    from ..functions import parse as parse_layer
+    from ..self_attention import parse
 
     names = list(VARIANTS) if variants is None else [name.strip() for name in variants.split(",")]
     for name in names:
         try:
-            parse(name)
+            (parse_layer if of == "layers" else parse)(name)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
+        if of == "decoders" and name in BASELINES and not BASELINES[name].can_be_causal:
+            raise typer.BadParameter(f"got {name!r}, which cannot generate; expected it in `benchmark encoder`")
     return names
 
 

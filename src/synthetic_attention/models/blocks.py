@@ -13,11 +13,13 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import CacheLayerMixin
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from ..attention import KeyValueCache, SynthesizerAttention
+from ..attention import KeyValueCache
+from ..baselines import Baseline
 from ..kernels import attend, attention_weights
 from ..linear import Linear
 from ..logits import InnerLogits
 from ..masks import Padding
+from ..self_attention import build
 from .configuration import SynthesizerConfig
 from .dropout import add_dropout
 
@@ -156,7 +158,7 @@ class SynthesizerBlock(GradientCheckpointingLayer):
 
     Args:
         config: the model's.
-        synthesizer: what makes the logits of this layer.
+        synthesizer: what makes the logits of this layer, or a baseline in its place.
         layer_idx: which layer of the stack, and of a cache, this is.
         is_causal: a token sees itself and those before it.
         cross_attention: whether the block attends to an encoder.
@@ -167,15 +169,16 @@ class SynthesizerBlock(GradientCheckpointingLayer):
     ) -> None:
         super().__init__()
         self.is_causal, self.pre_norm, self.dropout = is_causal, config.pre_norm, config.dropout_rate
-        self.self_attention = SynthesizerAttention(
+        self.self_attention = build(
+            synthesizer,
             config.d_model,
             config.num_heads,
-            synthesizer,
             config.max_position_embeddings,
+            is_causal=is_causal,
+            options=config.synthesizer_options,
             head_dim=config.d_kv,
             bias=config.use_bias,
             dropout=config.attention_dropout_rate,
-            synthesizer_options=config.synthesizer_options,
             layer_idx=layer_idx,
         )
         self.self_attention_norm = make_norm(config)
@@ -202,7 +205,7 @@ class SynthesizerBlock(GradientCheckpointingLayer):
         Args:
             x: (B, T, d_model).
             memory: (B, S, d_model), the encoder's output.
-            attn_bias: added to the logits of self-attention.
+            attn_bias: added to the logits of self-attention; a baseline has none, and goes without.
             padding: of the tokens in x and in the cache.
             memory_mask: (B, S) bool of the encoder's tokens; None where all are real.
             self_attention_cache: what self-attention updates.
@@ -215,7 +218,7 @@ class SynthesizerBlock(GradientCheckpointingLayer):
         result = self.self_attention(
             self._before(x, self.self_attention_norm),
             padding,
-            attn_bias,
+            None if isinstance(self.self_attention, Baseline) else attn_bias,
             self.is_causal,
             need_weights=need_weights,
             cache=self_attention_cache,

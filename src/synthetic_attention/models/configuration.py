@@ -10,8 +10,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
-from ..functions import parse, validate
-from ..functions.base import REGISTRY
+from ..self_attention import caches_keys, validate
 from .cache import KEYS_AND_VALUES, VALUES_ONLY
 
 __all__ = ["SynthesizerConfig"]
@@ -65,7 +64,8 @@ class SynthesizerConfig(PreTrainedConfig):
         num_decoder_layers: decoder layers, by default num_layers, which they are in a model that has one stack.
         synthesizer: what synthesizes the attention logits: a name ("random+vanilla"), a list (one name per layer),
             or, for an encoder and a decoder, {"encoder": name or list, "decoder": name or list}. Cross-attention is
-            vanilla always.
+            vanilla always. In the place of a synthesizer may be what it is compared with: "lightweight_conv",
+            "dynamic_conv", and in encoders "linformer".
         synthesizer_options: options per function, {"factorized_random": {"rank": 8}, …}.
         max_position_embeddings: the longest sequence. It binds where something has that many positions: learned
             position embeddings, and every function but vanilla.
@@ -246,10 +246,7 @@ class SynthesizerConfig(PreTrainedConfig):
     @property
     def layer_types(self) -> list[str]:
         """What the self-attention of each decoder layer caches; read by transformers when it builds a cache."""
-        functions = (parse(name) for name in self.synthesizers("decoder"))
-        return [
-            KEYS_AND_VALUES if any(REGISTRY[name].caches_keys for name in names) else VALUES_ONLY for names in functions
-        ]
+        return [KEYS_AND_VALUES if caches_keys(name) else VALUES_ONLY for name in self.synthesizers("decoder")]
 
     def validate_layer_type(self) -> None:
         """Nothing to check: the types of layers are derived, and transformers knows only its own."""

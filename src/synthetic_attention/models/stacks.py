@@ -11,8 +11,8 @@ from transformers import Cache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..attention import KeyValueCache
-from ..functions import needs_max_length
 from ..masks import Padding
+from ..self_attention import needs_max_length
 from .blocks import SynthesizerBlock, make_embedding, make_norm
 from .cache import FilledSlots, StaticSlots
 from .configuration import SynthesizerConfig

@@ -16,6 +16,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers import TrainingArguments as HuggingFaceArguments
 
 from ..attention import SynthesizerAttention
+from ..baselines import Baseline
 from ..tasks.base import Task
 from .batching import TokenBatchSampler
 from .device import choose_training_device, describe_device
@@ -99,6 +100,8 @@ def count_parameters(model: nn.Module, optimizer: str = "adamw") -> dict[str, in
             rows, projection = module.function.projected, module.in_proj
             synthesizers += sum(p.numel() for p in module.function.parameters())
             synthesizers += rows * (projection.in_features + (projection.bias is not None))
+        elif isinstance(module, Baseline):
+            synthesizers += module.weight_parameters
     return {
         "parameters": total,
         "trainable": trained,

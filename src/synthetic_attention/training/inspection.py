@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ..baselines import Baseline
 from ..report.figures import glyphs_reported
 from ..report.page import Section, render
 from ..report.statistics import EDGES
@@ -22,7 +23,7 @@ from .attention_maps import Inputs, choose_examples, example_attention, example_
 from .device import choose_device
 from .failures import damage_reported, shortage_reported
 from .findings import Album, find_gates, find_maps, find_tables, find_weights, survey
-from .probe import descends, initial_model
+from .probe import descends, initial_model, layers
 from .run_folder import RunFolder, data_path
 from .source import Source
 
@@ -123,6 +124,12 @@ def _read_subject(
     info = run.read_info()
     task = run.read_task(info)
     model, tokenizer = run.load(task, choose_device(device))
+    for layer in layers(model):
+        if isinstance(layer.module, Baseline) and not layer.module.has_shares:
+            raise UserError(
+                f"{path}: got {layer.module.name!r} in the {layer.stack}; expected a run whose attention weights are "
+                "shares of the tokens. Its own are over sums of tokens, and what they give to a token may be negative"
+            )
     shown = text_inputs(model, tokenizer, texts)
     pool, origin = None, "the texts"
     if texts and data is None and not is_hub_name(Path(info["data"])) and not Path(info["data"]).exists():

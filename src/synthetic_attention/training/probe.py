@@ -21,6 +21,7 @@ from ..functions import Span, SynthesizingFunction
 from ..functions.mixture import Mixture
 from ..models.blocks import SynthesizerBlock
 from ..models.stacks import SynthesizerStack
+from ..self_attention import SelfAttention
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -46,12 +47,17 @@ class AttentionLayer:
 
     stack: str
     number: int
-    module: SynthesizerAttention
+    module: SelfAttention
     is_causal: bool
 
     @property
     def functions(self) -> dict[str, SynthesizingFunction]:
-        """What its logits are made of, by name; a function that comes twice is called "random (2)" the second time."""
+        """What its logits are made of, by name; a function that comes twice is called "random (2)" the second time.
+
+        Nothing in a baseline, which has no logits of that kind.
+        """
+        if not isinstance(self.module, SynthesizerAttention):
+            return {}
         function = self.module.function
         parts = list(function.parts) if isinstance(function, Mixture) else [function]
         found: dict[str, SynthesizingFunction] = {}
@@ -62,7 +68,7 @@ class AttentionLayer:
 
     def gates(self) -> Array | None:
         """α (components, H or 1), in the order of `functions`; None where nothing is mixed, or by a plain sum."""
-        function = self.module.function
+        function = self.module.function if isinstance(self.module, SynthesizerAttention) else None
         weights = function.weights() if isinstance(function, Mixture) else None
         return None if weights is None else _array(weights)
 

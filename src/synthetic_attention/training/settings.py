@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 from huggingface_hub.errors import StrictDataclassError
 
-from ..functions import known as known_functions
 from ..models import SynthesizerConfig
+from ..self_attention import known as known_functions
 from ..tasks import UserError
 from ..tasks.base import Task
 from ..tasks.examples import Long

@@ -1,0 +1,217 @@
+"""Convolutions and Linformer against their equations, alone, padded, and with gradients."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from synthetic_attention import reference
+from synthetic_attention.baselines import Baseline, DynamicConvolution, LightweightConvolution, Linformer
+from synthetic_attention.baselines.convolution import ConvolutionOptions
+from synthetic_attention.baselines.linformer import LinformerOptions
+
+F64 = torch.float64
+WIDTH, HEADS = 6, 2
+SHARING = ("none", "heads", "keys_and_values")
+CONVOLUTIONS = (LightweightConvolution, DynamicConvolution)
+Make = Callable[..., Baseline]
+
+
+def convolution(kind: type[Baseline], size: int, **arguments: Any) -> Baseline:
+    options = ConvolutionOptions(kernel_size=size)
+    layer = kind(WIDTH, HEADS, options=options, dtype=F64, **arguments)  # type: ignore[call-arg]
+    return drawn(layer)
+
+
+def linformer(sharing: str = "heads", length: int = 11, **arguments: Any) -> Baseline:
+    return drawn(
+        Linformer(WIDTH, HEADS, length, options=LinformerOptions(rank=3, sharing=sharing), dtype=F64, **arguments)
+    )
+
+
+def drawn(layer: Baseline) -> Baseline:
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter)
+    return layer
+
+
+def gated(layer: Baseline, x: Tensor) -> Tensor:
+    return F.glu(layer.in_proj(x))
+
+
+def kernels(layer: Baseline, x: Tensor) -> Tensor:
+    if isinstance(layer, LightweightConvolution):
+        return layer.kernel
+    assert isinstance(layer, DynamicConvolution)
+    return layer.kernel_proj(gated(layer, x)).unflatten(-1, (HEADS, -1))
+
+
+# Beyond two blocks of 32 rows, or of a window's length, work is in blocks.
+@pytest.mark.parametrize(("length", "size"), [(1, 3), (2, 7), (5, 1), (9, 4), (63, 3), (71, 5), (97, 31), (131, 45)])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_a_convolution_is_its_equation(kind: type[Baseline], is_causal: bool, length: int, size: int) -> None:
+    layer = convolution(kind, size)
+    x = torch.randn(2, length, WIDTH, dtype=F64)
+    before = size - 1 if is_causal else (size - 1) // 2
+    expected = torch.stack(
+        [layer.out_proj(reference.convolution(gated(layer, row), kernels(layer, row), before)) for row in x]
+    )
+    y, weights = layer(x, is_causal=is_causal, need_weights=True)
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(layer(x, is_causal=is_causal), expected)
+    values = gated(layer, x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+    torch.testing.assert_close(layer.out_proj((weights @ values).transpose(1, 2).flatten(2)), expected)
+
+
+@pytest.mark.parametrize("sharing", SHARING)
+@pytest.mark.parametrize("length", [1, 2, 7, 11])
+def test_linformer_is_its_equation(sharing: str, length: int) -> None:
+    layer = linformer(sharing)
+    assert isinstance(layer, Linformer)
+    e = layer.key_sums.expand(HEADS, -1, -1)
+    f = e if layer.value_sums is None else layer.value_sums.expand(HEADS, -1, -1)
+    assert len({id(e), id(f)}) == (1 if sharing == "keys_and_values" else 2)
+    x = torch.randn(2, length, WIDTH, dtype=F64)
+    rows = []
+    for row in x:
+        value, query, key = (part.chunk(HEADS, dim=-1) for part in layer.in_proj(row).chunk(3, dim=-1))
+        heads = [reference.linformer(query[h], key[h], value[h], e[h], f[h]) for h in range(HEADS)]
+        rows.append(layer.out_proj(torch.cat(heads, dim=-1)))
+    y, weights = layer(x, need_weights=True)
+    torch.testing.assert_close(y, torch.stack(rows))
+    values = layer.in_proj(x).chunk(3, dim=-1)[0].unflatten(-1, (HEADS, -1)).transpose(1, 2)
+    torch.testing.assert_close(layer.out_proj((weights @ values).transpose(1, 2).flatten(2)), y)
+
+
+MAKERS: dict[str, Make] = {
+    "lightweight": lambda **arguments: convolution(LightweightConvolution, 4, **arguments),
+    "dynamic": lambda **arguments: convolution(DynamicConvolution, 4, **arguments),
+    "linformer": linformer,
+    "linformer, own": lambda **arguments: linformer("none", **arguments),
+}
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_padded_row_gives_what_it_gives_alone(make: Make, is_causal: bool) -> None:
+    layer = make()
+    if is_causal and not layer.can_be_causal:
+        return
+    x = torch.randn(4, 9, WIDTH, dtype=F64)
+    mask = torch.ones(4, 9, dtype=torch.long)
+    mask[1, :3] = 0
+    mask[2, 5:] = 0
+    mask[3, [0, 2, 3, 7]] = 0
+    y, weights = layer(x, mask, is_causal=is_causal, need_weights=True)
+    assert not y[mask == 0].any()
+    for row in range(4):
+        real = mask[row].bool()
+        alone, of_alone = layer(x[row, real], is_causal=is_causal, need_weights=True)
+        torch.testing.assert_close(y[row, real], alone)
+        torch.testing.assert_close(weights[row][:, real][:, :, real], of_alone)
+        assert not weights[row][:, ~real].any()
+        assert not weights[row][:, :, ~real].any()
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_gradients(make: Make, is_causal: bool) -> None:
+    layer = make()
+    if is_causal and not layer.can_be_causal:
+        return
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    mask[1, :2] = False
+    names = [name for name, _ in layer.named_parameters()]
+
+    def call(x: Tensor, *values: Tensor) -> Tensor:
+        result: Tensor = torch.func.functional_call(
+            layer, dict(zip(names, values, strict=True)), (x, mask), {"is_causal": is_causal}
+        )
+        return result
+
+    inputs = [torch.randn(2, 5, WIDTH, dtype=F64), *(value.detach().clone() for value in layer.parameters())]
+    assert torch.autograd.gradcheck(call, [value.requires_grad_() for value in inputs])
+
+
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_gradients_of_blocks(kind: type[Baseline]) -> None:
+    layer = convolution(kind, 3)
+    x = torch.randn(1, 70, WIDTH, dtype=F64, requires_grad=True)
+    g = torch.randn(1, 70, WIDTH, dtype=F64)
+    inputs = [x, *layer.parameters()]
+    found = torch.autograd.grad(layer(x), inputs, g)
+    slow = layer.out_proj(reference.convolution(gated(layer, x[0]), kernels(layer, x[0]), 1))
+    for one, other in zip(found, torch.autograd.grad(slow[None], inputs, g), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_dropout_is_of_the_weights_and_in_training_only(make: Make) -> None:
+    layer, x = make(dropout=0.5), torch.randn(2, 9, WIDTH, dtype=F64)
+    layer.train()
+    assert not torch.equal(layer(x), layer(x))
+    layer.eval()
+    assert torch.equal(layer(x), layer(x))
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_parameters_are_counted_and_drawn_anew(make: Make) -> None:
+    layer = make()
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    layer.reset_parameters()
+    for name, value in layer.state_dict().items():
+        assert not torch.equal(value, before[name]), name
+        assert bool(value.any()) != name.endswith("bias"), name
+    inner, bias = WIDTH, WIDTH
+    others = inner * WIDTH + bias + WIDTH * WIDTH + bias
+    if not isinstance(layer, Linformer):
+        # The gate.
+        others += inner * WIDTH + bias
+    assert sum(value.numel() for value in layer.parameters()) == others + layer.weight_parameters
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "message"),
+    [
+        ("lightweight", {"attn_bias": torch.zeros(5, 5)}, "no logits to add it to"),
+        ("linformer", {"is_causal": True}, "keys are sums over all tokens"),
+        ("linformer", {"cache": object()}, "cannot decode"),
+        ("dynamic", {"cache": object()}, "expected the number of the layer"),
+    ],
+)
+def test_what_cannot_be(make: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MAKERS[make]()(torch.zeros(1, 5, WIDTH, dtype=F64), **arguments)
+
+
+def test_sizes_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="a sequence of 12 slots; expected at most max_length = 11"):
+        linformer()(torch.zeros(1, 12, WIDTH, dtype=F64))
+    with pytest.raises(ValueError, match=r"expected \(B, L, 6\)"):
+        linformer()(torch.zeros(1, 5, 7, dtype=F64))
+    with pytest.raises(ValueError, match="the longest sequence it will see"):
+        Linformer(WIDTH, HEADS)
+    with pytest.raises(ValueError, match="at most the maximum length, 2"):
+        Linformer(WIDTH, HEADS, 2, options=LinformerOptions(rank=3))
+    with pytest.raises(ValueError, match="a width that the heads divide"):
+        LightweightConvolution(7, 2)
+
+
+def test_sizes_of_kernels_by_layer() -> None:
+    assert [LightweightConvolution(6, 2, layer_idx=layer).kernel_size for layer in (0, 1, 2, 3, 6)] == [
+        3,
+        7,
+        15,
+        31,
+        31,
+    ]
+    assert LightweightConvolution(6, 2).kernel_size == 31
+    assert Linformer(6, 2, 18).rank == 4
+    assert Linformer(6, 2, 3).rank == 1
+    for size in (0, [], "3", [3, 0], 2.5, True):
+        with pytest.raises(ValueError, match="kernel_size"):
+            ConvolutionOptions(kernel_size=size)  # type: ignore[arg-type]

@@ -1,0 +1,131 @@
+"""Baselines by name: in configurations, on the command line, trained and looked into."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
+from synthetic_attention.baselines import LightweightConvolution, Linformer
+from synthetic_attention.self_attention import caches_keys, known, needs_max_length, parse, validate
+from synthetic_attention.tasks import UserError
+from synthetic_attention.tasks.classification import Classification
+from synthetic_attention.training.dry_run import count_parameters
+from synthetic_attention.training.inspection import inspect_run
+from synthetic_attention.training.session import resume_run, start_run
+from synthetic_attention.training.settings import read_settings
+from training.conftest import SMALL
+from training.runs import silent
+
+SIZES = {"vocab_size": 11, "d_model": 12, "num_heads": 3, "d_ff": 5, "num_layers": 2, "max_position_embeddings": 10}
+
+
+def test_known_names() -> None:
+    assert known()[-3:] == ["dynamic_conv", "lightweight_conv", "linformer"]
+    assert parse("linformer") == ("linformer",)
+    assert parse("random + vanilla") == ("random", "vanilla")
+    assert [needs_max_length(name) for name in ("linformer", "dynamic_conv", "vanilla", "random+vanilla")] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert [caches_keys(name) for name in ("dynamic_conv", "random", "random+vanilla")] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("linformer+random", None, "'linformer' in the mixture 'linformer.random'; expected it alone"),
+        ("lightconv", None, "or one of the baselines: dynamic_conv, lightweight_conv, linformer"),
+        (3, None, "expected a name"),
+        (
+            "linformer",
+            {"linformer": {"ranks": 3}},
+            "unknown option 'ranks' for 'linformer'; expected one of: rank, sharing",
+        ),
+        ("linformer", {"linformer": {"rank": 11}}, "at most the maximum length, 10"),
+        ("linformer", {"linformer": {"rank": 0}}, "rank=0 for 'linformer'; expected a whole number"),
+        ("linformer", {"linformer": {"sharing": "all"}}, "expected one of: none, heads, keys_and_values"),
+        ("vanilla", {"linformer": {"rank": "3"}}, "rank='3'"),
+        ("vanilla", {"dynamic_conv": 3}, "expected a mapping from option to value"),
+        ("dynamic_conv", {"random": {"rank": 3}}, "unknown option 'rank' for 'random'"),
+        ("dynamic_conv", {"nothing": {}}, "got options for unknown 'nothing'"),
+    ],
+)
+def test_what_cannot_be(name: str, options: dict[str, dict[str, object]] | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        validate(name, options, 10)
+    with pytest.raises((ValueError, TypeError)):
+        SynthesizerConfig(**SIZES, synthesizer=name, synthesizer_options=options)
+
+
+def test_linformer_sees_what_comes_later() -> None:
+    config = SynthesizerConfig(**SIZES, synthesizer="linformer")
+    for kind in (SynthesizerForCausalLM, SynthesizerForConditionalGeneration):
+        with pytest.raises(
+            ValueError, match=r"expected it in an encoder only: \{encoder: linformer, decoder: vanilla\}"
+        ):
+            kind(config.with_one_stack() if kind is SynthesizerForCausalLM else config)
+
+
+def test_a_model_of_several(tmp_path: Path) -> None:
+    config = SynthesizerConfig(
+        **SIZES,
+        synthesizer={"encoder": ["linformer", "dynamic_conv"], "decoder": ["lightweight_conv", "random+vanilla"]},
+        synthesizer_options={"linformer": {"rank": 3}, "lightweight_conv": {"kernel_size": [5, 7]}},
+        # A bias of the logits is for those that have some.
+        position_embedding_type="relative",
+    )
+    model = SynthesizerForConditionalGeneration(config).eval()
+    encoder, decoder = (stack.layers[0].self_attention for stack in (model.encoder, model.decoder))
+    assert isinstance(encoder, Linformer)
+    assert isinstance(decoder, LightweightConvolution)
+    assert (encoder.rank, decoder.kernel_size) == (3, 5)
+    assert decoder.synthesizer == "lightweight_conv"
+    ids = torch.randint(3, 11, (2, 6))
+    labels = torch.randint(3, 11, (2, 4))
+    out = model(ids, labels=labels, output_attentions=True)
+    assert [weights.shape for weights in out.encoder_attentions] == [(2, 3, 6, 6)] * 2
+    model.save_pretrained(tmp_path)
+    again = SynthesizerForConditionalGeneration.from_pretrained(tmp_path)
+    assert torch.equal(again(ids, labels=labels).logits, out.logits)
+
+
+def test_parameters_that_make_weights_are_counted() -> None:
+    d, heads, length, layers = 12, 3, 10, 2
+    expected = {
+        "linformer": 2 * d * (d + 1) + 2 * 2 * length,
+        "lightweight_conv": heads * 5,
+        "dynamic_conv": d * heads * 5,
+    }
+    options = {"linformer": {"rank": 2}, "lightweight_conv": {"kernel_size": 5}, "dynamic_conv": {"kernel_size": 5}}
+    for name, count in expected.items():
+        config = SynthesizerConfig(
+            **SIZES, synthesizer={"encoder": name, "decoder": "random"}, synthesizer_options=options
+        )
+        model = SynthesizerForConditionalGeneration(config)
+        random = layers * heads * length**2
+        assert count_parameters(model)["in_synthesizers"] == layers * count + random, name
+
+
+@pytest.mark.parametrize("synthesizer", ["linformer", "lightweight_conv", "dynamic_conv"])
+def test_a_run(synthesizer: str, tmp_path: Path) -> None:
+    rows = [
+        f'{{"text": "{"good" if number % 2 else "bad"} thing {number}", "label": {number % 2}}}' for number in range(24)
+    ]
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    overrides = [*SMALL, "steps=4", "max_position_embeddings=16"]
+    settings = read_settings(synthesizer=synthesizer, preset="tiny", seed=0, overrides=overrides)
+    task = Classification(classes=["bad", "good"])
+    start_run(task=task, data=tmp_path, settings=settings, output=tmp_path / "run", report=silent)
+    assert resume_run(tmp_path / "run", steps=6, report=silent).metrics["steps"] == 6
+    if synthesizer == "linformer":
+        with pytest.raises(UserError, match="got 'linformer' in the encoder"):
+            inspect_run(tmp_path / "run", report=silent)
+        return
+    page = inspect_run(tmp_path / "run", count=1, sample=2, report=silent)
+    numbers = json.loads((page.parent / "inspect.json").read_text(encoding="utf-8"))
+    assert [entry["synthesizer"] for entry in numbers["attention"]] == [synthesizer]
