@@ -126,6 +126,26 @@ def test_markdown_has_everything(results: dict[str, Any]) -> None:
     assert commands == "```console\nsynthesizer compare translation --seeds 0,1\n```\n"
 
 
+@pytest.mark.parametrize(
+    ("task", "options", "shown"),
+    [
+        (
+            "translation",
+            {"source": "en", "target": "de", "column": "translation", "subset": None},
+            "source en, target de, ",
+        ),
+        ("language-modeling", {"packed": True, "mode": "sentences", "train_files": None}, "packed, "),
+        ("classification", {"text": 1, "breaks": False, "classes": None}, "text 1, no breaks, "),
+        ("span-corruption", {"density": 0.15}, ""),
+    ],
+)
+def test_options_are_shown_where_they_are_not_as_usual(
+    results: dict[str, Any], task: str, options: dict[str, Any], shown: str
+) -> None:
+    results.update(task=task, options=options)
+    assert f"- {task}, {shown}preset tiny: " in markdown_table(results)
+
+
 def test_a_wide_terminal_has_one_table(results: dict[str, Any]) -> None:
     lines = _printed(results, 150)
     assert sum("synthesizer " in line for line in lines) == 1

@@ -9,7 +9,8 @@ import pytest
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.evaluation import generate_lines
-from training.runs import Small, snapshot, start
+from synthetic_attention.training.session import resume_run
+from training.runs import Kill, Small, silent, snapshot, start
 
 
 def test_what_is_there_is_not_overwritten_unasked(corpus: Path, tmp_path: Path, small: Small) -> None:
@@ -103,3 +104,19 @@ def test_data_on_the_hub_is_not_inside_the_folder_that_we_are_in(
     monkeypatch.chdir(tmp_path)
     start(Path("hub:owner/name"), Path(), small("steps=1"))
     assert "data: hub:owner/name\n" in (tmp_path / "run.yaml").read_text(encoding="utf-8")
+
+
+def test_nobody_else_trains_the_same_run(corpus: Path, tmp_path: Path, small: Small) -> None:
+    run, refused = tmp_path / "run", []
+
+    def try_too() -> None:
+        for attempt in (lambda: resume_run(run, report=silent), lambda: start(corpus, run, small(), overwrite=True)):
+            with pytest.raises(UserError, match="another process is training this run") as error:
+                attempt()
+            refused.append(error.value)
+
+    metrics = start(corpus, run, small("steps=6"), watch=lambda *_: Kill(6, try_too)).metrics
+    assert len(refused) == 2
+    assert (metrics["steps"], metrics["finished"]) == (6, True)
+    # Whoever was at it has let go.
+    assert resume_run(run, steps=8, report=silent).metrics["steps"] == 8

@@ -12,6 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..tasks import get_task
+from ..tasks.options import chosen_options
+
 __all__ = ["markdown_table", "print_comparison"]
 
 # What rich puts between two columns, and at the edges of a table.
@@ -181,11 +184,12 @@ def _best(found: Sequence[Mapping[str, Any] | None], larger: bool = True) -> fro
 def _notes(results: Mapping[str, Any], mark: str) -> Iterator[str]:
     """What one has to know to read the table."""
     rows, search, label = results["rows"], results["search"], results["score_labels"]
-    what = [results["task"], _written(results["options"]), f"preset {results['settings']['preset']}"]
+    chosen = chosen_options(get_task(results["task"]), results["options"])
+    what = [results["task"], _written(chosen), f"preset {results['settings']['preset']}"]
     yield f"{', '.join(filter(None, what))}: {_budget(results)}"
     selected = label.get(results["selected_by"], results["selected_by"])
     decoding = "" if search is None else " of greedy output"
-    beams = "" if search is None else f" ({_written(search)})"
+    beams = "" if search is None else f" ({_written({name: value for name, value in search.items() if value})})"
     yield f"Checkpoints are selected by validation {selected}{decoding}; the test scores are theirs{beams}."
     selected_on = results["data"]["valid"]["split"]
     if selected_on in (test["split"] for test in results["tests"].values()):
@@ -228,9 +232,12 @@ def _budget(results: Mapping[str, Any]) -> str:
 
 
 def _written(options: Mapping[str, Any]) -> str:
-    """The options that are on."""
-    there = {name.replace("_", " "): value for name, value in options.items() if value}
-    return ", ".join(name if value is True else f"{name} {value}" for name, value in there.items())
+    """Options that are given."""
+    there = {name.replace("_", " "): value for name, value in options.items() if value is not None}
+    return ", ".join(
+        (name if value else f"no {name}") if isinstance(value, bool) else f"{name} {value}"
+        for name, value in there.items()
+    )
 
 
 def _signatures(results: Mapping[str, Any]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from .errors import UserError
 
-__all__ = ["check_options", "missing_options", "option_types"]
+__all__ = ["check_options", "chosen_options", "missing_options", "option_types"]
 
 
 @cache
@@ -28,6 +28,20 @@ def missing_options(task: type, options: Mapping[str, Any]) -> list[str]:
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
     return [name for name in required if name not in options]
+
+
+def chosen_options(task: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are not what they are by default."""
+    defaults = {field.name: field.default for field in dataclasses.fields(task)}
+    for field in dataclasses.fields(task):
+        if field.default_factory is not dataclasses.MISSING:
+            defaults[field.name] = field.default_factory()
+    return {name: value for name, value in options.items() if _plain(value) != _plain(defaults.get(name))}
+
+
+def _plain(value: Any) -> Any:
+    """A tuple as the list that it comes back as from a file."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def check_options(task: type, options: Mapping[str, Any]) -> None:

@@ -8,12 +8,17 @@ import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 
-__all__ = ["any_process", "join", "main_process_alone"]
+__all__ = ["any_process", "is_main_process", "join", "main_process_alone"]
 
 
 def join(device: torch.device) -> None:
     """Join the other processes, if there are any; with gloo on a CPU. May be called again."""
     PartialState(cpu=device.type == "cpu")
+
+
+def is_main_process() -> bool:
+    """Whether this is the first process, or the only one."""
+    return bool(PartialState().is_main_process)
 
 
 def main_process_alone(action: Callable[[], object]) -> None:

@@ -133,15 +133,48 @@ class RunFolder:
                 for path in sorted(new.path.iterdir(), key=lambda path: path.name != "run.yaml"):
                     path.rename(self.path / path.name)
             elif self.path.exists():
-                try:
-                    self.path.rename(old)
-                    new.path.rename(self.path)
-                except BaseException:
-                    if old.exists() and not self.path.exists():
-                        old.rename(self.path)
-                    raise
+                with self.alone():
+                    self._replace(new.path, old)
             else:
                 new.path.rename(self.path)
+
+    def _replace(self, new: Path, old: Path) -> None:
+        """Move the folder to `old` and `new` into its place, or leave it where it is."""
+        try:
+            self.path.rename(old)
+            new.rename(self.path)
+        except BaseException:
+            if old.exists() and not self.path.exists():
+                old.rename(self.path)
+            raise
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes from training this run meanwhile; the system lets go of it with the process.
+
+        Raises:
+            UserError: one is at it.
+        """
+        try:
+            import fcntl
+        except ImportError:
+            # Windows has no such locks.
+            yield
+            return
+        place = os.open(self.path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"{self.path}: another process is training this run; wait for its end, or choose another --output"
+                ) from None
+            except OSError:
+                # Not all file systems know locks. There it is as if nobody else were at it.
+                pass
+            yield
+        finally:
+            os.close(place)
 
     def remove_partial(self) -> None:
         """Remove what a kill in the middle of writing has left."""

@@ -7,7 +7,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from .callbacks import LogFile, StopRequest, StopWhenDue
 from .checkpoint import Checkpoint
 from .clock import TrainingClock
 from .device import choose_training_device, describe_device
-from .distributed import join, main_process_alone
+from .distributed import is_main_process, join, main_process_alone
 from .failures import shortage_reported
 from .preparation import Data, Materials, Report, prepare
 from .run_folder import RunFolder, data_path, kept_path
@@ -100,7 +100,8 @@ def start_run(
         "versions": _versions(task, place),
     }
     main_process_alone(lambda: run.create(info, materials.tokenizer, overwrite))
-    return _train(task, run, settings, materials, None, place, report, watch)
+    with _alone(run):
+        return _train(task, run, settings, materials, None, place, report, watch)
 
 
 def resume_run(
@@ -123,35 +124,44 @@ def resume_run(
         device, report, watch: as for `start_run`. On another device the rest of the run has other rounding errors.
 
     Raises:
-        UserError: there is no run or it is damaged, its settings or data are others, or it is complete already.
+        UserError: there is no run or it is damaged, its settings or data are others, it is complete already, or
+            another process is training it.
     """
     place = choose_training_device(device)
     join(place)
     run = RunFolder(output.resolve())
     info = run.read_info()
-    settings = _read_settings(info, output, expected or {}).with_budget(steps, minutes)
-    task = run.read_task(info)
-    task.check()
-    path = data_path(info, data)
-    splits = Data.read(task, path)
-    for split, found in splits.fingerprints().items():
-        if found != info["fingerprints"][split]:
-            raise UserError(f"{path}: the {split} data is not what {output} was started with")
-    tokenizer = run.load_tokenizer()
-    checkpoint = run.last_checkpoint()
-    _refuse_complete(checkpoint, settings.training)
-    source = _read_source(info, output, task) if checkpoint is None else None
-    materials = prepare(task, splits, settings, report, tokenizer, source)
-    info.update(
-        data=kept_path(path),
-        settings=settings.to_dict(),
-        commands=[*info["commands"], _command()],
-        resumed_with=[*info.get("resumed_with", []), _versions(task, place)],
-    )
-    main_process_alone(run.remove_partial)
-    main_process_alone(lambda: run.write_info(info))
-    report(f"resuming {output} from {checkpoint.path.name if checkpoint else 'the start: it has no checkpoint yet'}")
-    return _train(task, run, settings, materials, checkpoint, place, report, watch)
+    with _alone(run):
+        settings = _read_settings(info, output, expected or {}).with_budget(steps, minutes)
+        task = run.read_task(info)
+        task.check()
+        path = data_path(info, data)
+        splits = Data.read(task, path)
+        for split, found in splits.fingerprints().items():
+            if found != info["fingerprints"][split]:
+                raise UserError(f"{path}: the {split} data is not what {output} was started with")
+        tokenizer = run.load_tokenizer()
+        checkpoint = run.last_checkpoint()
+        _refuse_complete(checkpoint, settings.training)
+        source = _read_source(info, output, task) if checkpoint is None else None
+        materials = prepare(task, splits, settings, report, tokenizer, source)
+        info.update(
+            data=kept_path(path),
+            settings=settings.to_dict(),
+            commands=[*info["commands"], _command()],
+            resumed_with=[*info.get("resumed_with", []), _versions(task, place)],
+        )
+        main_process_alone(run.remove_partial)
+        main_process_alone(lambda: run.write_info(info))
+        report(
+            f"resuming {output} from {checkpoint.path.name if checkpoint else 'the start: it has no checkpoint yet'}"
+        )
+        return _train(task, run, settings, materials, checkpoint, place, report, watch)
+
+
+def _alone(run: RunFolder) -> AbstractContextManager[None]:
+    """No other training of this run meanwhile; under torchrun the first process sees to that."""
+    return run.alone() if is_main_process() else nullcontext()
 
 
 def _read_settings(info: Mapping[str, Any], output: Path, expected: Mapping[str, Any]) -> Settings:
