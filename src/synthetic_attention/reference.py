@@ -234,6 +234,30 @@ def convolution(x: Tensor, logits: Tensor, before: int) -> Tensor:
     return torch.stack(rows)
 
 
+def local_dense(
+    x: Tensor, w_1: Tensor, w_2: Tensor, before: int, b_1: Tensor | None = None, b_2: Tensor | None = None
+) -> Tensor:
+    """The weights of a dense Synthesizer that sees a window (Xu et al. 2021).
+
+    Args:
+        x: (N, d) tokens.
+        w_1: (d, k) the columns of W₁ that belong to this head; b_1: (k,).
+        w_2: (k, C) this head's second layer, one output a place in the window; b_2: (C,).
+        before: tokens of a window that are before its own.
+
+    Returns:
+        (N, N) weights: row i has softmax(W₂ relu(W₁ X_i + b₁) + b₂) over the tokens i − before … that there are.
+    """
+    places = affine(torch.relu(affine(x, w_1, b_1)), w_2, b_2)
+    logits, visible = torch.zeros(len(x), len(x), dtype=x.dtype), torch.zeros(len(x), len(x), dtype=torch.bool)
+    for i in range(len(x)):
+        for c in range(w_2.shape[1]):
+            j = i + c - before
+            if 0 <= j < len(x):
+                logits[i, j], visible[i, j] = places[i, c], True
+    return masked_softmax(logits, visible)
+
+
 def linformer(query: Tensor, key: Tensor, value: Tensor, e: Tensor, f: Tensor) -> Tensor:
     """softmax(Q (E K)ᵀ / √k) F V of one head (Wang et al. 2020, equation 7).
 

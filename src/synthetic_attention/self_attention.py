@@ -35,7 +35,7 @@ def parse(name: str) -> tuple[str, ...]:
         try:
             return functions.parse(name)
         except ValueError as error:
-            raise ValueError(f"{error}; or one of the baselines: {', '.join(sorted(BASELINES))}") from None
+            raise ValueError(f"{error}; or, by itself, one of: {', '.join(sorted(BASELINES))}") from None
     if len(names) > 1:
         raise ValueError(f"got {found[0]!r} in the mixture {name!r}; expected it alone: it has no logits to mix")
     return names

@@ -1,4 +1,4 @@
-"""Convolutions and Linformer against their equations, alone, padded, and with gradients."""
+"""Convolutions, local dense attention and Linformer against their equations, alone, padded, and with gradients."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from synthetic_attention import reference
-from synthetic_attention.baselines import Baseline, DynamicConvolution, LightweightConvolution, Linformer
+from synthetic_attention.baselines import Baseline, DynamicConvolution, LightweightConvolution, Linformer, LocalDense
 from synthetic_attention.baselines.convolution import ConvolutionOptions
 from synthetic_attention.baselines.linformer import LinformerOptions
+from synthetic_attention.baselines.local_dense import LocalDenseOptions
 
 F64 = torch.float64
 WIDTH, HEADS = 6, 2
@@ -30,6 +31,10 @@ def linformer(sharing: str = "heads", length: int = 11, **arguments: Any) -> Bas
     return drawn(
         Linformer(WIDTH, HEADS, length, options=LinformerOptions(rank=3, sharing=sharing), dtype=F64, **arguments)
     )
+
+
+def local_dense(window: int = 4, **arguments: Any) -> Baseline:
+    return drawn(LocalDense(WIDTH, HEADS, options=LocalDenseOptions(window=window), dtype=F64, **arguments))
 
 
 def drawn(layer: Baseline) -> Baseline:
@@ -67,6 +72,26 @@ def test_a_convolution_is_its_equation(kind: type[Baseline], is_causal: bool, le
     torch.testing.assert_close(layer.out_proj((weights @ values).transpose(1, 2).flatten(2)), expected)
 
 
+@pytest.mark.parametrize(("length", "size"), [(1, 3), (2, 7), (5, 1), (9, 4), (71, 5), (97, 31)])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_local_dense_is_its_equation(is_causal: bool, length: int, size: int) -> None:
+    layer = local_dense(size)
+    assert isinstance(layer, LocalDense)
+    assert layer.bias is not None
+    x = torch.randn(2, length, WIDTH, dtype=F64)
+    before = size - 1 if is_causal else (size - 1) // 2
+    w_v, w_1 = (weight.T.chunk(HEADS, dim=1) for weight in layer.in_proj.weight.chunk(2))
+    b_v, b_1 = (bias.chunk(HEADS) for bias in layer.in_proj.bias.chunk(2))
+    y, weights = layer(x, is_causal=is_causal, need_weights=True)
+    for b, row in enumerate(x):
+        heads = []
+        for h in range(HEADS):
+            expected = reference.local_dense(row, w_1[h], layer.weight[h].T, before, b_1[h], layer.bias[h])
+            torch.testing.assert_close(weights[b, h], expected)
+            heads.append(expected @ reference.affine(row, w_v[h], b_v[h]))
+        torch.testing.assert_close(y[b], layer.out_proj(torch.cat(heads, dim=-1)))
+
+
 @pytest.mark.parametrize("sharing", SHARING)
 @pytest.mark.parametrize("length", [1, 2, 7, 11])
 def test_linformer_is_its_equation(sharing: str, length: int) -> None:
@@ -90,6 +115,8 @@ def test_linformer_is_its_equation(sharing: str, length: int) -> None:
 MAKERS: dict[str, Make] = {
     "lightweight": lambda **arguments: convolution(LightweightConvolution, 4, **arguments),
     "dynamic": lambda **arguments: convolution(DynamicConvolution, 4, **arguments),
+    "local dense": local_dense,
+    "local dense, no bias": lambda **arguments: local_dense(3, bias=False, **arguments),
     "linformer": linformer,
     "linformer, own": lambda **arguments: linformer("none", **arguments),
 }
@@ -166,11 +193,9 @@ def test_parameters_are_counted_and_drawn_anew(make: Make) -> None:
     for name, value in layer.state_dict().items():
         assert not torch.equal(value, before[name]), name
         assert bool(value.any()) != name.endswith("bias"), name
-    inner, bias = WIDTH, WIDTH
-    others = inner * WIDTH + bias + WIDTH * WIDTH + bias
-    if not isinstance(layer, Linformer):
-        # The gate.
-        others += inner * WIDTH + bias
+    linear = WIDTH * WIDTH + (0 if layer.out_proj.bias is None else WIDTH)
+    # The values, the output, and the gate of convolutions.
+    others = (3 if isinstance(layer, CONVOLUTIONS) else 2) * linear
     assert sum(value.numel() for value in layer.parameters()) == others + layer.weight_parameters
 
 

@@ -22,7 +22,7 @@ SIZES = {"vocab_size": 11, "d_model": 12, "num_heads": 3, "d_ff": 5, "num_layers
 
 
 def test_known_names() -> None:
-    assert known()[-3:] == ["dynamic_conv", "lightweight_conv", "linformer"]
+    assert known()[-4:] == ["dynamic_conv", "lightweight_conv", "linformer", "local_dense"]
     assert parse("linformer") == ("linformer",)
     assert parse("random + vanilla") == ("random", "vanilla")
     assert [needs_max_length(name) for name in ("linformer", "dynamic_conv", "vanilla", "random+vanilla")] == [
@@ -38,7 +38,7 @@ def test_known_names() -> None:
     ("name", "options", "message"),
     [
         ("linformer+random", None, "'linformer' in the mixture 'linformer.random'; expected it alone"),
-        ("lightconv", None, "or one of the baselines: dynamic_conv, lightweight_conv, linformer"),
+        ("lightconv", None, "or, by itself, one of: dynamic_conv, lightweight_conv, linformer, local_dense"),
         (3, None, "expected a name"),
         (
             "linformer",
@@ -99,8 +99,14 @@ def test_parameters_that_make_weights_are_counted() -> None:
         "linformer": 2 * d * (d + 1) + 2 * 2 * length,
         "lightweight_conv": heads * 5,
         "dynamic_conv": d * heads * 5,
+        "local_dense": d * (d + 1) + d * 5 + heads * 5,
     }
-    options = {"linformer": {"rank": 2}, "lightweight_conv": {"kernel_size": 5}, "dynamic_conv": {"kernel_size": 5}}
+    options = {
+        "linformer": {"rank": 2},
+        "local_dense": {"window": 5},
+        "lightweight_conv": {"kernel_size": 5},
+        "dynamic_conv": {"kernel_size": 5},
+    }
     for name, count in expected.items():
         config = SynthesizerConfig(
             **SIZES, synthesizer={"encoder": name, "decoder": "random"}, synthesizer_options=options
@@ -110,7 +116,7 @@ def test_parameters_that_make_weights_are_counted() -> None:
         assert count_parameters(model)["in_synthesizers"] == layers * count + random, name
 
 
-@pytest.mark.parametrize("synthesizer", ["linformer", "lightweight_conv", "dynamic_conv"])
+@pytest.mark.parametrize("synthesizer", ["linformer", "lightweight_conv", "dynamic_conv", "local_dense"])
 def test_a_run(synthesizer: str, tmp_path: Path) -> None:
     rows = [
         f'{{"text": "{"good" if number % 2 else "bad"} thing {number}", "label": {number % 2}}}' for number in range(24)

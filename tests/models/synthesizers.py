@@ -8,5 +8,5 @@ MIXTURES = [
     "factorized_random+factorized_dense",
     "factorized_dense+random+vanilla",
 ]
-CONVOLUTIONS = ["lightweight_conv", "dynamic_conv"]
-EVERY = FUNCTIONS + MIXTURES + CONVOLUTIONS
+WINDOWS = ["lightweight_conv", "dynamic_conv", "local_dense"]
+EVERY = FUNCTIONS + MIXTURES + WINDOWS

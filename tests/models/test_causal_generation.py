@@ -111,7 +111,9 @@ def test_layers_that_differ(mode: str, model: SynthesizerForCausalLM, prompts: P
 
 
 @pytest.mark.parametrize(
-    "synthesizer", [["factorized_random", "dense+vanilla"], ["lightweight_conv", "dynamic_conv"]], ids=str
+    "synthesizer",
+    [["factorized_random", "dense+vanilla"], ["lightweight_conv", "dynamic_conv", "local_dense"]],
+    ids=str,
 )
 @pytest.mark.parametrize("chunk", [None, 2])
 def test_no_padding_and_compiled_prompts(chunk: int | None, model: SynthesizerForCausalLM, prompts: Prompts) -> None:

@@ -50,12 +50,12 @@ class Baseline(nn.Module):
         d_model: int,
         num_heads: int,
         *,
-        head_dim: int | None,
-        bias: bool,
-        dropout: float,
-        layer_idx: int | None,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        head_dim: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        layer_idx: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.head_dim = head_width(d_model, num_heads, head_dim, dropout)

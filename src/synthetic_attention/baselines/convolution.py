@@ -7,9 +7,7 @@ the head (lightweight), or made from the token in the middle (dynamic). So they 
 relative positions within a window, but for two things: the gate, and that weights which fall outside of the sequence
 are lost, where attention would share them out among the tokens that there are.
 
-A window is centred, or ends with its token where the layer is causal.
-
-Shape legend: B batch, H heads, T tokens, S slots, C tokens in a window, K width of a head.
+Shape legend: B batch, H heads, T tokens, C tokens in a window, K width of a head.
 """
 
 from __future__ import annotations
@@ -22,12 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..attention import KeyValueCache
 from ..functions.base import Options, empty, split_heads, whole
 from ..linear import Linear
-from ..masks import Padding
-from .base import Baseline, register
-from .windows import place_weights, window_sum
+from .base import register
+from .window_layer import WindowLayer
 
 __all__ = ["DynamicConvolution", "LightweightConvolution"]
 
@@ -58,8 +54,8 @@ class ConvolutionOptions(Options):
         return self.kernel_size[last if layer_idx is None else min(layer_idx, last)]
 
 
-class _Convolution(Baseline):
-    """What the two have in common; a subclass makes the weights.
+class _Convolution(WindowLayer):
+    """What the two have in common.
 
     Args:
         dropout: probability with which weights are dropped in training.
@@ -76,123 +72,18 @@ class _Convolution(Baseline):
         max_length: int | None = None,
         *,
         options: ConvolutionOptions | None = None,
-        head_dim: int | None = None,
-        bias: bool = True,
-        dropout: float = 0.0,
         layer_idx: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **arguments: Any,
     ) -> None:
-        super().__init__(
-            2,
-            d_model,
-            num_heads,
-            head_dim=head_dim,
-            bias=bias,
-            dropout=dropout,
-            layer_idx=layer_idx,
-            device=device,
-            dtype=dtype,
-        )
-        self.kernel_size = (options or ConvolutionOptions()).of_layer(layer_idx)
+        size = (options or ConvolutionOptions()).of_layer(layer_idx)
+        super().__init__(size, 2, d_model, num_heads, layer_idx=layer_idx, **arguments)
 
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, kernel_size={self.kernel_size}"
-
-    def _weights(self, gated: Tensor) -> Tensor:
-        """The weights of the windows round tokens (B, T, H·K): (B, H, T, C), or (H, C) for all alike."""
-        raise TypeError(f"{type(self).__name__} does not define _weights()")
+    def _read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        gated = F.glu(self.in_proj(x))
+        return gated, gated
 
     def _dropped(self, logits: Tensor) -> Tensor:
         return F.dropout(torch.softmax(logits, dim=-1), self.dropout, self.training)
-
-    def _before(self, is_causal: bool) -> int:
-        """How many tokens of a window are before its own. Of an even number, one more is after it than before."""
-        return self.kernel_size - 1 if is_causal else (self.kernel_size - 1) // 2
-
-    def _sum(self, x: Tensor, mask: Tensor | None, is_causal: bool, need_weights: bool) -> tuple[Tensor, Tensor | None]:
-        gated = F.glu(self.in_proj(x))
-        if mask is not None:
-            gated = gated * mask[..., None]
-        weights, before, length = self._weights(gated), self._before(is_causal), x.shape[1]
-        padded = F.pad(split_heads(gated, self.num_heads), (0, 0, before, self.kernel_size - 1 - before))
-        y = self._project(window_sum(weights, padded))
-        if not need_weights:
-            return y, None
-        tokens = torch.arange(length, device=x.device)
-        slots = tokens[:, None] + torch.arange(self.kernel_size, device=x.device) - before
-        slots = torch.where(slots < length, slots, -1).clamp_min(-1)[None]
-        return y, place_weights(_each(weights, length), slots, length).expand(x.shape[0], -1, -1, -1)
-
-    def _project(self, y: Tensor) -> Tensor:
-        projected: Tensor = self.out_proj(y.transpose(1, 2).flatten(2))
-        return projected
-
-    def _forward_cached(
-        self,
-        x: Tensor,
-        attention_mask: Tensor | Padding | None,
-        is_causal: bool,
-        need_weights: bool,
-        cache: KeyValueCache,
-    ) -> tuple[Tensor, Tensor | None]:
-        if self.layer_idx is None or not is_causal:
-            raise ValueError(
-                f"got a cache with layer_idx={self.layer_idx}, is_causal={is_causal}; expected the number of the "
-                "layer, and True"
-            )
-        gated, rows = F.glu(self.in_proj(x)), x.shape[1]
-        new = split_heads(gated, self.num_heads)
-        _, values = cache.update(new[..., :0], new, self.layer_idx)
-        columns = values.shape[2]
-        padding = Padding.of_batch(attention_mask, x.shape[0], columns)
-        own: Tensor | slice | None = getattr(cache, "slots", None)
-        own = slice(columns - rows, None) if own is None else own
-        slots = self._window_slots(values, own, padding)
-        weights = self._weights(gated)
-        if padding is None and isinstance(own, slice):
-            reached = values[:, :, max(0, columns - rows - self.kernel_size + 1) :]
-            y = window_sum(weights, F.pad(reached, (0, 0, rows + self.kernel_size - 1 - reached.shape[2], 0)))
-        else:
-            y = _gathered_sum(_each(weights, rows), values, slots)
-        y = self._project(y)
-        matrix = place_weights(_each(weights, rows), slots, columns) if need_weights else None
-        if matrix is not None:
-            matrix = matrix.expand(x.shape[0], -1, -1, -1)
-        if padding is not None:
-            real = padding.mask[:, own]
-            y = y.masked_fill(~real[..., None], 0)
-            matrix = None if matrix is None else matrix.masked_fill(~real[:, None, :, None], 0)
-        return y, matrix
-
-    def _window_slots(self, values: Tensor, own: Tensor | slice, padding: Padding | None) -> Tensor:
-        """(B or 1, T, C): the slots of the tokens in the window of each new one; −1 where there are none."""
-        steps = torch.arange(1 - self.kernel_size, 1, device=values.device)
-        if padding is None:
-            slots = torch.arange(values.shape[2], device=values.device)[own]
-            return (slots[:, None] + steps).clamp_min(-1)[None]
-        positions = padding.positions[:, own, None] + steps
-        if padding.index is None:
-            return positions.clamp_min(-1)
-        slots = padding.index.gather(1, positions.clamp_min(0).flatten(1)).view_as(positions)
-        return torch.where(positions < 0, -1, slots)
-
-
-def _each(weights: Tensor, rows: int) -> Tensor:
-    """(B or 1, H, T, C), the weights of each token."""
-    return weights if weights.dim() == 4 else weights[None, :, None].expand(-1, -1, rows, -1)
-
-
-def _gathered_sum(weights: Tensor, values: Tensor, slots: Tensor) -> Tensor:
-    """(B, H, T, K): the values (B, H, S, K) at slots (B or 1, T, C), summed with weights (B or 1, H, T, C)."""
-    batch, _, _, features = values.shape
-    where = slots.clamp_min(0).expand(batch, -1, -1)
-    taken = values.transpose(1, 2).gather(
-        1, where.flatten(1)[:, :, None, None].expand(-1, -1, values.shape[1], features)
-    )
-    taken = taken.unflatten(1, where.shape[1:]).permute(0, 3, 1, 2, 4)
-    weights = weights.masked_fill((slots < 0)[:, None], 0)
-    return (weights[..., None, :] @ taken).squeeze(-2)
 
 
 @register("lightweight_conv")
@@ -221,7 +112,7 @@ class LightweightConvolution(_Convolution):
     def weight_parameters(self) -> int:
         return self.kernel.numel()
 
-    def _weights(self, gated: Tensor) -> Tensor:
+    def _weights(self, source: Tensor, inside: Tensor) -> Tensor:
         return self._dropped(self.kernel)
 
 
@@ -248,5 +139,5 @@ class DynamicConvolution(_Convolution):
     def weight_parameters(self) -> int:
         return self.kernel_proj.weight.numel()
 
-    def _weights(self, gated: Tensor) -> Tensor:
-        return self._dropped(split_heads(self.kernel_proj(gated), self.num_heads))
+    def _weights(self, source: Tensor, inside: Tensor) -> Tensor:
+        return self._dropped(split_heads(self.kernel_proj(source), self.num_heads))

@@ -9,9 +9,8 @@ Shape legend: B batch, H heads, L tokens, N maximum length, k sums (`rank`), K w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
 from ..functions.base import Options, empty, split_heads, whole
@@ -71,24 +70,9 @@ class Linformer(Baseline):
         max_length: int | None = None,
         *,
         options: LinformerOptions | None = None,
-        head_dim: int | None = None,
-        bias: bool = True,
-        dropout: float = 0.0,
-        layer_idx: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **arguments: Any,
     ) -> None:
-        super().__init__(
-            3,
-            d_model,
-            num_heads,
-            head_dim=head_dim,
-            bias=bias,
-            dropout=dropout,
-            layer_idx=layer_idx,
-            device=device,
-            dtype=dtype,
-        )
+        super().__init__(3, d_model, num_heads, **arguments)
         if max_length is None or max_length < 1:
             raise ValueError(f"got max_length={max_length} for 'linformer'; expected the longest sequence it will see")
         options = options or LinformerOptions()
@@ -96,9 +80,10 @@ class Linformer(Baseline):
         self.max_length = max_length
         self.rank = max(1, max_length // 4) if options.rank is None else options.rank
         shape = (num_heads if options.sharing == "none" else 1, self.rank, max_length)
-        self.key_sums = empty(*shape, device=device, dtype=dtype)
+        place = {"device": self.out_proj.weight.device, "dtype": self.out_proj.weight.dtype}
+        self.key_sums = empty(*shape, **cast(Any, place))
         own = options.sharing != "keys_and_values"
-        self.value_sums = empty(*shape, device=device, dtype=dtype) if own else None
+        self.value_sums = empty(*shape, **cast(Any, place)) if own else None
         self._reset_sums()
 
     def _reset_sums(self) -> None:

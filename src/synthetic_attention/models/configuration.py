@@ -65,7 +65,7 @@ class SynthesizerConfig(PreTrainedConfig):
         synthesizer: what synthesizes the attention logits: a name ("random+vanilla"), a list (one name per layer),
             or, for an encoder and a decoder, {"encoder": name or list, "decoder": name or list}. Cross-attention is
             vanilla always. In the place of a synthesizer may be what it is compared with: "lightweight_conv",
-            "dynamic_conv", and in encoders "linformer".
+            "dynamic_conv", "local_dense", and in encoders "linformer".
         synthesizer_options: options per function, {"factorized_random": {"rank": 8}, …}.
         max_position_embeddings: the longest sequence. It binds where something has that many positions: learned
             position embeddings, and every function but vanilla.
