@@ -112,7 +112,7 @@ def project_values(in_proj: nn.Linear, x: Tensor, packing: Packing | None, heads
     return values.view(heads, weight.shape[0] // heads, batch, length).permute(2, 0, 3, 1)
 
 
-def project_packed(out_proj: nn.Linear, y: Tensor, packing: Packing, heads: int) -> Tensor:
+def project_packed(out_proj: nn.Linear, y: Tensor, packing: Packing, heads: int = 1) -> Tensor:
     """The output projection of the real tokens of an aligned (B, L, H·K), in the input's slots, zeros between."""
     # The shared kernel writes feature by feature.
     by_feature = y.stride(1) == 1 and y.shape[-1] > 1

@@ -11,7 +11,7 @@ from .baselines import BASELINES, Baseline
 from .functions import SynthesizerOptions
 from .functions.base import REGISTRY, Options, read_options
 
-__all__ = ["SelfAttention", "build", "caches_keys", "known", "needs_max_length", "parse", "validate"]
+__all__ = ["SelfAttention", "build", "caches_keys", "has_logits", "known", "needs_max_length", "parse", "validate"]
 
 SelfAttention = SynthesizerAttention | Baseline
 
@@ -53,11 +53,20 @@ def validate(name: str, options: SynthesizerOptions | None = None, max_length: i
         ValueError: an unknown name, option or value.
     """
     names, others = parse(name), _of_functions(options)
+    owners = sorted([*known(), "mixture"])
+    for owner in options if isinstance(options, Mapping) else ():
+        if owner not in owners:
+            raise ValueError(f"got options for unknown {owner!r}; expected one of: {', '.join(owners)}")
     for owner in BASELINES:
         chosen = _of_baseline(owner, options)
         if owner in names:
             chosen.check(1, max_length)
     functions.validate("vanilla" if names[0] in BASELINES else name, others, max_length)
+
+
+def has_logits(name: str) -> bool:
+    """Whether it has logits of all pairs of tokens, which a bias can be added to."""
+    return parse(name)[0] not in BASELINES
 
 
 def needs_max_length(name: str) -> bool:
@@ -98,8 +107,8 @@ def build(
         return SynthesizerAttention(d_model, num_heads, name, max_length, synthesizer_options=given, **arguments)
     if is_causal and not kind.can_be_causal:
         raise ValueError(
-            f"got {name!r} where a token may not see those after it; expected it in an encoder only: "
-            f"{{encoder: {name}, decoder: vanilla}}"
+            f"got {name!r} where a token may not see those after it; expected it in an encoder only (of a model that "
+            f"has a decoder too: {{encoder: {name}, decoder: vanilla}})"
         )
     make: Any = kind
     layer: Baseline = make(d_model, num_heads, max_length, options=_of_baseline(parts[0], options), **arguments)

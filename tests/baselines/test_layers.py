@@ -7,12 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from transformers import DynamicCache, StaticCache
 
-from synthetic_attention import reference
+from synthetic_attention import SynthesizerConfig, reference
 from synthetic_attention.baselines import Baseline, DynamicConvolution, LightweightConvolution, Linformer, LocalDense
 from synthetic_attention.baselines.convolution import ConvolutionOptions
 from synthetic_attention.baselines.linformer import LinformerOptions
 from synthetic_attention.baselines.local_dense import LocalDenseOptions
+from synthetic_attention.masks import Padding
+from synthetic_attention.models.cache import FilledSlots
 
 F64 = torch.float64
 WIDTH, HEADS = 6, 2
@@ -144,6 +147,63 @@ def test_a_padded_row_gives_what_it_gives_alone(make: Make, is_causal: bool) -> 
         assert not weights[row][:, :, ~real].any()
 
 
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_little_padding_is_computed(make: Make) -> None:
+    layer, x = make(), torch.randn(3, 11, WIDTH, dtype=F64)
+    mask = torch.ones(3, 11, dtype=torch.bool)
+    mask[1, 4] = False
+    assert Padding.from_mask(mask).packing is None
+    y, weights = layer(x, mask, need_weights=True)
+    alone, of_alone = layer(x[1, mask[1]], need_weights=True)
+    torch.testing.assert_close(y[1, mask[1]], alone)
+    torch.testing.assert_close(weights[1][:, mask[1]][:, :, mask[1]], of_alone)
+    assert not y[~mask].any()
+
+
+PADDED = {"none": [6, 6], "right": [6, 4], "left": [-4, 6]}
+
+
+@pytest.mark.parametrize("fixed_size", [False, True])
+@pytest.mark.parametrize("lengths", PADDED.values(), ids=PADDED)
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_cache_changes_neither_sums_nor_weights(make: Make, lengths: list[int], fixed_size: bool) -> None:
+    layer = make(layer_idx=0)
+    if not layer.can_be_causal:
+        return
+    slots = torch.arange(6)
+    mask = torch.stack([slots < length if length > 0 else slots >= 6 + length for length in lengths])
+    x = torch.randn(2, 6, WIDTH, dtype=F64)
+    expected, of_all = layer(x, mask, is_causal=True, need_weights=True)
+    config = SynthesizerConfig(
+        d_model=WIDTH, num_heads=HEADS, num_layers=1, max_position_embeddings=8, synthesizer=layer.synthesizer
+    )
+    full = StaticCache(config, max_cache_len=8) if fixed_size else DynamicCache(config=config)
+    for start, end in ((0, 3), (3, 4), (4, 6)):
+        cache = FilledSlots(full, end) if fixed_size else full
+        y, weights = layer(x[:, start:end], mask[:, :end], is_causal=True, need_weights=True, cache=cache)
+        torch.testing.assert_close(y, expected[:, start:end])
+        torch.testing.assert_close(weights, of_all[:, :, start:end, :end])
+        assert not of_all[:, :, start:end, end:].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, None], ids=str)
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_half_precision(make: Make, dtype: torch.dtype | None) -> None:
+    layer, x = make().float(), torch.randn(2, 9, WIDTH)
+    for parameter in layer.parameters():
+        parameter.data *= 0.5
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[0, :4] = False
+    expected, weights = layer(x, mask, need_weights=True)
+    if dtype is None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y, found = layer(x, mask, need_weights=True)
+    else:
+        y, found = layer.to(dtype)(x.to(dtype), mask, need_weights=True)
+    torch.testing.assert_close(y.float(), expected, atol=0.1, rtol=0.1)
+    torch.testing.assert_close(found.float(), weights, atol=0.05, rtol=0.1)
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_gradients(make: Make, is_causal: bool) -> None:
@@ -180,7 +240,9 @@ def test_gradients_of_blocks(kind: type[Baseline]) -> None:
 def test_dropout_is_of_the_weights_and_in_training_only(make: Make) -> None:
     layer, x = make(dropout=0.5), torch.randn(2, 9, WIDTH, dtype=F64)
     layer.train()
-    assert not torch.equal(layer(x), layer(x))
+    (one, weights), (other, again) = (layer(x, need_weights=True) for _ in range(2))
+    assert not torch.equal(one, other)
+    assert torch.equal(weights, again)
     layer.eval()
     assert torch.equal(layer(x), layer(x))
 

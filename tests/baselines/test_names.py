@@ -49,9 +49,14 @@ def test_known_names() -> None:
         ("linformer", {"linformer": {"rank": 0}}, "rank=0 for 'linformer'; expected a whole number"),
         ("linformer", {"linformer": {"sharing": "all"}}, "expected one of: none, heads, keys_and_values"),
         ("vanilla", {"linformer": {"rank": "3"}}, "rank='3'"),
+        (
+            "vanilla",
+            {"dynamic_conv": {"kernel_size": 2.5}},
+            "kernel_size=2.5 for 'a convolution'; expected a whole number",
+        ),
         ("vanilla", {"dynamic_conv": 3}, "expected a mapping from option to value"),
         ("dynamic_conv", {"random": {"rank": 3}}, "unknown option 'rank' for 'random'"),
-        ("dynamic_conv", {"nothing": {}}, "got options for unknown 'nothing'"),
+        ("dynamic_conv", {"nothing": {}}, "got options for unknown 'nothing'; expected one of: dense, dynamic_conv"),
     ],
 )
 def test_what_cannot_be(name: str, options: dict[str, dict[str, object]] | None, message: str) -> None:
@@ -64,9 +69,7 @@ def test_what_cannot_be(name: str, options: dict[str, dict[str, object]] | None,
 def test_linformer_sees_what_comes_later() -> None:
     config = SynthesizerConfig(**SIZES, synthesizer="linformer")
     for kind in (SynthesizerForCausalLM, SynthesizerForConditionalGeneration):
-        with pytest.raises(
-            ValueError, match=r"expected it in an encoder only: \{encoder: linformer, decoder: vanilla\}"
-        ):
+        with pytest.raises(ValueError, match="expected it in an encoder only"):
             kind(config.with_one_stack() if kind is SynthesizerForCausalLM else config)
 
 

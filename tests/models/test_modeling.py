@@ -16,6 +16,8 @@ from synthetic_attention.models import SynthesizerForConditionalGeneration
 Source = tuple[Tensor, Tensor]
 
 MIXED = {"encoder": ["random+vanilla", "dense"], "decoder": ["factorized_dense+vanilla", "fixed_random"]}
+# Each in the place of a synthesizer; the encoder has two layers, and so has the decoder.
+OTHERS = {"encoder": ["linformer", "dynamic_conv"], "decoder": ["local_dense", "lightweight_conv"]}
 POSITIONS = ["sinusoidal", "learned", "relative"]
 
 
@@ -125,10 +127,11 @@ def test_dropout_in_training_only(tiny: Callable, source: Source, labels: Tensor
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("synthesizer", [MIXED, OTHERS], ids=["mixed", "others"])
 def test_gradient_checkpointing_changes_nothing(
-    reentrant: bool, tiny: Callable, source: Source, labels: Tensor
+    synthesizer: object, reentrant: bool, tiny: Callable, source: Source, labels: Tensor
 ) -> None:
-    model = tiny(synthesizer=MIXED, position_embedding_type="relative", dropout_rate=0.3).train()
+    model = tiny(synthesizer=synthesizer, position_embedding_type="relative", dropout_rate=0.3).train()
     gradients = []
     for checkpointing in (False, True):
         if checkpointing:
@@ -139,6 +142,8 @@ def test_gradient_checkpointing_changes_nothing(
         model.zero_grad()
         model(*source, labels=labels).loss.backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
+    # Where no layer has logits to add it to, there is no bias of positions either.
+    assert all(gradient is not None for gradient in gradients[0])
     torch.testing.assert_close(*gradients)
     with pytest.raises(ValueError, match="fill it twice"):
         model(*source, labels=labels, use_cache=True)
@@ -187,12 +192,13 @@ def test_fixed_random_is_saved_and_never_trained(tiny: Callable, tmp_path: Path)
     assert all(torch.equal(table, again[name]) for name, table in tables.items())
 
 
+@pytest.mark.parametrize("synthesizer", [MIXED, OTHERS], ids=["mixed", "others"])
 def test_weights_that_a_checkpoint_has_stay_when_it_lacks_others(
-    tiny: Callable, tiny_config: Callable, tmp_path: Path
+    synthesizer: object, tiny: Callable, tiny_config: Callable, tmp_path: Path
 ) -> None:
-    model = tiny(synthesizer=MIXED, use_bias=False)
+    model = tiny(synthesizer=synthesizer, use_bias=False)
     model.save_pretrained(tmp_path)
-    config = tiny_config(synthesizer=MIXED, use_bias=True)
+    config = tiny_config(synthesizer=synthesizer, use_bias=True)
     loaded, report = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, config=config, output_loading_info=True)
     assert report["missing_keys"]
     assert all("bias" in name for name in report["missing_keys"])

@@ -89,3 +89,13 @@ def test_mass_near_the_diagonal(is_causal: bool) -> None:
                 total += near / sum(exponentials.values()) / 7
             assert found[head, column] == pytest.approx(total)
     assert band_mass(np.zeros((1, 7, 7)), False, bands=[6])[0, 0] == pytest.approx(1.0)
+
+
+def test_what_falls_outside_of_a_text_is_not_counted() -> None:
+    whole = _weights(2, 7, 7, is_causal=True)
+    found = []
+    for weights in (whole, whole * np.linspace(0.1, 0.9, 7)[:, None]):
+        statistics = WeightStatistics(2, is_causal=True, distances=True)
+        statistics.add(weights)
+        found.append(statistics.per_head())
+    assert found[0] == found[1]

@@ -5,7 +5,7 @@ Shape legend: B batch, T new tokens, S keys in use, H heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,24 +15,25 @@ from ..attention import KeyValueCache
 from ..functions.base import Options
 from ..linear import Linear
 from ..masks import Padding
-from ..projections import head_width, reset_projections
+from ..projections import head_width, project_packed, reset_projections
 
 __all__ = ["BASELINES", "Baseline", "register"]
 
 
 class Baseline(nn.Module):
-    """A layer in the place of `SynthesizerAttention`, with its arguments but `synthesizer`, whose options it takes.
+    """A layer in the place of `SynthesizerAttention`, made and called as it is, but for two arguments: its options are
+    an object, `options`, and values do not come from another input.
 
     Args:
-        projected: features that the layer wants of its input, in the order of its own.
-        options, d_model, num_heads, max_length, head_dim, bias, dropout, layer_idx, device, dtype: as for
-            `SynthesizerAttention`; `options` are those of `Options`.
+        projected: how many times H·K features it wants of its input.
+        d_model, num_heads, head_dim, bias, dropout, layer_idx, device, dtype: as for `SynthesizerAttention`.
 
     Attributes:
         name: its name in `synthesizer`.
         can_be_causal: whether it can keep a token from seeing those after it.
-        has_shares: whether its weights are shares of a sum: none is negative.
+        has_shares: whether its weights are shares of the tokens: none is negative.
         needs_max_length: whether it has parameters up to a maximum length.
+        caches_keys: whether decoding has to keep keys beside the values.
         max_length: the longest sequence; None where there is none.
     """
 
@@ -97,8 +98,8 @@ class Baseline(nn.Module):
         Args:
             attention_mask: (B, S), 1/True at real tokens, padded left, right or with holes; positions are logical.
             is_causal: a token sees itself and those before it.
-            need_weights: return the weights (B, H, T, S) too, with which the values are summed. Their rows need not
-                sum to 1.
+            need_weights: return the weights (B, H, T, S) too, with which the values are summed, without dropout.
+                Their rows need not sum to 1.
             cache: keeps the values of the tokens before x.
 
         Returns:
@@ -126,15 +127,36 @@ class Baseline(nn.Module):
     def _forward_aligned(
         self, x: Tensor, attention_mask: Tensor | Padding | None, is_causal: bool, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Align the batch, sum, and move the result back to the input's slots."""
+        """Align the batch, sum, and move the result back to the input's slots. Only real tokens are projected."""
         padding = Padding.of_batch(attention_mask, x.shape[0], x.shape[1])
+        packing = None if padding is None else padding.packing
         if padding is None:
-            return self._sum(x, None, is_causal, need_weights)
-        y, weights = self._sum(padding.align(x), padding.aligned.mask, is_causal, need_weights)
-        return padding.restore(y), None if weights is None else padding.restore_pairs(weights)
+            read, mask = self._read(x), None
+        elif packing is None:
+            mask = padding.aligned.mask
+            read = [part * mask[..., None] for part in self._read(padding.align(x))]
+        else:
+            read, mask = [packing.pad_aligned(part) for part in self._read(packing.pack(x))], padding.aligned.mask
+        y, weights = self._sum(read, mask, is_causal, need_weights)
+        y = y.transpose(1, 2).flatten(2)
+        if padding is None:
+            return self.out_proj(y), weights
+        y = padding.restore(self.out_proj(y)) if packing is None else project_packed(self.out_proj, y, packing)
+        return y, None if weights is None else padding.restore_pairs(weights)
 
-    def _sum(self, x: Tensor, mask: Tensor | None, is_causal: bool, need_weights: bool) -> tuple[Tensor, Tensor | None]:
-        """What the layer makes of an aligned batch (B, L, d_model) with the mask (B, L), and the weights if wanted."""
+    def _read(self, x: Tensor) -> Sequence[Tensor]:
+        """What is projected of tokens (…, d_model), each (…, features); the values (…, H·K) come first."""
+        raise TypeError(f"{type(self).__name__} does not define _read()")
+
+    def _sum(
+        self, read: Sequence[Tensor], mask: Tensor | None, is_causal: bool, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """The sums (B, H, L, K) over an aligned batch, and the weights (B, H, L, L) if they are needed.
+
+        Args:
+            read: what `_read` gave, (B, L, features) each, zeros at padding.
+            mask: (B, L), True at real tokens; None where all are.
+        """
         raise TypeError(f"{type(self).__name__} does not define _sum()")
 
     def _forward_cached(

@@ -40,9 +40,9 @@ class ConvolutionOptions(Options):
     kernel_size: int | Sequence[int] = (3, 7, 15, 31)
 
     def __post_init__(self) -> None:
-        sizes = [self.kernel_size] if isinstance(self.kernel_size, int) else self.kernel_size
-        if isinstance(sizes, str) or not isinstance(sizes, Sequence) or not sizes:
-            raise ValueError(f"got kernel_size={self.kernel_size!r}; expected a number, or a list with one per layer")
+        sizes = self.kernel_size if isinstance(self.kernel_size, list | tuple) else [self.kernel_size]
+        if not sizes:
+            raise ValueError("got kernel_size=[]; expected a whole number of at least 1, or a list with one per layer")
         for size in sizes:
             whole(size, "kernel_size", "a convolution")
 
@@ -58,7 +58,8 @@ class _Convolution(WindowLayer):
     """What the two have in common.
 
     Args:
-        dropout: probability with which weights are dropped in training.
+        dropout: probability with which weights are dropped in training; where all tokens share the weights, they share
+            what is dropped.
         options: `kernel_size`.
         max_length: not needed.
     """
@@ -78,12 +79,8 @@ class _Convolution(WindowLayer):
         size = (options or ConvolutionOptions()).of_layer(layer_idx)
         super().__init__(size, 2, d_model, num_heads, layer_idx=layer_idx, **arguments)
 
-    def _read(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        gated = F.glu(self.in_proj(x))
-        return gated, gated
-
-    def _dropped(self, logits: Tensor) -> Tensor:
-        return F.dropout(torch.softmax(logits, dim=-1), self.dropout, self.training)
+    def _gated(self, x: Tensor) -> Tensor:
+        return F.glu(self.in_proj(x))
 
 
 @register("lightweight_conv")
@@ -112,8 +109,11 @@ class LightweightConvolution(_Convolution):
     def weight_parameters(self) -> int:
         return self.kernel.numel()
 
-    def _weights(self, source: Tensor, inside: Tensor) -> Tensor:
-        return self._dropped(self.kernel)
+    def _read(self, x: Tensor) -> Sequence[Tensor]:
+        return [self._gated(x)]
+
+    def _shares(self, logits: Sequence[Tensor], inside: Tensor | None) -> Tensor:
+        return torch.softmax(self.kernel, dim=-1)
 
 
 @register("dynamic_conv")
@@ -139,5 +139,9 @@ class DynamicConvolution(_Convolution):
     def weight_parameters(self) -> int:
         return self.kernel_proj.weight.numel()
 
-    def _weights(self, source: Tensor, inside: Tensor) -> Tensor:
-        return self._dropped(split_heads(self.kernel_proj(source), self.num_heads))
+    def _read(self, x: Tensor) -> Sequence[Tensor]:
+        gated = self._gated(x)
+        return [gated, self.kernel_proj(gated)]
+
+    def _shares(self, logits: Sequence[Tensor], inside: Tensor | None) -> Tensor:
+        return torch.softmax(split_heads(logits[0], self.num_heads), dim=-1)

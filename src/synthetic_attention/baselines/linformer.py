@@ -8,6 +8,7 @@ Shape legend: B batch, H heads, L tokens, N maximum length, k sums (`rank`), K w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -61,7 +62,6 @@ class Linformer(Baseline):
     can_be_causal = False
     has_shares = False
     needs_max_length = True
-    caches_keys = True
 
     def __init__(
         self,
@@ -105,8 +105,14 @@ class Linformer(Baseline):
         sums = self.key_sums.numel() + (0 if self.value_sums is None else self.value_sums.numel())
         return rows * (self.in_proj.in_features + (self.in_proj.bias is not None)) + sums
 
-    def _sum(self, x: Tensor, mask: Tensor | None, is_causal: bool, need_weights: bool) -> tuple[Tensor, Tensor | None]:
-        length = x.shape[1]
+    def _read(self, x: Tensor) -> Sequence[Tensor]:
+        return self.in_proj(x).chunk(3, dim=-1)
+
+    def _sum(
+        self, read: Sequence[Tensor], mask: Tensor | None, is_causal: bool, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        value, query, key = (split_heads(part, self.num_heads) for part in read)
+        length = value.shape[2]
         if is_causal:
             raise ValueError("got is_causal=True for 'linformer'; expected False: its keys are sums over all tokens")
         if length > cast(int, self.max_length):
@@ -114,12 +120,20 @@ class Linformer(Baseline):
                 f"got a sequence of {length} slots; expected at most max_length = {self.max_length}, up to which "
                 "'linformer' has parameters. Truncate or split the input, or build the layer with a larger max_length"
             )
-        value, query, key = (split_heads(part, self.num_heads) for part in self.in_proj(x).chunk(3, dim=-1))
         both = (self.key_sums, self.key_sums if self.value_sums is None else self.value_sums)
         key_sums, value_sums = (sums[..., :length] for sums in both)
-        if mask is not None:
-            key, value = (part * mask[:, None, :, None] for part in (key, value))
-        logits = InnerLogits(query, key_sums @ key, scale=self.head_dim**-0.5)
-        y = attend(logits, value_sums @ value, dropout_p=self.dropout if self.training else 0.0)
-        projected: Tensor = self.out_proj(y.transpose(1, 2).flatten(2))
-        return projected, attention_weights(logits) @ value_sums if need_weights else None
+        logits = InnerLogits(query, _summed(key_sums, key), scale=self.head_dim**-0.5)
+        y = attend(logits, _summed(value_sums, value), dropout_p=self.dropout if self.training else 0.0)
+        if not need_weights:
+            return y, None
+        weights = attention_weights(logits)
+        return y, weights @ value_sums.to(weights.dtype)
+
+
+def _summed(sums: Tensor, x: Tensor) -> Tensor:
+    """(H or 1, k, L) × (B, H, L, K) = (B, H, k, K)."""
+    if sums.shape[0] > 1:
+        return sums @ x
+    # One product for all heads and examples: a broadcast matrix would be copied, and its gradient kept, for each.
+    product = sums[0] @ x.permute(2, 0, 1, 3).flatten(1)
+    return product.unflatten(1, (x.shape[0], x.shape[1], x.shape[3])).permute(1, 2, 0, 3)

@@ -9,12 +9,12 @@ Shape legend: B batch, H heads, T tokens, C tokens in a window, K width of a hea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ..functions.base import Options, empty, reset_map, split_heads, whole
 from ..kernels.eager import masked_softmax
@@ -51,6 +51,7 @@ class LocalDense(WindowLayer):
     """
 
     Options = LocalDenseOptions
+    only_inside = True
 
     def __init__(
         self,
@@ -78,13 +79,15 @@ class LocalDense(WindowLayer):
         rows, own = self.out_proj.in_features, self.weight.numel() + (0 if self.bias is None else self.bias.numel())
         return rows * (self.in_proj.in_features + (self.in_proj.bias is not None)) + own
 
-    def _read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _read(self, x: Tensor) -> Sequence[Tensor]:
         values, hidden = self.in_proj(x).chunk(2, dim=-1)
-        return values, torch.relu(hidden)
-
-    def _weights(self, source: Tensor, inside: Tensor) -> Tensor:
-        logits = split_heads(source, self.num_heads) @ self.weight.mT
+        # (H, tokens, K) × (H, K, C)
+        tokens = torch.relu(hidden).reshape(-1, self.num_heads, self.head_dim).transpose(0, 1)
+        logits = torch.bmm(tokens, self.weight.mT)
         if self.bias is not None:
             logits = logits + self.bias[:, None]
-        weights = masked_softmax(logits, inside[:, None]).to(logits.dtype)
-        return F.dropout(weights, self.dropout, self.training)
+        return [values, logits.transpose(0, 1).reshape(*x.shape[:-1], -1)]
+
+    def _shares(self, logits: Sequence[Tensor], inside: Tensor | None) -> Tensor:
+        scores = split_heads(logits[0], self.num_heads)
+        return masked_softmax(scores, None if inside is None else inside[:, None]).to(scores.dtype)

@@ -7,7 +7,8 @@ Shape legend: B batch, H heads, T tokens, S slots, C tokens in a window, K width
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,8 +28,13 @@ class WindowLayer(Baseline):
 
     Args:
         kernel_size: C, tokens in a window.
-        arguments: of `Baseline`.
+        arguments, named: of `Baseline`.
+
+    Attributes:
+        only_inside: whether weights are shared out among the tokens that there are, so that which these are matters.
     """
+
+    only_inside: ClassVar[bool] = False
 
     def __init__(self, kernel_size: int, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -37,43 +43,38 @@ class WindowLayer(Baseline):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, kernel_size={self.kernel_size}"
 
-    def _read(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Of tokens (B, T, d_model) the values (B, T, H·K), and what their weights are made of."""
-        raise TypeError(f"{type(self).__name__} does not define _read()")
-
-    def _weights(self, source: Tensor, inside: Tensor) -> Tensor:
-        """The weights of the windows: (B, H, T, C), or (H, C) for all alike.
+    def _shares(self, logits: Sequence[Tensor], inside: Tensor | None) -> Tensor:
+        """The weights of the windows, before dropout: (B, H, T, C), or (H, C) for all alike.
 
         Args:
-            source: what `_read` gave for that.
-            inside: (B or 1, T, C), True where a window has a token.
+            logits: (B, T, H·C), what `_read` gave beside the values; nothing where weights ignore the input.
+            inside: (B or 1, T, C), True where a window has a token; None where `only_inside` is not set.
         """
-        raise TypeError(f"{type(self).__name__} does not define _weights()")
+        raise TypeError(f"{type(self).__name__} does not define _shares()")
 
     def _before(self, is_causal: bool) -> int:
         """How many tokens of a window are before its own. Of an even number, one more is after it than before."""
         return self.kernel_size - 1 if is_causal else (self.kernel_size - 1) // 2
 
-    def _sum(self, x: Tensor, mask: Tensor | None, is_causal: bool, need_weights: bool) -> tuple[Tensor, Tensor | None]:
-        values, source = self._read(x)
-        before, length = self._before(is_causal), x.shape[1]
-        slots = torch.arange(length, device=x.device)[:, None] - before
-        slots = slots + torch.arange(self.kernel_size, device=x.device)
-        inside = ((slots >= 0) & (slots < length))[None]
-        if mask is not None:
-            values = values * mask[..., None]
-            inside = inside & mask[:, slots.clamp(0, length - 1)]
-        weights = self._weights(source, inside)
+    def _sum(
+        self, read: Sequence[Tensor], mask: Tensor | None, is_causal: bool, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        values, *logits = read
+        before, length = self._before(is_causal), values.shape[1]
+        slots, inside = None, None
+        if need_weights or self.only_inside:
+            steps = torch.arange(self.kernel_size, device=values.device) - before
+            slots = torch.arange(length, device=values.device)[:, None] + steps
+            inside = ((slots >= 0) & (slots < length))[None]
+            if mask is not None:
+                inside = inside & mask[:, slots.clamp(0, length - 1)]
+        shares = self._shares(logits, inside)
         padded = F.pad(split_heads(values, self.num_heads), (0, 0, before, self.kernel_size - 1 - before))
-        y = self._project(window_sum(weights, padded))
-        if not need_weights:
+        y = window_sum(F.dropout(shares, self.dropout, self.training), padded)
+        if not need_weights or slots is None or inside is None:
             return y, None
-        matrix = place_weights(_each(weights, length), torch.where(inside, slots, -1), length)
-        return y, matrix.expand(x.shape[0], -1, -1, -1)
-
-    def _project(self, y: Tensor) -> Tensor:
-        projected: Tensor = self.out_proj(y.transpose(1, 2).flatten(2))
-        return projected
+        matrix = place_weights(_each(shares, length), torch.where(inside, slots, -1), length)
+        return y, matrix.expand(values.shape[0], -1, -1, -1)
 
     def _forward_cached(
         self,
@@ -88,26 +89,32 @@ class WindowLayer(Baseline):
                 f"got a cache with layer_idx={self.layer_idx}, is_causal={is_causal}; expected the number of the "
                 "layer, and True"
             )
-        read, source = self._read(x)
-        rows, new = x.shape[1], split_heads(read, self.num_heads)
+        read = self._read(x)
+        rows, new = x.shape[1], split_heads(read[0], self.num_heads)
         _, values = cache.update(new[..., :0], new, self.layer_idx)
         columns = values.shape[2]
         padding = Padding.of_batch(attention_mask, x.shape[0], columns)
-        own: Tensor | slice | None = getattr(cache, "slots", None)
-        own = slice(columns - rows, None) if own is None else own
-        slots = self._window_slots(values, own, padding)
-        weights = self._weights(source, slots >= 0)
-        if padding is None and isinstance(own, slice):
+        own: Tensor | None = getattr(cache, "slots", None)
+        if padding is not None and columns == rows and own is None:
+            # A first call over padded prompts: rows that are aligned have their windows side by side.
+            mask = padding.aligned.mask
+            y, weights = self._sum([padding.align(part) * mask[..., None] for part in read], mask, True, need_weights)
+            weights = None if weights is None else padding.restore_pairs(weights)
+            return padding.restore(self.out_proj(y.transpose(1, 2).flatten(2))), weights
+        slots = self._window_slots(values, slice(-rows, None) if own is None else own, padding)
+        shares = self._shares(read[1:], slots >= 0)
+        dropped = F.dropout(shares, self.dropout, self.training)
+        if padding is None and own is None:
             reached = values[:, :, max(0, columns - rows - self.kernel_size + 1) :]
-            y = window_sum(weights, F.pad(reached, (0, 0, rows + self.kernel_size - 1 - reached.shape[2], 0)))
+            y = window_sum(dropped, F.pad(reached, (0, 0, rows + self.kernel_size - 1 - reached.shape[2], 0)))
         else:
-            y = _gathered_sum(_each(weights, rows), values, slots)
-        y = self._project(y)
+            y = _gathered_sum(_each(dropped, rows), values, slots)
+        y = self.out_proj(y.transpose(1, 2).flatten(2))
         matrix = None
         if need_weights:
-            matrix = place_weights(_each(weights, rows), slots, columns).expand(x.shape[0], -1, -1, -1)
+            matrix = place_weights(_each(shares, rows), slots, columns).expand(x.shape[0], -1, -1, -1)
         if padding is not None:
-            real = padding.mask[:, own]
+            real = padding.mask[:, slice(-rows, None) if own is None else own]
             y = y.masked_fill(~real[..., None], 0)
             matrix = None if matrix is None else matrix.masked_fill(~real[:, None, :, None], 0)
         return y, matrix

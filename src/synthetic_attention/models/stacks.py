@@ -12,7 +12,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ..attention import KeyValueCache
 from ..masks import Padding
-from ..self_attention import needs_max_length
+from ..self_attention import has_logits, needs_max_length
 from .blocks import SynthesizerBlock, make_embedding, make_norm
 from .cache import FilledSlots, StaticSlots
 from .configuration import SynthesizerConfig
@@ -90,7 +90,7 @@ class SynthesizerStack(nn.Module):
             self.positions = SinusoidalPositions(config.d_model)
         elif config.position_embedding_type == "learned":
             self.positions = LearnedPositions(config.max_position_embeddings, config.d_model)
-        else:
+        elif any(has_logits(name) for name in config.synthesizers(side)):
             self.relative_bias = RelativePositionBias(
                 config.num_heads,
                 config.relative_attention_num_buckets,

@@ -58,6 +58,9 @@ class WeightStatistics:
         visible = visible_keys(rows, columns, self.is_causal)
         many = visible.sum(axis=1) > 1
         visible, weights = visible[many], weights[:, many].astype(np.float64)
+        # The windows of convolutions reach beyond the text: what is within it counts as the whole.
+        sums = weights.sum(axis=-1, keepdims=True)
+        weights /= np.where(sums > 0, sums, 1.0)
         keys = visible.sum(axis=1)
         self.rows += len(keys)
         for counts, head in zip(self.counts, weights, strict=True):

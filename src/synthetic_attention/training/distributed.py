@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 
-__all__ = ["any_process", "is_main_process", "join", "main_process_alone"]
+from ..tasks import UserError
+
+__all__ = ["any_process", "by_main_process", "join", "main_process_alone"]
 
 
 def join(device: torch.device) -> None:
@@ -16,9 +19,25 @@ def join(device: torch.device) -> None:
     PartialState(cpu=device.type == "cpu")
 
 
-def is_main_process() -> bool:
-    """Whether this is the first process, or the only one."""
-    return bool(PartialState().is_main_process)
+@contextmanager
+def by_main_process(make: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+    """Let the first process enter a context for all, after all have come here and before any goes on.
+
+    Raises:
+        Exception: what entering it raised; in the other processes a UserError, so that none waits for ever.
+    """
+    state = PartialState()
+    state.wait_for_everyone()
+    with ExitStack() as entered:
+        problem: Exception | None = None
+        if state.is_main_process:
+            try:
+                entered.enter_context(make())
+            except Exception as error:
+                problem = error
+        if any_process(problem is not None):
+            raise problem or UserError("the first process could not begin; it says why")
+        yield
 
 
 def main_process_alone(action: Callable[[], object]) -> None:

@@ -6,6 +6,7 @@
     log.jsonl          an object per log entry and per validation
     checkpoints/       the last state of training, for --resume
     evaluation/        what `synthesizer evaluate` wrote
+    .lock              held while a process trains the run
 
 Every file is written beside its place and then moved into it: a run that is killed leaves the old one or the new.
 """
@@ -17,13 +18,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 import yaml
+from filelock import FileLock, Timeout
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ..models import SynthesizerConfig
@@ -44,7 +46,7 @@ _INFO: dict[str, type] = {
 }
 # And of the run that it started from, if there is one.
 _FROM = dict.fromkeys(("path", "weights_sha256", "scratch"))
-_PARTIAL = ".partial"
+_PARTIAL, _LOCK = ".partial", ".lock"
 
 
 def data_path(info: Mapping[str, Any], data: Path | None) -> Path:
@@ -97,7 +99,8 @@ class RunFolder:
         """Refuse a path at which a new run would destroy something.
 
         Raises:
-            UserError: a run is there and `overwrite` is off; or something else is, whatever `overwrite`.
+            UserError: a run is there and `overwrite` is off, or it is being trained; or something else is, whatever
+                `overwrite`.
         """
         nearest = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
         if not nearest.is_dir():
@@ -109,11 +112,16 @@ class RunFolder:
         if (self.path / "run.yaml").is_file():
             if not overwrite:
                 raise UserError(f"{self.path}: a run is there; --resume continues it, --overwrite replaces it")
+            with self.alone():
+                pass
         elif not self._is_empty():
             raise UserError(f"{self.path}: the folder has files and is no run; choose another --output")
 
-    def create(self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool) -> None:
-        """Make the folder anew, with run.yaml and the tokenizer. The run that it replaces goes last.
+    @contextmanager
+    def created(self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool) -> Iterator[None]:
+        """Make the folder anew, with run.yaml and the tokenizer, and keep it for this process inside.
+
+        The run that it replaces goes last.
 
         Raises:
             UserError: what `check_new` refuses; something may have come there since it was asked.
@@ -122,21 +130,25 @@ class RunFolder:
         keep = self.path.is_dir() and self._is_empty()
         home = self.path if keep else self.path.parent
         home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=home, prefix=f"{_PARTIAL}-{self.path.name}-") as name:
-            new, old = RunFolder(Path(name) / "new"), Path(name) / "old"
-            new.checkpoints.mkdir(parents=True)
-            tokenizer.save_pretrained(new.path)
-            new.write_info(info)
-            self.check_new(overwrite)
-            if keep:
-                # run.yaml first: it makes the folder a run, which may be overwritten.
-                for path in sorted(new.path.iterdir(), key=lambda path: path.name != "run.yaml"):
-                    path.rename(self.path / path.name)
-            elif self.path.exists():
-                with self.alone():
-                    self._replace(new.path, old)
-            else:
-                new.path.rename(self.path)
+        with ExitStack() as held:
+            with tempfile.TemporaryDirectory(dir=home, prefix=f"{_PARTIAL}-{self.path.name}-") as name:
+                new, old = RunFolder(Path(name) / "new"), Path(name) / "old"
+                new.checkpoints.mkdir(parents=True)
+                tokenizer.save_pretrained(new.path)
+                new.write_info(info)
+                # It is ours before it is in its place, and goes on being ours there.
+                held.enter_context(self._locked(new.path))
+                self.check_new(overwrite and not keep)
+                if keep:
+                    # run.yaml first: it makes the folder a run, which may be overwritten.
+                    for path in sorted(new.path.iterdir(), key=lambda path: path.name != "run.yaml"):
+                        path.rename(self.path / path.name)
+                elif self.path.exists():
+                    with self.alone():
+                        self._replace(new.path, old)
+                else:
+                    new.path.rename(self.path)
+            yield
 
     def _replace(self, new: Path, old: Path) -> None:
         """Move the folder to `old` and `new` into its place, or leave it where it is."""
@@ -155,26 +167,19 @@ class RunFolder:
         Raises:
             UserError: one is at it.
         """
-        try:
-            import fcntl
-        except ImportError:
-            # Windows has no such locks.
+        with self._locked(self.path):
             yield
-            return
-        place = os.open(self.path, os.O_RDONLY)
+
+    def _locked(self, place: Path) -> FileLock:
+        """The lock of this run, held; `place` is where its folder is at the moment."""
+        lock = FileLock(place / _LOCK)
         try:
-            try:
-                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(
-                    f"{self.path}: another process is training this run; wait for its end, or choose another --output"
-                ) from None
-            except OSError:
-                # Not all file systems know locks. There it is as if nobody else were at it.
-                pass
-            yield
-        finally:
-            os.close(place)
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(
+                f"{self.path}: another process is training this run; wait for its end, or choose another --output"
+            ) from None
+        return lock
 
     def remove_partial(self) -> None:
         """Remove what a kill in the middle of writing has left."""

@@ -7,7 +7,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from .callbacks import LogFile, StopRequest, StopWhenDue
 from .checkpoint import Checkpoint
 from .clock import TrainingClock
 from .device import choose_training_device, describe_device
-from .distributed import is_main_process, join, main_process_alone
+from .distributed import by_main_process, join, main_process_alone
 from .failures import shortage_reported
 from .preparation import Data, Materials, Report, prepare
 from .run_folder import RunFolder, data_path, kept_path
@@ -99,8 +99,7 @@ def start_run(
         "fingerprints": splits.fingerprints(),
         "versions": _versions(task, place),
     }
-    main_process_alone(lambda: run.create(info, materials.tokenizer, overwrite))
-    with _alone(run):
+    with by_main_process(lambda: run.created(info, materials.tokenizer, overwrite)):
         return _train(task, run, settings, materials, None, place, report, watch)
 
 
@@ -131,7 +130,7 @@ def resume_run(
     join(place)
     run = RunFolder(output.resolve())
     info = run.read_info()
-    with _alone(run):
+    with by_main_process(run.alone):
         settings = _read_settings(info, output, expected or {}).with_budget(steps, minutes)
         task = run.read_task(info)
         task.check()
@@ -157,11 +156,6 @@ def resume_run(
             f"resuming {output} from {checkpoint.path.name if checkpoint else 'the start: it has no checkpoint yet'}"
         )
         return _train(task, run, settings, materials, checkpoint, place, report, watch)
-
-
-def _alone(run: RunFolder) -> AbstractContextManager[None]:
-    """No other training of this run meanwhile; under torchrun the first process sees to that."""
-    return run.alone() if is_main_process() else nullcontext()
 
 
 def _read_settings(info: Mapping[str, Any], output: Path, expected: Mapping[str, Any]) -> Settings:
