@@ -192,7 +192,7 @@ def tables(output: Path, experiment: Experiment) -> str:
                 # Of a script, which makes its own table.
                 parts.append(results["markdown"])
             elif any(run["status"] == "finished" for run in results["runs"]):
-                parts.append(table(results, experiment.published) + "\n" + circumstances(results))
+                parts.append(f"{table(results, experiment.published)}\n{circumstances(results)}{notes(results)}")
     if not parts:
         return ""
     links = [f"mkdir -p runs/{parent}" for parent in dict.fromkeys(Path(name).parent for name in experiment.links)]
@@ -213,7 +213,9 @@ def table(results: Mapping[str, Any], published: Published | None) -> str:
         (split, score)
         for split in results["tests"]
         for score in labels
-        if any(score in row["tests"].get(split, {}) for row in results["rows"])
+        if any(
+            score in {**row["tests"].get(split, {}), **absent(results, row["row"], split)} for row in results["rows"]
+        )
     ]
     several = len(results["tests"]) > 1
     heads = [labels[score] + (f", {split}" if several else "") for split, score in shown]
@@ -228,7 +230,10 @@ def table(results: Mapping[str, Any], published: Published | None) -> str:
                 str(len(row["finished"])),
                 f"{row['parameters'] / 1e6:.2f} M",
                 _mean(row["validation"].get("loss"), 3),
-                *(_mean(row["tests"].get(split, {}).get(score), 2) for split, score in shown),
+                *(
+                    _mean(row["tests"].get(split, {}).get(score), 2, absent(results, row["row"], split).get(score))
+                    for split, score in shown
+                ),
                 *(_figure(figures.get(row["row"])) for figures in columns.values()),
             ]
         )
@@ -257,9 +262,24 @@ def _machine(versions: Mapping[str, Any]) -> str:
     return ", ".join([*([versions["device"]] if "device" in versions else []), *named])
 
 
-def _mean(score: Mapping[str, Any] | None, digits: int) -> str:
+def absent(results: Mapping[str, Any], row: str, split: str) -> dict[str, str]:
+    """The scores of a row that could not be computed, and why."""
+    tests = [run["tests"][split] for run in results["runs"] if run["row"] == row and split in run.get("tests", {})]
+    return {score: reason for test in tests for score, reason in test.get("not_computed", {}).items()}
+
+
+def notes(results: Mapping[str, Any]) -> str:
+    """How scores were computed, a line each."""
+    labels, lines = results["score_labels"], []
+    for run in results["runs"]:
+        for test in run.get("tests", {}).values():
+            lines += [f"{labels.get(score, score)}: {how}" for score, how in test.get("signatures", {}).items()]
+    return "".join(f"- {line}\n" for line in dict.fromkeys(lines))
+
+
+def _mean(score: Mapping[str, Any] | None, digits: int, reason: str | None = None) -> str:
     if score is None:
-        return "–"
+        return reason or "–"
     return f"{score['mean']:.{digits}f}" + (f" ± {score['sd']:.{digits}f}" if score["sd"] is not None else "")
 
 

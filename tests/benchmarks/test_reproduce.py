@@ -139,20 +139,24 @@ def _results() -> dict[str, Any]:
             "tests": {"test": {"bleu": {"mean": bleu, "sd": sd}}} if finished else {},
         }
 
+    def run(name: str, day: int) -> dict[str, Any]:
+        return {
+            "row": name,
+            "status": "finished",
+            "versions": versions,
+            "date": f"2026-11-{day}T16:00:00+00:00",
+            "metrics": {"minutes": 12.4},
+            "tests": {"test": {"signatures": {"bleu": "tok:13a"}, "not_computed": {"meteor": "needs Java"}}},
+        }
+
     versions = {"python": "3.11.7", "torch": "2.13.0", "transformers": "5.23.0", "device": "cpu"}
-    run = {
-        "status": "finished",
-        "versions": versions,
-        "date": "2026-11-21T16:00:00+00:00",
-        "metrics": {"minutes": 12.4},
-    }
     return {
-        "score_labels": {"bleu": "BLEU", "chrf": "chrF"},
+        "score_labels": {"bleu": "BLEU", "chrf": "chrF", "meteor": "METEOR"},
         "tests": {"test": {}},
         "budget": {"steps": 3900, "minutes": None},
         "settings": {"preset": "tiny"},
         "rows": [row("vanilla", [0, 1], 36.914, 0.314), row("random", [0], 35.5, None), row("dense", [], 0.0, None)],
-        "runs": [run, {**run, "date": "2026-11-22T01:00:00+00:00"}, {"status": "pending"}],
+        "runs": [run("vanilla", 21), run("random", 22), {"row": "dense", "status": "pending"}],
     }
 
 
@@ -171,17 +175,17 @@ def test_the_table_has_ours_and_the_published_side_by_side(reproduce: Any, tmp_p
     assert reproduce.tables(tmp_path, experiment) == (
         "## Translation\n\nWhat is compared.\n\n"
         "```console\nsynthesizer compare translation --data DATA/x --output runs/mt\n```\n\n"
-        "| synthesizer | seeds | parameters | validation loss | BLEU | *BLEU there* |\n"
-        "| --- | ---: | ---: | ---: | ---: | ---: |\n"
-        "| `vanilla` | 2 | 2.09 M | 2.071 ± 0.314 | 36.91 ± 0.31 | *27.67* |\n"
-        "| `random` | 1 | 2.09 M | 2.071 | 35.50 |  |\n\n"
+        "| synthesizer | seeds | parameters | validation loss | BLEU | METEOR | *BLEU there* |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "| `vanilla` | 2 | 2.09 M | 2.071 ± 0.314 | 36.91 ± 0.31 | needs Java | *27.67* |\n"
+        "| `random` | 1 | 2.09 M | 2.071 | 35.50 | needs Java |  |\n\n"
         "Preset tiny, 3,900 steps a run (12–12 minutes); cpu, python 3.11.7, torch 2.13.0, transformers 5.23.0; "
-        "2026-11-21 to 2026-11-22.\n\nPublished: the paper.\n\n"
+        "2026-11-21 to 2026-11-22.\n- BLEU: tok:13a\n\nPublished: the paper.\n\n"
     )
 
 
 def test_nothing_finished_is_no_section(reproduce: Any, tmp_path: Path) -> None:
-    results = {**_results(), "runs": [{"status": "pending"}]}
+    results = {**_results(), "runs": [{"row": "dense", "status": "pending"}]}
     experiment = reproduce.Experiment(name="mt", title="T", commands=[], results=["mt"])
     assert reproduce.tables(tmp_path, experiment) == ""
     (tmp_path / "mt").mkdir()

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from synthetic_attention.report.comparison import markdown_table, print_comparison
+from synthetic_attention.tasks.metrics.embeddings import OWN_VECTORS
 
 
 def _mean(mean: float, sd: float | None = None) -> dict[str, float | None]:
@@ -208,6 +209,30 @@ def test_a_score_that_was_not_computed_is_a_dash_and_a_reason(results: dict[str,
     assert vanilla.endswith("|  | 61.20 |")
     assert control.endswith("| +0.30 | – |")
     assert "- chrF not computed: needs Java" in text
+
+
+def test_a_score_that_no_row_has_keeps_its_column(results: dict[str, Any]) -> None:
+    for run in results["runs"][:3]:
+        run["tests"]["test_2017"]["not_computed"] = {"chrf": "needs Java"}
+    header, _, vanilla, control, failed, *_ = markdown_table(results).split("\n")
+    assert header.endswith("test_2017 Δ BLEU | test_2017 chrF |")
+    assert vanilla.endswith("|  | needs Java |")
+    assert control.endswith("| needs Java |")
+    assert failed.endswith("| failed |")
+    for run in results["runs"][:3]:
+        run["tests"]["test_2017"]["not_computed"] = {"chrf": "something that is long to say"}
+    assert "| not computed |\n" in markdown_table(results)
+
+
+def test_what_each_model_measures_with_its_own_scale_has_no_best(results: dict[str, Any]) -> None:
+    for row, score in zip(results["rows"], (50.0, 60.0), strict=False):
+        row["tests"]["test_2017"]["chrf"] = _mean(score)
+    assert "**60.00**" in markdown_table(results)
+    for run in results["runs"][:3]:
+        run["tests"]["test_2017"]["signatures"] = {"chrf": OWN_VECTORS}
+    text = markdown_table(results)
+    assert "| 60.00 |" in text
+    assert "- Similarities by a model's own embeddings do not compare between rows.\n" in text
 
 
 def test_options_of_the_search_are_named(results: dict[str, Any]) -> None:

@@ -211,6 +211,9 @@ def test_right_answers_score_everything_and_wrong_ones_nothing(both: Path, metri
     zeros |= {"superglue_record_f1", "superglue_multirc_exact_match", "glue_mnli_accuracy_mismatched"}
     assert {nothing[name] for name in zeros} == {0.0}
     assert nothing["glue_mnli_invalid"] == 13
+    empty = suite_scores(items, [""] * len(items))
+    assert empty["superglue_wsc_accuracy"] == 0.0
+    assert empty["superglue_wsc_invalid"] == sum(item.task == "wsc" for item in items)
 
 
 def test_scores_are_those_of_each_task_over_the_tasks_there(both: Path, metrics: Any) -> None:

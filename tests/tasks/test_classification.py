@@ -293,6 +293,17 @@ def test_tasks_of_glue(tmp_path: Path, metrics: Any) -> None:
         found = task.validate(model, tokenizer, valid, task.examples(valid, tokenizer, 64), 0.0, _share())
         assert {*found} == scores
         assert task.selects_by in found
+    # One file is not both splits, unless some of it is held out.
+    file = tmp_path / "SST-2" / "train.tsv"
+    with pytest.raises(UserError, match=r"train\.tsv: a file, and training wants two"):
+        sst2.read(file, "train")
+    assert len(sst2.read(file, "valid")) == len(split)
+    halves = [Classification(glue_task="sst2", held_out=0.5).read(file, part) for part in ("train", "valid")]
+    ids = [[record.id for record in half.records] for half in halves]
+    assert [half.name for half in halves] == ["train", "valid"]
+    assert sorted(ids[0] + ids[1]) == sorted(record.id for record in split.records)
+    assert ids[0]
+    assert ids[1]
     # Test files without labels are predicted, and not scored.
     (tmp_path / "MRPC" / "test.tsv").write_text("index\t#1 String\t#2 String\n0\ta\tb\n", encoding="utf-8")
     hidden = task.evaluate(model, tokenizer, task.read(tmp_path, "test"), None)

@@ -140,7 +140,7 @@ def test_it_is_trained_and_scored_in_all_ways(data: Path, tmp_path: Path, monkey
         assert str(results["meteor"]).startswith(("needs Java", "METEOR needs pycocoevalcap"))
         rows = [json.loads(line) for line in Path(results["predictions"]).read_text(encoding="utf-8").splitlines()]
         assert [row["id"] for row in rows] == ["1.1", "1.2", "1.3"]
-        assert rows[0].keys() == {"id", "source", "references", "reply"}
+        assert rows[0].keys() == {"id", "source", "gold", "predicted", "score"}
         shown = Path(results["files"][0]).read_text(encoding="utf-8")
         assert shown.startswith("# valid: best and worst of 3 by ROUGE-L\n")
         assert all(row["source"] in " ".join(shown.split()) for row in rows)

@@ -119,7 +119,7 @@ def test_it_is_trained_evaluated_and_generates(tmp_path: Path) -> None:
     results = evaluate_run(run, split="valid", beams=2, min_tokens=3, no_repeat_ngram=2)
     written = [json.loads(line) for line in Path(results["predictions"]).read_text(encoding="utf-8").splitlines()]
     assert [row["id"] for row in written] == ["d0", "d1", "d2"]
-    assert written[0].keys() == {"id", "document", "references", "summary", *rouge(["a"], [["a"]])}
+    assert written[0].keys() == {"id", "document", "gold", "predicted", "score", *rouge(["a"], [["a"]])}
     for name in Summarization.score_labels:
         assert results[name] == pytest.approx(sum(row[name] for row in written) / 3)
     (examples,) = map(Path, results["files"])
@@ -127,7 +127,7 @@ def test_it_is_trained_evaluated_and_generates(tmp_path: Path) -> None:
     shown = examples.read_text(encoding="utf-8")
     best = max(written, key=lambda row: row["rougel"])
     assert f"### {best['id']}: ROUGE-L {best['rougel']:.2f}" in shown.splitlines()
-    assert all(text in shown for text in (written[0]["document"], *written[0]["references"], written[0]["summary"]))
+    assert all(text in shown for text in (written[0]["document"], *written[0]["gold"], written[0]["predicted"]))
     (line,), truncated = generate_lines(run, ["Five is a number. " * 20], beams=1, truncate=True)
     assert truncated == 1
     assert len(line) <= 6 * 8

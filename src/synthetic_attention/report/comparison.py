@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from rich import box
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..tasks import get_task
+from ..tasks.metrics.embeddings import OWN_VECTORS
 from ..tasks.options import chosen_options
 
 __all__ = ["markdown_table", "print_comparison"]
@@ -20,6 +22,8 @@ __all__ = ["markdown_table", "print_comparison"]
 # What rich puts between two columns, and at the edges of a table.
 _GAP, _EDGES = 2, 2
 _WIDEST_LABEL = 32
+# A reason that is longer stands below the table only.
+_LONGEST_REASON = 16
 _NOTHING, _FAILED = "–", "failed"
 # Scores of which less is better, whatever a task selects by.
 _SMALLER = {"bits_per_byte", "invalid", "loss", "perplexity", "word_perplexity"}
@@ -130,9 +134,11 @@ def _groups(results: Mapping[str, Any]) -> list[list[_Column]]:
 def _split_columns(split: str, results: Mapping[str, Any]) -> list[_Column]:
     rows = results["rows"]
     found = [row["tests"].get(split, {}) for row in rows]
-    shown = _shown(results, found)
+    absent = [_not_computed(results, row["row"], split) for row in rows]
+    shown = _shown(results, [*found, *absent])
     columns = [
-        _score_column(split, label, [f.get(name) for f in found], name, results) for name, label in shown.items()
+        _score_column(split, label, [f.get(name) for f in found], name, results, [a.get(name) for a in absent])
+        for name, label in shown.items()
     ]
     first = next(iter(shown), None)
     if results["baseline"] is None or first is None:
@@ -153,18 +159,35 @@ def _shown(results: Mapping[str, Any], found: Any, *others: str) -> dict[str, st
     return {name: label for name, label in labels.items() if name in there} or {name: name for name in there}
 
 
+def _not_computed(results: Mapping[str, Any], row: str, split: str) -> dict[str, str]:
+    """The scores that no run of a row has on a split, and why."""
+    tests = [run["tests"].get(split) for run in results["runs"] if run["row"] == row and "tests" in run]
+    return {name: reason for test in tests if test for name, reason in test["not_computed"].items()}
+
+
 def _score_column(
-    group: str, label: str, found: Sequence[Mapping[str, Any] | None], name: str, results: Mapping[str, Any]
+    group: str,
+    label: str,
+    found: Sequence[Mapping[str, Any] | None],
+    name: str,
+    results: Mapping[str, Any],
+    reasons: Sequence[str | None] = (),
 ) -> _Column:
     digits, cells = _digits(found), []
-    for row, score in zip(results["rows"], found, strict=True):
-        if score is None:
+    for row, score, reason in zip_longest(results["rows"], found, reasons):
+        if score is None and reason is not None:
+            cells.append(reason if len(reason) <= _LONGEST_REASON else "not computed")
+        elif score is None:
             cells.append(_FAILED if row["failed"] and not row["finished"] else _NOTHING)
         else:
             deviation = "" if score["sd"] is None else f" ± {score['sd']:.{digits}f}"
             cells.append(f"{score['mean']:.{digits}f}{deviation}")
     smaller = name in _SMALLER or (name == results["selected_by"] and not results["larger_is_better"])
-    return _Column(group, label, cells, _best(found, not smaller))
+    # What each model measures with a scale of its own has no best.
+    own = any(
+        test["signatures"].get(name) == OWN_VECTORS for run in results["runs"] for test in run.get("tests", {}).values()
+    )
+    return _Column(group, label, cells, frozenset() if own else _best(found, not smaller))
 
 
 def _digits(found: Sequence[Mapping[str, Any] | None]) -> int:
@@ -250,6 +273,8 @@ def _signatures(results: Mapping[str, Any]) -> Iterator[str]:
                     lines.append(f"{split}: {test[name]} of {test['examples']} inputs over the maximum length {name}.")
             lines += [f"{label.get(name, name)}: {signature}" for name, signature in test["signatures"].items()]
             lines += [f"{label[name]} not computed: {reason}" for name, reason in test["not_computed"].items()]
+    if any(line.endswith(OWN_VECTORS) for line in lines):
+        lines.append("Similarities by a model's own embeddings do not compare between rows.")
     yield from dict.fromkeys(lines)
 
 

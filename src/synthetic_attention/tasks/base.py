@@ -188,6 +188,14 @@ class Task(ABC, Generic[_S, _E]):
         """How many real tokens a batch has: the sum of `lengths()` over its examples."""
         return batch["attention_mask"].sum()
 
+    def can_score(self, split: _S) -> bool:
+        """Whether a split has what outputs are scored against; of some test files the labels are hidden."""
+        return True
+
+    def can_compute(self, score: str) -> bool:
+        """Whether a score that an evaluation could not compute, for want of a program, can be computed by now."""
+        return False
+
     def config_changes(self, split: _S, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
         """Fields of the model's configuration that follow from the task and its training data."""
         return {"vocab_size": len(tokenizer)}

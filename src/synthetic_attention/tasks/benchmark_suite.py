@@ -107,7 +107,8 @@ class BenchmarkSuite(SequenceToSequence):
                 names = present_tasks(data, names, split)
             parts = [part for name in names for part in read_items(data, name, split, alone, self.skip_bad_lines)]
         else:
-            raise UserError(f"{data}: no such folder; expected one with the official files of {self.name}")
+            what = "a file" if data.exists() else "no such folder"
+            raise UserError(f"{data}: {what}; expected a folder with the official files of {self.name}")
         return BenchmarkSplit.of(
             split, [item for part in parts for item in part.records], sum(part.skipped for part in parts)
         )

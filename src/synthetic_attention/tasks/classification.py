@@ -183,6 +183,10 @@ class Classification(Task[ClassifiedTexts, TextExample]):
             "type_vocab_size": 2 if split.sides == 2 else 0,
         }
 
+    def can_score(self, split: ClassifiedTexts) -> bool:
+        """Whether it has labels."""
+        return any(record.label for record in split.records)
+
     def validate(
         self,
         model: PreTrainedModel,

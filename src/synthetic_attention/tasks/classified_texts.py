@@ -137,7 +137,7 @@ class TextReader:
             raise UserError("got one of the columns text and label; expected both, or neither where names are known")
         if self.text:
             self._columns(Path())
-        others = self.text or self.names or self.ignored or self.regression or self.held_out
+        others = self.text or self.names or self.ignored or self.regression
         if self.glue_task is not None and others:
             raise UserError("got glue_task with options of other files; expected it alone")
         if self.regression and self.names:
@@ -217,12 +217,19 @@ class TextReader:
 
     def _read_glue(self, data: Path, task: str, split: str) -> ClassifiedTexts:
         name, labels = split, GLUE[task].labels
+        shares = self.held_out > 0 and split in ("train", "valid")
+        asked = "train" if shares else split
+        if not is_hub_name(data) and data.is_file() and split == "train" and not shares:
+            raise UserError(
+                f"{data}: a file, and training wants two; expected the folder of train.tsv and dev.tsv, or "
+                "--set held_out=0.1, which keeps a tenth of this one for validation"
+            )
         if is_hub_name(data):
-            called = f"{split}_matched" if task == "mnli" and split in ("valid", "test") else split
+            called = f"{asked}_matched" if task == "mnli" and asked in ("valid", "test") else asked
             parsed = Parsed(read_hub_task(HubSet.of(data).name, "glue", task, called, self.revision))
         else:
-            path = glue_file(data / "glue" if (data / "glue").is_dir() else data, task, split)
-            parsed, name = read_glue(path, task, self.skip_bad_lines), path.name.split(".")[0]
+            path = glue_file(data / "glue" if (data / "glue").is_dir() else data, task, asked)
+            parsed, name = read_glue(path, task, self.skip_bad_lines), split if shares else path.name.split(".")[0]
 
         def written(label: int | float | None) -> str:
             return "" if label is None else labels[int(label)] if labels else str(label)
@@ -230,6 +237,10 @@ class TextReader:
         records = [
             LabeledText(example.id, tuple(example.texts.values()), written(example.label)) for example in parsed.records
         ]
+        if shares:
+            records = [record for record in records if _is_held_out(record, self.held_out) == (split == "valid")]
+            if not records:
+                raise UserError(f"{data}: no text is left for split {split!r}")
         return ClassifiedTexts(name, records, Classes(labels, labels) if labels else None, parsed.skipped)
 
 

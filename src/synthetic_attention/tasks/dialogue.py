@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from .base import Scores
 from .errors import UserError
 from .generation import GREEDY, BeamSearch
-from .metrics.dialogue import dialogue_scores, quick_scores
-from .metrics.embeddings import Embed, embedding_scores, read_word_vectors
+from .metrics.dialogue import dialogue_scores, is_computable, quick_scores
+from .metrics.embeddings import OWN_VECTORS, Embed, embedding_scores, read_word_vectors
 from .metrics.rouge import rouge_l_per_example
 from .readers.files import split_file
 from .readers.persona import Turn, read_convai2, read_dialogue_json
@@ -160,6 +160,10 @@ class Dialogue(SequenceToSequence):
         """BLEU-1, BLEU-4 and ROUGE-L."""
         return quick_scores(predictions, references)
 
+    def can_compute(self, score: str) -> bool:
+        """METEOR wants Java, and it and CIDEr want pycocoevalcap."""
+        return is_computable(score)
+
     def final_scores(
         self,
         model: PreTrainedModel,
@@ -170,7 +174,7 @@ class Dialogue(SequenceToSequence):
         """METEOR, CIDEr and embedding similarity besides. What cannot be computed here is a text that says why."""
         scores = dialogue_scores(predictions, references)
         if self.vectors is None:
-            embed, signature = _input_embeddings(model, tokenizer), "vectors:the model's input embeddings"
+            embed, signature = _input_embeddings(model, tokenizer), OWN_VECTORS
         else:
             words = {word for text in chain(predictions, *references) for word in text.split()}
             embed, signature = read_word_vectors(Path(self.vectors), words), f"vectors:{Path(self.vectors).name}"
@@ -197,11 +201,12 @@ class Dialogue(SequenceToSequence):
         return {"examples.md": best_and_worst(split.name, "ROUGE-L", [Scored(*row) for row in rows])}
 
     def predictions(self, split: TextPairs, texts: Sequence[str]) -> tuple[str, str]:
-        """JSON lines: id, what was read, references, reply."""
+        """JSON lines: id, what was read, gold (the references), predicted, score (ROUGE-L)."""
         assert isinstance(split, Turns)
+        scores = rouge_l_per_example(texts, [turn.references for turn in split.turns])
         lines = [
-            {"id": turn.id, "source": source, "references": turn.references, "reply": text}
-            for turn, source, text in zip(split.turns, split.sources, texts, strict=True)
+            {"id": turn.id, "source": source, "gold": turn.references, "predicted": text, "score": score}
+            for turn, source, text, score in zip(split.turns, split.sources, texts, scores, strict=True)
         ]
         return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), "jsonl"
 

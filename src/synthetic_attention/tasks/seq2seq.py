@@ -96,6 +96,10 @@ class SequenceToSequence(Task[TextPairs, Pair]):
         """What messages call the two sides of a split."""
         return f"{split.name} sources", f"{split.name} targets"
 
+    def can_score(self, split: TextPairs) -> bool:
+        """Whether it has targets."""
+        return bool(split.complete())
+
     def predictions(self, split: TextPairs, texts: Sequence[str]) -> tuple[str, str]:
         """The file of predictions, one for each row of `split`, and the suffix of its name."""
         return "".join(f"{text}\n" for text in texts), "txt"

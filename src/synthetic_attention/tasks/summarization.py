@@ -119,12 +119,19 @@ class Summarization(SequenceToSequence):
         return {"examples.md": best_and_worst(split.name, "ROUGE-L", [Scored(*row) for row in rows])}
 
     def predictions(self, split: TextPairs, texts: Sequence[str]) -> tuple[str, str]:
-        """JSON lines: id, document, references, summary and its ROUGE, to look at the best and the worst."""
+        """JSON lines: id, document, gold (the references), predicted, score (ROUGE-Lsum), and each ROUGE."""
         assert isinstance(split, Summaries)
         each = rouge_per_example(texts, split.references)
         rows = zip(split.ids, split.sources, split.references, texts, each, strict=True)
         lines = [
-            {"id": name, "document": document, "references": references, "summary": text, **scores}
+            {
+                "id": name,
+                "document": document,
+                "gold": references,
+                "predicted": text,
+                "score": scores["rougelsum"],
+                **scores,
+            }
             for name, document, references, text, scores in rows
         ]
         return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), "jsonl"

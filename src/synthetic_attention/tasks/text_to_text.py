@@ -87,14 +87,14 @@ def read_label(task: BenchmarkTask, example: Example, text: str) -> int | float 
     """What `text`, which a model wrote for `example`, means; None where it is no label word, which counts as wrong.
 
     For tasks with classes it is the class, and the text has to be the label word and nothing else. For STS-B it is the
-    score, a number from 0 to 5. For WSC the class is whether the text names the referent of the example. For ReCoRD it
-    is the answer, the text itself.
+    score, a number from 0 to 5. For WSC the class is whether the text names the referent of the example; a text
+    without a word names nobody, and is no label. For ReCoRD it is the answer, the text itself.
     """
     text = _one_line(text)
     if task.name == "record":
         return text
     if task.name == "wsc":
-        return int(_same_referent(text, example.texts["referent"]))
+        return int(_same_referent(text, example.texts["referent"])) if _words(text) else None
     if task.labels:
         return task.labels.index(text) if text in task.labels else None
     if not re.fullmatch(r"\d+(\.\d*)?", text, re.ASCII) or float(text) > _HIGHEST_SCORE:
@@ -116,12 +116,17 @@ def _clean(name: str, text: str) -> str:
     return text
 
 
+def _words(text: str) -> set[str]:
+    """Case and determiners aside."""
+    return {*text.lower().split()} - _DETERMINERS
+
+
 def _same_referent(text: str, referent: str) -> bool:
     """Whether the words of one are among the words of the other, case and determiners aside.
 
     A possessive is another referent: "Bob" is not "Bob's hat".
     """
-    words, wanted = ({*side.lower().split()} - _DETERMINERS for side in (text, referent))
+    words, wanted = _words(text), _words(referent)
     if any("'" in word for word in words) != any("'" in word for word in wanted):
         return False
     return bool(words and wanted) and (words <= wanted or wanted <= words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from ..extras import require
 from .checks import check_references
 from .rouge import rouge_l, rouge_signature
 
-__all__ = ["NEEDS_JAVA", "bleu", "cider", "dialogue_scores", "meteor", "quick_scores"]
+__all__ = ["NEEDS_JAVA", "bleu", "cider", "dialogue_scores", "is_computable", "meteor", "quick_scores"]
 
 NEEDS_JAVA = "needs Java"
 _Texts = Sequence[str]
@@ -82,6 +83,12 @@ def cider(hypotheses: _Texts, references: Sequence[_Texts]) -> float:
     scorer = require("pycocoevalcap.cider.cider", "dialogue", "CIDEr").Cider()
     score, _ = scorer.compute_score(*_coco(hypotheses, references))
     return 100 * float(score)
+
+
+def is_computable(score: str) -> bool:
+    """Whether there is what `meteor` and `cider` need."""
+    installed = importlib.util.find_spec("pycocoevalcap") is not None
+    return installed and (score != "meteor" or shutil.which("java") is not None)
 
 
 def meteor(hypotheses: _Texts, references: Sequence[_Texts]) -> float:

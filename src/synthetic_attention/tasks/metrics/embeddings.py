@@ -12,8 +12,10 @@ from ..errors import UserError
 from ..readers.lines import numbered_lines
 from .checks import check_references
 
-__all__ = ["Embed", "WordVectors", "embedding_scores", "read_word_vectors"]
+__all__ = ["OWN_VECTORS", "Embed", "WordVectors", "embedding_scores", "read_word_vectors"]
 
+# The signature of similarities by the input embeddings of the model that is scored.
+OWN_VECTORS = "vectors:the model's input embeddings"
 Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 # Text to one vector for each of its words that has one: (N, D).
 Embed = Callable[[str], Vectors]

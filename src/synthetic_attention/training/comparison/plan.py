@@ -185,6 +185,12 @@ def make_plan(shared: Shared, scoring: Scoring, seeds: dict[Row, list[int]]) -> 
         tokenizer = task.tokenizer(data.train, config.vocab_size, maximum)
     else:
         tokenizer = one_tokenizer(sources.runs.values())
+    for asked, part in parts.items():
+        if not task.can_score(part):
+            raise UserError(
+                f"{part.name}: got --split {asked}, whose answers are hidden; expected one that can be scored, such as "
+                "--split valid"
+            )
     if not scoring.truncate and not scoring.search.get("split_long"):
         for part in parts.values():
             _refuse_long(task, part, tokenizer, maximum)

@@ -280,7 +280,8 @@ class _Work:
     def _test(self, run: RunFolder, part: Part, before: Mapping[str, Any]) -> Entry:
         search, scoring = self.plan.search, self.plan.scoring
         conditions = {"fingerprint": part.fingerprint, "search": search, "truncate": scoring.truncate}
-        if before.get("conditions") == conditions:
+        task = self.plan.shared.task
+        if before.get("conditions") == conditions and not any(map(task.can_compute, before["not_computed"])):
             return dict(before)
         self._evaluated += 1
         found = evaluate_run(
