@@ -84,6 +84,10 @@ def test_what_cannot_be_trained_on_is_not_validated_on(tmp_path: Path) -> None:
     for task in ("SST-2", "RTE"):
         (tmp_path / task / "train.tsv").unlink()
     assert {*Glue().read(tmp_path, "valid").counts()} == {"glue/sst2", "glue/rte", "glue/qnli"}
+    assert Glue().can_score(Glue().read(tmp_path, "valid"))
+    (tmp_path / "SST-2" / "test.tsv").write_text("index\tsentence\n0\tgood\n", encoding="utf-8")
+    assert not Glue().can_score(Glue(tasks="sst2").read(tmp_path, "test"))
+    (tmp_path / "SST-2" / "test.tsv").unlink()
     with pytest.raises(UserError, match="no task of superglue has files of split 'valid'; expected folders"):
         Glue(together=True).read(tmp_path, "valid")
     with pytest.raises(UserError, match="no task of glue has files of split 'test'"):

@@ -306,6 +306,7 @@ def test_tasks_of_glue(tmp_path: Path, metrics: Any) -> None:
     assert ids[1]
     # Test files without labels are predicted, and not scored.
     (tmp_path / "MRPC" / "test.tsv").write_text("index\t#1 String\t#2 String\n0\ta\tb\n", encoding="utf-8")
+    assert (task.can_score(task.read(tmp_path, "test")), task.can_score(valid)) == (False, True)
     hidden = task.evaluate(model, tokenizer, task.read(tmp_path, "test"), None)
     assert (hidden.scores, hidden.examples, hidden.answered) == ({}, 0, 1)
     assert json.loads(hidden.predictions)["gold"] is None

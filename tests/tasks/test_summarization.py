@@ -1,15 +1,20 @@
 """The task of summarization: reading, training on one reference, scoring against all."""
 
 import gzip
+import itertools
 import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
+import torch
 
+from synthetic_attention import SynthesizerConfig
 from synthetic_attention.tasks import UserError, get_task
+from synthetic_attention.tasks.generation import generate_ids
 from synthetic_attention.tasks.metrics.rouge import rouge
 from synthetic_attention.tasks.summarization import Summaries, Summarization
 from synthetic_attention.training.evaluation import evaluate_run, generate_lines
@@ -106,6 +111,44 @@ def test_outputs_are_bounded(tmp_path: Path) -> None:
             task.search(options)
     with pytest.raises(UserError, match="got max_summary_tokens=0; expected at least 1"):
         Summarization(max_summary_tokens=0)
+
+
+def test_summaries_are_as_long_as_asked_and_do_not_loop(tmp_path: Path) -> None:
+    task = Summarization()
+    split = task.read(_write(tmp_path), "train")
+    tokenizer = task.tokenizer(split, 300, 48)
+    config = SynthesizerConfig(
+        vocab_size=len(tokenizer),
+        d_model=16,
+        num_heads=2,
+        d_ff=16,
+        num_layers=1,
+        max_position_embeddings=48,
+        synthesizer="random",
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    model = task.build(config).eval()
+    # It would end at once, or else write one token for ever.
+    head = torch.nn.Linear(16, len(tokenizer))
+    torch.nn.init.zeros_(head.weight)
+    word = tokenizer.convert_tokens_to_ids("e")
+    head.bias.data = torch.zeros(len(tokenizer)).index_fill(0, torch.tensor([word]), 5.0)
+    head.bias.data[tokenizer.eos_token_id] = 9.0
+    cast(Any, model).lm_head = head
+
+    def written(**options: int) -> list[int]:
+        search = task.search({"max_tokens": 12, **options})
+        return generate_ids(model, [np.array([5, 6, tokenizer.eos_token_id])], search)[0]
+
+    assert written() == []
+    assert written(min_tokens=8) == [word] * 8
+    varied = written(min_tokens=8, no_repeat_ngram=2)
+    pairs = [*itertools.pairwise(varied)]
+    # Special tokens among the eight are not part of the text.
+    assert 5 <= len(varied) <= 8
+    assert len(pairs) == len({*pairs})
 
 
 def test_it_is_trained_evaluated_and_generates(tmp_path: Path) -> None:

@@ -237,6 +237,22 @@ def test_what_is_done_is_not_done_again(
     assert start(search={"beams": 2}).results["search"]["beams"] == 2
 
 
+def test_what_could_not_be_computed_is_when_it_can_be(
+    start: Start, finished: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _nothing_is_trained(monkeypatch)
+    whole = json.loads(json.dumps(finished))
+    for run in finished["runs"]:
+        del run["tests"]["test"]["scores"]["chrf"]
+        run["tests"]["test"]["not_computed"] = {"chrf": "needs Java"}
+    (tmp_path / "out/results.json").write_text(json.dumps(finished), encoding="utf-8")
+    with monkeypatch.context() as patch:
+        _nothing_is_scored(patch)
+        assert "| needs Java |" in markdown_table(start().results)
+    monkeypatch.setattr(Translation, "can_compute", lambda self, score: score == "chrf")
+    assert _without_times(start().results) == _without_times(whole)
+
+
 def test_rows_seeds_and_splits_can_be_added(
     start: Start, finished: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,6 +415,15 @@ def test_a_comparison_goes_on_though_there_are_settings_that_it_did_not_know(
 def test_what_cannot_be_begun_leaves_nothing(start: Start, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no files nowhere"):
         start(splits=["nowhere"])
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_split_whose_answers_are_hidden_is_refused_first(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Translation, "can_score", lambda self, split: split.name != "test")
+    with pytest.raises(UserError, match=r"test: got --split test, whose answers are hidden; .* --split valid"):
+        start(truncate=True)
     assert [*tmp_path.iterdir()] == []
 
 

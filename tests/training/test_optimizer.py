@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from transformers import Adafactor
+from transformers import Adafactor, T5Config, T5ForConditionalGeneration
 
+from synthetic_attention import SynthesizerForConditionalGeneration
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.span_noise import Packing
 from synthetic_attention.training.arguments import choose_optimizer, constant_first
@@ -93,10 +94,17 @@ def test_t5_is_as_published() -> None:
         assert (config.feed_forward_proj, config.pre_norm, config.tie_word_embeddings) == ("relu", True, True)
         assert (config.relative_attention_num_buckets, config.relative_attention_max_distance) == (32, 128)
         assert (config.vocab_size, config.max_position_embeddings) == (32128, 512)
-        assert (config.dropout_rate, config.label_smoothing) == (0.1, 0)
+        assert (config.dropout_rate, config.attention_dropout_rate, config.label_smoothing) == (0.1, 0.1, 0)
+        assert (training.schedule, training.constant_steps) == ("inverse_sqrt", 10_000)
         assert (training.optimizer, training.learning_rate, training.steps) == ("adafactor", 0.01, 2**19)
         # 128 inputs of 512 tokens and the longest targets.
         assert training.batch_tokens * training.gradient_accumulation_steps == 128 * (512 + 116)
+        published = T5Config(
+            vocab_size=32128, d_model=width, d_kv=64, d_ff=d_ff, num_layers=layers, num_heads=heads, dropout_rate=0.1
+        )
+        with torch.device("meta"):
+            ours, theirs = SynthesizerForConditionalGeneration(config), T5ForConditionalGeneration(published)
+        assert ours.num_parameters() == theirs.num_parameters()
 
 
 def test_t5_tiny_is_what_it_is_said_to_be() -> None:
