@@ -141,9 +141,24 @@ def test_it_is_trained_and_scored_in_all_ways(data: Path, tmp_path: Path, monkey
         rows = [json.loads(line) for line in Path(results["predictions"]).read_text(encoding="utf-8").splitlines()]
         assert [row["id"] for row in rows] == ["1.1", "1.2", "1.3"]
         assert rows[0].keys() == {"id", "source", "gold", "predicted", "score"}
+        other = evaluate_run(run, split="valid", beams=1, scoring={"vectors": str(vectors)})
+        assert other["embedding_average_signature"] == "vectors:vectors.txt"
+        assert other["bleu1"] == results["bleu1"]
         shown = Path(results["files"][0]).read_text(encoding="utf-8")
         assert shown.startswith("# valid: best and worst of 3 by ROUGE-L\n")
         assert all(row["source"] in " ".join(shown.split()) for row in rows)
+
+
+def test_word_vectors_are_found_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    task = Dialogue(vectors="vectors.txt")
+    assert task.vectors == str(tmp_path / "vectors.txt")
+    with pytest.raises(UserError, match=r"vectors\.txt: no such file of word vectors"):
+        task.check()
+    with pytest.raises(UserError, match="got history for the scoring of dialogue; it has of such options: vectors"):
+        task.scored_with({"history": 3})
+    with pytest.raises(UserError, match="got vectors for the scoring of translation; it has of such options: none"):
+        get_task("translation").from_options({"source": "en", "target": "de"}).scored_with({"vectors": "x"})
 
 
 def test_scores_are_shown_even_if_they_are_texts() -> None:

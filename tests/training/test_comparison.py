@@ -16,6 +16,8 @@ from filelock import FileLock
 
 from synthetic_attention.report.comparison import markdown_table
 from synthetic_attention.tasks import UserError
+from synthetic_attention.tasks.dialogue import Dialogue
+from synthetic_attention.tasks.metrics.embeddings import OWN_VECTORS
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.comparison import work
 from synthetic_attention.training.comparison.plan import Scoring, Shared
@@ -251,6 +253,25 @@ def test_what_could_not_be_computed_is_when_it_can_be(
         assert "| needs Java |" in markdown_table(start().results)
     monkeypatch.setattr(Translation, "can_compute", lambda self, score: score == "chrf")
     assert _without_times(start().results) == _without_times(whole)
+
+
+def test_other_word_vectors_are_other_scores_of_the_same_runs(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, vectors = tmp_path / "data", tmp_path / "vectors.txt"
+    data.mkdir()
+    for split in ("train", "valid"):
+        (data / f"{split}.txt").write_text("1 your persona: i grow beans .\n2 hi !\thello .\n", encoding="utf-8")
+    vectors.write_text("hello 1 0\n. 0 1\n", encoding="utf-8")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    options = {"data": data, "splits": ["valid"]}
+    first = start("vanilla", task=Dialogue(max_reply_tokens=4), **options).results
+    _nothing_is_trained(monkeypatch)
+    other = start("vanilla", task=Dialogue(max_reply_tokens=4, vectors=str(vectors)), **options).results
+    signatures = [results["runs"][0]["tests"]["valid"]["signatures"] for results in (first, other)]
+    assert [found["embedding_greedy"] for found in signatures] == [OWN_VECTORS, "vectors:vectors.txt"]
+    with pytest.raises(UserError, match=r"got options\.max_reply_tokens 5"):
+        start("vanilla", task=Dialogue(max_reply_tokens=5), **options)
 
 
 def test_rows_seeds_and_splits_can_be_added(

@@ -23,6 +23,9 @@ def evaluate(
     min_tokens: MinTokens = None,
     max_tokens: MaxTokens = None,
     no_repeat_ngram: NoRepeatNgram = None,
+    vectors: Annotated[
+        Path | None, typer.Option(help="Word vectors as text, for the similarities of dialogue. [default: the run's]")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
     on_long: Annotated[str | None, typer.Option(help=ON_LONG_HELP)] = None,
     truncate: Truncate = False,
@@ -44,6 +47,7 @@ def evaluate(
         device=device,
         dtype=dtype,
         report=say,
+        scoring={"vectors": None if vectors is None else str(vectors)},
         beams=beams,
         length_penalty=length_penalty,
         min_tokens=min_tokens,

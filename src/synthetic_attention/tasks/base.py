@@ -102,6 +102,7 @@ class Task(ABC, Generic[_S, _E]):
         unit: what messages call the examples.
         tokens_name: what messages call the tokens that speed is counted in.
         packages: what scores depend on beside this package; their versions are kept with a run.
+        scoring_options: the options that a trained run can be scored with others of.
     """
 
     name: ClassVar[str]
@@ -112,6 +113,7 @@ class Task(ABC, Generic[_S, _E]):
     unit: ClassVar[str] = "examples"
     tokens_name: ClassVar[str] = "tokens"
     packages: ClassVar[tuple[str, ...]] = ()
+    scoring_options: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -126,6 +128,18 @@ class Task(ABC, Generic[_S, _E]):
     def options(self) -> dict[str, Any]:
         """Plain values from which `from_options` makes the task again."""
         return asdict(self)
+
+    def scored_with(self, options: Mapping[str, Any]) -> Self:
+        """The task with other `scoring_options`.
+
+        Raises:
+            UserError: an option is none of them.
+        """
+        for option in options:
+            if option not in self.scoring_options:
+                known = ", ".join(sorted(self.scoring_options)) or "none"
+                raise UserError(f"got {option} for the scoring of {self.name}; it has of such options: {known}")
+        return type(self).from_options({**self.options(), **options})
 
     def check(self) -> None:
         """Refuse at the start what would only fail at the first validation, hours later.

@@ -83,11 +83,15 @@ class Dialogue(SequenceToSequence):
     larger_is_better: ClassVar[bool] = False
     unit: ClassVar[str] = "replies"
     packages: ClassVar[tuple[str, ...]] = ("sacrebleu", "rouge-score", "pycocoevalcap")
+    scoring_options: ClassVar[frozenset[str]] = frozenset({"vectors"})
 
     def __post_init__(self) -> None:
         for name, value, least in (("history", self.history, 0), ("max_reply_tokens", self.max_reply_tokens, 1)):
             if value is not None and value < least:
                 raise UserError(f"got {name}={value}; expected at least {least}")
+        if self.vectors is not None:
+            # From wherever the run is scored, it means the same.
+            object.__setattr__(self, "vectors", str(Path(self.vectors).absolute()))
 
     def check(self) -> None:
         """Refuse a file of word vectors that is not there."""

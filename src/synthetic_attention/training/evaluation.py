@@ -27,6 +27,7 @@ def evaluate_run(
     device: str | None = None,
     dtype: str = "float32",
     report: Callable[[str], object] = print,
+    scoring: Mapping[str, Any] | None = None,
     **search_options: Any,
 ) -> dict[str, Any]:
     """Score the best model of a run on a split, and write predictions and scores under evaluation/ of the run.
@@ -36,6 +37,7 @@ def evaluate_run(
         truncate: cut inputs that are too long for the model, rather than refuse them.
         device: "cpu", "cuda:1" or what else PyTorch has; by default the accelerator that is there, or else the CPU.
         dtype: of the weights and of all that is computed from them: "float32" or "bfloat16".
+        scoring: options of the task's scoring that are others than in training.
         report: gets a line where the files cannot be written; the scores are returned all the same.
         search_options: for tasks that generate text, those of `BeamSearch`; one that is None is left to the task.
 
@@ -44,7 +46,7 @@ def evaluate_run(
     """
     run = RunFolder(path)
     info = run.read_info()
-    task = run.read_task(info)
+    task = run.read_task(info).scored_with(_given(scoring or {}))
     search = task.search(_given(search_options))
     task.check()
     part = task.read(data_path(info, data), split)

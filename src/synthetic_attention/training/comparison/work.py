@@ -22,7 +22,7 @@ from ..run_folder import RunFolder
 from ..session import Report, Watch, resume_run, start_run
 from ..settings import TrainingArguments
 from .folder import ComparisonFolder
-from .plan import Part, Plan, Scoring, Shared, make_plan
+from .plan import Part, Plan, Scoring, Shared, make_plan, without_scoring
 from .results import FAILED, FINISHED, PENDING, make_results
 from .rows import Row
 from .vocabulary import describe_tokenizer
@@ -121,7 +121,7 @@ def _with_options(begun: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
     task = type(plan.shared.task)
     if begun.get("task") != task.name:
         return begun
-    return {**begun, "options": task.from_options(begun["options"]).options(), "from": bool(begun.get("from"))}
+    return {**begun, "options": without_scoring(task.from_options(begun["options"])), "from": bool(begun.get("from"))}
 
 
 def _start(record: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -279,8 +279,11 @@ class _Work:
 
     def _test(self, run: RunFolder, part: Part, before: Mapping[str, Any]) -> Entry:
         search, scoring = self.plan.search, self.plan.scoring
-        conditions = {"fingerprint": part.fingerprint, "search": search, "truncate": scoring.truncate}
+        conditions: dict[str, Any] = {"fingerprint": part.fingerprint, "search": search, "truncate": scoring.truncate}
         task = self.plan.shared.task
+        options = {name: task.options()[name] for name in sorted(task.scoring_options)}
+        if any(value is not None for value in options.values()):
+            conditions["options"] = options
         if before.get("conditions") == conditions and not any(map(task.can_compute, before["not_computed"])):
             return dict(before)
         self._evaluated += 1
@@ -291,6 +294,7 @@ class _Work:
             truncate=scoring.truncate,
             device=self.device,
             report=self.report,
+            scoring=options,
             **scoring.search,
         )
         return {
