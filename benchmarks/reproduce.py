@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 from rich.console import Console
@@ -92,7 +93,8 @@ def closure(experiments: Mapping[str, Experiment], names: Sequence[str]) -> list
 class Runner:
     """Does experiments, some at a time, and says how they end.
 
-    `shown` are those whose tables are written, by default the same ones.
+    `shown` are those whose tables are written, by default the same ones. After `minutes` all are stopped as by Ctrl-C:
+    what runs saves a checkpoint, and the same call goes on.
     """
 
     def __init__(
@@ -102,7 +104,9 @@ class Runner:
         output: Path,
         jobs: int,
         shown: Sequence[Experiment] | None = None,
+        minutes: float | None = None,
     ) -> None:
+        self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self.experiments, self.data, self.output, self.jobs = experiments, data, output, jobs
         self.shown = experiments if shown is None else shown
         self.ended = {experiment.name: threading.Event() for experiment in experiments}
@@ -159,17 +163,32 @@ class Runner:
             link.symlink_to((self.data / source).resolve())
         log = self.output / f"{experiment.name}.log"
         for words in experiment.words(str(self.data), str(self.output)):
-            if self.stopped:
-                return "stopped; the same command goes on"
+            if self.stopped or self.is_over():
+                return f"{'stopped' if self.stopped else 'the minutes are over'}; the same command goes on"
             console.print(Text(f"$ {shlex.join(words)}", style="cyan"), soft_wrap=True)
             with log.open("ab") as stream:
                 script = [str(EXPERIMENTS.with_name(Path(words.pop(1)).name))] if words[0] == "python" else []
                 command = [sys.executable, *(script or ["-m", "synthetic_attention.cli"]), *words[1:]]
-                ended = subprocess.run(command, stdout=stream, stderr=stream, env=self._environment, check=False)
-            if ended.returncode:
+                status = self.call(command, stream)
+            if self.is_over():
+                return "the minutes are over; the same command goes on"
+            if status:
                 lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                return f"{lines[-1] if lines else 'no output'} (status {ended.returncode}; {log})"
+                return f"{lines[-1] if lines else 'no output'} (status {status}; {log})"
         return ""
+
+    def is_over(self) -> bool:
+        """Whether the minutes that there were have passed."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    def call(self, command: Sequence[str], stream: IO[bytes]) -> int:
+        """Run a command, to its end or that of the minutes; its status."""
+        with subprocess.Popen(command, stdout=stream, stderr=stream, env=self._environment) as process:
+            try:
+                return process.wait(None if self.deadline is None else max(0.0, self.deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGINT)
+                return process.wait()
 
 
 def write_tables(output: Path, experiments: Sequence[Experiment]) -> None:
@@ -319,6 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="the folder with the data sets")
     parser.add_argument("--output", type=Path, default=Path("runs"), help="where runs and tables go (default: runs)")
     parser.add_argument("--jobs", type=int, default=1, help="experiments at a time; the cores are divided among them")
+    parser.add_argument("--minutes", type=float, help="stop after so long in all; the same command goes on later")
     parser.add_argument("--list", action="store_true", help="show the experiments and what is done of them")
     parser.add_argument("--tables", action="store_true", help="only write the tables of what is finished")
     options = parser.parse_args(arguments)
@@ -326,6 +346,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"got unknown experiment {', '.join(unknown)}; expected some of: {', '.join(experiments)}")
     if options.jobs < 1:
         parser.error(f"got --jobs {options.jobs}; expected at least 1")
+    if options.minutes is not None and options.minutes <= 0:
+        parser.error(f"got --minutes {options.minutes:g}; expected more than 0")
     chosen = closure(experiments, options.names)
     if options.list:
         show(chosen, options.output)
@@ -336,7 +358,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.data is None or not options.data.is_dir():
         parser.error(f"got --data {options.data}; expected the folder with the data sets")
     # What was done before stays in the tables, whatever is done now.
-    runner = Runner(chosen, options.data, options.output, options.jobs, list(experiments.values()))
+    shown = list(experiments.values())
+    runner = Runner(chosen, options.data, options.output, options.jobs, shown, options.minutes)
     runner.run()
     console.print(f"tables: {options.output / 'results.md'}")
     return 1 if runner.failed else 0

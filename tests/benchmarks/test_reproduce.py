@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,24 @@ def test_links_lead_to_the_data_and_may_be_there_already(reproduce: Any, tmp_pat
     assert (tmp_path / "runs" / "text" / "train-a.txt").read_text() == "text\n"
 
 
+def test_the_minutes_end_it_and_it_goes_on(reproduce: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # As a training does: a signal is heard, and something is saved.
+    program = (
+        "import signal, time\nsignal.signal(signal.SIGINT, lambda *_: print('saved') or exit(130))\ntime.sleep(60)"
+    )
+    runner = reproduce.Runner([], tmp_path, tmp_path, jobs=1, minutes=2 / 60)
+    with (tmp_path / "log").open("wb") as stream:
+        assert runner.call([sys.executable, "-c", program], stream) == 130
+    assert (tmp_path / "log").read_text() == "saved\n"
+    assert runner.is_over()
+    experiment = reproduce.Experiment(name="late", title="T", commands=["nothing"])
+    runner.experiments, runner.shown = [experiment], []
+    runner.ended["late"] = threading.Event()
+    runner.run()
+    assert runner.failed == {"late": "the minutes are over; the same command goes on"}
+    assert "$ synthesizer nothing" not in capsys.readouterr().out
+
+
 def _results() -> dict[str, Any]:
     def row(name: str, finished: list[int], bleu: float, sd: float | None) -> dict[str, Any]:
         return {
@@ -199,6 +219,7 @@ def test_nothing_finished_is_no_section(reproduce: Any, tmp_path: Path) -> None:
         (["nothing"], "got unknown experiment nothing; expected some of"),
         (["--data", "absent"], "got --data absent; expected the folder"),
         (["--jobs", "0"], "got --jobs 0"),
+        (["--minutes", "0"], "got --minutes 0; expected more than 0"),
     ],
 )
 def test_bad_arguments_are_one_line(
