@@ -104,7 +104,7 @@ def test_a_pass_of_training_has_each_task_in_proportion_up_to_the_cap(tmp_path: 
     split = task.read(tmp_path, "train")
     examples = _examples(task, split, training=True)
     assert isinstance(examples, MixedPairs)
-    assert examples.mixture.rates() == {"glue/cola": 4 / 39, "glue/sst2": 20 / 39, "glue/rte": 15 / 39}
+    assert examples.mixture().rates() == {"glue/cola": 4 / 39, "glue/sst2": 20 / 39, "glue/rte": 15 / 39}
     seen: Counter[int] = Counter()
     for number in range(4):
         sampler = TokenBatchSampler(examples.lengths(), 99, seed=5, num_batches=1, draw=examples.draw)
@@ -117,9 +117,15 @@ def test_a_pass_of_training_has_each_task_in_proportion_up_to_the_cap(tmp_path: 
         assert again.epoch(number) == sampler.epoch(number)
         seen.update(drawn)
     large = [index for index in seen if split.items[examples.rows[index]].owner == "glue/sst2"]
-    assert len(large) > 20
+    # Of 40, 20 in a pass: each twice in four of them.
+    assert {seen[index] for index in large} == {2}
+    assert len(large) == 40
+    tokens = examples.lengths().sum(axis=1)
+    half = sum(tokens[index] for index in large) / 2
+    assert examples.tokens_per_pass() == pytest.approx(tokens.sum() - half)
     plain = _examples(Glue(), split, training=True)
     assert sorted(plain.draw(np.random.default_rng(0))) == [*range(59)]
+    assert plain.tokens_per_pass() == plain.lengths().sum()
 
 
 def test_record_and_wsc_are_trained_on_what_is_right(both: Path) -> None:

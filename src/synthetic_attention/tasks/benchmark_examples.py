@@ -31,15 +31,19 @@ class MixedPairs(Pairs):
     members: Mapping[str, np.ndarray]
     cap: int
 
-    @property
-    def mixture(self) -> Mixture:
-        """The mixture of the tasks."""
-        return Mixture({task: len(indices) for task, indices in self.members.items()}, self.cap)
+    def mixture(self, seed: int = 0) -> Mixture:
+        """The mixture of the tasks, in the order of `seed`."""
+        return Mixture({task: len(indices) for task, indices in self.members.items()}, self.cap, seed)
 
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """An epoch of the mixture; `rng` says which one, so of a task beyond the cap each pass draws its part anew."""
-        epoch = self.mixture.epoch(int(rng.integers(2**32)))
+    def draw(self, rng: np.random.Generator, seed: int = 0, number: int = 0) -> np.ndarray:
+        """An epoch of the mixture: a task beyond the cap goes on where it stopped in the one before."""
+        epoch = self.mixture(seed).epoch(number)
         return np.array([self.members[task][row] for task, row in epoch])
+
+    def tokens_per_pass(self) -> float:
+        """Of each task the mean, times its examples in an epoch."""
+        tokens, counts = self.lengths().sum(axis=1), self.mixture().counts()
+        return float(sum(counts[task] * tokens[indices].mean() for task, indices in self.members.items()))
 
 
 @dataclass(frozen=True)

@@ -40,12 +40,19 @@ class Examples(Dataset[_E]):
     def lengths(self) -> np.ndarray:
         """(N, columns): the tokens of each example, as batches and speed count them, in one or more sequences."""
 
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
+    def draw(self, rng: np.random.Generator, seed: int = 0, number: int = 0) -> np.ndarray:
         """The indices of one pass of training, shuffled by `rng`: each example once, unless a task mixes otherwise.
 
         Called before each pass, so it is also where a task draws anew what differs from pass to pass.
+
+        Args:
+            rng: made of `seed`, which is the run's, and `number`, that of the pass, from 0.
         """
         return rng.permutation(len(self))
+
+    def tokens_per_pass(self) -> float:
+        """How many tokens the examples of a pass have, on average."""
+        return float(self.lengths().sum())
 
 
 @dataclass(frozen=True)

@@ -73,10 +73,10 @@ class SpanExamples(Examples[Pair]):
         """(N, 2): input tokens, the same for all, and target tokens."""
         return self.packing.table(len(self))
 
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
+    def draw(self, rng: np.random.Generator, seed: int = 0, number: int = 0) -> np.ndarray:
         """Each example once, with new noise."""
         self.noise.seed = int(rng.integers(2**62))
-        return super().draw(rng)
+        return super().draw(rng, seed, number)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ class TokenBatchSampler(Sampler[list[int]]):
         budget: tokens in a batch, those of all columns.
         seed: of the shuffles.
         num_batches: length of the stream.
-        draw: the examples of one pass, shuffled by the generator it is given (`Examples.draw`); by default each once.
+        draw: the examples of one pass, from a generator, the seed and the number of the pass (`Examples.draw`); by
+            default each once.
     """
 
     def __init__(
@@ -34,13 +35,13 @@ class TokenBatchSampler(Sampler[list[int]]):
         budget: int,
         seed: int,
         num_batches: int,
-        draw: Callable[[np.random.Generator], np.ndarray] | None = None,
+        draw: Callable[[np.random.Generator, int, int], np.ndarray] | None = None,
     ) -> None:
         self.lengths = lengths
         self.budget = budget
         self.seed = seed
         self.num_batches = num_batches
-        self._draw = draw or (lambda rng: rng.permutation(len(lengths)))
+        self._draw = draw or (lambda rng, seed, number: rng.permutation(len(lengths)))
 
     def __len__(self) -> int:
         return self.num_batches
@@ -55,7 +56,7 @@ class TokenBatchSampler(Sampler[list[int]]):
     def epoch(self, epoch: int) -> list[list[int]]:
         """The batches of one pass, counted from 0."""
         rng = np.random.default_rng([self.seed, epoch])
-        shuffled = self._draw(rng)
+        shuffled = self._draw(rng, self.seed, epoch)
         # The last key of lexsort is the first to sort by.
         order = shuffled[np.lexsort(self.lengths[shuffled].T[::-1])]
         first = int(rng.integers(1, self.budget + 1))

@@ -63,7 +63,7 @@ def dry_run(
     materials = prepare(task, Data.read(task, data), settings, report, source=source)
     training = settings.training
     speed, steps, memory = _measure(task, settings, materials, place)
-    tokens = int(materials.train.lengths().sum())
+    tokens = round(materials.train.tokens_per_pass())
     batches = _batches_per_epoch(materials, settings)
     per_step = tokens / batches * training.gradient_accumulation_steps
     planned = _planned_steps(training, speed / per_step)

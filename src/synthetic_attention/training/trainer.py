@@ -100,7 +100,7 @@ class SynthesizerTrainer(Trainer):
         self._logged = (progress.tokens, progress.seconds)
         self._staging: Path | None = None
         lengths = train.lengths()
-        self._tokens_per_epoch = int(lengths.sum())
+        self._tokens_per_epoch = train.tokens_per_pass()
         self._sampler = TokenBatchSampler(
             lengths,
             settings.training.batch_tokens,
