@@ -128,14 +128,15 @@ class Dialogue(SequenceToSequence):
         facts = {"own": turn.persona, "partner": turn.partner_persona, "none": ()}
         chosen = facts["own"] + facts["partner"] if self.persona == "both" else facts[self.persona]
         kept = self._kept(turn) if history is None else history
-        said = turn.history[len(turn.history) - kept :]
         # Who speaks alternates, and before a reply it was the partner's turn.
-        sides = ["partner:" if (len(said) - place) % 2 else "self:" for place in range(len(said))]
-        lines = [*(f"persona: {fact}" for fact in chosen), *map(" ".join, zip(sides, said, strict=True)), "reply:"]
+        sides = ("partner:" if place % 2 else "self:" for place in range(len(turn.history), 0, -1))
+        said = [f"{side} {text}" for side, text in zip(sides, turn.history, strict=True) if text]
+        lines = [*(f"persona: {fact}" for fact in chosen), *said[len(said) - kept :], "reply:"]
         return " ".join(" ".join(lines).split())
 
     def _kept(self, turn: Turn) -> int:
-        return len(turn.history) if self.history is None else min(self.history, len(turn.history))
+        said = sum(map(bool, turn.history))
+        return said if self.history is None else min(self.history, said)
 
     def shorten(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast, maximum: int) -> tuple[TextPairs, int]:
         """As much history in each source as fits: what a source loses is its oldest utterances, not its end."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from synthetic_attention.tasks import UserError
+from synthetic_attention.tasks.dialogue import Dialogue
 from synthetic_attention.tasks.readers.persona import read_convai2, read_dialogue_json
 
 BOTH = """\
@@ -42,6 +43,19 @@ def test_personas_of_one_both_and_none(tmp_path: Path) -> None:
     assert (silence.history, silence.references) == ((), ("good evening .",))
     assert after.history == ("good evening .", "good morning .")
     assert (bare.persona, bare.partner_persona, bare.history) == ((), (), ("what's up ?",))
+
+
+def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> None:
+    lines = ("1 __SILENCE__\ta", "2 b\tc", "3 __SILENCE__\td", "4 e\tf")
+    turns = read_convai2(_write(tmp_path / "a.txt", "\n".join(lines))).records
+    assert [turn.history for turn in turns] == [(), ("a", "b"), ("a", "b", "c", ""), ("a", "b", "c", "", "d", "e")]
+    task = Dialogue(history=3)
+    assert [task.source(turn) for turn in turns] == [
+        "reply:",
+        "self: a partner: b reply:",
+        "self: a partner: b self: c reply:",
+        "self: c self: d partner: e reply:",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +115,7 @@ def test_json_lines(tmp_path: Path) -> None:
     parsed = read_dialogue_json(path, skip_bad_lines=True)
     assert parsed.skipped == 1
     one, two = parsed.records
-    assert (one.id, one.persona, one.history) == ("9", ("i run .",), ("hi", "so ?"))
+    assert (one.id, one.persona, one.history) == ("9", ("i run .",), ("hi", "", "so ?"))
     assert one.references == ("well .", "hm .")
     assert (two.id, two.persona, two.history, two.references) == ("2", (), ("one utterance",), ("answer",))
     named = _write(tmp_path / "named.jsonl", json.dumps({"facts": "f", "context": ["c"], "response": "r"}))

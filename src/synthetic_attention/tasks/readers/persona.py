@@ -32,7 +32,8 @@ class Turn:
 
     Args:
         id: dialogue and turn, both from 1: "12.3"; or the id of the file.
-        history: what both said before the reply, oldest first; the partner's last utterance is its end.
+        history: what both said in turn before the reply, oldest first; its end is the partner's. Blank where one was
+            silent.
         references: the reply; files of JSON lines may have several.
         persona, partner_persona: facts about the one who replies, and about the other.
         candidates: replies to choose from, the right one among them, where the file has them.
@@ -57,6 +58,11 @@ def read_convai2(path: Path, skip_bad_lines: bool = False) -> Parsed[Turn]:
             first turn, a turn without reply.
     """
     return collect(path, numbered_lines(path), _ConvAI2().turns, skip_bad_lines)
+
+
+def _said(utterance: str) -> str:
+    """What was said; nothing where the file says so."""
+    return "" if utterance.strip() == SILENCE else utterance.strip()
 
 
 class _ConvAI2:
@@ -114,8 +120,8 @@ class _ConvAI2:
             raise MalformedLineError(f"got {len(rest) + 1} columns; expected at most 4")
         if not utterance.strip() or not reply.strip():
             raise MalformedLineError(f"the {'reply' if utterance.strip() else 'utterance'} is blank")
-        if utterance.strip() != SILENCE:
-            self.history.append(utterance.strip())
+        if utterance.strip() != SILENCE or self.history:
+            self.history.append(_said(utterance))
         self.replies += 1
         turn = Turn(
             id=f"{self.dialogue}.{self.replies}",
@@ -147,13 +153,15 @@ def read_dialogue_json(
     def parse(number: int, line: str) -> Iterator[Turn]:
         row = json_object(line)
         persona = texts_of(row, persona_field) if persona_field in row else []
-        history = [text.strip() for text in texts_of(row, history_field)]
+        history = [_said(text) for text in texts_of(row, history_field)]
+        while history and not history[0]:
+            history.pop(0)
         references = tuple(text.strip() for text in texts_of(row, reply_field) if text.strip())
         if not references:
             raise MalformedLineError(f"field {reply_field!r} is blank")
         yield Turn(
             id=str(row.get("id", number)),
-            history=tuple(text for text in history if text and text != SILENCE),
+            history=tuple(history),
             references=references,
             persona=tuple(text.strip() for text in persona if text.strip()),
         )
