@@ -85,14 +85,16 @@ class InnerLogits(Logits):
         self.query, self.key, self.bias, self.scale = query, key, bias, scale
 
     def dense(self, length: int | None = None) -> Tensor:
-        query, key = self.query * self.scale, self.key[:, :, :length].mT
-        if key.shape[0] == 1 < query.shape[0]:
-            # All examples of a head in one product: a broadcast key would be copied for each.
-            batch, _, rows, _ = query.shape
-            logits = (query.transpose(0, 1).flatten(1, 2) @ key[0]).unflatten(1, (batch, rows)).transpose(0, 1)
-        else:
+        query = self.query if self.scale == 1.0 else self.query * self.scale
+        key, bias = self.key[:, :, :length].mT, None if self.bias is None else self.bias[:, None, :length]
+        if key.shape[0] > 1 or query.shape[0] == 1:
             logits = query @ key
-        return logits if self.bias is None else logits + self.bias[:, None, :length]
+            return logits if bias is None else logits + bias
+        # All examples of a head in one product: a broadcast key would be copied for each.
+        batch, _, rows, _ = query.shape
+        tokens = query.transpose(0, 1).flatten(1, 2)
+        product = tokens @ key[0] if bias is None else torch.baddbmm(bias, tokens, key[0])
+        return product.unflatten(1, (batch, rows)).transpose(0, 1)
 
 
 class OuterLogits(Logits):

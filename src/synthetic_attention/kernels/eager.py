@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..logits import Logits
 from ..masks import allowed_keys
+from ..transforms import is_traced
 
 __all__ = ["attention_weights", "masked_softmax"]
 
@@ -22,12 +23,22 @@ def masked_softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
         allowed: bool, broadcastable to scores, or None.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    if allowed is not None:
-        scores = scores.masked_fill(~allowed, -torch.inf)
     if not scores.shape[-1]:
         return scores
+    if allowed is None and _may_look(scores):
+        weights = torch.softmax(scores, dim=-1)
+        # A row of nothing but −inf is NaN all along: a look at one column costs less than the care for all.
+        if not bool(weights[..., 0].isnan().any()):
+            return weights
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
     empty = scores.amax(dim=-1, keepdim=True) == -torch.inf
     return torch.softmax(scores.masked_fill(empty, 0), dim=-1).masked_fill(empty, 0)
+
+
+def _may_look(scores: Tensor) -> bool:
+    """Whether what to do may depend on values: in inference on a CPU, where nothing waits for them."""
+    return scores.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced()
 
 
 def attention_weights(
