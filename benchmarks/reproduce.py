@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import threading
@@ -32,6 +31,8 @@ from rich.text import Text
 
 EXPERIMENTS = Path(__file__).with_name("experiments.yaml")
 console = Console(highlight=False)
+# Seconds in which a training has saved a checkpoint.
+GRACE = 120
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +94,8 @@ def closure(experiments: Mapping[str, Experiment], names: Sequence[str]) -> list
 class Runner:
     """Does experiments, some at a time, and says how they end.
 
-    `shown` are those whose tables are written, by default the same ones. After `minutes` all are stopped as by Ctrl-C:
-    what runs saves a checkpoint, and the same call goes on.
+    `shown` are those whose tables are written, by default the same ones. After `minutes` what runs is stopped: a
+    training saves a checkpoint, and the same call goes on.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class Runner:
                 script = [str(EXPERIMENTS.with_name(Path(words.pop(1)).name))] if words[0] == "python" else []
                 command = [sys.executable, *(script or ["-m", "synthetic_attention.cli"]), *words[1:]]
                 status = self.call(command, stream)
-            if self.is_over():
+            if status is None:
                 return "the minutes are over; the same command goes on"
             if status:
                 lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -181,14 +182,19 @@ class Runner:
         """Whether the minutes that there were have passed."""
         return self.deadline is not None and time.monotonic() >= self.deadline
 
-    def call(self, command: Sequence[str], stream: IO[bytes]) -> int:
-        """Run a command, to its end or that of the minutes; its status."""
+    def call(self, command: Sequence[str], stream: IO[bytes]) -> int | None:
+        """Run a command; its status, or None if the minutes ended first."""
         with subprocess.Popen(command, stdout=stream, stderr=stream, env=self._environment) as process:
             try:
                 return process.wait(None if self.deadline is None else max(0.0, self.deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGINT)
-                return process.wait()
+                # A training saves and ends; what hears nothing else ends at once, and leaves whole files.
+                process.terminate()
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            return None
 
 
 def write_tables(output: Path, experiments: Sequence[Experiment]) -> None:

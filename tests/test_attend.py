@@ -620,3 +620,19 @@ def test_a_strange_form_is_refused():
 def test_every_form_has_its_leaves():
     assert FORMS.keys() == LEAVES.keys()
     assert all(set(names.split()) <= set(leaves(form)) for form, names in LEAVES.items())
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_step_that_sees_nothing_gives_zeros(inference: bool) -> None:
+    """In inference rows are cared for only where one is NaN without it."""
+    scores, value = torch.randn(B, H, 1, S), torch.randn(B, H, S, V)
+    scores[0, 1] = -torch.inf
+    scores[1, 0, 0, :-1] = -torch.inf
+    with torch.inference_mode(inference):
+        out = attend(SharedLogits(scores), value)
+        usual = attend(SharedLogits(scores[1:]), value[1:])
+    assert torch.equal(out[0, 1], torch.zeros(1, V))
+    torch.testing.assert_close(out[1, 0, 0], value[1, 0, -1])
+    torch.testing.assert_close(out[1:], usual)
+    expected = torch.softmax(scores[0, 0], dim=-1) @ value[0, 0]
+    torch.testing.assert_close(out[0, 0], expected)

@@ -160,6 +160,14 @@ def test_little_padding_is_computed(make: Make) -> None:
     assert not y[~mask].any()
 
 
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_row_of_padding_alone_is_zeros(make: Make) -> None:
+    for mask in (torch.zeros(2, 9), torch.tensor([[0.0] * 9, [1.0] * 9])):
+        y = make()(torch.randn(2, 9, WIDTH, dtype=F64), mask)
+        assert not y[mask == 0].any()
+        assert y[mask == 1].isfinite().all()
+
+
 PADDED = {"none": [6, 6], "right": [6, 4], "left": [-4, 6]}
 
 

@@ -131,21 +131,25 @@ def test_links_lead_to_the_data_and_may_be_there_already(reproduce: Any, tmp_pat
     assert (tmp_path / "runs" / "text" / "train-a.txt").read_text() == "text\n"
 
 
-def test_the_minutes_end_it_and_it_goes_on(reproduce: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # As a training does: a signal is heard, and something is saved.
-    program = (
-        "import signal, time\nsignal.signal(signal.SIGINT, lambda *_: print('saved') or exit(130))\ntime.sleep(60)"
-    )
-    runner = reproduce.Runner([], tmp_path, tmp_path, jobs=1, minutes=2 / 60)
-    with (tmp_path / "log").open("wb") as stream:
-        assert runner.call([sys.executable, "-c", program], stream) == 130
-    assert (tmp_path / "log").read_text() == "saved\n"
-    assert runner.is_over()
+def test_the_minutes_end_it_and_it_goes_on(
+    reproduce: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As a training does: a signal is heard, and something is saved. And one that hears nothing.
+    saves = "signal.signal(signal.SIGTERM, lambda *_: print('saved', flush=True) or exit(0))"
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    monkeypatch.setattr(reproduce, "GRACE", 1)
+    for wait, heard in ((60, saves), (60, deaf), (0, saves)):
+        program = f"import signal, time\n{heard}\ntime.sleep({wait})"
+        runner = reproduce.Runner([], tmp_path, tmp_path, jobs=1, minutes=2 / 60 if wait else 1)
+        with (tmp_path / "log").open("wb") as stream:
+            assert runner.call([sys.executable, "-c", program], stream) == (None if wait else 0)
+        assert (tmp_path / "log").read_text() == ("saved\n" if wait and heard == saves else "")
+        assert runner.is_over() == (wait > 0)
+    late = reproduce.Runner([], tmp_path, tmp_path, jobs=1, minutes=1e-9)
     experiment = reproduce.Experiment(name="late", title="T", commands=["nothing"])
-    runner.experiments, runner.shown = [experiment], []
-    runner.ended["late"] = threading.Event()
-    runner.run()
-    assert runner.failed == {"late": "the minutes are over; the same command goes on"}
+    late.experiments, late.ended["late"] = [experiment], threading.Event()
+    late.run()
+    assert late.failed == {"late": "the minutes are over; the same command goes on"}
     assert "$ synthesizer nothing" not in capsys.readouterr().out
 
 

@@ -304,6 +304,8 @@ def test_tasks_of_glue(tmp_path: Path, metrics: Any) -> None:
     assert sorted(ids[0] + ids[1]) == sorted(record.id for record in split.records)
     assert ids[0]
     assert ids[1]
+    with pytest.raises(UserError, match="got split 'test' of one file, which is trained on; expected --split valid"):
+        Classification(glue_task="sst2", held_out=0.5).read(file, "test")
     # Test files without labels are predicted, and not scored.
     (tmp_path / "MRPC" / "test.tsv").write_text("index\t#1 String\t#2 String\n0\ta\tb\n", encoding="utf-8")
     assert (task.can_score(task.read(tmp_path, "test")), task.can_score(valid)) == (False, True)

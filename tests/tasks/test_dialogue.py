@@ -149,6 +149,20 @@ def test_it_is_trained_and_scored_in_all_ways(data: Path, tmp_path: Path, monkey
         assert all(row["source"] in " ".join(shown.split()) for row in rows)
 
 
+def test_what_was_missing_may_be_there_by_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Dialogue()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not task.can_compute("meteor", "needs Java")
+    (tmp_path / "java").touch(mode=0o755)
+    assert task.can_compute("meteor", "needs Java")
+    # One that is there and does not work will not work the next time either.
+    assert not task.can_compute("meteor", "needs Java that works; it said: no")
+    found = "CIDEr needs pycocoevalcap, which is not installed; it comes with the extra dialogue"
+    for spec in (None, SimpleNamespace()):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name, spec=spec: spec)
+        assert task.can_compute("cider", found) == (spec is not None)
+
+
 def test_word_vectors_are_found_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     task = Dialogue(vectors="vectors.txt")

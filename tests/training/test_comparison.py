@@ -251,7 +251,7 @@ def test_what_could_not_be_computed_is_when_it_can_be(
     with monkeypatch.context() as patch:
         _nothing_is_scored(patch)
         assert "| needs Java |" in markdown_table(start().results)
-    monkeypatch.setattr(Translation, "can_compute", lambda self, score: score == "chrf")
+    monkeypatch.setattr(Translation, "can_compute", lambda self, score, why: (score, why) == ("chrf", "needs Java"))
     assert _without_times(start().results) == _without_times(whole)
 
 
@@ -270,6 +270,8 @@ def test_other_word_vectors_are_other_scores_of_the_same_runs(
     other = start("vanilla", task=Dialogue(max_reply_tokens=4, vectors=str(vectors)), **options).results
     signatures = [results["runs"][0]["tests"]["valid"]["signatures"] for results in (first, other)]
     assert [found["embedding_greedy"] for found in signatures] == [OWN_VECTORS, "vectors:vectors.txt"]
+    vectors.unlink()
+    assert start("vanilla", task=Dialogue(max_reply_tokens=4), **options).results["runs"] == first["runs"]
     with pytest.raises(UserError, match=r"got options\.max_reply_tokens 5"):
         start("vanilla", task=Dialogue(max_reply_tokens=5), **options)
 

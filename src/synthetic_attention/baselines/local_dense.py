@@ -86,7 +86,7 @@ class LocalDense(WindowLayer):
         logits = torch.bmm(tokens, self.weight.mT)
         if self.bias is not None:
             logits = logits + self.bias[:, None]
-        return [values, logits.transpose(0, 1).reshape(*x.shape[:-1], -1)]
+        return [values, logits.transpose(0, 1).reshape(*x.shape[:-1], self.num_heads * self.kernel_size)]
 
     def _shares(self, logits: Sequence[Tensor], inside: Tensor | None) -> Tensor:
         scores = split_heads(logits[0], self.num_heads)

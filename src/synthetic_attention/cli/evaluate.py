@@ -47,7 +47,7 @@ def evaluate(
         device=device,
         dtype=dtype,
         report=say,
-        scoring={"vectors": None if vectors is None else str(vectors)},
+        scoring={} if vectors is None else {"vectors": str(vectors)},
         beams=beams,
         length_penalty=length_penalty,
         min_tokens=min_tokens,

@@ -206,8 +206,8 @@ class Task(ABC, Generic[_S, _E]):
         """Whether a split has what outputs are scored against; of some test files the labels are hidden."""
         return True
 
-    def can_compute(self, score: str) -> bool:
-        """Whether a score that an evaluation could not compute, for want of a program, can be computed by now."""
+    def can_compute(self, score: str, reason: str) -> bool:
+        """Whether a score that an evaluation could not compute, for `reason`, can be computed by now."""
         return False
 
     def config_changes(self, split: _S, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:

@@ -224,6 +224,8 @@ class TextReader:
                 f"{data}: a file, and training wants two; expected the folder of train.tsv and dev.tsv, or "
                 "--set held_out=0.1, which keeps a tenth of this one for validation"
             )
+        if not is_hub_name(data) and data.is_file() and self.held_out > 0 and not shares:
+            raise UserError(f"{data}: got split {split!r} of one file, which is trained on; expected --split valid")
         if is_hub_name(data):
             called = f"{asked}_matched" if task == "mnli" and asked in ("valid", "test") else asked
             parsed = Parsed(read_hub_task(HubSet.of(data).name, "glue", task, called, self.revision))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from .base import Scores
 from .errors import UserError
 from .generation import GREEDY, BeamSearch
-from .metrics.dialogue import dialogue_scores, is_computable, quick_scores
+from .metrics.dialogue import dialogue_scores, is_mended, quick_scores
 from .metrics.embeddings import OWN_VECTORS, Embed, embedding_scores, read_word_vectors
 from .metrics.rouge import rouge_l_per_example
 from .readers.files import split_file
@@ -165,9 +165,9 @@ class Dialogue(SequenceToSequence):
         """BLEU-1, BLEU-4 and ROUGE-L."""
         return quick_scores(predictions, references)
 
-    def can_compute(self, score: str) -> bool:
+    def can_compute(self, score: str, reason: str) -> bool:
         """METEOR wants Java, and it and CIDEr want pycocoevalcap."""
-        return is_computable(score)
+        return is_mended(reason)
 
     def final_scores(
         self,

@@ -46,7 +46,7 @@ def evaluate_run(
     """
     run = RunFolder(path)
     info = run.read_info()
-    task = run.read_task(info).scored_with(_given(scoring or {}))
+    task = run.read_task(info).scored_with(scoring or {})
     search = task.search(_given(search_options))
     task.check()
     part = task.read(data_path(info, data), split)

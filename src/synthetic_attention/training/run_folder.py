@@ -18,7 +18,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -99,8 +99,7 @@ class RunFolder:
         """Refuse a path at which a new run would destroy something.
 
         Raises:
-            UserError: a run is there and `overwrite` is off, or it is being trained; or something else is, whatever
-                `overwrite`.
+            UserError: a run is there and `overwrite` is off; or something else is, whatever `overwrite`.
         """
         nearest = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
         if not nearest.is_dir():
@@ -112,8 +111,6 @@ class RunFolder:
         if (self.path / "run.yaml").is_file():
             if not overwrite:
                 raise UserError(f"{self.path}: a run is there; --resume continues it, --overwrite replaces it")
-            with self.alone():
-                pass
         elif not self._is_empty():
             raise UserError(f"{self.path}: the folder has files and is no run; choose another --output")
 
@@ -144,8 +141,9 @@ class RunFolder:
                     for path in sorted(new.path.iterdir(), key=lambda path: path.name != "run.yaml"):
                         path.rename(self.path / path.name)
                 elif self.path.exists():
-                    with self.alone():
-                        self._replace(new.path, old)
+                    # Till the end: releases of filelock that remove the file of a lock would remove the new one.
+                    held.enter_context(self.alone())
+                    self._replace(new.path, old)
                 else:
                     new.path.rename(self.path)
             yield
@@ -170,16 +168,19 @@ class RunFolder:
         with self._locked(self.path):
             yield
 
-    def _locked(self, place: Path) -> FileLock:
-        """The lock of this run, held; `place` is where its folder is at the moment."""
-        lock = FileLock(place / _LOCK)
+    def _locked(self, place: Path) -> AbstractContextManager[object]:
+        """The lock of this run, which is held till the context ends; `place` is where its folder is at the moment.
+
+        Where the file system knows no locks it is as if nobody else were at it.
+        """
         try:
-            lock.acquire(timeout=0)
+            return FileLock(place / _LOCK).acquire(timeout=0)
         except Timeout:
             raise UserError(
                 f"{self.path}: another process is training this run; wait for its end, or choose another --output"
             ) from None
-        return lock
+        except (OSError, NotImplementedError):
+            return nullcontext()
 
     def remove_partial(self) -> None:
         """Remove what a kill in the middle of writing has left."""

@@ -17,7 +17,7 @@ from ..extras import require
 from .checks import check_references
 from .rouge import rouge_l, rouge_signature
 
-__all__ = ["NEEDS_JAVA", "bleu", "cider", "dialogue_scores", "is_computable", "meteor", "quick_scores"]
+__all__ = ["NEEDS_JAVA", "bleu", "cider", "dialogue_scores", "is_mended", "meteor", "quick_scores"]
 
 NEEDS_JAVA = "needs Java"
 _Texts = Sequence[str]
@@ -85,10 +85,11 @@ def cider(hypotheses: _Texts, references: Sequence[_Texts]) -> float:
     return 100 * float(score)
 
 
-def is_computable(score: str) -> bool:
-    """Whether there is what `meteor` and `cider` need."""
-    installed = importlib.util.find_spec("pycocoevalcap") is not None
-    return installed and (score != "meteor" or shutil.which("java") is not None)
+def is_mended(reason: str) -> bool:
+    """Whether there is by now what a score was not computed for want of; a Java that does not work is not looked at."""
+    if reason == NEEDS_JAVA:
+        return shutil.which("java") is not None
+    return "which is not installed" in reason and importlib.util.find_spec("pycocoevalcap") is not None
 
 
 def meteor(hypotheses: _Texts, references: Sequence[_Texts]) -> float:

@@ -282,10 +282,12 @@ class _Work:
         conditions: dict[str, Any] = {"fingerprint": part.fingerprint, "search": search, "truncate": scoring.truncate}
         task = self.plan.shared.task
         options = {name: task.options()[name] for name in sorted(task.scoring_options)}
-        if any(value is not None for value in options.values()):
+        if options:
             conditions["options"] = options
-        if before.get("conditions") == conditions and not any(map(task.can_compute, before["not_computed"])):
-            return dict(before)
+        if before.get("conditions") == conditions:
+            again = [name for name, reason in before["not_computed"].items() if task.can_compute(name, reason)]
+            if not again:
+                return dict(before)
         self._evaluated += 1
         found = evaluate_run(
             run.path,
