@@ -36,8 +36,11 @@ class LearnedPositions(nn.Embedding):
     """One learned vector per position."""
 
     def reset_parameters(self) -> None:
-        """Draw vectors as large as the sinusoids."""
-        nn.init.normal_(self.weight, std=0.5**0.5)
+        """Draw small vectors, as GPT-2 does.
+
+        Large ones, of the size of the sinusoids, are noise that has to be unlearned first: docs/results.md.
+        """
+        nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, positions: Tensor, dtype: torch.dtype) -> Tensor:  # type: ignore[override]
         """(…) positions to (…, d_model)."""
