@@ -9,13 +9,14 @@ import torch
 from torch import nn
 from transformers import Adafactor, T5Config, T5ForConditionalGeneration
 
-from synthetic_attention import SynthesizerForConditionalGeneration
+from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.span_noise import Packing
-from synthetic_attention.training.arguments import choose_optimizer, constant_first
+from synthetic_attention.training.arguments import LOGIT_SCALE, choose_optimizer, constant_first
+from synthetic_attention.training.probe import initial_model
 from synthetic_attention.training.session import resume_run
 from synthetic_attention.training.settings import TrainingArguments, build_config, read_settings
-from training.runs import Kill, KilledError, Small, assert_same_runs, die, silent, start
+from training.runs import Kill, KilledError, Small, assert_same_runs, die, silent, start, weights
 
 ADAFACTOR = ("optimizer=adafactor", "learning_rate=0.01", "max_grad_norm=0", "warmup_steps=0", "constant_steps=4")
 
@@ -65,6 +66,31 @@ def test_adafactor_scales_updates_by_the_weights() -> None:
     for change, size in ((large.detach() - before, before.square().mean().sqrt()), (none.detach(), 1e-3)):
         assert change.square().mean().sqrt() == pytest.approx(0.01 * float(size), rel=0.05)
     assert choose_optimizer(TrainingArguments(steps=1)) is None
+
+
+def test_logits_that_start_near_zero_are_moved_as_weights_are(corpus: Path, tmp_path: Path, small: Small) -> None:
+    settings = small(*ADAFACTOR, "steps=1", "eval_interval=1", "weight_decay=0", synthesizer="random+dense")
+    assert start(corpus, tmp_path / "run", settings).metrics["steps"] == 1
+    model = SynthesizerForConditionalGeneration.from_pretrained(tmp_path / "run")
+    first, last = dict(initial_model(model, settings.seed).named_parameters()), weights(tmp_path / "run")
+    moved = {name: float((last[name] - value.detach()).square().mean().sqrt()) for name, value in first.items()}
+    layer = "encoder.layers.0.self_attention"
+    # The rate times 0.1; not all positions are reached.
+    for name in ("function.gate", "function.parts.0.table", "function.parts.1.bias"):
+        assert 1e-4 < moved[f"{layer}.{name}"] <= 0.01 * LOGIT_SCALE * 1.01, name
+    size = float(first[f"{layer}.in_proj.weight"].detach().square().mean().sqrt())
+    assert moved[f"{layer}.in_proj.weight"] == pytest.approx(0.01 * size, rel=0.05)
+    # Biases that are no logits wait for their turn, as in T5.
+    assert moved[f"{layer}.out_proj.bias"] <= 0.01 * 1e-3 * 1.01
+
+
+def test_relative_biases_start_as_t5s() -> None:
+    config = SynthesizerConfig(
+        vocab_size=9, d_model=64, num_heads=8, d_ff=8, num_layers=1, position_embedding_type="relative"
+    )
+    bias = SynthesizerForConditionalGeneration(config).encoder.relative_bias
+    assert bias is not None
+    assert float(bias.weight.detach().std()) == pytest.approx(64**-0.5, rel=0.2)
 
 
 def test_killed_and_resumed_equals_straight(corpus: Path, tmp_path: Path, small: Small) -> None:

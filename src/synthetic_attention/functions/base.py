@@ -140,6 +140,10 @@ class SynthesizingFunction(nn.Module):
         """
         raise TypeError(f"{type(self).__name__} does not define forward()")
 
+    def logit_parameters(self) -> list[nn.Parameter]:
+        """Its own parameters that are logits, or that mix them: they may start near zero, and are not small for that."""
+        return []
+
     def reset_parameters(self) -> None:
         """Initialise the function's own parameters (not the projection of the input, which is the layer's)."""
 

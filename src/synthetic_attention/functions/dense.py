@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..logits import InnerLogits, SharedLogits
 from .base import Dimensions, Options, Span, SynthesizingFunction, empty, flag, register, reset_map, split_heads
@@ -55,6 +55,9 @@ class Dense(SynthesizingFunction):
         self.bias = empty(heads, dims.max_length, device=device, dtype=dtype) if with_bias else None
         self.constant_feature = with_bias
         self.reset_parameters()
+
+    def logit_parameters(self) -> list[nn.Parameter]:
+        return [] if self.bias is None else [self.bias]
 
     def reset_parameters(self) -> None:
         reset_map(self.weight, self.bias)

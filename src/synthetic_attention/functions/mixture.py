@@ -71,6 +71,9 @@ class Mixture(SynthesizingFunction):
         for part in self._functions():
             part.reset_parameters()
 
+    def logit_parameters(self) -> list[nn.Parameter]:
+        return [] if self.gate is None else [self.gate]
+
     def _functions(self) -> list[SynthesizingFunction]:
         return [part for part in self.parts if isinstance(part, SynthesizingFunction)]
 

@@ -82,6 +82,10 @@ class Random(_RandomTable):
     def _own(self, table: Tensor) -> None:
         self.table = nn.Parameter(table)
 
+    def logit_parameters(self) -> list[nn.Parameter]:
+        assert isinstance(self.table, nn.Parameter)
+        return [self.table]
+
 
 @register("fixed_random")
 class FixedRandom(_RandomTable):

@@ -68,17 +68,25 @@ def relative_buckets(relative: Tensor, bidirectional: bool, num_buckets: int, ma
 
 
 class RelativePositionBias(nn.Module):
-    """A learned scalar per head and bucket of the distance between query and key, added to the logits."""
+    """A learned scalar per head and bucket of the distance between query and key, added to the logits.
 
-    def __init__(self, num_heads: int, num_buckets: int, max_distance: int, bidirectional: bool) -> None:
+    Args:
+        std: standard deviation at the start; T5's is d_model^−½. Zeros would stay near zero for long under an optimizer
+            that scales updates by the weights, as T5's does.
+    """
+
+    def __init__(
+        self, num_heads: int, num_buckets: int, max_distance: int, bidirectional: bool, std: float = 0.02
+    ) -> None:
         super().__init__()
+        self.std = std
         self.num_buckets, self.max_distance, self.bidirectional = num_buckets, max_distance, bidirectional
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Zeros: no position is preferred at the start."""
-        nn.init.zeros_(self.weight)
+        """Draw biases."""
+        nn.init.normal_(self.weight, std=self.std)
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Positions (T,) and (S,) to (H, T, S); (B, T) and (B, S) to (B, H, T, S)."""

@@ -96,6 +96,7 @@ class SynthesizerStack(nn.Module):
                 config.relative_attention_num_buckets,
                 config.relative_attention_max_distance,
                 bidirectional=not is_causal,
+                std=config.initializer_factor * config.d_model**-0.5,
             )
         self.layers = nn.ModuleList(
             SynthesizerBlock(config, name, index, is_causal=is_causal, cross_attention=cross_attention)

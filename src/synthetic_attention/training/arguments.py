@@ -7,19 +7,24 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import Adafactor
 from transformers import TrainingArguments as HuggingFaceArguments
 
+from ..functions import SynthesizingFunction
 from .checkpoint import Checkpoint
 from .run_folder import RunFolder
 from .settings import Settings, TrainingArguments
 
-__all__ = ["choose_optimizer", "constant_first", "trainer_arguments"]
+__all__ = ["LOGIT_SCALE", "choose_optimizer", "constant_first", "free_logits", "trainer_arguments"]
 
 # Where only the minutes end training. Trainer wants a number.
 _ENDLESS = 10**9
+# What parameters that are logits count as, at least, for an optimizer that scales updates by the weights: about what
+# the weights of a layer a hundred wide start with.
+LOGIT_SCALE = 0.1
 
 
 def _max_steps(training: TrainingArguments, start: Checkpoint | None) -> int:
@@ -79,12 +84,36 @@ def choose_optimizer(training: TrainingArguments) -> tuple[type[Optimizer], dict
     """The class of the optimizer and its options, where it is none that `trainer_arguments` can name with all of them.
 
     Adafactor is set as T5's: no first moment, updates clipped at a root mean square of 1 and scaled by that of the
-    weights, which counts as at least 1e-3. The `optim` of transformers turns that scaling off.
+    weights, which counts as at least 1e-3 (of some as more, see `free_logits`). The `optim` of transformers turns that
+    scaling off.
     """
     if training.optimizer == "adamw":
         return None
     options = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
     return Adafactor, {**options, "scale_parameter": True, "relative_step": False, "warmup_init": False}
+
+
+def free_logits(optimizer: Optimizer, model: nn.Module) -> None:
+    """Let Adafactor move parameters that are logits (R, gates, biases of keys) as if they had the size of weights.
+
+    They start near zero so that attention starts almost uniform. Scaled by that, updates would leave them there for
+    thousands of steps: R's first one, at T5's rate of 0.01, is 3e-5, and that of a gate 1e-5.
+
+    Args:
+        optimizer: a new one, with groups as Trainer makes them.
+    """
+    logits = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, SynthesizingFunction)
+        for parameter in module.logit_parameters()
+    }
+    for group in [*optimizer.param_groups]:
+        apart = [parameter for parameter in group["params"] if id(parameter) in logits]
+        if apart and isinstance(optimizer, Adafactor):
+            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in logits]
+            smallest, _ = group["eps"]
+            optimizer.add_param_group({**group, "params": apart, "eps": (smallest, LOGIT_SCALE)})
 
 
 def constant_first(optimizer: Optimizer, training: TrainingArguments) -> LambdaLR:

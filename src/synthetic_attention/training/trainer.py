@@ -22,7 +22,7 @@ from ..tasks import UserError
 from ..tasks.base import Scores, Split, Task
 from ..tasks.batching import Share
 from ..tasks.examples import Examples
-from .arguments import choose_optimizer, constant_first, trainer_arguments
+from .arguments import choose_optimizer, constant_first, free_logits, trainer_arguments
 from .averaging import averaged, best_snapshots
 from .batching import TokenBatchSampler
 from .checkpoint import Checkpoint, Progress, Snapshot, is_complete, snapshot_paths
@@ -115,6 +115,14 @@ class SynthesizerTrainer(Trainer):
             cast("Examples[Any]", self.train_dataset), batch_sampler=self._sampler, collate_fn=self._collate
         )
         return cast("DataLoader[Any]", self.accelerator.prepare(loader))
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
+        """Trainer's, by which logits are free to move whatever size they start with."""
+        is_new = self.optimizer is None
+        optimizer: Optimizer = super().create_optimizer(*args, **kwargs)
+        if is_new:
+            free_logits(optimizer, cast(nn.Module, self.model))
+        return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         """The schedule of the rate: transformers' own, or that of T5."""
