@@ -141,7 +141,7 @@ class SynthesizingFunction(nn.Module):
         raise TypeError(f"{type(self).__name__} does not define forward()")
 
     def logit_parameters(self) -> list[nn.Parameter]:
-        """Its own parameters that are logits, or that mix them: they may start near zero, and are not small for that."""
+        """Its own parameters that are logits, or mix them: they may start near zero, and are not small for that."""
         return []
 
     def reset_parameters(self) -> None:
