@@ -344,7 +344,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="the folder with the data sets")
     parser.add_argument("--output", type=Path, default=Path("runs"), help="where runs and tables go (default: runs)")
     parser.add_argument("--jobs", type=int, default=1, help="experiments at a time; the cores are divided among them")
-    parser.add_argument("--minutes", type=float, help="stop after so long in all; the same command goes on later")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help="stop after so long in all; the same command goes on later (what is no comparison begins its model anew)",
+    )
     parser.add_argument("--list", action="store_true", help="show the experiments and what is done of them")
     parser.add_argument("--tables", action="store_true", help="only write the tables of what is finished")
     options = parser.parse_args(arguments)

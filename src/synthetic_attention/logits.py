@@ -87,13 +87,16 @@ class InnerLogits(Logits):
     def dense(self, length: int | None = None) -> Tensor:
         query = self.query if self.scale == 1.0 else self.query * self.scale
         key, bias = self.key[:, :, :length].mT, None if self.bias is None else self.bias[:, None, :length]
-        if key.shape[0] > 1 or query.shape[0] == 1:
+        if key.shape[0] != 1 or query.shape[0] == 1:
             logits = query @ key
             return logits if bias is None else logits + bias
         # All examples of a head in one product: a broadcast key would be copied for each.
         batch, _, rows, _ = query.shape
         tokens = query.transpose(0, 1).flatten(1, 2)
-        product = tokens @ key[0] if bias is None else torch.baddbmm(bias, tokens, key[0])
+        if bias is not None and bias.dtype == tokens.dtype:
+            product = torch.baddbmm(bias, tokens, key[0])
+        else:
+            product = tokens @ key[0] if bias is None else tokens @ key[0] + bias
         return product.unflatten(1, (batch, rows)).transpose(0, 1)
 
 

@@ -12,7 +12,7 @@ from transformers import Adafactor, T5Config, T5ForConditionalGeneration
 from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.span_noise import Packing
-from synthetic_attention.training.arguments import LOGIT_SCALE, choose_optimizer, constant_first
+from synthetic_attention.training.arguments import choose_optimizer, constant_first
 from synthetic_attention.training.probe import initial_model
 from synthetic_attention.training.session import resume_run
 from synthetic_attention.training.settings import TrainingArguments, build_config, read_settings
@@ -77,7 +77,7 @@ def test_logits_that_start_near_zero_are_moved_as_weights_are(corpus: Path, tmp_
     layer = "encoder.layers.0.self_attention"
     # The rate times 0.1; not all positions are reached.
     for name in ("function.gate", "function.parts.0.table", "function.parts.1.bias"):
-        assert 1e-4 < moved[f"{layer}.{name}"] <= 0.01 * LOGIT_SCALE * 1.01, name
+        assert 1e-4 < moved[f"{layer}.{name}"] <= 0.01 * 0.1 * 1.01, name
     size = float(first[f"{layer}.in_proj.weight"].detach().square().mean().sqrt())
     assert moved[f"{layer}.in_proj.weight"] == pytest.approx(0.01 * size, rel=0.05)
     # Biases that are no logits wait for their turn, as in T5.

@@ -106,6 +106,11 @@ def test_data_on_the_hub_is_not_inside_the_folder_that_we_are_in(
     assert "data: hub:owner/name\n" in (tmp_path / "run.yaml").read_text(encoding="utf-8")
 
 
+def test_overwriting_nothing_is_filling_it(corpus: Path, tmp_path: Path, small: Small) -> None:
+    (tmp_path / "run").mkdir()
+    assert start(corpus, tmp_path / "run", small("steps=1"), overwrite=True).metrics["steps"] == 1
+
+
 def test_nobody_else_trains_the_same_run(corpus: Path, tmp_path: Path, small: Small) -> None:
     run, refused = tmp_path / "run", []
 

@@ -85,7 +85,7 @@ class SynthesizerConfig(PreTrainedConfig):
         label_smoothing: of the loss in training mode; evaluation reports the plain negative log-likelihood.
         layer_norm_epsilon: of either norm.
         initializer_factor: multiplies the standard deviation of the initial weights of token embeddings, feed-forward
-            layers and cross-attention.
+            layers, cross-attention and relative position biases.
         fused_loss: compute the training loss without ever storing the logits; the model's output has none then. Turn it
             off for code that reads `output.logits` in training.
         classifier_pooling: what a classifier reads of the encoder: "mean" over the tokens, or the "first" token.

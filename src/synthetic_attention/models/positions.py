@@ -36,10 +36,7 @@ class LearnedPositions(nn.Embedding):
     """One learned vector per position."""
 
     def reset_parameters(self) -> None:
-        """Draw small vectors, as GPT-2 does.
-
-        Large ones, of the size of the sinusoids, are noise that has to be unlearned first: docs/results.md.
-        """
+        """Draw small vectors: large ones, of the size of sinusoids, were learned more slowly (docs/results.md)."""
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, positions: Tensor, dtype: torch.dtype) -> Tensor:  # type: ignore[override]

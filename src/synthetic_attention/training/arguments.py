@@ -18,13 +18,10 @@ from .checkpoint import Checkpoint
 from .run_folder import RunFolder
 from .settings import Settings, TrainingArguments
 
-__all__ = ["LOGIT_SCALE", "choose_optimizer", "constant_first", "free_logits", "trainer_arguments"]
+__all__ = ["choose_optimizer", "constant_first", "free_logits", "trainer_arguments"]
 
 # Where only the minutes end training. Trainer wants a number.
 _ENDLESS = 10**9
-# What parameters that are logits count as, at least, for an optimizer that scales updates by the weights: about what
-# the weights of a layer a hundred wide start with.
-LOGIT_SCALE = 0.1
 
 
 def _max_steps(training: TrainingArguments, start: Checkpoint | None) -> int:
@@ -93,7 +90,7 @@ def choose_optimizer(training: TrainingArguments) -> tuple[type[Optimizer], dict
     return Adafactor, {**options, "scale_parameter": True, "relative_step": False, "warmup_init": False}
 
 
-def free_logits(optimizer: Optimizer, model: nn.Module) -> None:
+def free_logits(optimizer: Optimizer, model: nn.Module, scale: float) -> None:
     """Let Adafactor move parameters that are logits (R, gates, biases of keys) as if they had the size of weights.
 
     They start near zero so that attention starts almost uniform. Scaled by that, updates would leave them there for
@@ -101,6 +98,7 @@ def free_logits(optimizer: Optimizer, model: nn.Module) -> None:
 
     Args:
         optimizer: a new one, with groups as Trainer makes them.
+        scale: what they count as at least; 0.1 is about what the weights of a layer a hundred wide start with.
     """
     logits = {
         id(parameter)
@@ -113,7 +111,7 @@ def free_logits(optimizer: Optimizer, model: nn.Module) -> None:
         if apart and isinstance(optimizer, Adafactor):
             group["params"] = [parameter for parameter in group["params"] if id(parameter) not in logits]
             smallest, _ = group["eps"]
-            optimizer.add_param_group({**group, "params": apart, "eps": (smallest, LOGIT_SCALE)})
+            optimizer.add_param_group({**group, "params": apart, "eps": (smallest, scale)})
 
 
 def constant_first(optimizer: Optimizer, training: TrainingArguments) -> LambdaLR:

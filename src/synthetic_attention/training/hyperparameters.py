@@ -38,6 +38,8 @@ class TrainingArguments:
         schedule: "inverse_sqrt", the rate falls with the inverse square root of the step; or "constant", it never does.
         beta1, beta2, epsilon: of AdamW.
         weight_decay: of either optimizer.
+        logit_scale: of Adafactor, which scales updates by the weights: what parameters that are logits, and start near
+            zero, count as at least.
         max_grad_norm: gradients are scaled down to this norm; 0 for any.
         eval_interval: updates between validations, each followed by a checkpoint.
         log_interval: updates between log entries.
@@ -63,6 +65,7 @@ class TrainingArguments:
     beta2: float = 0.98
     epsilon: float = 1e-9
     weight_decay: float = 0.0
+    logit_scale: float = 0.1
     max_grad_norm: float = 1.0
     eval_interval: int = 1000
     log_interval: int = 50

@@ -13,6 +13,7 @@ Every file is written beside its place and then moved into it: a run that is kil
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -46,6 +47,7 @@ _INFO: dict[str, type] = {
 }
 # And of the run that it started from, if there is one.
 _FROM = dict.fromkeys(("path", "weights_sha256", "scratch"))
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _PARTIAL, _LOCK = ".partial", ".lock"
 
 
@@ -179,7 +181,9 @@ class RunFolder:
             raise UserError(
                 f"{self.path}: another process is training this run; wait for its end, or choose another --output"
             ) from None
-        except (OSError, NotImplementedError):
+        except (OSError, NotImplementedError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+                raise
             return nullcontext()
 
     def remove_partial(self) -> None:

@@ -86,7 +86,7 @@ def start_run(
         raise UserError(f"{data}: the data is inside {output}, which would be replaced; choose another --output")
     if source is not None and source.run.path.is_relative_to(run.path):
         raise UserError(f"{source.run.path}: the run to start from would be replaced; choose another --output")
-    if overwrite and run.path.exists():
+    if overwrite and (run.path / "run.yaml").is_file():
         # Not after minutes of reading.
         with by_main_process(run.alone):
             pass

@@ -121,7 +121,7 @@ class SynthesizerTrainer(Trainer):
         is_new = self.optimizer is None
         optimizer: Optimizer = super().create_optimizer(*args, **kwargs)
         if is_new:
-            free_logits(optimizer, cast(nn.Module, self.model))
+            free_logits(optimizer, cast(nn.Module, self.model), self.settings.training.logit_scale)
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:

@@ -7,7 +7,7 @@ ConvAI2's text has a numbered line for each fact and each turn; the numbering re
     3 hello there .<TAB>hi , do you ski ?[<TAB>reward<TAB>candidate|candidate|…]
 
 A turn is what the partner says and what is replied; only replies are learned and scored. Where the partner says
-`__SILENCE__` there is nothing to reply to: the reply opens the dialogue.
+`__SILENCE__` there is nothing to reply to: at the beginning the reply opens the dialogue, later the turn is blank.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class _ConvAI2:
             candidates=tuple(candidate.strip() for candidate in candidates.split("|") if candidate.strip()),
             **{name: tuple(facts) for name, facts in self.personas.items()},
         )
-        self.history.append(reply.strip())
+        self.history.append(_said(reply))
         return turn
 
 
