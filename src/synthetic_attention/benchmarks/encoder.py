@@ -63,7 +63,7 @@ def build_encoders(case: Case, layers: int, variants: Sequence[str]) -> list[Lay
 
 def _ours(case: Case, layers: int, name: str) -> SynthesizerStack:
     config = SynthesizerConfig(
-        vocab_size=1,
+        vocab_size=3,
         d_model=case.width,
         num_heads=case.heads,
         d_ff=4 * case.width,
