@@ -5,14 +5,14 @@ Shape legend: B batch, T new tokens, S keys in use, H heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..attention import KeyValueCache
-from ..functions.base import Options
+from ..functions.base import Options, registrar
 from ..linear import Linear
 from ..masks import Padding
 from ..projections import head_width, project_packed, reset_projections
@@ -173,12 +173,5 @@ class Baseline(nn.Module):
 BASELINES: dict[str, type[Baseline]] = {}
 
 
-def register(name: str) -> Callable[[type[Baseline]], type[Baseline]]:
-    """Make a class known as `name` in `synthesizer`."""
-
-    def decorate(cls: type[Baseline]) -> type[Baseline]:
-        cls.name = name
-        BASELINES[name] = cls
-        return cls
-
-    return decorate
+# Makes a class known in `synthesizer`.
+register = registrar(BASELINES)

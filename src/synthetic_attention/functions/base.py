@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -151,15 +151,29 @@ class SynthesizingFunction(nn.Module):
 REGISTRY: dict[str, type[SynthesizingFunction]] = {}
 
 
-def register(name: str) -> Callable[[type[SynthesizingFunction]], type[SynthesizingFunction]]:
-    """Make a class known as `name` in `synthesizer`."""
+class _Named(Protocol):
+    name: ClassVar[str]
 
-    def decorate(cls: type[SynthesizingFunction]) -> type[SynthesizingFunction]:
-        cls.name = name
-        REGISTRY[name] = cls
-        return cls
 
-    return decorate
+_C = TypeVar("_C", bound=type[_Named])
+
+
+def registrar(registry: dict[str, _C]) -> Callable[[str], Callable[[_C], _C]]:
+    """The decorator that makes classes known in `registry`, by the name that it is called with."""
+
+    def register(name: str) -> Callable[[_C], _C]:
+        def decorate(cls: _C) -> _C:
+            cls.name = name
+            registry[name] = cls
+            return cls
+
+        return decorate
+
+    return register
+
+
+# Makes a class known in `synthesizer`.
+register = registrar(REGISTRY)
 
 
 def read_options(kind: type[Options], name: str, given: Mapping[str, Any]) -> Options:

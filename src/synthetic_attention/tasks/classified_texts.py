@@ -167,12 +167,21 @@ class TextReader:
         elif split == "train":
             # Before any is held out: a class that is only there is one too.
             classes = Classes.of((record.label for record in records), self.names)
-        if shares:
+        records = self._share(records, split, path)
+        name = split if shares or is_hub_name(data) else path.name.split(".")[0]
+        return ClassifiedTexts(name, records, classes, parsed.skipped)
+
+    def _share(self, records: list[LabeledText], split: str, path: Path) -> list[LabeledText]:
+        """What of the records is the split: what is held out is `valid`, the rest `train`.
+
+        Raises:
+            UserError: nothing is.
+        """
+        if self.held_out > 0 and split in ("train", "valid"):
             records = [record for record in records if _is_held_out(record, self.held_out) == (split == "valid")]
         if not records:
             raise UserError(f"{path}: no text is left for split {split!r}")
-        name = split if shares or is_hub_name(data) else path.name.split(".")[0]
-        return ClassifiedTexts(name, records, classes, parsed.skipped)
+        return records
 
     def _columns(self, path: Path) -> Columns:
         if not self.text or self.label is None:
@@ -239,10 +248,7 @@ class TextReader:
         records = [
             LabeledText(example.id, tuple(example.texts.values()), written(example.label)) for example in parsed.records
         ]
-        if shares:
-            records = [record for record in records if _is_held_out(record, self.held_out) == (split == "valid")]
-            if not records:
-                raise UserError(f"{data}: no text is left for split {split!r}")
+        records = self._share(records, split, data)
         return ClassifiedTexts(name, records, Classes(labels, labels) if labels else None, parsed.skipped)
 
 

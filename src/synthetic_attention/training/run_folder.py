@@ -13,20 +13,18 @@ Every file is written beside its place and then moved into it: a run that is kil
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 import yaml
-from filelock import FileLock, Timeout
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ..models import SynthesizerConfig
@@ -36,6 +34,7 @@ from ..tasks.readers.hub import is_hub_name
 from .averaging import carry_snapshots
 from .checkpoint import Checkpoint, checkpoint_step
 from .failures import damage_reported, one_line
+from .locks import hold
 
 __all__ = ["RunFolder", "data_path", "kept_path"]
 
@@ -47,8 +46,7 @@ _INFO: dict[str, type] = {
 }
 # And of the run that it started from, if there is one.
 _FROM = dict.fromkeys(("path", "weights_sha256", "scratch"))
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
-_PARTIAL, _LOCK = ".partial", ".lock"
+_PARTIAL = ".partial"
 
 
 def data_path(info: Mapping[str, Any], data: Path | None) -> Path:
@@ -171,20 +169,10 @@ class RunFolder:
             yield
 
     def _locked(self, place: Path) -> AbstractContextManager[object]:
-        """The lock of this run, which is held till the context ends; `place` is where its folder is at the moment.
-
-        Where the file system knows no locks it is as if nobody else were at it.
-        """
-        try:
-            return FileLock(place / _LOCK).acquire(timeout=0)
-        except Timeout:
-            raise UserError(
-                f"{self.path}: another process is training this run; wait for its end, or choose another --output"
-            ) from None
-        except (OSError, NotImplementedError) as error:
-            if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
-                raise
-            return nullcontext()
+        """The lock of this run, held; `place` is where its folder is at the moment."""
+        return hold(
+            place, f"{self.path}: another process is training this run; wait for its end, or choose another --output"
+        )
 
     def remove_partial(self) -> None:
         """Remove what a kill in the middle of writing has left."""

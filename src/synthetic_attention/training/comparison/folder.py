@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from filelock import FileLock, Timeout
 
 from ...tasks import UserError
 from ..failures import one_line
+from ..locks import LOCK, hold
 from ..run_folder import RunFolder
 from .rows import Row, parse_rows
 
 __all__ = ["ComparisonFolder"]
 
-_RECORD, _RESULTS, _TABLE, _LOCK = "comparison.yaml", "results.json", "table.md", ".lock"
+_RECORD, _RESULTS, _TABLE = "comparison.yaml", "results.json", "table.md"
 
 
 @dataclass(frozen=True)
@@ -49,23 +49,17 @@ class ComparisonFolder:
         if not made and not (self.path / _RECORD).is_file() and not self._is_empty():
             raise UserError(f"{self.path}: the folder has files and is no comparison; choose another --output")
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / _LOCK)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise UserError(f"{self.path}: another comparison is at work there; wait for its end") from None
-        try:
-            yield
-        finally:
-            empty = self._is_empty()
-            if empty:
-                (self.path / _LOCK).unlink(missing_ok=True)
-            lock.release()
-            if empty and made:
-                self.path.rmdir()
+        with hold(self.path, f"{self.path}: another comparison is at work there; wait for its end"):
+            try:
+                yield
+            finally:
+                if self._is_empty():
+                    (self.path / LOCK).unlink(missing_ok=True)
+                    if made:
+                        self.path.rmdir()
 
     def _is_empty(self) -> bool:
-        return all(path.name == _LOCK for path in self.path.iterdir())
+        return all(path.name == LOCK for path in self.path.iterdir())
 
     def run(self, row: Row, seed: int) -> RunFolder:
         """The run of a row and a seed."""
