@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from synthetic_attention.tasks import UserError, get_task
+from synthetic_attention.tasks.classification import Classification
 from synthetic_attention.tasks.span_corruption import SpanCorruption
 from synthetic_attention.tasks.summarization import Summarization
 from synthetic_attention.tasks.translation import Translation
@@ -20,7 +21,7 @@ from synthetic_attention.training.evaluation import evaluate_run
 from synthetic_attention.training.inspection import inspect_run
 from synthetic_attention.training.run_folder import RunFolder
 from synthetic_attention.training.session import resume_run, start_run
-from synthetic_attention.training.settings import Settings, read_settings
+from synthetic_attention.training.settings import Settings, build_config, read_settings
 from synthetic_attention.training.source import Source
 from training.conftest import SMALL
 from training.counting import Counting
@@ -94,6 +95,38 @@ def test_model_and_tokenizer_are_those_of_the_run(data: Path, pretrained: Path, 
     evaluate_run(output, report=silent)
 
 
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_classifier_takes_the_encoder(data: Path, pretrained: Path, tmp_path: Path, pair: bool) -> None:
+    options = {"text": "article", "label": "even", **({"text_pair": "highlights"} if pair else {})}
+    for split in ("train", "valid"):
+        lines = [json.loads(line) for line in (data / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()]
+        rows = [json.dumps({**line, "even": ["no", "yes"][number % 2]}) for number, line in enumerate(lines)]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    task, source, output = Classification(**options), Source.open(pretrained, Classification), tmp_path / "run"
+    overrides = [*TRAINING, "learning_rate=1e-12"]
+    settings = read_settings(
+        synthesizer=None, preset="small", seed=2, overrides=overrides, task=Classification, start=source.settings
+    )
+    start_run(task=task, data=tmp_path, settings=settings, output=output, source=source, report=silent)
+    before, after = (load_file(path / "model.safetensors") for path in (pretrained, output))
+    encoder = {name for name in before if name.startswith("encoder.")}
+    new = {"classifier.weight", "classifier.bias", *(["token_types.weight"] if pair else [])}
+    assert after.keys() == encoder | new
+    for name in encoder:
+        torch.testing.assert_close(after[name], before[name], atol=1e-9, rtol=0.0)
+    assert after["classifier.weight"].std() > 0.01
+    if pair:
+        assert after["token_types.weight"].abs().max() < 1e-9
+    # The pieces are those of the run, between the tokens that a text of this task has.
+    tokenizer = RunFolder(output).load_tokenizer()
+    assert tokenizer.get_vocab() == source.tokenizer().get_vocab()
+    tokens = tokenizer.convert_ids_to_tokens(tokenizer("the")["input_ids"])
+    assert (tokens[0], tokens[-1]) == ("<s>", "</s>")
+    evaluate_run(output, split="valid", report=silent)
+    with pytest.raises(UserError, match="can start from a SynthesizerForConditionalGeneration only"):
+        Source.open(output, Summarization)
+
+
 def test_new_weights_for_the_same_model(data: Path, pretrained: Path, tmp_path: Path) -> None:
     source = Source.open(pretrained, Summarization, scratch=True)
     _start(data, source, tmp_path / "run", "learning_rate=1e-12")
@@ -163,6 +196,17 @@ def test_another_model_is_refused(
     # What is the same may be said.
     same = _settings(source, "d_model=16", "random.std=0.1", "label_smoothing=0.0", synthesizer="random+vanilla")
     assert same.model["label_smoothing"] == 0.0
+
+
+@pytest.mark.parametrize("name", ["translation", "summarization", "dialogue", "glue", "superglue", "span-corruption"])
+def test_every_task_of_such_a_model_starts_from_it(pretrained: Path, name: str) -> None:
+    task = get_task(name)
+    source = Source.open(pretrained, task)
+    settings = read_settings(
+        synthesizer=None, preset="t5-tiny", seed=0, overrides=TRAINING, task=task, start=source.settings
+    )
+    model = task.model_type()(build_config(settings, vocab_size=len(source.tokenizer())))
+    model.load_state_dict(source.weights())
 
 
 def _cut(path: Path) -> None:

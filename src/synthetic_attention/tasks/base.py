@@ -99,6 +99,7 @@ class Task(ABC, Generic[_S, _E]):
         model_class: the class in `synthetic_attention.models` that is trained. It has to take `labels` and
             `num_items_in_batch`, and to say `accepts_loss_kwargs`: the loss is a sum over the labels that are not −100,
             divided by that number. A causal model shifts the labels itself: the first of each row has to be −100.
+        starts_from: classes of models, beside its own, that a run can start from.
         unit: what messages call the examples.
         tokens_name: what messages call the tokens that speed is counted in.
         packages: what scores depend on beside this package; their versions are kept with a run.
@@ -110,6 +111,7 @@ class Task(ABC, Generic[_S, _E]):
     selects_by: ClassVar[str] = "loss"
     larger_is_better: ClassVar[bool] = False
     model_class: ClassVar[str]
+    starts_from: ClassVar[frozenset[str]] = frozenset()
     unit: ClassVar[str] = "examples"
     tokens_name: ClassVar[str] = "tokens"
     packages: ClassVar[tuple[str, ...]] = ()
@@ -173,6 +175,18 @@ class Task(ABC, Generic[_S, _E]):
         Raises:
             UserError: the vocabulary cannot have that size.
         """
+
+    def taken_over(self, tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+        """The tokenizer of a run to start from, as this task uses it: the same pieces with the same ids."""
+        return tokenizer
+
+    def fill(self, model: PreTrainedModel, weights: Mapping[str, Tensor]) -> None:
+        """Put the weights of a run to start from into a new model.
+
+        Raises:
+            RuntimeError: they do not fit.
+        """
+        model.load_state_dict(weights)
 
     @abstractmethod
     def examples(

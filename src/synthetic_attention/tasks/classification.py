@@ -22,7 +22,7 @@ from .metrics.glue import accuracy, glue_scores, pearson_spearman
 from .metrics.superglue import macro_f1
 from .readers.classification import Column
 from .readers.glue import GLUE
-from .text_examples import TextExample, TextExamples, join_sides, text_collate, text_tokenizer
+from .text_examples import TextExample, TextExamples, frame_texts, join_sides, text_collate, text_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -35,7 +35,7 @@ _NUMBER = "score"
 
 @dataclass(frozen=True)
 class Classification(Task[ClassifiedTexts, TextExample]):
-    """A class, or a number, for a text or a pair of texts. Trained from new weights, by an encoder alone.
+    """A class, or a number, for a text or a pair of texts, by an encoder alone: a new one, or a pretrained model's.
 
     Args:
         text: the column of the text, by its name in the header or its number from 1; several are joined by a space. By
@@ -72,6 +72,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
     revision: str | None = None
     name: ClassVar[str] = "classification"
     model_class: ClassVar[str] = "SynthesizerForSequenceClassification"
+    starts_from: ClassVar[frozenset[str]] = frozenset({"SynthesizerForConditionalGeneration"})
     score_labels: ClassVar[Mapping[str, str]] = {
         "accuracy": "accuracy",
         "macro_f1": "macro-F1",
@@ -137,6 +138,19 @@ class Classification(Task[ClassifiedTexts, TextExample]):
     def tokenizer(self, split: ClassifiedTexts, vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
         """A vocabulary learned from the texts; a sequence is `<s> text </s>`, of a pair `<s> text </s> text </s>`."""
         return text_tokenizer([text for row in split.records for text in row.texts], vocab_size, max_length)
+
+    def taken_over(self, tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+        """Its pieces, and `<s>` and `</s>` around a text as in `tokenizer`."""
+        return frame_texts(tokenizer)
+
+    def fill(self, model: PreTrainedModel, weights: Mapping[str, Tensor]) -> None:
+        """Of an encoder-decoder the encoder is taken; the head is new, and the types of tokens start at zero."""
+        if any(name.startswith("decoder.") for name in weights):
+            new = {name: value for name, value in model.state_dict().items() if not name.startswith("encoder.")}
+            types = {name: torch.zeros_like(value) for name, value in new.items() if name.startswith("token_types.")}
+            encoder = {name: value for name, value in weights.items() if name.startswith("encoder.")}
+            weights = {**new, **types, **encoder}
+        super().fill(model, weights)
 
     def examples(
         self,

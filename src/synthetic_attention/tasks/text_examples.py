@@ -17,7 +17,7 @@ from .tokenizer import SPECIAL_TOKENS, Tokens, encode, train_tokenizer
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["TextExample", "TextExamples", "join_sides", "text_collate", "text_tokenizer"]
+__all__ = ["TextExample", "TextExamples", "frame_texts", "join_sides", "text_collate", "text_tokenizer"]
 
 _INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 # The ids of a sequence, how many of them belong to the first text, and the label.
@@ -92,7 +92,11 @@ def text_tokenizer(texts: Sequence[str], vocab_size: int, max_length: int) -> Pr
     Raises:
         UserError: `vocab_size` does not hold the bytes and the special tokens.
     """
-    tokenizer = train_tokenizer(texts, vocab_size, max_length)
+    return frame_texts(train_tokenizer(texts, vocab_size, max_length))
+
+
+def frame_texts(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """`tokenizer`, which from now on encodes `<s> text </s>`, and a pair as `<s> text </s> text </s>`."""
     start, end = SPECIAL_TOKENS["bos_token"], SPECIAL_TOKENS["eos_token"]
     ids = [(token, tokenizer.backend_tokenizer.token_to_id(token)) for token in (start, end)]
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(

@@ -75,7 +75,7 @@ def prepare(
     maximum = config.max_position_embeddings
     if source is not None:
         report(source.describe())
-        tokenizer = tokenizer or source.tokenizer()
+        tokenizer = tokenizer or task.taken_over(source.tokenizer())
     if tokenizer is None:
         tokenizer = task.tokenizer(data.train, config.vocab_size, maximum)
     encoded = []
@@ -111,6 +111,6 @@ def _build_model(
     except (ValueError, TypeError, RuntimeError, MemoryError) as error:
         raise UserError(f"the model cannot be built: {one_line(error)}") from error
     if source is not None and weights is not None:
-        source.fill(model, weights)
+        source.fill(task, model, weights)
     report(f"{model.num_parameters(only_trainable=True):,} parameters, vocabulary of {len(tokenizer):,} pieces")
     return model

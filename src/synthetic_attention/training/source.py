@@ -50,10 +50,10 @@ class Source:
         run = RunFolder(path.resolve())
         info = run.read_info()
         source = run.read_task(info)
-        if source.model_class != task.model_class:
+        if source.model_class not in (possible := {task.model_class, *task.starts_from}):
             raise UserError(
                 f"{path}: a run of task {source.name}, whose model is a {source.model_class}; task {task.name} can "
-                f"start from a {task.model_class} only"
+                f"start from a {' or a '.join(sorted(possible))} only"
             )
         try:
             settings = Settings.from_dict(info["settings"])
@@ -92,7 +92,7 @@ class Source:
         return f"{taken} of {self.run.path} ({self.task.name}{'' if self.finished else ', not trained to its end'})"
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """Its tokenizer, special tokens and all.
+        """Its tokenizer, as its own task uses it.
 
         Raises:
             UserError: it is missing or damaged.
@@ -108,13 +108,13 @@ class Source:
         model, _ = self.run.load(self.task, torch.device("cpu"))
         return model.state_dict()
 
-    def fill(self, model: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> None:
-        """Put `weights` into `model`.
+    def fill(self, task: Task[Any, Any], model: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> None:
+        """Put `weights` into `model`, which is one of `task`.
 
         Raises:
             UserError: they do not fit.
         """
         try:
-            model.load_state_dict(weights)
+            task.fill(model, weights)
         except RuntimeError as error:
             raise UserError(f"{self.run.path}: its weights do not fit the model: {one_line(error)}") from error

@@ -125,6 +125,7 @@ def test_one_task_of_both_suites_reads_what_is_there() -> None:
     expected |= {f"superglue/{name}": count for name, count in superglue.items()}
     answers = train.pop("superglue/multirc")
     assert train == expected
+    assert answers == 154
     assert answers == len(read_superglue(DATA / "superglue/MultiRC/train32.jsonl", "multirc").records)
     # QNLI has nothing to train on, and Quora's pairs are no official file.
     assert {*valid} == {*expected, "superglue/multirc"}

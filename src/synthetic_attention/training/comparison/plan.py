@@ -189,7 +189,7 @@ def make_plan(shared: Shared, scoring: Scoring, seeds: dict[Row, list[int]]) -> 
     if sources is None:
         tokenizer = task.tokenizer(data.train, config.vocab_size, maximum)
     else:
-        tokenizer = one_tokenizer(sources.runs.values())
+        tokenizer = task.taken_over(one_tokenizer(sources.runs.values()))
     for asked, part in parts.items():
         if not task.can_score(part):
             raise UserError(
