@@ -26,6 +26,7 @@ BENCHMARKS: Mapping[str, Mapping[str, BenchmarkTask]] = {"glue": GLUE, "superglu
 # T5's artificial limit on the size of a data set in a mixture, in its multi-task experiments.
 DEFAULT_CAP = 2**19
 _HIGHEST_SCORE = 5.0
+_TWICE = frozenset({"glue/rte", "superglue/rte"})
 
 # Words that do not tell one referent of WSC from another.
 _DETERMINERS = frozenset(
@@ -138,10 +139,11 @@ class Mixture:
 
     Of e_m examples of task m an epoch has min(e_m, cap), so the rate of the task is min(e_m, cap) / Σ min(e_n, cap).
     That is T5's examples-proportional mixing; T5 draws tasks at these rates, here every epoch has them exactly. A
-    capped task goes on in the next epoch where it stopped, until all of its examples were seen.
+    capped task goes on in the next epoch where it stopped, until all of its examples were seen. RTE is in both suites,
+    with the same examples: where both are there, each counts half, as in T5.
 
     Args:
-        sizes: examples of each task.
+        sizes: examples of each task, by its name with the suite.
         cap: the most that count of one task.
         seed: of the order; an epoch is a function of it and of its number alone.
     """
@@ -158,7 +160,11 @@ class Mixture:
 
     def counts(self) -> dict[str, int]:
         """Examples of each task in an epoch."""
-        return {task: min(size, self.cap) for task, size in self.sizes.items()}
+        counts = {task: min(size, self.cap) for task, size in self.sizes.items()}
+        if counts.keys() >= _TWICE:
+            # Of an odd number the larger half.
+            counts |= {task: (counts[task] + 1) // 2 for task in _TWICE}
+        return counts
 
     def rates(self) -> dict[str, float]:
         """Share of each task in an epoch."""

@@ -70,7 +70,13 @@ def encode(tokenizer: PreTrainedTokenizerFast, lines: Sequence[str]) -> list[Tok
 
 
 def decode(tokenizer: PreTrainedTokenizerFast, ids: Sequence[Sequence[int]]) -> list[str]:
-    """Text of each sequence of ids, on one line: a model may write a newline, a reader of lines may not."""
-    texts = tokenizer.backend_tokenizer.decode_batch([list(row) for row in ids], skip_special_tokens=True)
+    """Text of each sequence of ids, on one line: a model may write a newline, a reader of lines may not.
+
+    Of the tokens that are no text only those in `SPECIAL_TOKENS` are left out. A sentinel that a model writes stays:
+    without it an output would seem to be a label word that is none.
+    """
+    skipped = {*tokenizer.convert_tokens_to_ids([*SPECIAL_TOKENS.values()])}
+    rows = [[token for token in row if token not in skipped] for row in ids]
+    texts = tokenizer.backend_tokenizer.decode_batch(rows, skip_special_tokens=False)
     # Not splitlines(): what else Unicode calls a line separator does not end a line for `read_lines`.
     return [re.sub(r"[\r\n]+", " ", text).strip() for text in texts]

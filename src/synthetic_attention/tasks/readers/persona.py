@@ -85,7 +85,7 @@ class _ConvAI2:
             if text.startswith(mark):
                 self._add_fact(name, text.removeprefix(mark).strip())
                 return
-        yield self._turn(text)
+        yield from self._turn(text)
 
     def _follow(self, line: str) -> str:
         """The line without its number, which says whether it goes on with the dialogue or begins another."""
@@ -104,13 +104,14 @@ class _ConvAI2:
         return match[2]
 
     def _add_fact(self, name: str, fact: str) -> None:
-        if self.replies:
+        if self.history:
             raise MalformedLineError("a persona after the first turn; expected personas first")
         if not fact:
             raise MalformedLineError("the persona is blank")
         self.personas[name].append(fact)
 
-    def _turn(self, text: str) -> Turn:
+    def _turn(self, text: str) -> Iterator[Turn]:
+        """The turn, unless nothing was replied."""
         utterance, *rest = text.split("\t")
         if not rest:
             raise MalformedLineError("no tab; expected 'utterance<TAB>reply'")
@@ -122,16 +123,16 @@ class _ConvAI2:
             raise MalformedLineError(f"the {'reply' if utterance.strip() else 'utterance'} is blank")
         if utterance.strip() != SILENCE or self.history:
             self.history.append(_said(utterance))
-        self.replies += 1
-        turn = Turn(
-            id=f"{self.dialogue}.{self.replies}",
-            history=tuple(self.history),
-            references=(reply.strip(),),
-            candidates=tuple(candidate.strip() for candidate in candidates.split("|") if candidate.strip()),
-            **{name: tuple(facts) for name, facts in self.personas.items()},
-        )
+        if reply.strip() != SILENCE:
+            self.replies += 1
+            yield Turn(
+                id=f"{self.dialogue}.{self.replies}",
+                history=tuple(self.history),
+                references=(reply.strip(),),
+                candidates=tuple(candidate.strip() for candidate in candidates.split("|") if candidate.strip()),
+                **{name: tuple(facts) for name, facts in self.personas.items()},
+            )
         self.history.append(_said(reply))
-        return turn
 
 
 def read_dialogue_json(

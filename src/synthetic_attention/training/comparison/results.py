@@ -75,6 +75,8 @@ def _summarize_row(runs: Sequence[Entry], baseline: Sequence[Entry]) -> dict[str
         **{status: [run["seed"] for run in runs if run["status"] == status] for status in (FINISHED, FAILED, PENDING)},
         **{name: summarize(run["metrics"][name] for run in finished) if finished else None for name in _SPEEDS},
         "validation": _scores([run["validation"]["scores"] for run in finished]),
+        # At the end of training: not that of the model which was chosen, and is scored.
+        "last": _scores([run["last"]["scores"] for run in finished]),
         "tests": tests,
         # Of means, to the baseline's.
         "difference": {

@@ -269,6 +269,7 @@ class _Work:
                 ),
                 "metrics": metrics,
                 "validation": {"step": metrics["best"]["step"], **self._sort(metrics["best"], {"step"})},
+                "last": {"step": metrics["last"]["step"], **self._sort(metrics["last"], {"step"})},
                 "tests": {part.name: self._test(run, part, scored.get(part.name, {})) for part in self.plan.tests},
                 # Of other calls: they may be asked for again.
                 "earlier_tests": {name: test for name, test in scored.items() if name not in asked},
