@@ -17,6 +17,7 @@ from synthetic_attention.tasks.benchmark_suite import BenchmarkSuite
 from synthetic_attention.tasks.glue import Glue
 from synthetic_attention.tasks.metrics.averages import BENCHMARK_SCORES
 from synthetic_attention.tasks.superglue import SuperGlue
+from synthetic_attention.tasks.text_to_text import BENCHMARKS
 from synthetic_attention.tasks.tokenizer import decode, encode
 from synthetic_attention.training.batching import TokenBatchSampler
 from tasks.benchmark_files import HEADERS, write_glue, write_superglue
@@ -218,7 +219,7 @@ def test_characters_of_several_tokens_are_cut_whole(tmp_path: Path) -> None:
 
 
 def test_right_answers_score_everything_and_wrong_ones_nothing(both: Path, metrics: Any) -> None:
-    names = [f"{suite}/{task}" for suite, tasks in BENCHMARK_SCORES.items() for task in tasks]
+    names = [f"{suite}/{task}" for suite, tasks in BENCHMARKS.items() for task in tasks]
     items = Glue(together=True, tasks=names).read(both, "valid").items
     right = BenchmarkSplit.of("valid", items, 0).targets
     # What WSC calls wrong is right where another noun is written.
