@@ -636,3 +636,38 @@ def test_a_step_that_sees_nothing_gives_zeros(inference: bool) -> None:
     torch.testing.assert_close(out[1:], usual)
     expected = torch.softmax(scores[0, 0], dim=-1) @ value[0, 0]
     torch.testing.assert_close(out[0, 0], expected)
+
+
+@pytest.mark.parametrize("scores", [torch.float32, F64])
+@pytest.mark.parametrize("values", [torch.float32, F64])
+@pytest.mark.parametrize("masked", [True, False])
+def test_scores_and_values_of_other_dtypes(scores: torch.dtype, values: torch.dtype, masked: bool) -> None:
+    r, v = torch.randn(H, S, S, dtype=scores, requires_grad=True), torch.randn(B, H, S, V, dtype=values)
+    v.requires_grad_()
+    mask = (torch.arange(S) < torch.tensor([[S], [3]])) if masked else None
+    attend(_shared(r), v, mask).square().sum().backward()
+    wide_r, wide_v = r.detach().double().requires_grad_(), v.detach().double().requires_grad_()
+    attend(_shared(wide_r), wide_v, mask).square().sum().backward()
+    assert (r.grad.dtype, v.grad.dtype) == (scores, values)
+    torch.testing.assert_close(r.grad.double(), wide_r.grad, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(v.grad.double(), wide_v.grad, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("width", "bias", "wide"), [(64, False, 64), (64, True, 72), (13, False, 16), (128, True, 136)]
+)
+def test_a_gpu_gets_widths_that_its_fused_kernels_take(
+    width: int, bias: bool, wide: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def fused(query: Tensor, key: Tensor, value: Tensor, **options: object) -> Tensor:
+        seen.extend(x.shape[-1] for x in (query, key, value))
+        return value
+
+    monkeypatch.setattr("synthetic_attention.kernels.inner.F.scaled_dot_product_attention", fused)
+    with torch.device("meta"):
+        q, k, v = torch.randn(3, B, H, S, width)
+        key_bias = torch.randn(H, S) if bias else None
+    assert attend(InnerLogits(q, k, key_bias), v).shape == v.shape
+    assert seen == [wide] * 3

@@ -7,6 +7,7 @@ import io
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from synthetic_attention import SynthesizerAttention, reference
 from synthetic_attention.masks import Padding
@@ -357,6 +358,46 @@ def test_training_memory_is_linear_in_length():
         # R itself, H·N², is a parameter; it may be kept as it is and cut. B = 4 matrices would be too many.
         assert max(saved) <= heads * length**2, name
         assert sum(n for n in saved if n >= length**2) <= 2 * heads * length**2, name
+
+
+class Largest(TorchDispatchMode):
+    """The elements of the largest result of an operator."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, tuple | list) else [out]:
+            self.numel = max(self.numel, x.numel() if isinstance(x, torch.Tensor) else 0)
+        return out
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_matrix_per_example_under_a_key_mask(name, grad):
+    """Neither from the scores nor from the masks, with a bias on the scores or without."""
+    length, batch = 201, 16
+    layer, x = SynthesizerAttention(8, 2, name, length), torch.randn(batch, length, 8)
+    if name == "fixed_random":
+        layer = SynthesizerAttention(
+            8, 2, "fixed_random+vanilla", length, synthesizer_options={"mixture": {"gate": "sum"}}
+        )
+    mask = torch.arange(length) < torch.randint(length // 2, length, (batch, 1))
+    bias = torch.randn(2, length, length)
+    for attn_bias in (None, bias):
+        with torch.set_grad_enabled(grad), Largest() as largest:
+            layer(x, mask, attn_bias)
+        # Blocks may have half a million elements.
+        assert largest.numel < batch * length**2, largest.numel
+
+
+def test_an_empty_batch_has_gradients():
+    for name in NAMES:
+        layer = make(name)
+        x = torch.zeros(0, T, D, requires_grad=True)
+        layer(x).sum().backward()
+        trained = [parameter.grad for parameter in layer.parameters()]
+        assert all(gradient is not None and not gradient.any() for gradient in [x.grad, *trained]), name
 
 
 @pytest.mark.parametrize("name", ["random", "fixed_random", "random+vanilla", "factorized_dense"])

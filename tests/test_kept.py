@@ -158,3 +158,38 @@ def test_threads_do_not_get_what_is_anothers() -> None:
         length = _Interrupting(N)
         length.thread = lambda: kept.still(Span(3, 3), table)
         assert kept.still(Span(length, N), table) == {"whose": "mine"}
+
+
+@pytest.mark.parametrize("change", [lambda t: t.flip(0), lambda t: t.roll(1, 1), lambda t: t.roll(1, 2)])
+@pytest.mark.parametrize("length", [N, 4])
+def test_another_order_of_the_same_scores_is_seen(change: Callable[[Tensor], Tensor], length: int) -> None:
+    layer, x = layer_of("fixed_random"), torch.randn(B, length, H * HEAD, dtype=torch.float64)
+    (table,) = tables(layer)
+    # Whole numbers: their plain sum is the same in any order, to the last bit.
+    table.data.copy_(torch.arange(H * N * N).view(H, N, N) % 7)
+    with torch.no_grad():
+        before = layer(x)
+        table.data.copy_(change(table.data.clone()))
+        after = layer(x)
+    torch.testing.assert_close(after, layer(x).detach())
+    assert not torch.allclose(after, before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_not_in_use_is_not_looked_at(name: str) -> None:
+    layer, x = layer_of(name), torch.randn(B, 4, H * HEAD, dtype=torch.float64)
+    with torch.no_grad():
+        layer(x)
+        kept = layer.function._kept._state[1]  # type: ignore[operator, union-attr]
+        assert kept
+        for table in tables(layer):
+            table.data[:, 4:] += 1
+        layer(x)
+        assert layer.function._kept._state[1] is kept  # type: ignore[operator, union-attr]
+
+
+def test_a_part_of_a_mixture_keeps_nothing() -> None:
+    layer = layer_of("random+vanilla")
+    with torch.no_grad():
+        layer(torch.randn(B, N, H * HEAD, dtype=torch.float64))
+    assert layer.function.parts[0]._kept._state == ((), {})  # type: ignore[operator, union-attr, index]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .functions import Dimensions, Span, SynthesizerOptions, build
 from .kernels import attend, attention_weights
-from .linear import Linear
+from .linear import Linear, is_plain
 from .logits import Logits, MixedLogits, SharedLogits
 from .masks import Padding, bias_as_scores, hide_later
 from .packing import Packing
@@ -286,7 +286,7 @@ class SynthesizerAttention(nn.Module):
             return project_values(self.in_proj, x if value is None else value, packing, self.num_heads), ()
         if widen and value is None:
             tokens = x.shape[:-1].numel() if packing is None else packing.given.shape[0]
-            if tokens >= self.d_model:
+            if tokens >= self.d_model and is_plain(self.in_proj) and is_plain(self.out_proj):
                 return project_widened(self.in_proj, x, packing, self.num_heads)
         return project(self.in_proj, x, value, packing, self.num_heads, self.function.widths)
 

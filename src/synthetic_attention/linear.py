@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["Linear", "linear"]
+__all__ = ["Linear", "is_plain", "linear"]
 
 # With fewer or more rows than these x Wᵀ is as fast.
 _FEWEST_ROWS, _MOST_ROWS = 12, 63
@@ -34,6 +34,16 @@ def _swapped(x: Tensor, weight: Tensor) -> bool:
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         return False
     return weight.dtype == x.dtype and torch.backends.mkl.is_available() and not torch.is_autocast_enabled("cpu")
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Whether a call of `module` is x Wᵀ + b and nothing else, so that W and b may be used in another way.
+
+    It is not where somebody has put something on it: a hook, a parametrization, an adapter, or a `forward` of its own
+    (as accelerate does, to bring weights from elsewhere).
+    """
+    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
+    return type(module) in (Linear, nn.Linear) and not any(map(len, hooks)) and "forward" not in module.__dict__
 
 
 class Linear(nn.Linear):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .functions.base import split_heads
+from .linear import is_plain
 from .packing import Packing
 
 __all__ = [
@@ -70,6 +71,9 @@ def project(
         x, value = packing.pack(x), None if value is None else packing.pack(value)
     if value is None:
         both = in_proj(x)
+    elif not is_plain(in_proj):
+        inner = in_proj.out_features - sum(widths)
+        both = torch.cat([in_proj(value)[..., :inner], in_proj(x)[..., inner:]], dim=-1)
     else:
         # The rows of the values come first.
         weight, bias, inner = in_proj.weight, in_proj.bias, in_proj.weight.shape[0] - sum(widths)
@@ -99,7 +103,12 @@ def project_widened(
 
 
 def project_values(in_proj: nn.Linear, x: Tensor, packing: Packing | None, heads: int) -> Tensor:
-    """The values alone, (B, H, L, K), laid out as (H, K, B, L): the shared kernel multiplies them as they are."""
+    """The values alone, (B, H, L, K), laid out as (H, K, B, L): the shared kernel multiplies them as they are.
+
+    (If `in_proj` is a plain projection; else laid out as usual.)
+    """
+    if not is_plain(in_proj):
+        return project(in_proj, x, None, packing, heads, ())[0]
     batch, length, d_model = x.shape
     weight, bias = in_proj.weight, in_proj.bias
     tokens = (x.reshape(-1, d_model) if packing is None else packing.pack(x)).t()

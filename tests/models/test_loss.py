@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
 from synthetic_attention.models.loss import cross_entropy, linear_cross_entropy
 
 
@@ -95,3 +96,43 @@ def test_it_has_no_second_derivative() -> None:
     (gradient,) = torch.autograd.grad(linear_cross_entropy(hidden, weight, labels), hidden, create_graph=True)
     with pytest.raises(RuntimeError, match="does not require grad"):
         gradient.sum().backward()
+
+
+def test_a_sum_over_many_tokens_does_not_overflow_in_half_precision() -> None:
+    """Of 45,000 tokens with one label the sum of the gradients is over 65,504; their mean is not."""
+    hidden = torch.full((45_000, 2), 2.0, dtype=torch.float16)
+    weight = torch.zeros(8, 2, dtype=torch.float16, requires_grad=True)
+    labels = torch.zeros(len(hidden), dtype=torch.long)
+    (linear_cross_entropy(hidden, weight, labels) / len(labels)).backward()
+    wide = weight.detach().float().requires_grad_()
+    (cross_entropy(hidden.float() @ wide.T, labels) / len(labels)).backward()
+    assert weight.grad is not None
+    assert weight.grad.dtype == torch.float16
+    torch.testing.assert_close(weight.grad.float(), wide.grad, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_torch_func_takes_the_derivative_in_training(rate: float) -> None:
+    config = SynthesizerConfig(
+        vocab_size=30,
+        d_model=8,
+        num_heads=2,
+        d_ff=8,
+        num_layers=1,
+        max_position_embeddings=9,
+        is_encoder_decoder=False,
+        dropout_rate=rate,
+    )
+    model, ids = SynthesizerForCausalLM(config).double().train(), torch.randint(4, 30, (2, 9))
+
+    def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.func.functional_call(model, parameters, (), {"input_ids": ids, "labels": ids}).loss
+
+    parameters = dict(model.named_parameters())
+    found = torch.func.grad(loss)(parameters)
+    assert all(found[name].isfinite().all() for name in parameters)
+    if rate:
+        return
+    model(ids, labels=ids).loss.backward()
+    for name, parameter in parameters.items():
+        torch.testing.assert_close(found[name], parameter.grad, msg=name)

@@ -112,6 +112,7 @@ class SynthesizingFunction(nn.Module):
             feature that is 1 in its input, 0 in the values. A bias on the keys is then part of an inner product, and
             nothing has to be copied to append it.
         caches_keys: whether a decoding cache has to keep keys for it, beside the values.
+        is_alone: whether its logits are all there is, and not part of a mixture.
     """
 
     name: ClassVar[str] = ""
@@ -119,6 +120,7 @@ class SynthesizingFunction(nn.Module):
     needs_max_length: ClassVar[bool] = True
     constant_feature: bool = False
     caches_keys: bool = False
+    is_alone: bool = True
     widths: tuple[int, ...] = ()
     max_length: int | None = None
 

@@ -61,10 +61,11 @@ class FactorizedRandom(SynthesizingFunction):
 
     def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> SharedLogits:
         if span.key_positions is None:
-            kept = self._kept.still(span, self.row_factor, self.key_factor)
+            row, key = span.take_rows(self.row_factor), self.key_factor[:, : span.columns]
+            kept = self._kept.still(span, row, key) if self.is_alone else None
             if kept is not None and "scores" in kept:
                 return SharedLogits(kept["scores"], kept=kept)
-            scores = span.take_rows(self.row_factor) @ self.key_factor[:, : span.columns].mT
+            scores = row @ key.mT
             if kept is not None:
                 kept["scores"] = scores
             return SharedLogits(scores, kept=kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -27,8 +28,12 @@ class KeptWeights:
     def still(self, span: Span, *parameters: Tensor) -> Kept | None:
         """What is known of `span`, to look up and add to; empty if a parameter has changed since, None in training.
 
-        A change is seen by the version that autograd counts, and, as writing through `.data` goes past that, by the
-        sum. Autocast is a change too: it decides in what dtype scores are computed.
+        A change is seen by the version that autograd counts, and, as writing through `.data` goes past that, by a
+        weighted sum, which tells an order from another. Autocast is a change too: it decides in what dtype scores are
+        computed.
+
+        Args:
+            parameters: what is in use of them, (H, rows, columns): the rest is not looked at.
         """
         if torch.is_grad_enabled() or is_traced():
             return None
@@ -54,5 +59,13 @@ class KeptWeights:
 
 def _fingerprint(parameter: Tensor) -> tuple[Any, ...]:
     # In float32 or wider: a sum in float16 overflows, and one in bfloat16 does not see small changes.
-    total = parameter.sum(dtype=torch.promote_types(parameter.dtype, torch.float32))
+    wide = parameter.to(torch.promote_types(parameter.dtype, torch.float32))
+    rows = wide.reshape(-1, wide.shape[-1]) @ _marks(wide.shape[-1]).to(wide.dtype)
+    total = rows.double() @ _marks(len(rows))
     return parameter.data_ptr(), parameter._version, parameter.dtype, float(total)
+
+
+@lru_cache(maxsize=64)
+def _marks(count: int) -> Tensor:
+    """Numbers (count,) of which no two are alike."""
+    return torch.cos(1.7 * torch.arange(count, dtype=torch.float64))

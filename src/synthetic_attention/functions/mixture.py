@@ -60,6 +60,8 @@ class Mixture(SynthesizingFunction):
         self.caches_keys = bool(self.key_parts)
         maxima = [part.max_length for part in parts if part.max_length is not None]
         self.max_length = min(maxima, default=None)
+        for part in self._functions():
+            part.is_alone = False
         self._reset_gate()
 
     def _reset_gate(self) -> None:

@@ -70,7 +70,8 @@ class _RandomTable(SynthesizingFunction):
         nn.init.normal_(self.table, std=self.std)
 
     def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> SharedLogits:
-        return SharedLogits(span.take(self.table), kept=self._kept.still(span, self.table))
+        scores = span.take(self.table)
+        return SharedLogits(scores, kept=self._kept.still(span, scores) if self.is_alone else None)
 
 
 @register("random")

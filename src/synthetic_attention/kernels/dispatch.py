@@ -63,11 +63,11 @@ def attend(
         scores = bias_as_scores(attn_bias, batch, heads, rows, columns)
         logits = MixedLogits([logits, SharedLogits(scores)])
         factored = FactoredLogits.of(logits)
-    if not batch or not rows or not columns:
+    if not columns:
         return value.new_zeros(batch, heads, rows, width)
     mask = None if attention_mask is None else attention_mask.bool()
     only_shared = factored.weighted_shared() if not factored.inner and not factored.outer else None
-    if rows == 1 or (only_shared is not None and only_shared.dim() == 4) or _as_written():
+    if not batch or rows <= 1 or (only_shared is not None and only_shared.dim() == 4) or _as_written():
         return eager_attention(logits, value, mask, is_causal, dropout_p, query_offset)
     if only_shared is not None:
         dropout = None
@@ -78,7 +78,7 @@ def attend(
             ones = torch.ones_like(only_shared, dtype=torch.promote_types(only_shared.dtype, torch.float32))
             dropout = F.dropout(ones, dropout_p)
         return shared_attention(only_shared, value, mask, is_causal, query_offset, dropout, value_is_masked)
-    if factored.inner and not factored.outer and _fused(factored, value, dropout_p):
+    if factored.inner and not factored.outer and _fused(factored, value, mask, dropout_p):
         bias = None if factored.shared is None else factored.weighted_shared()
         return inner_attention(factored.joined(), value, mask, is_causal, query_offset, dropout_p, bias)
     return blockwise_attention(factored, value, mask, is_causal, query_offset, dropout_p)
@@ -97,11 +97,14 @@ def _as_written() -> bool:
 BLOCKWISE_KEYS = 512
 
 
-def _fused(factored: FactoredLogits, value: Tensor, dropout_p: float) -> bool:
+def _fused(factored: FactoredLogits, value: Tensor, mask: Tensor | None, dropout_p: float) -> bool:
     """Whether PyTorch's fused kernel takes these inner (and shared) logits without storing (B, H, T, S), and pays."""
     # Of a frozen R the weight may be trained.
     shared = [x for x in (factored.shared, factored.shared_weight) if x is not None]
     if factored.shared is not None and torch.is_grad_enabled() and any(x.requires_grad for x in shared):
+        return False
+    # The kernel takes scores and mask as one tensor, which would be (B, H, T, S). (Blocks are also faster then.)
+    if factored.shared is not None and mask is not None:
         return False
     if value.device.type != "cpu":
         return True

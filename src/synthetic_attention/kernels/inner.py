@@ -42,12 +42,11 @@ def inner_attention(
     if logits.bias is not None:
         query, key = _bias_as_column(query * logits.scale, key, logits.bias.to(value.dtype))
     key = key.expand(batch, -1, -1, -1)
-    # The fused CPU kernel wants one width for all three.
-    missing = query.shape[-1] - width
-    if missing > 0:
-        value = F.pad(value, (0, missing))
-    elif missing < 0:
-        query, key = F.pad(query, (0, -missing)), F.pad(key, (0, -missing))
+    # Fused kernels want one width for all three; those of a GPU a multiple of eight, or they store (B, H, T, S).
+    widest = max(query.shape[-1], width)
+    if value.device.type != "cpu":
+        widest = -(-widest // 8) * 8
+    query, key, value = (_widened(x, widest) for x in (query, key, value))
     causal = False
     # A branch, not its condition: where sizes are symbols, in compiled code, that is no bool to the fused kernel.
     if is_causal and attention_mask is None and attn_bias is None and query_offset == 0 and rows == columns:
@@ -68,8 +67,13 @@ def inner_attention(
     out = F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=dropout_p, is_causal=causal, scale=scale
     )
-    out = out[..., :width] if missing > 0 else out
+    out = out if widest == width else out[..., :width]
     return out if empty is None else out.masked_fill(empty, 0)
+
+
+def _widened(x: Tensor, width: int) -> Tensor:
+    """`x` with zeros at its end up to `width`."""
+    return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
 
 
 def _bias_as_column(query: Tensor, key: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:

@@ -230,8 +230,9 @@ def _backward_masked(
         block = _product_into(grad_scores, h, t, last, grad_HNT.mT, value_HNS[h, :, :last])
         if keep is not None:
             block *= keep
-        inner_HTB = inner_HBT.mT
-        block.baddbmm_(inner_HTB, mask_BS[None, :, :last].expand(inner_HTB.shape[0], -1, -1), alpha=-1)
+        inner_HTB = inner_HBT.mT.to(block.dtype)
+        masked_HBS = mask_BS[None, :, :last].to(block.dtype).expand(inner_HTB.shape[0], -1, -1)
+        block.baddbmm_(inner_HTB, masked_HBS, alpha=-1)
         block *= e_HTS
 
 

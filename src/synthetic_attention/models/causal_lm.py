@@ -13,12 +13,13 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
+from ..linear import is_plain
 from ..masks import Padding
 from .blocks import make_embedding, make_head
 from .cache import check_layers
 from .configuration import SynthesizerConfig
 from .language_model import SynthesizerGenerationMixin
-from .loss import IGNORED, linear_token_losses
+from .loss import IGNORED, linear_token_losses, token_losses
 from .modeling import SynthesizerPreTrainedModel
 from .sentences import PackedSentences
 from .stacks import StackOutput, SynthesizerStack, read_padding
@@ -148,7 +149,11 @@ class SynthesizerForCausalLM(SynthesizerPreTrainedModel, SynthesizerGenerationMi
         decoded, layout = self._decode(embeds, attention_mask, segment_ids)
         tokens = input_ids if layout is None else layout.align(input_ids)
         targets = _next(tokens, None if layout is None else layout.aligned.mask)
-        losses = linear_token_losses(decoded.last_hidden_state, self.lm_head.weight, targets)
+        hidden = decoded.last_hidden_state
+        if is_plain(self.lm_head):
+            losses = linear_token_losses(hidden, self.lm_head.weight, targets)
+        else:
+            losses = token_losses(self.lm_head(hidden), targets)
         # What the prediction after a token costs is what the next token costs.
         losses = torch.cat([torch.zeros_like(losses[:, :1]), losses[:, :-1]], dim=1)
         return losses if layout is None else layout.restore(losses)
@@ -235,7 +240,10 @@ def _targets(
             f"got labels of shape {tuple(labels.shape)} for an input of shape {tuple(embeds.shape[:2])}; expected one "
             "label per token"
         )
+    if layout is None and attention_mask is not None:
+        # With a cache the tokens stay in their slots; what follows one is the next that is real all the same.
+        layout = read_padding(attention_mask[:, -labels.shape[1] :], *labels.shape)
     if layout is None:
-        return _next(labels, None if attention_mask is None else attention_mask[:, -labels.shape[1] :].bool())
+        return _next(labels, None)
     # Padding comes back as zeros, which are to be ignored.
     return layout.restore(_next(layout.align(labels), layout.aligned.mask) - IGNORED) + IGNORED

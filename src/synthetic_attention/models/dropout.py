@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..transforms import is_traced
+
 __all__ = ["add_dropout", "dropout"]
 
 
@@ -36,7 +38,7 @@ def add_dropout(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor
 
 
 def _is_left_to_torch(x: Tensor) -> bool:
-    return x.device.type != "cpu" or torch.compiler.is_compiling()
+    return x.device.type != "cpu" or is_traced()
 
 
 def _draw(like: Tensor, p: float) -> tuple[Tensor, float]:

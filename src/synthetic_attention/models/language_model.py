@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import Cache, GenerationMixin
 
+from ..linear import is_plain
 from .cache import mask_for_static_cache
 from .configuration import SynthesizerConfig
 from .loss import IGNORED, cross_entropy, linear_cross_entropy
@@ -46,6 +47,8 @@ class SynthesizerGenerationMixin(GenerationMixin):
     def _loss(self, hidden: Tensor, logits: Tensor | None, targets: Tensor, items: Tensor | int | None) -> Tensor:
         """Mean over the targets not ignored; with `items`, the share of this batch in a mean over that many."""
         smoothing = self.config.label_smoothing if self.training else 0.0
+        if logits is None and not is_plain(self.lm_head):
+            logits = self.lm_head(hidden)
         if logits is None:
             loss = linear_cross_entropy(hidden, self.lm_head.weight, targets, smoothing)
         else:

@@ -17,7 +17,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-__all__ = ["IGNORED", "cross_entropy", "linear_cross_entropy", "linear_token_losses"]
+from ..transforms import is_traced
+
+__all__ = ["IGNORED", "cross_entropy", "linear_cross_entropy", "linear_token_losses", "token_losses"]
 
 IGNORED = -100
 # Sums of exponentials between these came of logits that float32 can take as they are, with room for their products.
@@ -39,6 +41,21 @@ def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) 
     )
 
 
+def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """The loss of each token by itself, 0 where the label is −100. The slow twin of `linear_token_losses`.
+
+    Args:
+        logits: (…, V).
+        labels: (…).
+
+    Returns:
+        The shape of labels, in float32 or wider.
+    """
+    flat = logits.reshape(-1, logits.shape[-1])
+    flat = flat.to(torch.promote_types(flat.dtype, torch.float32))
+    return F.cross_entropy(flat, labels.reshape(-1), ignore_index=IGNORED, reduction="none").view_as(labels)
+
+
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """`cross_entropy(hidden @ weight.T, labels)` without its logits; tokens without a label cost nothing.
 
@@ -52,7 +69,7 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, label_s
         The sum of the losses, a scalar in float32 or wider.
     """
     # Which rows have a label is data, on which compiled code cannot branch; and its compiler fuses by itself.
-    if torch.compiler.is_compiling():
+    if is_traced():
         return cross_entropy(F.linear(hidden, weight), labels, label_smoothing)
     device = hidden.device.type
     if torch.is_autocast_enabled(device):
@@ -89,12 +106,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             loss, *gradients = _forward(hidden, weight, labels, smoothing, ctx.needs_input_grad[:2])
         ctx.save_for_backward(*gradients)
+        ctx.dtype = weight.dtype
         return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = (None if g is None else g * upstream.to(g.dtype) for g in ctx.saved_tensors)
+        scaled = (None if g is None else (g * upstream.to(g.dtype)).to(ctx.dtype) for g in ctx.saved_tensors)
         return (*scaled, None, None)
 
 
@@ -123,7 +141,10 @@ def _forward(
             dw -= per_piece * total
     if dx is not None and not every:
         dx = torch.zeros_like(hidden).index_copy_(0, kept, dx)
-    return loss, dx, None if dw is None else dw.to(weight.dtype)
+    # A sum over all tokens may be too large for float16 until it is divided by their number.
+    if dw is not None and weight.dtype != torch.float16:
+        dw = dw.to(weight.dtype)
+    return loss, dx, dw
 
 
 def _chunks(x: Tensor) -> list[slice]:

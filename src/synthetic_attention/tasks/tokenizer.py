@@ -75,7 +75,7 @@ def decode(tokenizer: PreTrainedTokenizerFast, ids: Sequence[Sequence[int]]) -> 
     Of the tokens that are no text only those in `SPECIAL_TOKENS` are left out. A sentinel that a model writes stays:
     without it an output would seem to be a label word that is none.
     """
-    skipped = {*tokenizer.convert_tokens_to_ids([*SPECIAL_TOKENS.values()])}
+    skipped = {tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS.values()}
     rows = [[token for token in row if token not in skipped] for row in ids]
     texts = tokenizer.backend_tokenizer.decode_batch(rows, skip_special_tokens=False)
     # Not splitlines(): what else Unicode calls a line separator does not end a line for `read_lines`.

@@ -1,0 +1,111 @@
+"""What somebody puts on a projection is in effect, however many tokens there are: hooks, pruning, adapters, offload."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from accelerate import cpu_offload
+from torch import Tensor, nn
+from torch.nn.utils import parametrize, prune
+
+from synthetic_attention import SynthesizerAttention, SynthesizerConfig, SynthesizerForCausalLM
+from synthetic_attention.linear import is_plain
+
+D, H, N = 16, 2, 12
+# One for each way from the input to the heads.
+NAMES = ["vanilla", "dense", "random", "factorized_random", "factorized_dense", "random+vanilla", "dense+vanilla"]
+MASK = torch.arange(9) < torch.tensor([9, 2, 3, 4])[:, None]
+
+
+def make(name: str) -> SynthesizerAttention:
+    torch.manual_seed(0)
+    layer = SynthesizerAttention(D, H, name, N).double()
+    for parameter in layer.parameters():
+        parameter.data.normal_()
+    return layer
+
+
+class Doubled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * x
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["full", "padded"])
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_hooks_are_called(name: str, batch: int, mask: Tensor | None) -> None:
+    layer, x = make(name), torch.randn(batch, 9, D, dtype=torch.float64)
+    mask = None if mask is None else mask[:batch]
+    expected, calls = layer(x, mask), list[str]()
+    for part in ("in_proj", "out_proj"):
+        getattr(layer, part).register_forward_hook(lambda *_, part=part: calls.append(part))
+    torch.testing.assert_close(layer(x, mask), expected)
+    assert sorted(calls) == ["in_proj", "out_proj"]
+    layer.out_proj.register_forward_hook(lambda module, given, output: output * 3)
+    torch.testing.assert_close(layer(x, mask), 3 * expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_from_elsewhere_go_through_the_hooks_too(name: str) -> None:
+    layer, x, value = make(name), *torch.randn(2, 4, 9, D, dtype=torch.float64)
+    expected, calls = layer(x, MASK, value=value), list[Tensor]()
+    layer.in_proj.register_forward_hook(lambda module, given, output: calls.append(output))
+    torch.testing.assert_close(layer(x, MASK, value=value), expected)
+    assert calls
+
+
+@pytest.mark.parametrize("part", ["in_proj", "out_proj"])
+@pytest.mark.parametrize("name", NAMES)
+def test_pruning_and_parametrizations(name: str, part: str) -> None:
+    layer, x = make(name), torch.randn(4, 9, D, dtype=torch.float64)
+    pruned, doubled = copy.deepcopy(layer), copy.deepcopy(layer)
+    prune.l1_unstructured(getattr(pruned, part), "weight", 0.5)
+    parametrize.register_parametrization(getattr(doubled, part), "weight", Doubled())
+    for changed in (pruned, doubled):
+        plain = copy.deepcopy(layer)
+        getattr(plain, part).weight.data = getattr(changed, part).weight.detach().clone()
+        # Twice: a step must not stand in the way of the next one.
+        for _ in range(2):
+            y = changed(x)
+            y.sum().backward()
+            torch.testing.assert_close(y, plain(x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_that_accelerate_brings(name: str) -> None:
+    layer, x = make(name).eval(), torch.randn(4, 9, D, dtype=torch.float64)
+    with torch.no_grad():
+        expected = layer(x)
+        cpu_offload(layer.in_proj, torch.device("cpu"))
+        cpu_offload(layer.out_proj, torch.device("cpu"))
+        assert layer.in_proj.weight.is_meta
+        torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_hooks_on_the_head_of_a_language_model(training: bool) -> None:
+    config = SynthesizerConfig(
+        vocab_size=30,
+        d_model=D,
+        num_heads=H,
+        d_ff=8,
+        num_layers=1,
+        max_position_embeddings=N,
+        is_encoder_decoder=False,
+        dropout_rate=0.0,
+    )
+    torch.manual_seed(0)
+    model = SynthesizerForCausalLM(config).train(training)
+    ids = torch.randint(4, 30, (2, 9))
+    before, alone = model(ids, labels=ids).loss, model.eval().token_losses(ids)
+    model.train(training).lm_head.register_forward_hook(lambda module, given, output: output * 0)
+    assert model(ids, labels=ids).loss.item() == pytest.approx(torch.log(torch.tensor(30.0)).item())
+    found = model.eval().token_losses(ids)
+    torch.testing.assert_close(found[:, 1:], torch.full((2, 8), 30.0).log())
+    assert not found[:, 0].any()
+    model.lm_head._forward_hooks.clear()
+    assert is_plain(model.lm_head)
+    torch.testing.assert_close(model.train(training)(ids, labels=ids).loss, before)
+    torch.testing.assert_close(model.eval().token_losses(ids), alone)
