@@ -15,6 +15,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+
+from synthetic_attention.report.comparison import reading_notes
 
 EXPERIMENTS = Path(__file__).with_name("experiments.yaml")
 console = Console(highlight=False)
@@ -136,14 +139,16 @@ class Runner:
         for name in experiment.after:
             # Those were begun before, so somebody is at work on them.
             self.ended[name].wait()
-        started = time.monotonic()
+        started, reason = time.monotonic(), "it was interrupted"
         try:
             lacking = [name for name in experiment.after if name in self.failed]
             reason = f"it needs {', '.join(lacking)}" if lacking else self._commands(experiment)
+        except OSError as error:
+            reason = str(error)
+        finally:
             if reason:
                 # Before those that wait for it are let go.
                 self.failed[experiment.name] = reason
-        finally:
             self.ended[experiment.name].set()
         with self._lock:
             minutes = (time.monotonic() - started) / 60
@@ -158,10 +163,7 @@ class Runner:
     def _commands(self, experiment: Experiment) -> str:
         """Why it failed; nothing if it did not."""
         for name, source in experiment.links.items():
-            link = self.output / name
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.unlink(missing_ok=True)
-            link.symlink_to((self.data / source).resolve())
+            _link(self.output / name, (self.data / source).resolve())
         log = self.output / f"{experiment.name}.log"
         for words in experiment.words(str(self.data), str(self.output)):
             if self.stopped or self.is_over():
@@ -195,6 +197,16 @@ class Runner:
             except subprocess.TimeoutExpired:
                 process.kill()
             return None
+
+
+def _link(link: Path, target: Path) -> None:
+    """Let `link` lead to `target`; one that does is left alone, as another experiment may be reading it."""
+    if link.is_symlink() and link.readlink() == target:
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=link.parent) as folder:
+        (Path(folder) / link.name).symlink_to(target)
+        (Path(folder) / link.name).replace(link)
 
 
 def write_tables(output: Path, experiments: Sequence[Experiment]) -> None:
@@ -244,7 +256,10 @@ def table(results: Mapping[str, Any], published: Published | None) -> str:
     ]
     several = len(results["tests"]) > 1
     heads = [labels[score] + (f", {split}" if several else "") for split, score in shown]
-    header = ["synthesizer", "seeds", "parameters", "validation loss", *heads, *(f"*{name}*" for name in columns)]
+    # Where another score selects, the loss of what it selects may be of any step.
+    ends = results["selected_by"] != "loss" and all("last" in row for row in results["rows"])
+    losses = ["validation loss", *(["at the end"] if ends else [])]
+    header = ["synthesizer", "seeds", "parameters", *losses, *heads, *(f"*{name}*" for name in columns)]
     lines = [header, ["---", *["---:"] * (len(header) - 1)]]
     for row in results["rows"]:
         if not row["finished"]:
@@ -255,6 +270,7 @@ def table(results: Mapping[str, Any], published: Published | None) -> str:
                 str(len(row["finished"])),
                 f"{row['parameters'] / 1e6:.2f} M",
                 _mean(row["validation"].get("loss"), 3),
+                *([_mean(row["last"].get("loss"), 3)] if ends else []),
                 *(
                     _mean(row["tests"].get(split, {}).get(score), 2, absent(results, row["row"], split).get(score))
                     for split, score in shown
@@ -294,12 +310,8 @@ def absent(results: Mapping[str, Any], row: str, split: str) -> dict[str, str]:
 
 
 def notes(results: Mapping[str, Any]) -> str:
-    """How scores were computed, a line each."""
-    labels, lines = results["score_labels"], []
-    for run in results["runs"]:
-        for test in run.get("tests", {}).values():
-            lines += [f"{labels.get(score, score)}: {how}" for score, how in test.get("signatures", {}).items()]
-    return "".join(f"- {line}\n" for line in dict.fromkeys(lines))
+    """What one has to know to read the table, a line each."""
+    return "".join(f"- {line}\n" for line in reading_notes(results))
 
 
 def _mean(score: Mapping[str, Any] | None, digits: int, reason: str | None = None) -> str:

@@ -128,7 +128,28 @@ def test_links_lead_to_the_data_and_may_be_there_already(reproduce: Any, tmp_pat
         runner = reproduce.Runner([experiment], tmp_path / "data", tmp_path / "runs", jobs=1)
         runner.run()
         assert not runner.failed
-    assert (tmp_path / "runs" / "text" / "train-a.txt").read_text() == "text\n"
+    link = tmp_path / "runs" / "text" / "train-a.txt"
+    assert link.read_text() == "text\n"
+    # One that is right is not made again: another experiment may be reading it.
+    before = link.lstat().st_ino
+    reproduce.Runner([experiment], tmp_path / "data", tmp_path / "runs", jobs=1).run()
+    assert link.lstat().st_ino == before
+    link.unlink()
+    link.symlink_to(tmp_path / "nowhere")
+    reproduce.Runner([experiment], tmp_path / "data", tmp_path / "runs", jobs=1).run()
+    assert link.read_text() == "text\n"
+    assert [path.name for path in link.parent.iterdir()] == ["train-a.txt"]
+
+
+def test_what_cannot_be_linked_stops_what_comes_after(reproduce: Any, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "text").write_text("a file")
+    linked = reproduce.Experiment(name="linked", title="T", commands=["--help"], links={"text/a.txt": "a.txt"})
+    after = reproduce.Experiment(name="after", title="T", commands=["--help"], after=["linked"])
+    runner = reproduce.Runner([linked, after], tmp_path, tmp_path / "runs", jobs=2)
+    runner.run()
+    assert runner.failed["after"] == "it needs linked"
+    assert str(tmp_path / "runs" / "text") in runner.failed["linked"]
 
 
 def test_the_minutes_end_it_and_it_goes_on(
@@ -159,7 +180,9 @@ def _results() -> dict[str, Any]:
             "row": name,
             "finished": finished,
             "parameters": 2_093_568,
+            "match": None,
             "validation": {"loss": {"mean": 2.0714, "sd": sd}},
+            "last": {"loss": {"mean": 2.0613, "sd": sd}},
             "tests": {"test": {"bleu": {"mean": bleu, "sd": sd}}} if finished else {},
         }
 
@@ -170,13 +193,26 @@ def _results() -> dict[str, Any]:
             "versions": versions,
             "date": f"2026-11-{day}T16:00:00+00:00",
             "metrics": {"minutes": 12.4},
-            "tests": {"test": {"signatures": {"bleu": "tok:13a"}, "not_computed": {"meteor": "needs Java"}}},
+            "tests": {
+                "test": {
+                    "signatures": {"bleu": "tok:13a"},
+                    "not_computed": {"meteor": "needs Java"},
+                    "examples": 100,
+                    "truncated": 3,
+                    "divided": 0,
+                }
+            },
         }
 
     versions = {"python": "3.11.7", "torch": "2.13.0", "transformers": "5.23.0", "device": "cpu"}
     return {
         "score_labels": {"bleu": "BLEU", "chrf": "chrF", "meteor": "METEOR"},
-        "tests": {"test": {}},
+        "selected_by": "bleu",
+        "search": {"beams": 4},
+        "data": {"valid": {"split": "test"}},
+        "from": None,
+        "tokenizer": {"pieces": 6000},
+        "tests": {"test": {"split": "test"}},
         "budget": {"steps": 3900, "minutes": None},
         "settings": {"preset": "tiny"},
         "rows": [row("vanilla", [0, 1], 36.914, 0.314), row("random", [0], 35.5, None), row("dense", [], 0.0, None)],
@@ -199,12 +235,18 @@ def test_the_table_has_ours_and_the_published_side_by_side(reproduce: Any, tmp_p
     assert reproduce.tables(tmp_path, experiment) == (
         "## Translation\n\nWhat is compared.\n\n"
         "```console\nsynthesizer compare translation --data DATA/x --output runs/mt\n```\n\n"
-        "| synthesizer | seeds | parameters | validation loss | BLEU | METEOR | *BLEU there* |\n"
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
-        "| `vanilla` | 2 | 2.09 M | 2.071 ± 0.314 | 36.91 ± 0.31 | needs Java | *27.67* |\n"
-        "| `random` | 1 | 2.09 M | 2.071 | 35.50 | needs Java |  |\n\n"
+        "| synthesizer | seeds | parameters | validation loss | at the end | BLEU | METEOR | *BLEU there* |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "| `vanilla` | 2 | 2.09 M | 2.071 ± 0.314 | 2.061 ± 0.314 | 36.91 ± 0.31 | needs Java | *27.67* |\n"
+        "| `random` | 1 | 2.09 M | 2.071 | 2.061 | 35.50 | needs Java |  |\n\n"
         "Preset tiny, 3,900 steps a run (12–12 minutes); cpu, python 3.11.7, torch 2.13.0, transformers 5.23.0; "
-        "2026-11-21 to 2026-11-22.\n- BLEU: tok:13a\n\nPublished: the paper.\n\n"
+        "2026-11-21 to 2026-11-22.\n"
+        "- Checkpoints are selected by validation BLEU of greedy output; the test scores are theirs (beams 4).\n"
+        "- test is what they are selected on: of other text its scores would be somewhat worse.\n"
+        "- All rows: the same data and budget, one tokenizer of 6,000 pieces.\n"
+        "- Rows have different seeds, so a difference may be theirs: vanilla 0, 1; random 0.\n"
+        "- test: 3 of 100 inputs over the maximum length truncated.\n"
+        "- BLEU: tok:13a\n- METEOR not computed: needs Java\n\nPublished: the paper.\n\n"
     )
 
 

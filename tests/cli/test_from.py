@@ -63,8 +63,9 @@ def test_bad_lines_are_refused_or_counted(call: Call, data: Path, tmp_path: Path
     assert "train.jsonl, line 31: not JSON" in err
     code, _, err = call(*command, "--skip-bad-lines")
     assert code == 0, err
-    assert "train: 1 pairs dropped" in err
-    assert json.loads((tmp_path / "run/metrics.json").read_text(encoding="utf-8"))["train_examples_dropped"] == 1
+    assert "train: 1 malformed lines left out" in err
+    assert "dropped" not in err
+    assert json.loads((tmp_path / "run/metrics.json").read_text(encoding="utf-8"))["train_lines_skipped"] == 1
     with (data / "test.jsonl").open("a", encoding="utf-8") as file:
         file.write('\n{"article": 1}\n')
     code, out, err = call("evaluate", tmp_path / "run", "--beams", 1)

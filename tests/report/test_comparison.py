@@ -112,17 +112,17 @@ def test_markdown_has_everything(results: dict[str, Any]) -> None:
     assert notes.split("\n") == [
         "- translation, source en, target de, preset tiny: 20 minutes of training for each run, validation not "
         "counted.",
-        "- Checkpoints are selected by validation BLEU of greedy output; the test scores are theirs (beams 4, length "
-        "penalty 0.6).",
         "- Mean ± sample standard deviation over seeds. Bold: best mean. tokens/s: source + target tokens in a second "
         "of training.",
         "- Δ: difference of the mean to that of vanilla.",
+        "- Checkpoints are selected by validation BLEU of greedy output; the test scores are theirs (beams 4, length "
+        "penalty 0.6).",
         "- vanilla-control: d_ff 1,274, as many parameters as random+vanilla or the closest to it.",
         "- All rows: the same data, seeds and budget, one tokenizer of 6,000 pieces.",
         "- test_2017: 2 of 1000 inputs over the maximum length truncated.",
         "- BLEU: tok:13a",
-        "- torch 2.13.0, threads 1; 2026-11-21 to 2026-11-22.",
         "- a|b, seed 0 failed: out of memory",
+        "- torch 2.13.0, threads 1; 2026-11-21 to 2026-11-22.",
     ]
     assert commands == "```console\nsynthesizer compare translation --seeds 0,1\n```\n"
 

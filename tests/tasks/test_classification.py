@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from synthetic_attention.models import SynthesizerConfig
+from synthetic_attention.models import SynthesizerConfig, SynthesizerForSequenceClassification
 from synthetic_attention.tasks import UserError
+from synthetic_attention.tasks.batching import Share
 from synthetic_attention.tasks.classification import Classification
 from synthetic_attention.tasks.classified_texts import ClassifiedTexts, TextReader
 from synthetic_attention.tasks.readers.classification import Classes, LabeledText, guess_columns
-from synthetic_attention.tasks.text_examples import join_sides
+from synthetic_attention.tasks.text_examples import TextExamples, join_sides
 from tasks.benchmark_files import write_glue
 
 ROWS = [("3", "Rain, again", "It rains."), ("1", "Tea", 'The "tea" is hot.'), ("2", "Wind", "It blows.")]
@@ -351,3 +353,35 @@ def test_options_that_cannot_be_are_refused() -> None:
         with pytest.raises(UserError, match=message):
             Classification.from_options(options)
     assert isinstance(Classification().reader(), TextReader)
+
+
+def test_premises_of_mnli_are_held_out_as_a_whole(tmp_path: Path) -> None:
+    write_glue(tmp_path, train=3, tasks=("mnli",))
+    path = tmp_path / "MNLI" / "train.tsv"
+    header, row, *_ = path.read_text(encoding="utf-8").splitlines()
+    columns, cells = header.split("\t"), row.split("\t")
+    one, two = columns.index("sentence1"), columns.index("sentence2")
+    lines = [header]
+    for premise in range(30):
+        for hypothesis in range(3):
+            cells[one], cells[two] = f"premise {premise}", f"hypothesis {premise} {hypothesis}"
+            lines.append("\t".join(cells))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    parts = [Classification(glue_task="mnli", held_out=0.5).read(path, part).records for part in ("train", "valid")]
+    assert sum(map(len, parts)) == 90
+    premises = [{next(text for text in record.texts if "premise" in text) for record in part} for part in parts]
+    assert premises[0]
+    assert premises[1]
+    assert not premises[0] & premises[1]
+
+
+def test_a_number_is_no_class_that_is_left_out() -> None:
+    config = SynthesizerConfig(
+        vocab_size=300, d_model=8, num_heads=2, d_ff=8, num_layers=1, max_position_embeddings=9, num_labels=1
+    )
+    task = Classification(regression=True)
+    model = SynthesizerForSequenceClassification(config)
+    rows = [np.array([1, 5, 2], dtype=np.int32)] * 2
+    examples = TextExamples(rows, [3, 3], [-100.0, 0.0], [0, 1])
+    output = model.eval()(torch.tensor([[1, 5, 2]])).logits.item()
+    assert task.loss(model, examples, Share()) == pytest.approx(((output + 100) ** 2 + output**2) / 2, rel=1e-5)

@@ -51,13 +51,14 @@ def test_all_references_are_kept_and_the_first_is_the_target(tmp_path: Path) -> 
     assert other.fingerprint() != split.fingerprint()
 
 
-def test_malformed_lines_count_as_dropped(tmp_path: Path) -> None:
+def test_malformed_lines_are_counted(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train\.jsonl, line 8: not JSON"):
         Summarization().read(_write(tmp_path, bad=True), "train")
     task = Summarization(skip_bad_lines=True)
     split = task.read(tmp_path, "train")
     assert (len(split), split.skipped) == (7, 1)
-    assert task.examples(split, task.tokenizer(split, 300, 48), 48).dropped == 1
+    examples = task.examples(split, task.tokenizer(split, 300, 48), 48)
+    assert (examples.dropped, examples.skipped) == (0, 1)
 
 
 def test_a_set_on_the_hub_is_read_by_its_columns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Comparisons that start from the runs of another one, beside rows from new weights."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -189,6 +190,14 @@ def test_runs_that_differ_in_more_than_synthesizers_are_refused(
     path.write_text(text.replace("    dropout_rate: 0.2\n", ""), encoding="utf-8")
     with pytest.raises(UserError, match=r"row 'random', seed 0 has dropout_rate 0.1, others 0.2"):
         finetune("vanilla,random", f"{runs}/{{synthesizer}}")
+    for name, other in (("batch_tokens", "800"), ("density", "0.3"), ("texts", "8")):
+        path.write_text(re.sub(rf"\b{name}: .*", f"{name}: {other}", text), encoding="utf-8")
+        shown = "train" if name == "texts" else name
+        with pytest.raises(UserError, match=rf"row 'random', seed 0 has {shown} .*{other}.* expected runs of the same"):
+            finetune("vanilla,random", f"{runs}/{{synthesizer}}")
+    # How often something is written does not matter.
+    path.write_text(re.sub("log_interval: .*", "log_interval: 99", text), encoding="utf-8")
+    assert find_sources(f"{runs}/{{synthesizer}}", Summarization, {row: [0] for row in parse_rows(["vanilla,random"])})
     path.write_text(text, encoding="utf-8")
     path = runs / "random/metrics.json"
     metrics = path.read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from ..tasks import get_task
 from ..tasks.metrics.embeddings import OWN_VECTORS
 from ..tasks.options import chosen_options
 
-__all__ = ["markdown_table", "print_comparison"]
+__all__ = ["markdown_table", "print_comparison", "reading_notes"]
 
 # What rich puts between two columns, and at the edges of a table.
 _GAP, _EDGES = 2, 2
@@ -205,11 +205,23 @@ def _best(found: Sequence[Mapping[str, Any] | None], larger: bool = True) -> fro
 
 
 def _notes(results: Mapping[str, Any], mark: str) -> Iterator[str]:
-    """What one has to know to read the table."""
-    rows, search, label = results["rows"], results["search"], results["score_labels"]
+    """What one has to know to read the table of a comparison."""
     chosen = chosen_options(get_task(results["task"]), results["options"])
     what = [results["task"], _written(chosen), f"preset {results['settings']['preset']}"]
     yield f"{', '.join(filter(None, what))}: {_budget(results)}"
+    most = max(len(row["finished"]) for row in results["rows"])
+    if most:
+        spread = "Mean ± sample standard deviation over seeds." if most > 1 else "One seed: differences may be chance."
+        yield f"{spread} {mark}: best mean. tokens/s: {results['tokens']} in a second of training."
+    if results["baseline"] is not None:
+        yield f"Δ: difference of the mean to that of {results['baseline']}."
+    yield from reading_notes(results)
+    yield from _software(results)
+
+
+def reading_notes(results: Mapping[str, Any]) -> Iterator[str]:
+    """How the scores in `results` came about, whatever table they are shown in."""
+    search, label = results["search"], results["score_labels"]
     selected = label.get(results["selected_by"], results["selected_by"])
     decoding = "" if search is None else " of greedy output"
     beams = "" if search is None else f" ({_written({name: value for name, value in search.items() if value})})"
@@ -217,20 +229,13 @@ def _notes(results: Mapping[str, Any], mark: str) -> Iterator[str]:
     selected_on = results["data"]["valid"]["split"]
     if selected_on in (test["split"] for test in results["tests"].values()):
         yield f"{selected_on} is what they are selected on: of other text its scores would be somewhat worse."
-    most = max(len(row["finished"]) for row in rows)
-    if most:
-        spread = "Mean ± sample standard deviation over seeds." if most > 1 else "One seed: differences may be chance."
-        yield f"{spread} {mark}: best mean. tokens/s: {results['tokens']} in a second of training."
-    if results["baseline"] is not None:
-        yield f"Δ: difference of the mean to that of {results['baseline']}."
-    for row in rows:
+    for row in results["rows"]:
         if row["match"] is not None:
             yield f"{row['row']}: d_ff {row['d_ff']:,}, as many parameters as {row['match']} or the closest to it."
     if results.get("from") is not None:
         yield f"Trained from the weights of {results['from']}; rows with @from=none from new weights."
     yield from _held_equal(results)
     yield from _signatures(results)
-    yield from _software(results)
     for run in results["runs"]:
         if run["status"] == "failed":
             yield f"{run['row']}, seed {run['seed']} failed: {run['reason']}"
@@ -271,6 +276,8 @@ def _signatures(results: Mapping[str, Any]) -> Iterator[str]:
             for name in ("truncated", "divided"):
                 if test[name]:
                     lines.append(f"{split}: {test[name]} of {test['examples']} inputs over the maximum length {name}.")
+            if test.get("skipped"):
+                lines.append(f"{split}: {test['skipped']} malformed lines left out.")
             lines += [f"{label.get(name, name)}: {signature}" for name, signature in test["signatures"].items()]
             lines += [f"{label[name]} not computed: {reason}" for name, reason in test["not_computed"].items()]
     if any(line.endswith(OWN_VECTORS) for line in lines):

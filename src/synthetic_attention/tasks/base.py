@@ -216,6 +216,10 @@ class Task(ABC, Generic[_S, _E]):
         """How many real tokens a batch has: the sum of `lengths()` over its examples."""
         return batch["attention_mask"].sum()
 
+    def too_long(self, split: _S, tokenizer: PreTrainedTokenizerFast, maximum: int) -> int:
+        """How many inputs of a split an evaluation would refuse, or cut, for being over `maximum` tokens."""
+        return self.examples(split, tokenizer, maximum, "truncate").truncated
+
     def can_score(self, split: _S) -> bool:
         """Whether a split has what outputs are scored against; of some test files the labels are hidden."""
         return True
@@ -255,7 +259,9 @@ class Task(ABC, Generic[_S, _E]):
             # Sorted by the last sequence, which the loss is about, then by the others.
             for rows in share.batches(lengths.sum(axis=1), np.lexsort(lengths.T)):
                 batch = self.collate([examples[row] for row in rows], pad_token_id)
-                labels += int((batch["labels"] != IGNORED).sum())
+                scored = batch["labels"]
+                # A number is no class that could be ignored.
+                labels += scored.numel() if scored.is_floating_point() else int((scored != IGNORED).sum())
                 inputs = {name: value.to(model.device) for name, value in batch.items()}
                 total += model(**inputs, num_items_in_batch=1).loss.item()
         finally:

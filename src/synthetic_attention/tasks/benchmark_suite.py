@@ -49,7 +49,8 @@ class BenchmarkSuite(SequenceToSequence):
         valid_examples: the most of each task that are scored in a validation, whole questions of MultiRC; 0 for all.
             An evaluation scores all.
         skip_bad_lines: leave malformed lines out and count them, rather than refuse them.
-        revision: of a suite on the hub (hub:nyu-mll/glue, hub:aps/super_glue).
+        revision: of the suite on the hub that --data names (hub:nyu-mll/glue, hub:aps/super_glue). With `together` the
+            newest is read of the other one.
     """
 
     tasks: str | list[str] | None = None
@@ -79,6 +80,9 @@ class BenchmarkSuite(SequenceToSequence):
         """
         return chosen_tasks(tuple(BENCHMARKS) if self.together else (self.name,), self._named())
 
+    def _revision(self, name: TaskName) -> str | None:
+        return self.revision if name[0] == self.name else None
+
     def _named(self) -> list[str]:
         return [self.tasks] if isinstance(self.tasks, str) else list(self.tasks or [])
 
@@ -100,7 +104,7 @@ class BenchmarkSuite(SequenceToSequence):
         names = self.chosen()
         if is_hub_name(data):
             hub = {self.name: HubSet.of(data).name}
-            parts = [part for name in names for part in read_hub_items(hub, name, split, self.revision)]
+            parts = [part for name in names for part in read_hub_items(hub, name, split, self._revision(name))]
         elif data.is_dir():
             alone = len(names) == 1
             if not self._named():
@@ -142,7 +146,7 @@ class BenchmarkSuite(SequenceToSequence):
         texts = BenchmarkSplit(split.name, sources, targets, chosen, skipped=split.skipped)
         pairs = super().examples(texts, tokenizer, maximum, long, training)
         kept = [rows[row] for row in pairs.rows]
-        common = {"dropped": pairs.dropped, "truncated": pairs.truncated}
+        common = {"dropped": pairs.dropped, "truncated": pairs.truncated, "skipped": pairs.skipped}
         if not training:
             items = [split.items[row] for row in kept]
             taught = [index for index, item in enumerate(items) if item.task != "wsc" or item.example.label == 1]

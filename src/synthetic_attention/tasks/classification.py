@@ -178,8 +178,9 @@ class Classification(Task[ClassifiedTexts, TextExample]):
             [firsts[index] for index in kept],
             [label for row in (rows[index] for index in kept) if (label := labels[row]) is not None],
             [rows[index] for index in kept],
-            dropped=len(split) - len(kept) + split.skipped,
+            dropped=len(split) - len(kept),
             truncated=over,
+            skipped=split.skipped,
         )
 
     def collate(self, examples: Sequence[TextExample], pad_token_id: int) -> dict[str, Tensor]:

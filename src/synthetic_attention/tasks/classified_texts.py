@@ -246,15 +246,22 @@ class TextReader:
             return "" if label is None else labels[int(label)] if labels else str(label)
 
         records = [
-            LabeledText(example.id, tuple(example.texts.values()), written(example.label)) for example in parsed.records
+            LabeledText(
+                example.id,
+                tuple(example.texts.values()),
+                written(example.label),
+                # Of MNLI, where it comes second, three hypotheses have one premise.
+                example.texts.get("premise", ""),
+            )
+            for example in parsed.records
         ]
         records = self._share(records, split, data)
         return ClassifiedTexts(name, records, Classes(labels, labels) if labels else None, parsed.skipped)
 
 
 def _is_held_out(record: LabeledText, share: float) -> bool:
-    """By the first text, so that the pairs that have it in common stay together."""
-    digest = hashlib.sha256(record.texts[0].encode()).digest()
+    """By the first text, or what else pairs have in common, so that those stay together."""
+    digest = hashlib.sha256((record.group or record.texts[0]).encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64
 
 

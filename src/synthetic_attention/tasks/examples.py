@@ -27,11 +27,15 @@ LONG_CHOICES: tuple[Long, ...] = ("error", "drop", "truncate")
 
 @dataclass(frozen=True)
 class Examples(Dataset[_E]):
-    """The encoded examples of a split; how many were dropped, or truncated to the maximum length, on the way."""
+    """The encoded examples of a split; how many were dropped, or truncated to the maximum length, on the way.
+
+    `skipped` lines of its files were malformed, and never were examples.
+    """
 
     _: KW_ONLY
     dropped: int = 0
     truncated: int = 0
+    skipped: int = 0
 
     @abstractmethod
     def __len__(self) -> int: ...

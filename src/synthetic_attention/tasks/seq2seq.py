@@ -108,6 +108,10 @@ class SequenceToSequence(Task[TextPairs, Pair]):
         """Files that show outputs to people, by the endings of their names; one text for each row of `split`."""
         return {}
 
+    def too_long(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast, maximum: int) -> int:
+        """How many sources are over `maximum` tokens: targets are only read in training."""
+        return sum(len(ids) > maximum for ids in encode(tokenizer, split.sources))
+
     def shorten(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast, maximum: int) -> tuple[TextPairs, int]:
         """The split as it is read where inputs are truncated, and how many sources are over `maximum` tokens by then.
 
@@ -152,8 +156,9 @@ class SequenceToSequence(Task[TextPairs, Pair]):
             [sources[row] for row in rows],
             [targets[row] for row in rows],
             rows,
-            dropped=len(sources) - len(rows) + split.skipped,
+            dropped=len(sources) - len(rows),
             truncated=max(over, shortened) if long == "truncate" else 0,
+            skipped=split.skipped,
         )
 
     def collate(self, examples: Sequence[Pair], pad_token_id: int) -> dict[str, Tensor]:

@@ -55,7 +55,8 @@ def evaluate_run(
     with shortage_reported(_LESS_MEMORY, lambda: "nothing was written"):
         evaluation = task.evaluate(model, tokenizer, part, search, truncate)
     seconds = time.perf_counter() - started
-    how = [*([search.label] if search else []), *([] if dtype == "float32" else [dtype])]
+    given = [f"{option}-{_short(value)}" for option, value in (scoring or {}).items() if value is not None]
+    how = [*([search.label] if search else []), *given, *([] if dtype == "float32" else [dtype])]
     name = ".".join([f"evaluation/{part.name}", _digest(part), *how])
     predictions = f"{name}.{evaluation.suffix}"
     results: dict[str, Any] = {
@@ -91,7 +92,11 @@ def evaluate_run(
 
 def _digest(split: Split) -> str:
     """A few letters that tell data of the same name apart."""
-    return hashlib.sha256(repr(split.fingerprint()).encode()).hexdigest()[:8]
+    return _short(split.fingerprint())
+
+
+def _short(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:8]
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,6 +84,8 @@ def prepare(
             split, tokenizer, maximum, settings.training.long_sentences, training=split is data.train
         )
         report(f"{split.name}: {len(examples):,} {task.unit}, {int(examples.lengths().sum()):,} tokens")
+        if examples.skipped:
+            report(f"{split.name}: {examples.skipped} malformed lines left out")
         if examples.dropped:
             report(f"{split.name}: {examples.dropped} {task.unit} dropped (over {maximum} tokens, or blank)")
         if examples.truncated:

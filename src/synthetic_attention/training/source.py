@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Source:
         settings: its settings; of these, those of the model are taken over.
         weights_sha256: of its best model, as the file has it.
         finished: whether it was trained to its end.
+        recipe: its task with all options, its data and how it was trained, as run.yaml has them.
         scratch: take architecture and tokenizer only, so that a run from new weights can stand beside one from these.
     """
 
@@ -38,6 +39,7 @@ class Source:
     settings: Settings
     weights_sha256: str
     finished: bool
+    recipe: Mapping[str, Any]
     scratch: bool = False
 
     @classmethod
@@ -63,7 +65,8 @@ class Source:
             raise UserError(f"{path}: no model there yet; train it further with --resume")
         with damage_reported(f"{path}: the run"), (run.path / "model.safetensors").open("rb") as weights:
             digest = hashlib.file_digest(weights, "sha256").hexdigest()
-        return cls(run, source, settings, digest, run.read_metrics() is not None, scratch)
+        recipe = {"task": source.name, **info["options"], **asdict(settings.training), **info["fingerprints"]}
+        return cls(run, source, settings, digest, run.read_metrics() is not None, recipe, scratch)
 
     @classmethod
     def reopen(cls, record: Mapping[str, Any], task: type[Task[Any, Any]]) -> Source:

@@ -230,6 +230,7 @@ class SynthesizerTrainer(Trainer):
             "parameters": cast(PreTrainedModel, self.model).num_parameters(only_trainable=True),
             "train_examples": len(examples),
             "train_examples_dropped": examples.dropped,
+            "train_lines_skipped": examples.skipped,
             "train_examples_truncated": examples.truncated,
         }
         if self.args.should_save:

@@ -94,6 +94,10 @@ def test_both_suites_are_found(asked: Asked) -> None:
     split = Glue(together=True, tasks=["rte"]).read(Path("hub:mirror/glue"), "train")
     assert asked == [("mirror/glue", "rte", "train", None), ("aps/super_glue", "rte", "train", None)]
     assert split.counts() == {"glue/rte": 2, "superglue/rte": 2}
+    asked.clear()
+    # The revisions of one repository are not those of another.
+    SuperGlue(together=True, tasks=["rte"], revision="v1").read(Path("hub:aps/super_glue"), "train")
+    assert asked == [("nyu-mll/glue", "rte", "train", None), ("aps/super_glue", "rte", "train", "v1")]
 
 
 def test_classification(asked: Asked) -> None:

@@ -48,12 +48,14 @@ _BREAK = re.compile(r"(?:\s*<br\s*/?>)+\s*")
 class LabeledText:
     """A text, or two, and the class as the file writes it.
 
-    The id is the file's field or column `id`, else the number of the line.
+    The id is the file's field or column `id`, else the number of the line. Examples of one `group` have a text in
+    common, by default the first.
     """
 
     id: str
     texts: tuple[str, ...]
     label: str
+    group: str = ""
 
 
 @dataclass(frozen=True)

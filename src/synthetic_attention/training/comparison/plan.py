@@ -239,7 +239,7 @@ def without_row(settings: Settings) -> dict[str, Any]:
 
 def _refuse_long(task: Task[Any, Any], split: Split, tokenizer: PreTrainedTokenizerFast, maximum: int) -> None:
     """Scoring would refuse them too, hours later."""
-    over = task.examples(split, tokenizer, maximum, "truncate").truncated
+    over = task.too_long(split, tokenizer, maximum)
     if over:
         raise UserError(
             f"{split.name}: {over} of {len(split)} {task.unit} are longer than the maximum of {maximum} tokens; choose "

@@ -17,6 +17,8 @@ from .rows import Row, folder_name
 
 __all__ = ["Sources", "find_sources"]
 
+# What of training does not change its result.
+_WITHOUT_EFFECT = ("log_interval", "eval_batch_tokens", "compile")
 _PLACES = ("{synthesizer}", "{row}", "{seed}")
 
 
@@ -95,7 +97,19 @@ def _without_scratch(label: str) -> str:
 
 
 def _refuse_mixed(runs: Mapping[tuple[Row, int], Source]) -> None:
-    """Rows are to differ in their synthesizers: refuse models that differ in more, but for d_ff of control rows."""
+    """Rows are to differ in their synthesizers: refuse runs of other data or training, and models that differ in more.
+
+    d_ff of control rows is their own.
+    """
+    (_, first), *others = runs.items()
+    for (row, seed), source in others:
+        for name in dict.fromkeys([*first.recipe, *source.recipe]):
+            mine, theirs = source.recipe.get(name), first.recipe.get(name)
+            if name not in _WITHOUT_EFFECT and mine != theirs:
+                raise UserError(
+                    f"{source.run.path}: the run of row {row.label!r}, seed {seed} has {name} {mine!r}, that of "
+                    f"{first.run.path} {theirs!r}; expected runs of the same task, data and training"
+                )
     shared: dict[str, Any] = {}
     # A field that one run was given and another was not counts there as its default.
     names = dict.fromkeys(name for source in runs.values() for name in source.settings.model)

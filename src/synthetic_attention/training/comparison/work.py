@@ -305,6 +305,7 @@ class _Work:
             "examples": found["examples"],
             "truncated": found["truncated"],
             "divided": found["divided"],
+            "skipped": found["skipped"],
             **self._sort(found, {*_NOT_SCORES, *(search or {})}),
         }
 
