@@ -85,7 +85,7 @@ def test_in_memory_or_not_the_text_is_the_same(tmp_path: Path) -> None:
 def test_numbers_of_lines_count_on_from_one_piece_of_a_file_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus, "_CHUNK", 10)
+    monkeypatch.setattr("synthetic_attention.tasks.readers.lines._CHUNK", 10)
     lines = [f"line {number}" for number in range(9)]
     for name, pack in (("a.txt", bytes), ("a.txt.gz", gzip.compress)):
         (tmp_path / name).write_bytes(pack("\n".join(lines).encode()))

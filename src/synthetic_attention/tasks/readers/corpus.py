@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from ..errors import UserError
-from ..text import SPLIT_ALIASES, decode_lines
+from ..text import SPLIT_ALIASES
 from ..user_cache import made_once
 from .files import split_files
 from .hub import HubSet
+from .lines import stream_lines
 
 __all__ = ["Corpus", "Lines", "Selected", "corpus_files", "first_texts", "hub_lines", "read_corpus"]
 
-# Bytes of whole lines that are decoded at a time.
-_CHUNK = 2**20
 _ENDINGS = (".txt",)
 
 
@@ -63,7 +60,7 @@ class Lines:
 
     def __iter__(self) -> Iterator[str]:
         for path in self.paths:
-            yield from _lines(path)
+            yield from stream_lines(path)
 
 
 @dataclass(frozen=True)
@@ -83,20 +80,6 @@ class Selected:
 
     def __iter__(self) -> Iterator[str]:
         return islice((self.change(text) for text in self.texts if self.keep(text)), self.limit)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    first_line = 1
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            while content := b"".join(file.readlines(_CHUNK)):
-                lines = decode_lines(content, str(path), first_line)
-                yield from lines
-                first_line += len(lines)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: not a whole gzip file ({error}); unpack it, or fetch it again") from None
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
 
 
 def read_corpus(name: str, texts: Iterable[str], stream: bool = False) -> Corpus:

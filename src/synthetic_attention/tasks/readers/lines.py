@@ -19,10 +19,13 @@ __all__ = [
     "collect",
     "json_object",
     "numbered_lines",
+    "stream_lines",
     "texts_of",
     "unpacked_lines",
 ]
 
+# Bytes of lines to decode at a time.
+_CHUNK = 2**20
 Payload = TypeVar("Payload")
 Record = TypeVar("Record")
 
@@ -45,25 +48,44 @@ def unpacked_lines(path: Path) -> list[str]:
     Raises:
         UserError: the file is missing, no gzip file though it is called so, not UTF-8, or without any text.
     """
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{path}: not a whole gzip file ({error}); unpack it, or fetch it again") from None
-    lines = decode_lines(content, str(path))
+    lines = list(stream_lines(path))
     if not any(line.strip() for line in lines):
-        raise UserError(f"{path}: the file is empty")
+        raise _empty(path)
     return lines
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number, from 1, and text of every line that is not blank; otherwise as `unpacked_lines`."""
-    for number, line in enumerate(unpacked_lines(path), start=1):
+    """Number, from 1, and text of every line that is not blank, as they are read; otherwise as `unpacked_lines`."""
+    blank = True
+    for number, line in enumerate(stream_lines(path), start=1):
         if line.strip():
+            blank = False
             yield number, line
+    if blank:
+        raise _empty(path)
+
+
+def stream_lines(path: Path) -> Iterator[str]:
+    """Lines of a UTF-8 file as they are read, unpacked if its name ends with .gz; there may be none.
+
+    Raises:
+        UserError: on the way: the file is missing, no gzip file though it is called so, or not UTF-8.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    first_line = 1
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            while content := b"".join(file.readlines(_CHUNK)):
+                lines = decode_lines(content, str(path), first_line)
+                yield from lines
+                first_line += len(lines)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not a whole gzip file ({error}); unpack it, or fetch it again") from None
+
+
+def _empty(path: Path) -> UserError:
+    return UserError(f"{path}: the file is empty")
 
 
 def collect(
