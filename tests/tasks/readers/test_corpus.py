@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.readers import corpus
 from synthetic_attention.tasks.readers.corpus import (
     Lines,
     Selected,
