@@ -68,4 +68,4 @@ def _fingerprint(parameter: Tensor) -> tuple[Any, ...]:
 @lru_cache(maxsize=64)
 def _marks(count: int) -> Tensor:
     """Numbers (count,) of which no two are alike."""
-    return torch.cos(1.7 * torch.arange(count, dtype=torch.float64))
+    return torch.cos(1.7 * torch.arange(count, dtype=torch.float64, device="cpu"))
