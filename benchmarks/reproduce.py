@@ -229,7 +229,9 @@ def tables(output: Path, experiment: Experiment) -> str:
                 # Of a script, which makes its own table.
                 parts.append(results["markdown"])
             elif any(run["status"] == "finished" for run in results["runs"]):
-                parts.append(f"{table(results, experiment.published)}\n{circumstances(results)}{notes(results)}")
+                parts.append(
+                    f"{table(results, experiment.published)}\n{circumstances(results)}{notes(results, output)}"
+                )
     if not parts:
         return ""
     links = [f"mkdir -p runs/{parent}" for parent in dict.fromkeys(Path(name).parent for name in experiment.links)]
@@ -309,9 +311,9 @@ def absent(results: Mapping[str, Any], row: str, split: str) -> dict[str, str]:
     return {score: reason for test in tests for score, reason in test.get("not_computed", {}).items()}
 
 
-def notes(results: Mapping[str, Any]) -> str:
-    """What one has to know to read the table, a line each."""
-    return "".join(f"- {line}\n" for line in reading_notes(results))
+def notes(results: Mapping[str, Any], output: Path) -> str:
+    """What one has to know to read the table, a line each; `output` is called as in the commands."""
+    return "".join(f"- {line}\n" for line in reading_notes(results)).replace(str(output.absolute()), "runs")
 
 
 def _mean(score: Mapping[str, Any] | None, digits: int, reason: str | None = None) -> str:

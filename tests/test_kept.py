@@ -160,7 +160,9 @@ def test_threads_do_not_get_what_is_anothers() -> None:
         assert kept.still(Span(length, N), table) == {"whose": "mine"}
 
 
-@pytest.mark.parametrize("change", [lambda t: t.flip(0), lambda t: t.roll(1, 1), lambda t: t.roll(1, 2)])
+@pytest.mark.parametrize(
+    "change", [lambda t: t.flip(0), lambda t: t.roll(1, 1), lambda t: t.roll(1, 2), lambda t: t.mT]
+)
 @pytest.mark.parametrize("length", [N, 4])
 def test_another_order_of_the_same_scores_is_seen(change: Callable[[Tensor], Tensor], length: int) -> None:
     layer, x = layer_of("fixed_random"), torch.randn(B, length, H * HEAD, dtype=torch.float64)
@@ -173,6 +175,30 @@ def test_another_order_of_the_same_scores_is_seen(change: Callable[[Tensor], Ten
         after = layer(x)
     torch.testing.assert_close(after, layer(x).detach())
     assert not torch.allclose(after, before)
+
+
+def test_a_change_beside_an_infinite_score_is_seen() -> None:
+    layer, x = layer_of("fixed_random"), torch.randn(B, N, H * HEAD, dtype=torch.float64)
+    (table,) = tables(layer)
+    with torch.no_grad():
+        table.data[0, 0, 0] = -torch.inf
+        before = layer(x)
+        table.data[1].normal_()
+        after = layer(x)
+    torch.testing.assert_close(after, layer(x).detach())
+    assert not torch.allclose(after, before)
+
+
+def test_autocast_does_not_hide_a_small_change() -> None:
+    layer = SynthesizerAttention(H * HEAD, H, "fixed_random", N).eval()
+    (table,) = tables(layer)
+    with torch.no_grad(), torch.autocast("cpu"):
+        layer(torch.randn(B, N, H * HEAD))
+        for number in range(50):
+            kept = layer.function._kept._state[1]  # type: ignore[operator, union-attr]
+            table.data[number % H, number % N, number % 7] += 1e-3
+            layer(torch.randn(B, N, H * HEAD))
+            assert layer.function._kept._state[1] is not kept  # type: ignore[operator, union-attr]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from accelerate import cpu_offload
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrize, prune
 
 from synthetic_attention import SynthesizerAttention, SynthesizerConfig, SynthesizerForCausalLM
@@ -82,6 +83,43 @@ def test_weights_that_accelerate_brings(name: str) -> None:
         cpu_offload(layer.out_proj, torch.device("cpu"))
         assert layer.in_proj.weight.is_meta
         torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hooks_on_all_modules_are_called(name: str) -> None:
+    layer, calls = make(name), list[nn.Module]()
+    handle = register_module_forward_hook(lambda module, given, output: calls.append(module))
+    try:
+        layer(torch.randn(4, 9, D, dtype=torch.float64))
+    finally:
+        handle.remove()
+    assert calls.count(layer.in_proj) == calls.count(layer.out_proj) == 1
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_head_with_a_bias(training: bool) -> None:
+    config = SynthesizerConfig(
+        vocab_size=30,
+        d_model=D,
+        num_heads=H,
+        d_ff=8,
+        num_layers=1,
+        max_position_embeddings=N,
+        is_encoder_decoder=False,
+        dropout_rate=0.0,
+        tie_word_embeddings=False,
+    )
+    model = SynthesizerForCausalLM(config).train(training)
+    head = nn.Linear(D, 30)
+    nn.init.normal_(head.bias, std=3.0)
+    model.set_output_embeddings(head)
+    ids = torch.randint(4, 30, (2, 9))
+    loss = model(ids, labels=ids).loss
+    torch.testing.assert_close(loss, model(ids, labels=ids, return_logits=True).loss)
+    loss.backward()
+    assert head.bias.grad is not None
+    assert head.bias.grad.any()
+    torch.testing.assert_close(model.eval().token_losses(ids)[:, 1:].mean(), loss.detach())
 
 
 @pytest.mark.parametrize("training", [True, False])

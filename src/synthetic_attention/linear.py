@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.module import _has_any_global_hook
 
 __all__ = ["Linear", "is_plain", "linear"]
 
@@ -42,6 +43,9 @@ def is_plain(module: nn.Module) -> bool:
     It is not where somebody has put something on it: a hook, a parametrization, an adapter, or a `forward` of its own
     (as accelerate does, to bring weights from elsewhere).
     """
+    # Of all modules: compiled code has none of its own.
+    if not torch.compiler.is_compiling() and _has_any_global_hook():
+        return False
     hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
     return type(module) in (Linear, nn.Linear) and not any(map(len, hooks)) and "forward" not in module.__dict__
 

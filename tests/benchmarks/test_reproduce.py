@@ -231,7 +231,8 @@ def test_the_table_has_ours_and_the_published_side_by_side(reproduce: Any, tmp_p
         published=published,
     )
     (tmp_path / "mt").mkdir()
-    (tmp_path / "mt" / "results.json").write_text(json.dumps(_results()))
+    results = {**_results(), "from": str(tmp_path / "pretraining/{synthesizer}/seed-0")}
+    (tmp_path / "mt" / "results.json").write_text(json.dumps(results))
     assert reproduce.tables(tmp_path, experiment) == (
         "## Translation\n\nWhat is compared.\n\n"
         "```console\nsynthesizer compare translation --data DATA/x --output runs/mt\n```\n\n"
@@ -243,6 +244,7 @@ def test_the_table_has_ours_and_the_published_side_by_side(reproduce: Any, tmp_p
         "2026-11-21 to 2026-11-22.\n"
         "- Checkpoints are selected by validation BLEU of greedy output; the test scores are theirs (beams 4).\n"
         "- test is what they are selected on: of other text its scores would be somewhat worse.\n"
+        "- Trained from the weights of runs/pretraining/{synthesizer}/seed-0; rows with @from=none from new weights.\n"
         "- All rows: the same data and budget, one tokenizer of 6,000 pieces.\n"
         "- Rows have different seeds, so a difference may be theirs: vanilla 0, 1; random 0.\n"
         "- test: 3 of 100 inputs over the maximum length truncated.\n"

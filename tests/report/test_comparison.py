@@ -38,7 +38,8 @@ def _row(label: str, bleu: float | None, sd: float | None = None, difference: fl
 
 
 def _run(label: str, seed: int = 0, **changes: Any) -> Any:
-    test = {"signatures": {"bleu": "tok:13a"}, "truncated": 2, "divided": 0, "examples": 1000, "not_computed": {}}
+    test = {"signatures": {"bleu": "tok:13a"}, "truncated": 2, "divided": 0, "skipped": 3}
+    test |= {"examples": 1000, "not_computed": {}}
     return {
         "row": label,
         "seed": seed,
@@ -120,6 +121,7 @@ def test_markdown_has_everything(results: dict[str, Any]) -> None:
         "- vanilla-control: d_ff 1,274, as many parameters as random+vanilla or the closest to it.",
         "- All rows: the same data, seeds and budget, one tokenizer of 6,000 pieces.",
         "- test_2017: 2 of 1000 inputs over the maximum length truncated.",
+        "- test_2017: 3 malformed lines left out.",
         "- BLEU: tok:13a",
         "- a|b, seed 0 failed: out of memory",
         "- torch 2.13.0, threads 1; 2026-11-21 to 2026-11-22.",

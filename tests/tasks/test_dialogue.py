@@ -144,6 +144,8 @@ def test_it_is_trained_and_scored_in_all_ways(data: Path, tmp_path: Path, monkey
         other = evaluate_run(run, split="valid", beams=1, scoring={"vectors": str(vectors)})
         assert other["embedding_average_signature"] == "vectors:vectors.txt"
         assert other["bleu1"] == results["bleu1"]
+        # Neither takes the place of the other.
+        assert other["predictions"] != results["predictions"]
         shown = Path(results["files"][0]).read_text(encoding="utf-8")
         assert shown.startswith("# valid: best and worst of 3 by ROUGE-L\n")
         assert all(row["source"] in " ".join(shown.split()) for row in rows)

@@ -18,6 +18,8 @@ from synthetic_attention.report.comparison import markdown_table
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.dialogue import Dialogue
 from synthetic_attention.tasks.metrics.embeddings import OWN_VECTORS
+from synthetic_attention.tasks.seq2seq import TextPairs
+from synthetic_attention.tasks.tokenizer import train_tokenizer
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.comparison import work
 from synthetic_attention.training.comparison.plan import Scoring, Shared
@@ -453,6 +455,10 @@ def test_a_split_whose_answers_are_hidden_is_refused_first(
 def test_tests_over_the_maximum_length(start: Start, corpus: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(corpus, data)
+    task, tokenizer = Translation("en", "de"), train_tokenizer(["one eins"], 262, 64)
+    pairs = TextPairs("test", ["one", "one " * 99, "one"], ["eins " * 99, "eins", "eins"])
+    # References are not read by the model.
+    assert task.too_long(pairs, tokenizer, 64) == 1
     for language, word in (("en", "one "), ("de", "eins ")):
         with (data / f"test.{language}").open("a", encoding="utf-8") as file:
             file.write(99 * word + "\n")

@@ -195,6 +195,10 @@ def test_runs_that_differ_in_more_than_synthesizers_are_refused(
         shown = "train" if name == "texts" else name
         with pytest.raises(UserError, match=rf"row 'random', seed 0 has {shown} .*{other}.* expected runs of the same"):
             finetune("vanilla,random", f"{runs}/{{synthesizer}}")
+    # An option that there was not yet has its default.
+    assert "stream: false" in text
+    path.write_text(re.sub("  stream: false\n", "", text), encoding="utf-8")
+    assert find_sources(f"{runs}/{{synthesizer}}", Summarization, {row: [0] for row in parse_rows(["vanilla,random"])})
     # How often something is written does not matter.
     path.write_text(re.sub("log_interval: .*", "log_interval: 99", text), encoding="utf-8")
     assert find_sources(f"{runs}/{{synthesizer}}", Summarization, {row: [0] for row in parse_rows(["vanilla,random"])})

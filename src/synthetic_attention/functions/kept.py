@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -44,7 +45,7 @@ class KeptWeights:
         autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         key = (span.rows, span.columns, autocast, *map(_fingerprint, parameters))
         known, kept = self._state
-        # A NaN in R is not equal to itself: nothing is kept then, and it goes where it went without.
+        # A NaN is not equal to itself: of an R that is not finite nothing is kept, and it goes where it went without.
         if key != known:
             kept = {}
             self._state = key, kept
@@ -60,12 +61,14 @@ class KeptWeights:
 def _fingerprint(parameter: Tensor) -> tuple[Any, ...]:
     # In float32 or wider: a sum in float16 overflows, and one in bfloat16 does not see small changes.
     wide = parameter.to(torch.promote_types(parameter.dtype, torch.float32))
-    rows = wide.reshape(-1, wide.shape[-1]) @ _marks(wide.shape[-1]).to(wide.dtype)
-    total = rows.double() @ _marks(len(rows))
-    return parameter.data_ptr(), parameter._version, parameter.dtype, float(total)
+    with torch.autocast("cpu", enabled=False):
+        rows = wide.reshape(-1, wide.shape[-1]) @ _marks(wide.shape[-1], 1.7).to(wide.dtype)
+        total = float(rows.double() @ _marks(len(rows), 2.3))
+    # An infinite total would hide all other changes. (A NaN of its own each time: tuples take the same object for equal.)
+    return parameter.data_ptr(), parameter._version, parameter.dtype, total if math.isfinite(total) else float("nan")
 
 
 @lru_cache(maxsize=64)
-def _marks(count: int) -> Tensor:
-    """Numbers (count,) of which no two are alike."""
-    return torch.cos(1.7 * torch.arange(count, dtype=torch.float64, device="cpu"))
+def _marks(count: int, step: float) -> Tensor:
+    """Numbers (count,) of which no two are alike; those of another step are others."""
+    return torch.cos(step * torch.arange(count, dtype=torch.float64, device="cpu"))

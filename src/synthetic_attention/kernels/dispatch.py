@@ -103,7 +103,7 @@ def _fused(factored: FactoredLogits, value: Tensor, mask: Tensor | None, dropout
     shared = [x for x in (factored.shared, factored.shared_weight) if x is not None]
     if factored.shared is not None and torch.is_grad_enabled() and any(x.requires_grad for x in shared):
         return False
-    # The kernel takes scores and mask as one tensor, which would be (B, H, T, S). (Blocks are also faster then.)
+    # The kernel takes scores and mask as one tensor, (B, H, T, S). (On a CPU blocks are also faster then.)
     if factored.shared is not None and mask is not None:
         return False
     if value.device.type != "cpu":

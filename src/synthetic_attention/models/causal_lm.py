@@ -150,7 +150,7 @@ class SynthesizerForCausalLM(SynthesizerPreTrainedModel, SynthesizerGenerationMi
         tokens = input_ids if layout is None else layout.align(input_ids)
         targets = _next(tokens, None if layout is None else layout.aligned.mask)
         hidden = decoded.last_hidden_state
-        if is_plain(self.lm_head):
+        if is_plain(self.lm_head) and self.lm_head.bias is None:
             losses = linear_token_losses(hidden, self.lm_head.weight, targets)
         else:
             losses = token_losses(self.lm_head(hidden), targets)

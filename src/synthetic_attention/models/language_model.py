@@ -47,7 +47,7 @@ class SynthesizerGenerationMixin(GenerationMixin):
     def _loss(self, hidden: Tensor, logits: Tensor | None, targets: Tensor, items: Tensor | int | None) -> Tensor:
         """Mean over the targets not ignored; with `items`, the share of this batch in a mean over that many."""
         smoothing = self.config.label_smoothing if self.training else 0.0
-        if logits is None and not is_plain(self.lm_head):
+        if logits is None and not (is_plain(self.lm_head) and self.lm_head.bias is None):
             logits = self.lm_head(hidden)
         if logits is None:
             loss = linear_cross_entropy(hidden, self.lm_head.weight, targets, smoothing)

@@ -131,6 +131,10 @@ class Task(ABC, Generic[_S, _E]):
         """Plain values from which `from_options` makes the task again."""
         return asdict(self)
 
+    def lasting_options(self) -> dict[str, Any]:
+        """Those of `options` that a trained model depends on: all but `scoring_options`."""
+        return {name: value for name, value in self.options().items() if name not in self.scoring_options}
+
     def scored_with(self, options: Mapping[str, Any]) -> Self:
         """The task with other `scoring_options`.
 

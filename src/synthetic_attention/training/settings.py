@@ -38,7 +38,7 @@ _PRESETS = files(__package__) / "presets"
 # What ends training.
 _BUDGET = {"steps", "minutes"}
 # What of a model may differ from that of the run it starts from: nothing that a weight depends on.
-_FREE = ("attention_dropout_rate", "dropout_rate", "fused_loss", "label_smoothing")
+_FREE = ("attention_dropout_rate", "classifier_pooling", "dropout_rate", "fused_loss", "label_smoothing")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,7 +65,7 @@ class Source:
             raise UserError(f"{path}: no model there yet; train it further with --resume")
         with damage_reported(f"{path}: the run"), (run.path / "model.safetensors").open("rb") as weights:
             digest = hashlib.file_digest(weights, "sha256").hexdigest()
-        recipe = {"task": source.name, **info["options"], **asdict(settings.training), **info["fingerprints"]}
+        recipe = {"task": source.name, **source.lasting_options(), **asdict(settings.training), **info["fingerprints"]}
         return cls(run, source, settings, digest, run.read_metrics() is not None, recipe, scratch)
 
     @classmethod

@@ -23,7 +23,7 @@ from .vocabulary import describe_tokenizer, one_tokenizer
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["Part", "Plan", "Scoring", "Shared", "Size", "make_plan", "without_row", "without_scoring"]
+__all__ = ["Part", "Plan", "Scoring", "Shared", "Size", "make_plan", "without_row"]
 
 # What of the settings is a row's own; the overrides only say how the rest came about.
 _OWN = {"synthesizer", "seed", "overrides"}
@@ -143,7 +143,7 @@ class Plan:
         """What must be the same whenever the comparison goes on."""
         return {
             "task": self.shared.task.name,
-            "options": without_scoring(self.shared.task),
+            "options": self.shared.task.lasting_options(),
             "settings": self.settings,
             "data": self.fingerprints,
             "tokenizer": self.tokenizer,
@@ -159,11 +159,6 @@ class Plan:
             yield f"{row.label:{width}}  {size.parameters:>13,} parameters{control}"
         whose = "made from the same training data" if self.sources is None else f"that of {self.sources.where}"
         yield f"one tokenizer for all rows, of {self.tokenizer['pieces']:,} pieces, {whose}"
-
-
-def without_scoring(task: Task[Any, Any]) -> dict[str, Any]:
-    """The options of a task that runs depend on."""
-    return {name: value for name, value in task.options().items() if name not in task.scoring_options}
 
 
 def make_plan(shared: Shared, scoring: Scoring, seeds: dict[Row, list[int]]) -> Plan:

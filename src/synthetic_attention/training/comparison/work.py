@@ -22,7 +22,7 @@ from ..run_folder import RunFolder
 from ..session import Report, Watch, resume_run, start_run
 from ..settings import TrainingArguments
 from .folder import ComparisonFolder
-from .plan import Part, Plan, Scoring, Shared, make_plan, without_scoring
+from .plan import Part, Plan, Scoring, Shared, make_plan
 from .results import FAILED, FINISHED, PENDING, make_results
 from .rows import Row
 from .vocabulary import describe_tokenizer
@@ -121,7 +121,7 @@ def _with_options(begun: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
     task = type(plan.shared.task)
     if begun.get("task") != task.name:
         return begun
-    return {**begun, "options": without_scoring(task.from_options(begun["options"])), "from": bool(begun.get("from"))}
+    return {**begun, "options": task.from_options(begun["options"]).lasting_options(), "from": bool(begun.get("from"))}
 
 
 def _start(record: Mapping[str, Any] | None) -> dict[str, Any]:
