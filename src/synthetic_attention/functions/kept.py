@@ -64,7 +64,7 @@ def _fingerprint(parameter: Tensor) -> tuple[Any, ...]:
     with torch.autocast("cpu", enabled=False):
         rows = wide.reshape(-1, wide.shape[-1]) @ _marks(wide.shape[-1], 1.7).to(wide.dtype)
         total = float(rows.double() @ _marks(len(rows), 2.3))
-    # An infinite total would hide all other changes. (A NaN of its own each time: tuples take the same object for equal.)
+    # An infinite total would hide all other changes. (Each time another NaN: tuples take the same object for equal.)
     return parameter.data_ptr(), parameter._version, parameter.dtype, total if math.isfinite(total) else float("nan")
 
 
