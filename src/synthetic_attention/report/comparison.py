@@ -223,7 +223,7 @@ def reading_notes(results: Mapping[str, Any]) -> Iterator[str]:
     """How the scores in `results` came about, whatever table they are shown in."""
     search, label = results["search"], results["score_labels"]
     selected = label.get(results["selected_by"], results["selected_by"])
-    decoding = "" if search is None else " of greedy output"
+    decoding = "" if search is None or results["selected_by"] == "loss" else " of greedy output"
     beams = "" if search is None else f" ({_written({name: value for name, value in search.items() if value})})"
     yield f"Checkpoints are selected by validation {selected}{decoding}; the test scores are theirs{beams}."
     selected_on = results["data"]["valid"]["split"]
