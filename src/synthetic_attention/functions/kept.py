@@ -38,7 +38,7 @@ class KeptWeights:
         """
         if torch.is_grad_enabled() or is_traced():
             return None
-        if span.rows == 1 or span.row_positions is not None or span.key_positions is not None:
+        if span.rows <= 1 or span.row_positions is not None or span.key_positions is not None:
             return None
         if any(p.device.type != "cpu" or p.is_inference() for p in parameters):
             return None
