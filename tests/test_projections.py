@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrize, prune
 
+from layers import drawn_layer
 from synthetic_attention import SynthesizerAttention, SynthesizerConfig, SynthesizerForCausalLM
 from synthetic_attention.linear import is_plain
 
@@ -21,11 +22,13 @@ MASK = torch.arange(9) < torch.tensor([9, 2, 3, 4])[:, None]
 
 
 def make(name: str) -> SynthesizerAttention:
+    return drawn_layer(D, H, name, N)
+
+
+def make_lm(**fields: bool) -> SynthesizerForCausalLM:
     torch.manual_seed(0)
-    layer = SynthesizerAttention(D, H, name, N).double()
-    for parameter in layer.parameters():
-        parameter.data.normal_()
-    return layer
+    sizes = {"vocab_size": 30, "d_model": D, "num_heads": H, "d_ff": 8, "num_layers": 1, "max_position_embeddings": N}
+    return SynthesizerForCausalLM(SynthesizerConfig(**sizes, is_encoder_decoder=False, dropout_rate=0.0, **fields))
 
 
 class Doubled(nn.Module):
@@ -98,18 +101,7 @@ def test_hooks_on_all_modules_are_called(name: str) -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_head_with_a_bias(training: bool) -> None:
-    config = SynthesizerConfig(
-        vocab_size=30,
-        d_model=D,
-        num_heads=H,
-        d_ff=8,
-        num_layers=1,
-        max_position_embeddings=N,
-        is_encoder_decoder=False,
-        dropout_rate=0.0,
-        tie_word_embeddings=False,
-    )
-    model = SynthesizerForCausalLM(config).train(training)
+    model = make_lm(tie_word_embeddings=False).train(training)
     head = nn.Linear(D, 30)
     nn.init.normal_(head.bias, std=3.0)
     model.set_output_embeddings(head)
@@ -124,18 +116,7 @@ def test_a_head_with_a_bias(training: bool) -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_hooks_on_the_head_of_a_language_model(training: bool) -> None:
-    config = SynthesizerConfig(
-        vocab_size=30,
-        d_model=D,
-        num_heads=H,
-        d_ff=8,
-        num_layers=1,
-        max_position_embeddings=N,
-        is_encoder_decoder=False,
-        dropout_rate=0.0,
-    )
-    torch.manual_seed(0)
-    model = SynthesizerForCausalLM(config).train(training)
+    model = make_lm().train(training)
     ids = torch.randint(4, 30, (2, 9))
     before, alone = model(ids, labels=ids).loss, model.eval().token_losses(ids)
     model.train(training).lm_head.register_forward_hook(lambda module, given, output: output * 0)

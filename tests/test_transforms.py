@@ -8,6 +8,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jvp, stack_module_state, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from layers import drawn_layer
 from synthetic_attention import SynthesizerAttention
 
 B, T, D, H, N = 2, 5, 8, 2, 6
@@ -19,11 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecat
 
 
 def make(name: str) -> SynthesizerAttention:
-    torch.manual_seed(0)
-    layer = SynthesizerAttention(D, H, name, N).double()
-    for parameter in layer.parameters():
-        parameter.data.normal_()
-    return layer
+    return drawn_layer(D, H, name, N)
 
 
 def some(*shape: int) -> torch.Tensor:

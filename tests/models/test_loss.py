@@ -1,9 +1,10 @@
 """The fused loss against its twin."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
-from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
 from synthetic_attention.models.loss import cross_entropy, linear_cross_entropy
 
 
@@ -112,18 +113,8 @@ def test_a_sum_over_many_tokens_does_not_overflow_in_half_precision() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.5])
-def test_torch_func_takes_the_derivative_in_training(rate: float) -> None:
-    config = SynthesizerConfig(
-        vocab_size=30,
-        d_model=8,
-        num_heads=2,
-        d_ff=8,
-        num_layers=1,
-        max_position_embeddings=9,
-        is_encoder_decoder=False,
-        dropout_rate=rate,
-    )
-    model, ids = SynthesizerForCausalLM(config).double().train(), torch.randint(4, 30, (2, 9))
+def test_torch_func_takes_the_derivative_in_training(rate: float, tiny_lm: Callable) -> None:
+    model, ids = tiny_lm(dropout_rate=rate).double().train(), torch.randint(4, 20, (2, 6))
 
     def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
         return torch.func.functional_call(model, parameters, (), {"input_ids": ids, "labels": ids}).loss

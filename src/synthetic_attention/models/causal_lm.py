@@ -13,7 +13,6 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
-from ..linear import is_plain
 from ..masks import Padding
 from .blocks import make_embedding, make_head
 from .cache import check_layers
@@ -150,7 +149,7 @@ class SynthesizerForCausalLM(SynthesizerPreTrainedModel, SynthesizerGenerationMi
         tokens = input_ids if layout is None else layout.align(input_ids)
         targets = _next(tokens, None if layout is None else layout.aligned.mask)
         hidden = decoded.last_hidden_state
-        if is_plain(self.lm_head) and self.lm_head.bias is None:
+        if self._head_is_a_product():
             losses = linear_token_losses(hidden, self.lm_head.weight, targets)
         else:
             losses = token_losses(self.lm_head(hidden), targets)

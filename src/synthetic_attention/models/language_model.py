@@ -44,10 +44,14 @@ class SynthesizerGenerationMixin(GenerationMixin):
             return not (scored and self.training and self.config.fused_loss)
         return return_logits
 
+    def _head_is_a_product(self) -> bool:
+        """Whether `lm_head` is its weight and nothing else, so that a loss may use that in its place."""
+        return is_plain(self.lm_head) and self.lm_head.bias is None
+
     def _loss(self, hidden: Tensor, logits: Tensor | None, targets: Tensor, items: Tensor | int | None) -> Tensor:
         """Mean over the targets not ignored; with `items`, the share of this batch in a mean over that many."""
         smoothing = self.config.label_smoothing if self.training else 0.0
-        if logits is None and not (is_plain(self.lm_head) and self.lm_head.bias is None):
+        if logits is None and not self._head_is_a_product():
             logits = self.lm_head(hidden)
         if logits is None:
             loss = linear_cross_entropy(hidden, self.lm_head.weight, targets, smoothing)
