@@ -127,6 +127,58 @@ def test_a_classifier_takes_the_encoder(data: Path, pretrained: Path, tmp_path: 
         Source.open(output, Summarization)
 
 
+@pytest.mark.parametrize(
+    ("columns", "classes", "news"),
+    [
+        ({}, ["no", "yes"], None),
+        ({}, ["yes", "no"], "the head is new, for yes, no"),
+        ({}, ["no", "yes", "maybe"], "the head is new, for no, yes, maybe"),
+        ({"text_pair": "highlights"}, ["no", "yes"], "the types of tokens start at zero"),
+        ({"text_pair": "highlights"}, None, "the head is new, for score; the types of tokens start at zero"),
+    ],
+)
+def test_a_classifier_takes_a_classifier(
+    tmp_path: Path, columns: dict[str, str], classes: list[str] | None, news: str | None
+) -> None:
+    """The head only where it says the same."""
+
+    def write(labels: list[str]) -> None:
+        for split, lines in (("train", SENTENCES), ("valid", SENTENCES[:5])):
+            rows = [{"text": s, "highlights": s[:9], "label": labels[i % len(labels)]} for i, s in enumerate(lines)]
+            (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+
+    def train(task: Classification, name: str, **options: Any) -> dict[str, torch.Tensor]:
+        start = source.settings if (source := options.get("source")) else None
+        overrides = [*([] if start else MODEL), *TRAINING, "learning_rate=1e-12"]
+        settings = read_settings(
+            synthesizer=None if start else "random",
+            preset="tiny",
+            seed=2 if start else 1,
+            overrides=overrides,
+            task=Classification,
+            start=start,
+        )
+        start_run(task=task, data=tmp_path, settings=settings, output=tmp_path / name, **{"report": silent, **options})
+        evaluate_run(tmp_path / name, split="valid", report=silent)
+        return load_file(tmp_path / name / "model.safetensors")
+
+    write(["0", "1"])
+    before = train(Classification(text="text", label="label", classes=["no", "yes"]), "first")
+    write([str(index) for index in range(len(classes))] if classes else ["0.5", "2"])
+    source, lines = Source.open(tmp_path / "first", Classification), list[str]()
+    task = Classification(text="text", label="label", classes=classes, regression=classes is None, **columns)
+    after = train(task, "second", source=source, report=lines.append)
+    assert [line for line in lines if line.startswith(("the head", "the types"))] == ([news] if news else [])
+    new = {name for name in after if name.startswith("token_types.")}
+    assert after.keys() == before.keys() | new
+    for name in before.keys() - {"classifier.weight", "classifier.bias"}:
+        torch.testing.assert_close(after[name], before[name], atol=1e-9, rtol=0.0)
+    head = after["classifier.weight"]
+    kept = head.shape == before["classifier.weight"].shape and torch.allclose(head, before["classifier.weight"])
+    assert kept == ("head" not in (news or ""))
+    assert all(after[name].abs().max() < 1e-9 for name in new)
+
+
 def test_new_weights_for_the_same_model(data: Path, pretrained: Path, tmp_path: Path) -> None:
     source = Source.open(pretrained, Summarization, scratch=True)
     _start(data, source, tmp_path / "run", "learning_rate=1e-12")
@@ -206,7 +258,10 @@ def test_every_task_of_such_a_model_starts_from_it(pretrained: Path, name: str) 
         synthesizer=None, preset="t5-tiny", seed=0, overrides=TRAINING, task=task, start=source.settings
     )
     model = task.model_type()(build_config(settings, vocab_size=len(source.tokenizer())))
-    model.load_state_dict(source.weights())
+    options = {"source": "en", "target": "de"} if name == "translation" else {}
+    assert source.fill(task.from_options(options), model, source.model()) is None
+    for key, value in load_file(pretrained / "model.safetensors").items():
+        assert torch.equal(model.state_dict()[key], value)
 
 
 def _cut(path: Path) -> None:

@@ -184,13 +184,17 @@ class Task(ABC, Generic[_S, _E]):
         """The tokenizer of a run to start from, as this task uses it: the same pieces with the same ids."""
         return tokenizer
 
-    def fill(self, model: PreTrainedModel, weights: Mapping[str, Tensor]) -> None:
-        """Put the weights of a run to start from into a new model.
+    def fill(self, model: PreTrainedModel, trained: PreTrainedModel) -> str | None:
+        """Put the weights of the model of a run to start from into a new model.
+
+        Returns:
+            What of the new model they are not for, and why, in words; None where they are for all of it.
 
         Raises:
             RuntimeError: they do not fit.
         """
-        model.load_state_dict(weights)
+        model.load_state_dict(trained.state_dict())
+        return None
 
     @abstractmethod
     def examples(

@@ -143,14 +143,21 @@ class Classification(Task[ClassifiedTexts, TextExample]):
         """Its pieces, and `<s>` and `</s>` around a text as in `tokenizer`."""
         return frame_texts(tokenizer)
 
-    def fill(self, model: PreTrainedModel, weights: Mapping[str, Tensor]) -> None:
-        """Of an encoder-decoder the encoder is taken; the head is new, and the types of tokens start at zero."""
-        if any(name.startswith("decoder.") for name in weights):
-            new = {name: value for name, value in model.state_dict().items() if not name.startswith("encoder.")}
-            types = {name: torch.zeros_like(value) for name, value in new.items() if name.startswith("token_types.")}
-            encoder = {name: value for name, value in weights.items() if name.startswith("encoder.")}
-            weights = {**new, **types, **encoder}
-        super().fill(model, weights)
+    def fill(self, model: PreTrainedModel, trained: PreTrainedModel) -> str | None:
+        """The encoder, and the head where it has the same classes; types of tokens that are new start at zero."""
+        old, new, news = trained.state_dict(), model.state_dict(), list[str]()
+        kept = {name: value for name, value in old.items() if name.startswith("encoder.")}
+        if any(name.startswith("classifier.") for name in old) and _says_the_same(model, trained):
+            kept |= {name: value for name, value in old.items() if name.startswith("classifier.")}
+        else:
+            kept |= {name: value for name, value in new.items() if name.startswith("classifier.")}
+            news.append(f"the head is new, for {', '.join(_class_names(model))}")
+        for name in (name for name in new if name.startswith("token_types.")):
+            kept[name] = old[name] if name in old else torch.zeros_like(new[name])
+            if name not in old:
+                news.append("the types of tokens start at zero")
+        model.load_state_dict(kept)
+        return "; ".join(news) or None
 
     def examples(
         self,
@@ -340,6 +347,11 @@ def _columns(given: str | int | list[str | int] | None) -> tuple[Column, ...]:
 def _class_names(model: PreTrainedModel) -> tuple[str, ...]:
     names: Mapping[int, str] = cast(Any, model.config).id2label
     return tuple(names[index] for index in range(len(names)))
+
+
+def _says_the_same(model: PreTrainedModel, other: PreTrainedModel) -> bool:
+    """Whether the outputs of two models are of the same classes in the same order, or numbers both."""
+    return all(getattr(model.config, name) == getattr(other.config, name) for name in ("id2label", "problem_type"))
 
 
 def _named(gold: int | float | None, names: Sequence[str], regression: bool) -> str | float | None:

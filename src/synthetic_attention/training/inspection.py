@@ -194,7 +194,7 @@ def _start(subject: _Subject, report: Report) -> tuple[PreTrainedModel | None, s
         origin = f"that of {source['path']}, whose weights the run started from"
         try:
             opened = Source.reopen(source, type(subject.task))
-            opened.fill(subject.task, before, opened.weights())
+            opened.fill(subject.task, before, opened.model())
         except UserError as error:
             report(f"before training is not shown: {error}")
             return None, origin

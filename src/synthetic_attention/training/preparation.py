@@ -104,7 +104,7 @@ def _build_model(
     source: Source | None,
 ) -> PreTrainedModel:
     # Read before the seed is set: whatever reading draws, a run from old weights has the dropout of one from new ones.
-    weights = None if source is None or source.scratch else source.weights()
+    trained = None if source is None or source.scratch else source.model()
     config = build_config(settings, **task.config_changes(data.train, tokenizer))
     set_seed(settings.seed)
     try:
@@ -112,7 +112,7 @@ def _build_model(
     # The allocator has no class of its own for a size that cannot be.
     except (ValueError, TypeError, RuntimeError, MemoryError) as error:
         raise UserError(f"the model cannot be built: {one_line(error)}") from error
-    if source is not None and weights is not None:
-        source.fill(task, model, weights)
+    if source is not None and trained is not None and (news := source.fill(task, model, trained)):
+        report(news)
     report(f"{model.num_parameters(only_trainable=True):,} parameters, vocabulary of {len(tokenizer):,} pieces")
     return model

@@ -102,22 +102,22 @@ class Source:
         """
         return self.run.load_tokenizer()
 
-    def weights(self) -> dict[str, torch.Tensor]:
-        """The weights of its best model.
+    def model(self) -> PreTrainedModel:
+        """Its best model.
 
         Raises:
-            UserError: they are damaged or of another model.
+            UserError: its weights are damaged or of another model.
         """
         model, _ = self.run.load(self.task, torch.device("cpu"))
-        return model.state_dict()
+        return model
 
-    def fill(self, task: Task[Any, Any], model: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> None:
-        """Put `weights` into `model`, which is one of `task`.
+    def fill(self, task: Task[Any, Any], model: PreTrainedModel, trained: PreTrainedModel) -> str | None:
+        """Put the weights of `trained` into `model`, which is one of `task`; says what `Task.fill` does.
 
         Raises:
             UserError: they do not fit.
         """
         try:
-            task.fill(model, weights)
+            return task.fill(model, trained)
         except RuntimeError as error:
             raise UserError(f"{self.run.path}: its weights do not fit the model: {one_line(error)}") from error
