@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..tasks import get_task
-from ..tasks.base import written
+from ..tasks.types import written
 from .progress import format_seconds
 
 __all__ = ["describe_dry_run", "describe_evaluation", "describe_training"]

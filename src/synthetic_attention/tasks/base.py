@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -21,66 +21,14 @@ from .batching import Share
 from .errors import UserError
 from .examples import IGNORED, Examples, Long
 from .options import check_options
+from .types import Evaluation, Scores, Search, Split, written
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
     from ..models import SynthesizerConfig
 
-__all__ = ["Evaluation", "Scores", "Search", "Split", "Task", "written"]
-
-Scores = dict[str, float | str]
-
-
-class Split(Protocol):
-    """A part of the data as it was read."""
-
-    @property
-    def name(self) -> str:
-        """What messages and files call it."""
-
-    def __len__(self) -> int: ...
-
-    def fingerprint(self) -> dict[str, str | int]:
-        """What tells whether two runs read the same data; `split` is its name."""
-
-
-class Search(Protocol):
-    """How text is generated, for tasks that generate."""
-
-    @property
-    def label(self) -> str:
-        """Part of the name of the files that come of it."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as results keep them."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What came of scoring a split.
-
-    Attributes:
-        scores: by name; a score that depends on how it is computed has a signature beside it, `NAME_signature`.
-        examples: how many were scored.
-        predictions: the content of the file of predictions, and the suffix of its name.
-        answered: how many inputs the model was run on; what a speed is counted in.
-        truncated: how many inputs were cut to the model's maximum.
-        divided: how many inputs over the model's maximum were answered sentence by sentence.
-        skipped: how many malformed lines of the split were left out.
-        files: further files to read, their content by the ending of their names: {"examples.md": …}.
-    """
-
-    scores: Scores
-    examples: int
-    predictions: str
-    suffix: str
-    answered: int
-    truncated: int = 0
-    divided: int = 0
-    skipped: int = 0
-    files: Mapping[str, str] = field(default_factory=dict)
-
+__all__ = ["Task"]
 
 _S = TypeVar("_S", bound=Split)
 _E = TypeVar("_E")
@@ -393,8 +341,3 @@ class Task(ABC, Generic[_S, _E]):
     def headline(cls, scores: Mapping[str, Any]) -> str:
         """The scores that people are shown, on a line: "BLEU 36.91, chrF 61.20"."""
         return ", ".join(f"{label} {written(scores[key])}" for key, label in cls.score_labels.items() if key in scores)
-
-
-def written(score: float | str) -> str:
-    """A score as people are shown it; a score that could not be computed is a text that says why."""
-    return score if isinstance(score, str) else f"{score:.2f}"

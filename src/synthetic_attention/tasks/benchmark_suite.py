@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .base import Evaluation, Scores
 from .batching import Share
 from .benchmark_examples import MixedPairs, ScoredPairs, few_of_each, longest_target, training_rows
 from .benchmark_scores import SCORE_LABELS, prediction_lines, suite_scores
@@ -30,6 +29,7 @@ from .generation import GREEDY, BeamSearch
 from .readers.hub import HubSet, is_hub_name
 from .seq2seq import SequenceToSequence, TextPairs
 from .text_to_text import BENCHMARKS, DEFAULT_CAP
+from .types import Evaluation, Scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Evaluation, Scores, Task
+from .base import Task
 from .batching import Share
 from .classified_texts import ClassifiedTexts, TextReader
 from .errors import UserError
@@ -23,6 +23,7 @@ from .metrics.superglue import macro_f1
 from .readers.classification import Column
 from .readers.glue import GLUE
 from .text_examples import TextExample, TextExamples, frame_texts, join_sides, text_collate, text_tokenizer
+from .types import Evaluation, Scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from .base import Scores
 from .errors import UserError
 from .generation import GREEDY, BeamSearch
 from .metrics.dialogue import dialogue_scores, is_mended, quick_scores
@@ -22,6 +21,7 @@ from .seq2seq import SequenceToSequence, TextPairs
 from .side_by_side import Scored, best_and_worst
 from .text import fingerprint
 from .tokenizer import encode
+from .types import Scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

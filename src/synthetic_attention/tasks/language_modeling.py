@@ -14,7 +14,7 @@ from tokenizers import processors
 from torch import Tensor
 
 from . import standard_library
-from .base import Evaluation, Scores, Task
+from .base import Task
 from .batching import Share
 from .continuation import Sampling, check_room, continue_lines, cut_prompts, stream_text
 from .errors import UserError
@@ -38,6 +38,7 @@ from .readers.corpus import Corpus, Lines, Selected, corpus_files, first_texts, 
 from .readers.hub import HubSet, is_hub_name
 from .token_store import TokenStore
 from .tokenizer import encode, train_tokenizer
+from .types import Evaluation, Scores
 from .word_vocabulary import normalized, train_word_tokenizer
 
 if TYPE_CHECKING:

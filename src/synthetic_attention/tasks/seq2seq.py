@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
-from .base import Evaluation, Scores, Task
+from .base import Task
 from .batching import Share
 from .errors import UserError
 from .examples import IGNORED, Examples, Long, Pair, Pairs, fit_length, pair_collate
@@ -17,6 +17,7 @@ from .generation import GREEDY, BeamSearch, generate_ids
 from .long_text import divide, separator
 from .text import fingerprint
 from .tokenizer import decode, encode, train_tokenizer
+from .types import Evaluation, Scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Evaluation, Scores, Task
+from .base import Task
 from .batching import Share
 from .errors import UserError
 from .examples import IGNORED, Examples, Long, Pair, pair_collate
@@ -25,6 +25,7 @@ from .readers.hub import HubSet, is_hub_name
 from .span_noise import Packing, corrupt, noise_mask
 from .token_store import TokenStore
 from .tokenizer import SPECIAL_TOKENS, train_tokenizer
+from .types import Evaluation, Scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .base import Scores
 from .errors import UserError
 from .generation import GREEDY, BeamSearch
 from .metrics.rouge import rouge, rouge_l_per_example, rouge_per_example, rouge_signature
@@ -18,6 +17,7 @@ from .readers.summarization import read_hub_summaries, read_summaries
 from .seq2seq import SequenceToSequence, TextPairs
 from .side_by_side import Scored, best_and_worst
 from .text import fingerprint
+from .types import Scores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

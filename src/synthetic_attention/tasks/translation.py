@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from .base import Scores
 from .errors import UserError
 from .readers.hub import HubSet, is_hub_name
 from .seq2seq import SequenceToSequence, TextPairs
 from .text import find_split, read_lines
+from .types import Scores
 
 __all__ = ["Translation"]
 

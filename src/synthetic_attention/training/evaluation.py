@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..tasks.base import Split
+from ..tasks.types import Split
 from .device import choose_device, choose_dtype, describe_device
 from .failures import shortage_reported
 from .run_folder import RunFolder, data_path

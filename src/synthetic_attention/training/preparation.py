@@ -10,8 +10,9 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, set_seed
 
 from ..tasks import UserError
-from ..tasks.base import Split, Task
+from ..tasks.base import Task
 from ..tasks.examples import Examples
+from ..tasks.types import Split
 from .failures import one_line
 from .settings import Settings, build_config
 from .source import Source

@@ -19,9 +19,10 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, PrinterCallback, Trainer
 
 from ..tasks import UserError
-from ..tasks.base import Scores, Split, Task
+from ..tasks.base import Task
 from ..tasks.batching import Share
 from ..tasks.examples import Examples
+from ..tasks.types import Scores, Split
 from .arguments import choose_optimizer, constant_first, free_logits, trainer_arguments
 from .averaging import averaged, best_snapshots
 from .batching import TokenBatchSampler

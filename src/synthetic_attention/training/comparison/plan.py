@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...tasks import UserError
-from ...tasks.base import Split, Task
+from ...tasks.base import Task
 from ...tasks.examples import Long
+from ...tasks.types import Split
 from ..failures import one_line
 from ..preparation import Data
 from ..settings import Settings, build_config, read_settings, read_task_options
