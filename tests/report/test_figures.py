@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from synthetic_attention.report.biases import StackBiases, draw_biases
 from synthetic_attention.report.figures import glyphs_reported, grid_shape, save
 from synthetic_attention.report.gates import LayerGates, draw_gates
 from synthetic_attention.report.histograms import LayerHistogram, draw_histograms
@@ -180,6 +181,25 @@ def test_gates_of_layers_that_mix_different_functions() -> None:
         "decoder: random": ["0.50", "0.50"],
         "decoder: vanilla": ["0.50", "0.50"],
     }
+    _check_no_overlap(figure)
+
+
+@pytest.mark.parametrize("heads", [1, 8, 17])
+def test_biases_are_lines_over_the_distance(heads: int) -> None:
+    two_ways, back = np.arange(-16, 17), np.arange(-128, 1)
+    after, other = (np.random.default_rng(0).normal(size=(heads, len(axis))) for axis in (two_ways, back))
+    stacks = [StackBiases("encoder", two_ways, after, after / 2), StackBiases("decoder", back, other)]
+    figure = _drawn(draw_biases(stacks))
+    encoder, decoder = figure.axes
+    # The first line is the axis.
+    assert [len(axes.lines) for axes in (encoder, decoder)] == [1 + 2 * heads, 1 + heads]
+    assert np.array_equal(encoder.lines[1].get_ydata(), after[0] / 2)
+    assert np.array_equal(encoder.lines[-1].get_xdata(), two_ways)
+    assert np.array_equal(decoder.lines[-1].get_ydata(), other[-1])
+    ticks = [label.get_text().replace("−", "-") for label in encoder.get_xticklabels()]
+    assert ticks == ["-16", "-8", "-4", "0", "4", "8", "16"]
+    labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert labels == (["all heads before training", *(f"head {i + 1}" for i in range(heads))] if heads < 17 else [])
     _check_no_overlap(figure)
 
 

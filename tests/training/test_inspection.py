@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from matplotlib.figure import Figure
+from safetensors.torch import load_file
 
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
 from synthetic_attention.tasks import UserError
@@ -94,6 +95,25 @@ def test_r_before_training_is_that_of_the_seed(run: Path, tmp_path: Path, drawn:
         # Before training attention is uniform.
         assert head["before"]["band_mass"] == pytest.approx(random["uniform_band_mass"], rel=0.02)
     assert "before training" in drawn["R-encoder-layer1-random.png"].axes[0].get_title()
+
+
+def test_relative_biases(corpus: Path, tmp_path: Path, drawn: Drawn) -> None:
+    overrides = [*SMALL, "steps=30", "eval_interval=30", "relative_attention_max_distance=20"]
+    settings = read_settings(synthesizer="vanilla", preset="t5-tiny", seed=3, overrides=overrides)
+    start_run(task=Translation("en", "de"), data=corpus, settings=settings, output=tmp_path / "run", report=silent)
+    inspect_run(tmp_path / "run", count=1, sample=2, report=silent)
+    assert "biases.png" in drawn
+    encoder, decoder = _numbers(tmp_path / "run" / "inspect")["relative_biases"]
+    assert (encoder["distances"], decoder["distances"]) == ([*range(-20, 21)], [*range(-20, 1)])
+    weights = load_file(tmp_path / "run" / "model.safetensors")
+    for entry, zero in ((encoder, 20), (decoder, 20)):
+        biases, start = np.array(entry["after"]), np.array(entry["before"])
+        weight = weights[f"{entry['stack']}.relative_bias.weight"]
+        # The first bucket is the distance 0, the second of a causal stack, and of the first half else, the key before.
+        assert np.allclose(biases[:, zero], weight[0])
+        assert np.allclose(biases[:, zero - 1], weight[1])
+        assert biases.shape == start.shape
+        assert 0 < np.abs(biases - start).max() < 1
 
 
 def test_another_start_is_not_shown_as_this_ones(run: Path, tmp_path: Path, drawn: Drawn) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..report.biases import StackBiases, draw_biases
 from ..report.figures import save
 from ..report.gates import LayerGates, draw_gates
 from ..report.histograms import LayerHistogram, draw_histograms
@@ -18,13 +19,13 @@ from ..report.maps import AttentionMap, draw_layer, draw_overview
 from ..report.page import Picture, Section, Table
 from ..report.statistics import BANDS, WeightStatistics, band_mass
 from ..report.tables import LayerTable, draw_table
-from .probe import CROSS, AttentionLayer, Descent, descent, layers
+from .probe import CROSS, AttentionLayer, Descent, descent, layers, relative_biases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from transformers import PreTrainedModel
 
-__all__ = ["Album", "Survey", "find_gates", "find_maps", "find_tables", "find_weights", "survey"]
+__all__ = ["Album", "Survey", "find_biases", "find_gates", "find_maps", "find_tables", "find_weights", "survey"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 # Nearly all sequences of the sample are this long or shorter: the part of R that there is something to see in.
@@ -255,6 +256,41 @@ def find_gates(album: Album, model: PreTrainedModel) -> tuple[Section | None, li
     for gate in gates:
         alpha = dict(zip(gate.components, gate.alpha.tolist(), strict=True))
         numbers.append({"stack": gate.stack, "layer": gate.layer, "alpha": alpha})
+    return section, numbers
+
+
+def find_biases(
+    album: Album, before: PreTrainedModel | None, model: PreTrainedModel
+) -> tuple[Section | None, list[dict[str, Any]]]:
+    """The biases of relative positions; None where positions are told in another way.
+
+    Args:
+        before: the model that this one started from; None where that is not known.
+    """
+    after = relative_biases(model)
+    if not after:
+        return None, []
+    start = {} if before is None else relative_biases(before)
+    stacks = [
+        StackBiases(stack, distances, biases, start[stack][1] if stack in start else None)
+        for stack, (distances, biases) in after.items()
+    ]
+    picture = album.draw(draw_biases(stacks), "biases", "What each head adds to its logits at each distance")
+    lines, numbers = [], []
+    for each in stacks:
+        entry = {"stack": each.stack, "distances": each.distances.tolist(), "after": each.after.tolist()}
+        numbers.append(entry if each.before is None else {**entry, "before": each.before.tolist()})
+        sizes = [None if of is None else float(np.sqrt(np.mean(of**2))) for of in (each.before, each.after)]
+        lines.append([each.stack, *("–" if size is None else f"{size:.3g}" for size in sizes)])
+    section = Section(
+        "Relative position biases",
+        [
+            "A number for each head and distance, the same in all layers of a stack and for all tokens, added to the "
+            "logits of whatever makes them. Far distances share buckets, beyond the last one all are the same."
+        ],
+        [Table(("root mean square", "before", "after"), lines)],
+        [picture],
+    )
     return section, numbers
 
 

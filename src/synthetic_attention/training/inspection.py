@@ -22,7 +22,7 @@ from ..tasks.readers.hub import is_hub_name
 from .attention_maps import Inputs, choose_examples, example_attention, example_inputs, map_attention, text_inputs
 from .device import choose_device
 from .failures import damage_reported, shortage_reported
-from .findings import Album, find_gates, find_maps, find_tables, find_weights, survey
+from .findings import Album, find_biases, find_gates, find_maps, find_tables, find_weights, survey
 from .probe import descends, initial_model, layers
 from .run_folder import RunFolder, data_path
 from .source import Source
@@ -168,19 +168,21 @@ def _find(album: Album, subject: _Subject, report: Report) -> tuple[list[Section
     sample = seen if subject.pool is None else (example_attention(model, inputs) for inputs in subject.pool)
     found = survey(model, sample)
     before, origin = _start(subject, report)
-    start = None
-    if subject.pool is not None and before is not None and descends(before, model):
-        start = survey(before, (example_attention(before, inputs) for inputs in subject.pool))
+    start, ancestor = None, before if before is not None and descends(before, model) else None
+    if subject.pool is not None and ancestor is not None:
+        start = survey(ancestor, (example_attention(ancestor, inputs) for inputs in subject.pool))
     weights, weight_numbers = find_weights(album, found, start, model)
     tables, table_numbers = find_tables(album, found, before, model, origin)
     gates, gate_numbers = find_gates(album, model)
+    biases, bias_numbers = find_biases(album, ancestor, model)
     note = Section("How to read this", [_NOTE])
-    return [note, *(part for part in (*sections, weights, tables, gates) if part is not None)], {
+    return [note, *(part for part in (*sections, weights, tables, gates, biases) if part is not None)], {
         "examples": found.examples,
         "histogram_edges": EDGES.tolist(),
         "attention": weight_numbers,
         "random": table_numbers,
         "gates": gate_numbers,
+        "relative_biases": bias_numbers,
     }
 
 

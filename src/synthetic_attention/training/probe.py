@@ -26,7 +26,17 @@ from ..self_attention import SelfAttention
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["CROSS", "AttentionLayer", "Descent", "attention_weights", "descends", "descent", "initial_model", "layers"]
+__all__ = [
+    "CROSS",
+    "AttentionLayer",
+    "Descent",
+    "attention_weights",
+    "descends",
+    "descent",
+    "initial_model",
+    "layers",
+    "relative_biases",
+]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 CROSS = "cross"
@@ -92,6 +102,23 @@ def _layers(model: nn.Module) -> Iterator[AttentionLayer]:
         for number, block in enumerate(stack.layers, start=1):
             assert isinstance(block, SynthesizerBlock)
             yield AttentionLayer(stack.side, number, block.self_attention, block.is_causal)
+
+
+@torch.inference_mode()
+def relative_biases(model: nn.Module) -> dict[str, tuple[Array, Array]]:
+    """The biases of relative positions that are added to the logits, by stack; nothing where there are none.
+
+    Returns:
+        The distances (D,), key minus query, as far as the biases tell them apart, and the biases (H, D).
+    """
+    found = {}
+    for stack in (module for module in model.modules() if isinstance(module, SynthesizerStack)):
+        if (bias := stack.relative_bias) is not None:
+            device, far = bias.weight.device, bias.max_distance
+            keys = torch.arange(2 * far + 1 if bias.bidirectional else far + 1, device=device)
+            biases = bias(torch.tensor([far], device=device), keys)
+            found[stack.side] = (_array(keys - far), _array(biases[:, 0]))
+    return dict(sorted(found.items(), reverse=True))
 
 
 @torch.inference_mode()
