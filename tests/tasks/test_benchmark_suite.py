@@ -147,6 +147,7 @@ def test_a_pass_of_training_has_each_task_in_proportion_up_to_the_cap(tmp_path: 
     tokens = examples.lengths().sum(axis=1)
     half = sum(tokens[index] for index in large) / 2
     assert examples.tokens_per_pass() == pytest.approx(tokens.sum() - half)
+    assert (examples.examples_per_pass(), len(examples)) == (39, 59)
     plain = _examples(Glue(), split, training=True)
     assert sorted(plain.draw(np.random.default_rng(0))) == [*range(59)]
     assert plain.tokens_per_pass() == plain.lengths().sum()
@@ -266,6 +267,32 @@ def test_scores_are_those_of_each_task_over_the_tasks_there(both: Path, metrics:
     assert "superglue_average" not in scores
     wnli = suite_scores([item for item in items if item.task == "wnli"], ["entailment"] * 6)
     assert (wnli["average"], "glue_average" in wnli) == (50.0, False)
+    assert wnli["average_signature"] == "mean of all scores"
+    both_suites = Glue(together=True, tasks=["sst2", "mrpc"])
+    items = both_suites.read(both, "valid").items
+    scores = both_suites.score(["positive"] * len(items), items)
+    assert scores["superglue_missing"] == "boolq, cb, copa, multirc, record, rte, wic, wsc"
+    assert scores["average_signature"] == "mean of glue_average"
+
+
+@pytest.mark.parametrize("name", ["dev", "validation"])
+def test_splits_have_other_names(both: Path, name: str) -> None:
+    task = Glue(together=True)
+    split = task.read(both, name)
+    assert split.fingerprint() == task.read(both, "valid").fingerprint()
+    assert {item.subset for item in split.items if item.task == "mnli"} == {"matched", "mismatched"}
+
+
+def test_prompts_are_not_divided() -> None:
+    with pytest.raises(UserError, match=r"got --on-long split, but .* of glue .*; expected --on-long truncate"):
+        Glue().search({"split_long": True})
+    assert Glue().search({"split_long": False}).beams == 1
+
+
+def test_the_folder_of_one_task_is_not_read_as_anothers(both: Path) -> None:
+    assert len(Glue(tasks="sst2").read(both / "glue" / "SST-2", "valid")) == 6
+    with pytest.raises(UserError, match=r"SST-2/CoLA: no file dev\.tsv"):
+        Glue(tasks="cola").read(both / "glue" / "SST-2", "valid")
 
 
 def test_predictions_can_be_scored_again(both: Path, metrics: Any) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.batching import Share
 from synthetic_attention.tasks.classification import Classification
 from synthetic_attention.tasks.classified_texts import ClassifiedTexts, TextReader
-from synthetic_attention.tasks.readers.classification import Classes, LabeledText, guess_columns
-from synthetic_attention.tasks.text_examples import TextExamples, join_sides
+from synthetic_attention.tasks.readers.classes import Classes
+from synthetic_attention.tasks.readers.classification import LabeledText, guess_columns
+from synthetic_attention.tasks.text_examples import TextExamples, join_sides, text_tokenizer
 from tasks.benchmark_files import write_glue
 
 ROWS = [("3", "Rain, again", "It rains."), ("1", "Tea", 'The "tea" is hot.'), ("2", "Wind", "It blows.")]
@@ -247,6 +249,128 @@ def test_classes_of_a_model_are_found_without_the_training_file(news: Path, metr
         task.evaluate(model, tokenizer, Classification().read(news, "valid"), None)
 
 
+def test_values_that_the_model_does_not_know_are_not_guessed_at(news: Path, metrics: Any) -> None:
+    """The names of classes that were read from files say nothing of numbers in other files."""
+    write_csv(news / "train.csv", [("yes", "a", "b"), ("maybe", "a", "c"), ("no", "a", "d")] * 4)
+    task = Classification()
+    train = task.read(news, "train")
+    tokenizer = _tokenizer(task, train)
+    model = _model(task, train, tokenizer)
+    (news / "train.csv").unlink()
+    with pytest.raises(UserError, match="got the classes 1, 2, 3; expected those of the model, maybe, no, yes, or the"):
+        task.evaluate(model, tokenizer, task.read(news, "valid"), None)
+
+
+@pytest.mark.parametrize("last", ["", '""', "-1", None])
+def test_test_files_may_lack_the_class(news: Path, metrics: Any, last: str | None) -> None:
+    task = Classification()
+    train = task.read(news, "train")
+    tokenizer = _tokenizer(task, train)
+    rows = ["a,b,{}", "c,d,{}"]
+    header = "Title,Description,Class Index" if last is not None else "Title,Description"
+    lines = [header, *(row.format(last) if last is not None else row.removesuffix(",{}") for row in rows)]
+    (news / "test.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    split = task.read(news, "test")
+    assert [record.label for record in split.records] == ["", ""]
+    assert not task.can_score(split)
+    found = task.evaluate(_model(task, train, tokenizer), tokenizer, split, None)
+    lines = found.predictions.splitlines()
+    assert (found.scores, found.examples, [json.loads(line)["gold"] for line in lines]) == ({}, 0, [None, None])
+    (news / "test.csv").rename(news / "valid.csv")
+    refused = {None: "no column 'Class Index'", "-1": "line 2: got class '-1'; expected one of: 1, 2, 3"}
+    message = refused.get(last, "line 2: field 'Class Index' is blank")
+    with pytest.raises(UserError, match=rf"valid\.csv.*{message}"):
+        Classification(text=["Title", "Description"], label="Class Index").read(news, "valid")
+
+
+class _Rows(list[dict[str, Any]]):
+    @property
+    def column_names(self) -> list[str]:
+        return list(self[0])
+
+
+class _Hub:
+    """A `datasets` of one data set."""
+
+    def __init__(self, **splits: list[dict[str, Any]]) -> None:
+        self.splits = splits
+
+    def load_dataset(self, _name: str, _subset: str | None, *, split: str, **_: Any) -> Any:
+        if split not in self.splits:
+            raise ValueError(f"Unknown split {split!r}. Should be one of {list(self.splits)}.")
+        rows = self.splits[split]
+
+        return _Rows(rows)
+
+
+def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    train: list[dict[str, Any]] = [{"text": f"tea {n}", "label": n % 2} for n in range(4)]
+    gaps = [{"text": None, "label": 1}, {"text": "wind", "label": None}, {"text": ["rain"], "label": 0}]
+    test = [{"text": "tea", "label": -1}, {"text": "wind", "label": None}, {"text": "<br /> ", "label": 1}]
+    hub, data = _Hub(train=[*train, *gaps], validation=train, test=test), Path("hub:owner/name")
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    split = Classification().read(data, "train")
+    assert (len(split), split.skipped, split.known_classes().values) == (4, 3, ("0", "1"))
+    hidden = Classification().read(data, "test")
+    assert ([record.label for record in hidden.records], hidden.skipped) == (["", ""], 1)
+    # In what is trained and validated on, −1 is a class like others.
+    hub.splits["validation"] = [{"text": "tea", "label": -1}]
+    valid = Classification().read(data, "valid")
+    with pytest.raises(UserError, match=r"valid: got class '-1'; expected one of: 0, 1; examples of a class .*ignored_labels"):
+        Classification().examples(valid, text_tokenizer(["tea"], 270, 9), 9)
+    del hub.splits["train"]
+    assert Classification().read(data, "test").classes is None
+    with pytest.raises(UserError, match="Unknown split 'train'"):
+        Classification().read(data, "train")
+
+
+def test_files_of_any_name_have_the_format_that_is_given(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("tea\t1\nrain\t0\n", encoding="utf-8")
+    assert len(Classification(text=1, label=2, format="tsv").read(tmp_path, "train")) == 2
+
+
+def test_several_training_files_are_not_taken_for_none(news: Path) -> None:
+    (news / "train.csv").rename(news / "train_a.csv")
+    write_csv(news / "train_b.csv")
+    with pytest.raises(UserError, match=r"several files are split 'train': train_a\.csv, train_b\.csv"):
+        Classification().read(news, "valid")
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "message"),
+    [
+        (
+            ["text,label", *(f"tea,{n / 2}" for n in range(30))],
+            {},
+            r"train\.csv: got the classes 0.0, 0.5, .*\(20 more\)",
+        ),
+        (["text,label", *(f"{'tea ' * 99},w{n:02}" for n in range(30))], {"classes": ["a", "b"]}, "got 2 class names"),
+        (["text,label", f"tea,{'x' * 999}"], {}, "got x{60}… as the only class; .* --set label=…"),
+        ([",,"], {}, r"train\.csv: the file is empty but for blank rows"),
+        (["text,label,text", "a,b,c"], {}, r"train\.csv: 2 columns are called 'text'; pass its number"),
+    ],
+)
+def test_messages_are_short_and_say_what_to_do(
+    tmp_path: Path, lines: list[str], options: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "train.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=message) as caught:
+        Classification(**options).read(tmp_path, "train")
+    assert len(str(caught.value)) < 700 + len(str(tmp_path))
+
+
+def test_lines_are_read_as_files_are(news: Path) -> None:
+    task = Classification()
+    train = task.read(news, "train")
+    tokenizer = _tokenizer(task, train)
+    seen: list[Any] = []
+    model = _model(task, train, tokenizer)
+    model.register_forward_pre_hook(lambda _, __, inputs: seen.append(inputs["input_ids"].tolist()), with_kwargs=True)
+    task.generate(model, tokenizer, ["Rain again", "  Rain<br /><br />again "], None)
+    ids = [row for batch in seen for row in batch]
+    assert ids[0] == ids[1]
+
+
 def test_regression(tmp_path: Path, metrics: Any) -> None:
     stats = pytest.importorskip("scipy.stats")
     for name in ("train", "valid"):
@@ -268,7 +392,7 @@ def test_regression(tmp_path: Path, metrics: Any) -> None:
     assert {line["score"] for line in lines} == {None}
     assert task.generate(model, tokenizer, ["tea", ""], None)[0] == [str(guesses[0]), ""]
     (tmp_path / "valid.jsonl").write_text('{"text": "a", "score": "good"}\n', encoding="utf-8")
-    with pytest.raises(UserError, match=r"valid\.jsonl: example 1 has the label 'good'; expected a number"):
+    with pytest.raises(UserError, match=r"valid\.jsonl, line 1: got the label 'good'; expected a number; put"):
         task.read(tmp_path, "valid")
 
 
@@ -347,6 +471,10 @@ def test_options_that_cannot_be_are_refused() -> None:
         ({"text_pair": 2}, "got one of the columns"),
         ({"text": "a", "label": 2, "header": False}, "of a file without header; expected numbers from 1"),
         ({"glue_task": "sst2", "classes": ["a", "b"]}, "got glue_task with options of other files"),
+        ({"glue_task": "sst2", "header": True}, "got glue_task with options of other files"),
+        ({"glue_task": "sst2", "format": "tsv"}, "got glue_task with options of other files"),
+        ({"revision": 2.0}, r"got revision=2.0; expected str or null; in quotes it is a text: --set 'revision=\"…\"'"),
+        ({"classes": [True, False]}, "got classes=.*True, False.*; in quotes it is a text"),
         ({"regression": True, "classes": ["a", "b"]}, "got regression and classes"),
         ({"format": "xml"}, "got format='xml'; expected one of: csv, tsv, jsonl or null"),
     ):

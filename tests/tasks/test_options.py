@@ -8,7 +8,7 @@ import pytest
 from synthetic_attention.tasks import UserError, get_task, known_tasks
 from synthetic_attention.tasks.options import check_options, missing_options
 from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training.overrides import read_task_options
+from synthetic_attention.training.overrides import parse_override, read_task_options
 from synthetic_attention.training.settings import TrainingArguments, read_settings
 
 
@@ -57,6 +57,9 @@ def test_text_stays_text_and_the_rest_is_yaml() -> None:
     # To YAML, no is false and 1e3 a number.
     assert read_task_options(Translation, overrides) == {"source": "no", "target": "1e3"}
     assert read_task_options(Everything, ["names=[a, b]", "count=3"]) == {"names": ["a", "b"], "count": 3}  # type: ignore[arg-type]
+    # What is in quotes is a text to both.
+    assert parse_override('revision="2.0"') == ("revision", "2.0")
+    assert parse_override("rate=1e3") == ("rate", 1000.0)
     with pytest.raises(UserError, match="got source twice"):
         read_task_options(Translation, overrides, {"source": "en"})
     assert missing_options(Translation, {"source": "en"}) == ["target"]

@@ -11,7 +11,7 @@ GLUE, SUPERGLUE = BENCHMARKS["glue"], BENCHMARKS["superglue"]
 PAIR = {"sentence1": "It rains.", "sentence2": "It is wet."}
 
 
-# In the words of T5's published prompts (Raffel et al. 2020, appendix D); the texts are ours.
+# In the words of the prompts of T5's published code (t5/data/glue_utils.py, preprocessors.py); the texts are ours.
 @pytest.mark.parametrize(
     ("benchmark", "task", "texts", "label", "source", "wanted"),
     [

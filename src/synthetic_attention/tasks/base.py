@@ -52,6 +52,7 @@ class Task(ABC, Generic[_S, _E]):
         tokens_name: what messages call the tokens that speed is counted in.
         packages: what scores depend on beside this package; their versions are kept with a run.
         scoring_options: the options that a trained run can be scored with others of.
+        divides: whether an input that is too long can be answered sentence by sentence.
     """
 
     name: ClassVar[str]
@@ -64,6 +65,12 @@ class Task(ABC, Generic[_S, _E]):
     tokens_name: ClassVar[str] = "tokens"
     packages: ClassVar[tuple[str, ...]] = ()
     scoring_options: ClassVar[frozenset[str]] = frozenset()
+    divides: ClassVar[bool] = False
+
+    @classmethod
+    def on_long(cls) -> str:
+        """What an evaluation can do about inputs that are too long, as the command line writes it."""
+        return "--on-long split or --on-long truncate" if cls.divides else "--on-long truncate"
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:

@@ -40,6 +40,10 @@ class MixedPairs(Pairs):
         epoch = self.mixture(seed).epoch(number)
         return np.array([self.members[task][row] for task, row in epoch])
 
+    def examples_per_pass(self) -> int:
+        """Those of an epoch of the mixture."""
+        return sum(self.mixture().counts().values())
+
     def tokens_per_pass(self) -> float:
         """Of each task the mean, times its examples in an epoch."""
         tokens, counts = self.lengths().sum(axis=1), self.mixture().counts()

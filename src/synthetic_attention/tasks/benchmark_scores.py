@@ -43,17 +43,18 @@ def _labels() -> dict[str, str]:
 SCORE_LABELS: Mapping[str, str] = _labels()
 
 
-def suite_scores(items: Sequence[Item], texts: Sequence[str]) -> Scores:
+def suite_scores(items: Sequence[Item], texts: Sequence[str], suites: Sequence[str] = ()) -> Scores:
     """The official scores of every task in percent, and the averages of the suites over the tasks that are there.
 
     They are called "glue_cola_matthews", "glue_mnli_accuracy_matched", "superglue_cb_f1", …. "glue_average" has a
     signature that says of which tasks it is the mean, and "glue_missing" names those that are not there. "average" is
-    the mean of the averages of the suites, or, where no task counts in one, as WNLI, of the scores there are. "invalid"
-    counts the texts that are no label, "glue_cola_invalid" those of a task.
+    the mean of the averages of the suites (its signature says of which), or, where no task counts in one, as WNLI, of
+    the scores there are. "invalid" counts the texts that are no label, "glue_cola_invalid" those of a task.
 
     Args:
         items: examples with labels.
         texts: what a model wrote for each.
+        suites: those that tasks could have been of; by default those that they are of.
 
     Raises:
         UserError: scikit-learn or scipy is not installed.
@@ -65,22 +66,24 @@ def suite_scores(items: Sequence[Item], texts: Sequence[str]) -> Scores:
         mine["invalid"] += found.pop("invalid")
         mine |= {f"{name}_{subset}" if subset else name: value for name, value in found.items()}
     scores: Scores = {}
-    averages = []
-    for suite, tasks in by_suite.items():
+    averages: dict[str, float] = {}
+    for suite in dict.fromkeys([*suites, *by_suite]):
+        tasks = by_suite.get(suite, {})
         average = benchmark_average(suite, tasks)
         missing = ", ".join(average.missing) or "none"
         if average.value is not None:
-            averages.append(average.value)
+            averages[suite] = average.value
             counted = ", ".join(task for task in tasks if task in BENCHMARK_SCORES[suite])
             scores[f"{suite}_average"] = average.value
             scores[f"{suite}_average_signature"] = f"mean of {counted}; missing: {missing}"
         scores[f"{suite}_missing"] = missing
         scores |= {f"{suite}_{task}_{name}": value for task, mine in tasks.items() for name, value in mine.items()}
-    if not averages:
-        others = [value for tasks in by_suite.values() for each in tasks.values() for value in _without_invalid(each)]
-        averages = [sum(others) / len(others)] if others else []
+    others = [value for tasks in by_suite.values() for each in tasks.values() for value in _without_invalid(each)]
     if averages:
-        scores = {"average": sum(averages) / len(averages), **scores}
+        signature = f"mean of {', '.join(f'{suite}_average' for suite in averages)}"
+        scores = {"average": sum(averages.values()) / len(averages), "average_signature": signature, **scores}
+    elif others:
+        scores = {"average": sum(others) / len(others), "average_signature": "mean of all scores", **scores}
     # A float, as training logs only those.
     scores["invalid"] = float(sum(each["invalid"] for tasks in by_suite.values() for each in tasks.values()))
     return scores

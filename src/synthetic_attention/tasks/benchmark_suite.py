@@ -28,6 +28,7 @@ from .extras import require
 from .generation import GREEDY, BeamSearch
 from .readers.hub import HubSet, is_hub_name
 from .seq2seq import SequenceToSequence, TextPairs
+from .text import named_split
 from .text_to_text import BENCHMARKS, DEFAULT_CAP
 from .types import Evaluation, Scores
 
@@ -46,8 +47,8 @@ class BenchmarkSuite(SequenceToSequence):
             have its suite with it, "superglue/rte".
         together: one model for the tasks of GLUE and of SuperGLUE.
         cap: the most examples of one task in an epoch of training.
-        valid_examples: the most of each task that are scored in a validation, whole questions of MultiRC; 0 for all.
-            An evaluation scores all.
+        valid_examples: the most of each task (of MNLI, of either part) that are scored in a validation, whole questions
+            of MultiRC; 0 for all. An evaluation scores all.
         skip_bad_lines: leave malformed lines out and count them, rather than refuse them.
         revision: of the suite on the hub that --data names (hub:nyu-mll/glue, hub:aps/super_glue). With `together` the
             newest is read of the other one.
@@ -78,7 +79,11 @@ class BenchmarkSuite(SequenceToSequence):
         Raises:
             UserError: one is unknown.
         """
-        return chosen_tasks(tuple(BENCHMARKS) if self.together else (self.name,), self._named())
+        return chosen_tasks(self.suites(), self._named())
+
+    def suites(self) -> tuple[str, ...]:
+        """The suites that tasks can be of."""
+        return tuple(BENCHMARKS) if self.together else (self.name,)
 
     def _revision(self, name: TaskName) -> str | None:
         return self.revision if name[0] == self.name else None
@@ -101,7 +106,7 @@ class BenchmarkSuite(SequenceToSequence):
         Raises:
             UserError: a file is missing or cannot be read.
         """
-        names = self.chosen()
+        names, split = self.chosen(), named_split(split)
         if is_hub_name(data):
             hub = {self.name: HubSet.of(data).name}
             parts = [part for name in names for part in read_hub_items(hub, name, split, self._revision(name))]
@@ -170,7 +175,7 @@ class BenchmarkSuite(SequenceToSequence):
 
     def score(self, predictions: Sequence[str], references: Sequence[Item]) -> Scores:
         """The official scores of the tasks that are there, and their averages."""
-        return suite_scores(references, predictions)
+        return suite_scores(references, predictions, suites=self.suites())
 
     def loss(self, model: PreTrainedModel, examples: Examples[Pair], share: Share) -> float:
         """The loss per token of the targets that are right."""
@@ -183,7 +188,7 @@ class BenchmarkSuite(SequenceToSequence):
 
     def search(self, options: Mapping[str, Any]) -> BeamSearch:
         """Greedy, unless `options` say otherwise."""
-        return BeamSearch(**{"beams": 1, "length_penalty": 1.0, **options})
+        return super().search({"beams": 1, "length_penalty": 1.0, **options})
 
     def evaluate(
         self,

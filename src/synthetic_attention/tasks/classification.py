@@ -20,7 +20,7 @@ from .examples import Examples, Long, fit_length
 from .extras import require
 from .metrics.glue import accuracy, glue_scores, pearson_spearman
 from .metrics.superglue import macro_f1
-from .readers.classification import Column
+from .readers.classification import Column, without_breaks
 from .readers.glue import GLUE
 from .text_examples import TextExample, TextExamples, frame_texts, join_sides, text_collate, text_tokenizer
 from .types import Evaluation, Scores
@@ -272,11 +272,11 @@ class Classification(Task[ClassifiedTexts, TextExample]):
             UserError: a line is too long and `truncate` is off, or is no pair where the model is of pairs.
         """
         rows = [row for row, line in enumerate(lines) if line.strip()]
-        texts = [(lines[row],) for row in rows]
-        if model.config.type_vocab_size:
-            texts = [tuple(lines[row].split("\t")) for row in rows]  # type: ignore[misc]
+        paired = bool(model.config.type_vocab_size)
+        texts = [tuple(map(self._as_read, lines[row].split("\t") if paired else [lines[row]])) for row in rows]
+        if paired:
             for row, sides in zip(rows, texts, strict=True):
-                if len(sides) != 2 or not all(side.strip() for side in sides):
+                if len(sides) != 2 or not all(sides):
                     raise UserError(
                         f"{where}, line {first_line + row}: expected a pair of texts with a tab between them"
                     )
@@ -286,6 +286,10 @@ class Classification(Task[ClassifiedTexts, TextExample]):
         for row, output in zip(rows, outputs, strict=True):
             results[row] = str(self._described(output, names)["predicted"])
         return results, over
+
+    def _as_read(self, text: str) -> str:
+        """`text` as it would be in a file."""
+        return (without_breaks(text) if self.breaks and self.glue_task is None else text).strip()
 
     def _predict(
         self,

@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .errors import UserError
 from .readers.benchmark_hub import read_hub_task
+from .readers.classes import Classes, listed
 from .readers.classification import (
     ENDINGS,
-    Classes,
     Column,
     Columns,
     FileKind,
     LabeledText,
     guess_columns,
+    label_of,
     read_labeled,
-    without_breaks,
+    sides_of,
 )
-from .readers.files import split_file
+from .readers.files import split_file, split_files
 from .readers.glue import GLUE, glue_file, read_glue
-from .readers.hub import HubSet, is_hub_name
-from .readers.lines import Parsed
-from .text import fingerprint
-
-if TYPE_CHECKING:
-    pass
+from .readers.hub import HubSet, NoSplitError, is_hub_name
+from .readers.lines import MalformedLineError, Parsed
+from .text import SPLIT_ALIASES, fingerprint, named_split
 
 __all__ = ["ClassifiedTexts", "TextReader"]
+
+# What stands for the class in test data on the hub.
+_HIDDEN = "-1"
 
 
 @dataclass(frozen=True)
@@ -43,12 +42,14 @@ class ClassifiedTexts:
         records: texts and labels; the label is "" where it is hidden.
         classes: those of the training data; None where that is not there, and for regression.
         skipped: lines that were malformed.
+        named: the task says what the classes are called, in the order of the files' own values.
     """
 
     name: str
     records: list[LabeledText]
     classes: Classes | None
     skipped: int = 0
+    named: bool = False
 
     def __len__(self) -> int:
         return len(self.records)
@@ -89,16 +90,26 @@ class ClassifiedTexts:
         found = {record.label for record in self.records} - {""}
         if found <= {*names}:
             return Classes(tuple(names), tuple(names))
-        if len(found) == len(names):
+        # Names of the classes that were read from the files say nothing of what stands for them elsewhere.
+        if self.named and len(found) == len(names):
             return Classes.of(found, names)
         raise UserError(
-            f"{self.name}: got the classes {', '.join(sorted(found))}; expected those of the model, "
-            f"{', '.join(names)}, or the training file beside this one, which says what is which"
+            f"{self.name}: got the classes {listed(sorted(found))}; expected those of the model, {listed(names)}, or "
+            "the training file beside this one, which says what is which"
         )
 
     def indices(self, classes: Classes) -> list[int | None]:
-        """The class of each text; None where it is hidden."""
-        return [classes.index(record.label) if record.label else None for record in self.records]
+        """The class of each text; None where it is hidden.
+
+        Raises:
+            UserError: a text has another class.
+        """
+        try:
+            return [classes.index(record.label) if record.label else None for record in self.records]
+        except UserError as error:
+            raise UserError(
+                f"{self.name}: {error}; examples of a class are left out with --set 'ignored_labels=[…]'"
+            ) from None
 
     def numbers(self) -> list[float | None]:
         """The number of each text; None where it is hidden."""
@@ -138,7 +149,8 @@ class TextReader:
         if self.text:
             self._columns(Path())
         others = self.text or self.names or self.ignored or self.regression
-        if self.glue_task is not None and others:
+        more = self.header is not None or self.kind is not None or self.subset is not None
+        if self.glue_task is not None and (others or more):
             raise UserError("got glue_task with options of other files; expected it alone")
         if self.regression and self.names:
             raise UserError("got regression and classes; expected one of them")
@@ -154,22 +166,30 @@ class TextReader:
         if self.glue_task is not None:
             return self._read_glue(data, self.glue_task, split)
         shares = self.held_out > 0 and split in ("train", "valid")
-        path = data if is_hub_name(data) else split_file(data, "train" if shares else split, ENDINGS)
+        hidden = split not in ("train", *SPLIT_ALIASES["valid"])
+        path = data if is_hub_name(data) else split_file(data, "train" if shares else split, self._endings())
         classes = None if self.regression or split == "train" else self._training_classes(data)
         if is_hub_name(data):
-            parsed = self._read_hub(data, "train" if shares else split)
+            parsed = self._read_hub(data, "train" if shares else split, hidden)
         else:
-            known = self._with_ignored(classes)
-            parsed = read_labeled(path, self._columns(path), self.kind, known, self.skip_bad_lines)
+            known = self._with_others(classes, hidden)
+            parsed = read_labeled(path, self._columns(path, hidden), self.kind, known, self.skip_bad_lines)
         records = [record for record in parsed.records if record.label not in self.ignored]
-        if self.regression:
-            _check_numbers(path, records)
-        elif split == "train":
+        if hidden and classes is not None and _HIDDEN not in classes.values:
+            records = [replace(record, label="") if record.label == _HIDDEN else record for record in records]
+        if split == "train" and not self.regression:
             # Before any is held out: a class that is only there is one too.
-            classes = Classes.of((record.label for record in records), self.names)
+            try:
+                classes = Classes.of((record.label for record in records), self.names)
+            except UserError as error:
+                raise UserError(f"{path}: {error}") from None
         records = self._share(records, split, path)
         name = split if shares or is_hub_name(data) else path.name.split(".")[0]
-        return ClassifiedTexts(name, records, classes, parsed.skipped)
+        return ClassifiedTexts(name, records, classes, parsed.skipped, bool(self.names))
+
+    def _endings(self) -> tuple[str, ...]:
+        """What the names of files may end with: anything where the format is given."""
+        return ENDINGS if self.kind is None else (*ENDINGS, ".txt", ".data", "")
 
     def _share(self, records: list[LabeledText], split: str, path: Path) -> list[LabeledText]:
         """What of the records is the split: what is held out is `valid`, the rest `train`.
@@ -183,48 +203,52 @@ class TextReader:
             raise UserError(f"{path}: no text is left for split {split!r}")
         return records
 
-    def _columns(self, path: Path) -> Columns:
+    def _columns(self, path: Path, hidden: bool = False) -> Columns:
+        known = Columns(header=self.header, breaks=self.breaks, hidden=hidden, numeric=self.regression)
         if not self.text or self.label is None:
-            return guess_columns(path, self.kind, Columns(header=self.header, breaks=self.breaks))
-        return Columns(self.text, self.label, self.pair, self.header, self.breaks)
+            return guess_columns(path, self.kind, known)
+        return replace(known, text=self.text, label=self.label, pair=self.pair)
 
     def _training_classes(self, data: Path) -> Classes | None:
         """The classes of the training file; None where there is none."""
         whole = replace(self, held_out=0.0)
         if is_hub_name(data):
-            return whole.read(data, "train").classes
-        try:
-            split_file(data, "train", ENDINGS)
-        except UserError:
+            try:
+                return whole.read(data, "train").classes
+            except NoSplitError:
+                return None
+        if not split_files(data, "train", self._endings(), required=False):
             return None
         return whole.read(data, "train").classes
 
-    def _read_hub(self, data: Path, split: str) -> Parsed[LabeledText]:
+    def _read_hub(self, data: Path, split: str, hidden: bool) -> Parsed[LabeledText]:
         """The rows of a data set on the hub, whose columns are "text" and "label" where they are not given.
 
-        Rows with a blank text are left out and counted: such sets have some, which nobody here can mend.
+        Rows without a text or a class are left out and counted: such sets have some, which nobody here can mend.
         """
         text, label = self.text or ("text",), self.label or "label"
         names = tuple(map(str, (*text, *self.pair, label)))
+        columns = Columns(
+            names[: len(text)], names[-1], names[len(text) : -1], None, self.breaks, hidden, self.regression
+        )
         records, blank = [], 0
         for number, row in enumerate(HubSet.of(data, self.subset, self.revision).rows(split, names)):
-            values = [(without_breaks(str(value)) if self.breaks else str(value)).strip() for value in row]
-            sides = [values[: len(text)], values[len(text) : -1]][: 2 if self.pair else 1]
-            texts = tuple(" ".join(side).strip() for side in sides)
-            if all(texts):
-                records.append(LabeledText(str(number), texts, values[-1]))
-            else:
+            fields = dict(zip(names, row, strict=True))
+            try:
+                records.append(LabeledText(str(number), sides_of(fields, columns), label_of(fields, columns)))
+            except MalformedLineError:
                 blank += 1
         return Parsed(records, blank)
 
-    def _with_ignored(self, classes: Classes | None) -> Classes | None:
+    def _with_others(self, classes: Classes | None, hidden: bool) -> Classes | None:
         """What a file may have for a class."""
         if classes is None:
             return None
-        values = (*classes.values, *self.ignored)
+        values = (*classes.values, *self.ignored, *([_HIDDEN] if hidden else []))
         return Classes(values, values)
 
     def _read_glue(self, data: Path, task: str, split: str) -> ClassifiedTexts:
+        split = named_split(split)
         name, labels = split, GLUE[task].labels
         shares = self.held_out > 0 and split in ("train", "valid")
         asked = "train" if shares else split
@@ -263,13 +287,3 @@ def _is_held_out(record: LabeledText, share: float) -> bool:
     """By the first text, or what else pairs have in common, so that those stay together."""
     digest = hashlib.sha256((record.group or record.texts[0]).encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64
-
-
-def _check_numbers(path: Path, records: Sequence[LabeledText]) -> None:
-    for record in records:
-        try:
-            number = float(record.label)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise UserError(f"{path}: example {record.id} has the label {record.label!r}; expected a number")

@@ -195,7 +195,7 @@ class Dialogue(SequenceToSequence):
 
     def search(self, options: Mapping[str, Any]) -> BeamSearch:
         """Beam search to the longest reply, unless `options` say otherwise."""
-        return BeamSearch(**{"max_tokens": self.max_reply_tokens, **options})
+        return super().search({"max_tokens": self.max_reply_tokens, **options})
 
     def shown(self, split: TextPairs, texts: Sequence[str]) -> dict[str, str]:
         """The best and the worst replies by ROUGE-L."""

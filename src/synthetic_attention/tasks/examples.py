@@ -54,6 +54,10 @@ class Examples(Dataset[_E]):
         """
         return rng.permutation(len(self))
 
+    def examples_per_pass(self) -> int:
+        """How many examples a pass has."""
+        return len(self)
+
     def tokens_per_pass(self) -> float:
         """How many tokens the examples of a pass have, on average."""
         return float(self.lengths().sum())

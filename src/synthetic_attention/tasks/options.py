@@ -56,7 +56,8 @@ def check_options(task: type, options: Mapping[str, Any]) -> None:
             expected = f"expected some of: {', '.join(known)}" if known else "it has none"
             raise UserError(f"got unknown option {option!r} of task {name}; {expected}")
         if not _fits(value, known[option]):
-            raise UserError(f"got {option}={value!r}; expected {_written(known[option])}")
+            hint = f"; in quotes it is a text: --set '{option}=\"…\"'" if _is_unquoted(value, known[option]) else ""
+            raise UserError(f"got {option}={value!r}; expected {_written(known[option])}{hint}")
     for option in missing_options(task, options):
         raise UserError(f"task {name} needs {option}; pass --set {option}=…")
 
@@ -73,6 +74,12 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
     # A bool is an int to isinstance.
     return type(value) is kind
+
+
+def _is_unquoted(value: Any, kind: Any) -> bool:
+    """Whether `value` could be meant for a text: yes and 2.0 are none to YAML."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return "str" in _written(kind) and any(isinstance(each, bool | int | float) for each in values)
 
 
 def _written(kind: Any) -> str:

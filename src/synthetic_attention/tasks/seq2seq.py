@@ -197,7 +197,16 @@ class SequenceToSequence(Task[TextPairs, Pair]):
         return GREEDY
 
     def search(self, options: Mapping[str, Any]) -> BeamSearch:
-        """Beam search with `options` in place of the defaults."""
+        """Beam search with `options` in place of the defaults.
+
+        Raises:
+            UserError: inputs are to be divided, which the task does not.
+        """
+        if options.get("split_long") and not self.divides:
+            raise UserError(
+                f"got --on-long split, but answers to the sentences of an input of {self.name} make no answer to all "
+                f"of it; expected {self.on_long()}"
+            )
         return BeamSearch(**options)
 
     def evaluate(
@@ -248,7 +257,7 @@ class SequenceToSequence(Task[TextPairs, Pair]):
             each = replace(search, split_long=False)
             texts, _ = self.generate(model, tokenizer, divided.pieces, each, where=where, first_line=first_line)
             return divided.join(texts, separator(self.languages[1])), divided.divided
-        maximum, advice = model.config.max_position_embeddings, "pass --on-long split or --on-long truncate"
+        maximum, advice = model.config.max_position_embeddings, f"pass {self.on_long()}"
         long: Long = "truncate" if truncate else "error"
         shortened = 0
         if truncate:

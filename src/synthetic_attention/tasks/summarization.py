@@ -108,7 +108,7 @@ class Summarization(SequenceToSequence):
 
     def search(self, options: Mapping[str, Any]) -> BeamSearch:
         """Beam search to the longest summary, unless `options` say otherwise."""
-        return BeamSearch(**{"max_tokens": self.max_summary_tokens, **options})
+        return super().search({"max_tokens": self.max_summary_tokens, **options})
 
     def shown(self, split: TextPairs, texts: Sequence[str]) -> dict[str, str]:
         """The best and the worst summaries by ROUGE-L."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .errors import UserError
 
-__all__ = ["SPLIT_ALIASES", "decode_lines", "find_split", "fingerprint", "read_lines"]
+__all__ = ["SPLIT_ALIASES", "decode_lines", "find_split", "fingerprint", "named_split", "read_lines"]
 
 # Data sets disagree on the name of the split that is validated on.
 SPLIT_ALIASES = {"valid": ("valid", "val", "validation", "dev")}
@@ -83,6 +83,11 @@ def find_split(folder: Path, split: str, languages: tuple[str, str]) -> str:
     if starting:
         raise UserError(f"{folder}: several splits begin with {split!r}; choose one of: {', '.join(starting)}")
     raise UserError(f"{folder}: no files {split}{{{names}}}; the splits there are: {', '.join(both) or 'none'}")
+
+
+def named_split(split: str) -> str:
+    """Our name of a split that is called by another: "dev", "val" and "validation" are "valid"."""
+    return next((name for name, aliases in SPLIT_ALIASES.items() if split in aliases), split)
 
 
 def fingerprint(lines: list[str]) -> str:

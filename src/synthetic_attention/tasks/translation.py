@@ -33,6 +33,7 @@ class Translation(SequenceToSequence):
     subset: str | None = None
     revision: str | None = None
     name: ClassVar[str] = "translation"
+    divides: ClassVar[bool] = True
     score_labels: ClassVar[Mapping[str, str]] = {"bleu": "BLEU", "chrf": "chrF"}
     selects_by: ClassVar[str] = "bleu"
     packages: ClassVar[tuple[str, ...]] = ("sacrebleu",)

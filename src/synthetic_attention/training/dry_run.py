@@ -73,7 +73,7 @@ def dry_run(
         "dtype": training.dtype,
         "vocabulary": len(materials.tokenizer),
         **count_parameters(materials.model, training.optimizer),
-        "examples": len(materials.train),
+        "examples": materials.train.examples_per_pass(),
         "tokens_per_epoch": tokens,
         "batches_per_epoch": batches,
         "batches_per_step": training.gradient_accumulation_steps,

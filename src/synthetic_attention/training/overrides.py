@@ -73,7 +73,9 @@ def _yaml(text: str) -> Any:
         return text
     if not isinstance(value, str):
         return value
-    # YAML 1.1 reads 1e-3 as a string, for want of a point.
+    # YAML 1.1 reads 1e-3 as a string, for want of a point. What is in quotes is one because somebody says so.
+    if text.strip()[:1] in ("'", '"'):
+        return value
     try:
         return float(value)
     except ValueError:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.readers.classification import Classes, Columns, read_labeled
+from synthetic_attention.tasks.readers.classes import Classes
+from synthetic_attention.tasks.readers.classification import Columns, read_labeled
 
 
 def _write(path: Path, text: str) -> Path:
@@ -44,13 +45,17 @@ def test_json_lines_with_breaks(tmp_path: Path) -> None:
 
 def test_classes_are_ordered_and_named() -> None:
     assert Classes.of(["10", "9", "10", "-1"]).values == ("-1", "9", "10")
+    assert Classes.of(["10.0", "9.0"]).values == ("9.0", "10.0")
+    assert Classes.of(["1.5", "none"]).values == ("1.5", "none")
+    with pytest.raises(UserError, match=r"got the classes 1, 2.5, which are numbers; pass --set regression=true"):
+        Classes.of(["2.5", "1"])
     words = Classes.of(["pos", "neg", "pos"], ["bad", "good"])
     assert (words.values, words.names, words.index("pos")) == (("neg", "pos"), ("bad", "good"), 1)
     with pytest.raises(UserError, match="got class 'maybe'; expected one of: neg, pos"):
         words.index("maybe")
     with pytest.raises(UserError, match="got 1 class names for the 2 classes a, b"):
         Classes.of("ab", ["x"])
-    with pytest.raises(UserError, match="got the classes a; expected at least two"):
+    with pytest.raises(UserError, match="got a as the only class; expected at least two"):
         Classes.of("aa")
 
 
@@ -65,6 +70,9 @@ def test_classes_are_ordered_and_named() -> None:
         ("a.tsv", "text\tLabel\nx\ty\n", Columns((1,), 2), "line 1: the class is 'Label', .* --set header=true"),
         ("a.jsonl", '{"text": "x"}\n', Columns(), "line 1: no field 'label'; the fields are: text"),
         ("a.jsonl", '{"text": ["x"], "label": 1}\n', Columns(), "line 1: field 'text' is no text"),
+        ("a.jsonl", '{"text": NaN, "label": 1}\n', Columns(), "line 1: field 'text' is no text"),
+        ("a.csv", "text,label\n<br />,1\n", Columns(breaks=True), "line 2: field 'text' is blank"),
+        ("a.jsonl", '{"text": "x", "label": "y"}', Columns(numeric=True), "got the label 'y'; expected a number"),
         ("a.jsonl", "{\n", Columns(), "line 1: not JSON"),
         ("a.txt", "x\n", Columns(), r"the name does not tell the format; expected one of \.csv"),
     ],
@@ -81,6 +89,20 @@ def test_other_classes_are_refused_or_counted(tmp_path: Path) -> None:
         read_labeled(path, Columns(), classes=classes)
     parsed = read_labeled(path, Columns(), classes=classes, skip_bad_lines=True)
     assert ([row.label for row in parsed.records], parsed.skipped) == (["yes", "no"], 1)
+
+
+def test_rows_that_are_no_csv_can_be_left_out(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.csv", 'text,label\n"a"b,1\nc,2\n"d,3\n')
+    with pytest.raises(UserError, match="line 2: ',' expected after '\"'; expected CSV, with quotes doubled"):
+        read_labeled(path, Columns())
+    parsed = read_labeled(path, Columns(), skip_bad_lines=True)
+    assert ([row.texts for row in parsed.records], parsed.skipped) == ([("c",)], 2)
+
+
+def test_one_and_one_point_nothing_are_one_class(tmp_path: Path) -> None:
+    rows = [{"id": None, "text": "a", "label": 1}, {"text": "b", "label": 1.0}]
+    path = _write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert [(row.id, row.label) for row in read_labeled(path, Columns()).records] == [("1", "1"), ("2", "1")]
 
 
 def test_long_fields_are_read(tmp_path: Path) -> None:

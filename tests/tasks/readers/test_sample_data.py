@@ -6,7 +6,8 @@ import pytest
 
 from synthetic_attention.tasks.classification import Classification
 from synthetic_attention.tasks.glue import Glue
-from synthetic_attention.tasks.readers.classification import Classes, Columns, read_labeled
+from synthetic_attention.tasks.readers.classes import Classes
+from synthetic_attention.tasks.readers.classification import Columns, read_labeled
 from synthetic_attention.tasks.readers.glue import glue_file, read_glue
 from synthetic_attention.tasks.readers.persona import read_convai2
 from synthetic_attention.tasks.readers.summarization import read_summaries

@@ -151,6 +151,11 @@ def test_files_are_found_and_few_shot_subsets_stand_in(tmp_path: Path) -> None:
     assert found == ["train32.jsonl", "val.jsonl", "test.jsonl"]
     (tmp_path / "CB" / "train.jsonl").touch()
     assert superglue_file(tmp_path / "CB", "cb", "train").name == "train.jsonl"
+    (tmp_path / "CB" / "val.jsonl").rename(tmp_path / "CB" / "dev32.jsonl")
+    with pytest.raises(UserError, match=r"CB: no file val\.jsonl; dev32\.jsonl does not stand in for it"):
+        superglue_file(tmp_path, "cb", "valid")
+    (tmp_path / "CB" / "train.jsonl").unlink()
+    assert superglue_file(tmp_path, "cb", "valid").name == "dev32.jsonl"
     with pytest.raises(UserError, match=r"COPA: no file train\.jsonl \| train32\.jsonl"):
         superglue_file(tmp_path, "copa", "train")
     with pytest.raises(UserError, match="unknown task of SuperGLUE 'axb'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,15 +65,19 @@ def label_index(value: object, labels: tuple[str, ...]) -> int:
     raise MalformedLineError(f"got label {text!r}; expected one of: {', '.join(labels)}, or 0 … {len(labels) - 1}")
 
 
-def find_file(data: Path, folder: str, names: tuple[str, ...]) -> Path:
+def find_file(data: Path, folder: str, names: tuple[str, ...], folders: Collection[str] = ()) -> Path:
     """The first of `names` that lies in `data`/`folder`, or in `data` itself; `data` where it is a file.
+
+    Args:
+        folders: those of all tasks: files of another task are called the same.
 
     Raises:
         UserError: there is none; the message says what was looked for.
     """
     if data.is_file():
         return data
-    for place in (data / folder, data):
+    others = {name.lower() for name in folders} - {folder.lower()}
+    for place in (data / folder, data) if data.resolve().name.lower() not in others else (data / folder,):
         for name in names:
             if (place / name).is_file():
                 return place / name

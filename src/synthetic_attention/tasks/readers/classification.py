@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import csv
+import math
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import UserError
-from .lines import MalformedLineError, Parsed, collect, json_object, numbered_lines, unpacked_lines
+from .classes import Classes, as_number, listed, shortened
+from .lines import MalformedLineError, Parsed, collect, json_object, numbered_lines
+from .tables import Row, by_column, first_row, table_rows
 
 __all__ = [
     "ENDINGS",
-    "Classes",
     "Column",
     "Columns",
     "FileKind",
     "LabeledText",
     "guess_columns",
+    "label_of",
     "read_labeled",
+    "sides_of",
     "without_breaks",
 ]
 
@@ -68,6 +69,8 @@ class Columns:
         pair: the second text of a pair, likewise.
         header: whether the first line names the columns; None: where a column is given by name.
         breaks: replace `<br />` by a space.
+        hidden: the column of the class may be missing, or blank, as in files of tests.
+        numeric: the class is a number.
     """
 
     text: tuple[Column, ...] = ("text",)
@@ -75,6 +78,8 @@ class Columns:
     pair: tuple[Column, ...] = ()
     header: bool | None = None
     breaks: bool = False
+    hidden: bool = False
+    numeric: bool = False
 
     def __post_init__(self) -> None:
         if not self.text:
@@ -89,51 +94,13 @@ class Columns:
         """All columns that are read."""
         return (*self.text, *self.pair, self.label)
 
+    def needed(self) -> tuple[Column, ...]:
+        """Those of them that a file has to have."""
+        return (*self.text, *self.pair) if self.hidden else self.wanted()
+
     def has_header(self) -> bool:
         """Whether the first line is a header."""
         return any(isinstance(column, str) for column in self.wanted()) if self.header is None else self.header
-
-
-@dataclass(frozen=True)
-class Classes:
-    """The classes of a data set, in the order of their indices.
-
-    Args:
-        values: as the files write them.
-        names: as people call them.
-    """
-
-    values: tuple[str, ...]
-    names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, labels: Iterable[str], names: Sequence[str] = ()) -> Classes:
-        """The classes that occur in `labels`, in the order of numbers if all are whole numbers, else of the alphabet.
-
-        Args:
-            names: what they are called, in that order; as the files write them if there are none.
-
-        Raises:
-            UserError: there are fewer than two classes, or not as many names.
-        """
-        found = {*labels}
-        numbers = all(re.fullmatch(r"-?\d+", value, re.ASCII) for value in found)
-        values = tuple(sorted(found, key=int)) if numbers else tuple(sorted(found))
-        if len(values) < 2:
-            raise UserError(f"got the classes {', '.join(values)}; expected at least two")
-        if names and len(names) != len(values):
-            raise UserError(f"got {len(names)} class names for the {len(values)} classes {', '.join(values)}")
-        return cls(values, tuple(names) or values)
-
-    def index(self, label: str) -> int:
-        """The index of the class that a file writes as `label`.
-
-        Raises:
-            UserError: there is no such class.
-        """
-        if label not in self.values:
-            raise UserError(f"got class {label!r}; expected one of: {', '.join(self.values)}")
-        return self.values.index(label)
 
 
 def guess_columns(path: Path, kind: FileKind | None = None, columns: Columns | None = None) -> Columns:
@@ -151,12 +118,13 @@ def guess_columns(path: Path, kind: FileKind | None = None, columns: Columns | N
     pairs = [pair for pair in _PAIR_NAMES if {*pair} <= {*known}]
     texts = [text for text in _TEXT_NAMES if {*text} <= {*known}]
     labels = [name for name in _LABEL_NAMES if name in known]
-    if len(labels) != 1 or len(pairs) > 1 or not (pairs or texts):
+    hidden = columns is not None and columns.hidden and not labels
+    if (len(labels) != 1 and not hidden) or len(pairs) > 1 or not (pairs or texts):
         raise UserError(
             f"{path}: which columns are text and class is not clear from {', '.join(names)}; pass --set text=… and "
             "--set label=…, and for pairs text_pair=…: names, or numbers from 1 of a file without header"
         )
-    found = replace(columns or Columns(), label=known[labels[0]])
+    found = replace(columns or Columns(), label="label" if hidden else known[labels[0]])
     if pairs:
         first, second = pairs[0]
         return replace(found, text=(known[first],), pair=(known[second],))
@@ -171,8 +139,7 @@ def _names(path: Path, kind: FileKind) -> list[str]:
             return list(json_object(line))
         except MalformedLineError as error:
             raise UserError(f"{path}, line {number}: {error}") from None
-    rows = _csv_rows(path) if kind == "csv" else ((number, line.split("\t")) for number, line in numbered_lines(path))
-    return [name.strip() for name in next(rows)[1]]
+    return [name.strip() for name in first_row(path, table_rows(path, kind == "csv"))[1]]
 
 
 def read_labeled(
@@ -195,17 +162,39 @@ def read_labeled(
     kind = kind or _kind(path)
 
     def parse(number: int, row: Mapping[Any, Any]) -> Iterator[LabeledText]:
-        label = _value(row, columns.label)
-        if classes is not None and label not in classes.values:
-            raise MalformedLineError(f"got class {label!r}; expected one of: {', '.join(classes.values)}")
-        sides = [side for side in (columns.text, columns.pair) if side]
-        texts = tuple(_text(row, side, columns.breaks) for side in sides)
-        yield LabeledText(str(row.get("id", number)), texts, label)
+        label = label_of(row, columns)
+        if label and classes is not None and label not in classes.values:
+            raise MalformedLineError(f"got class {shortened(label)!r}; expected one of: {listed(classes.values)}")
+        own = row.get("id")
+        yield LabeledText(str(number if own is None else own), sides_of(row, columns), label)
 
     if kind == "jsonl":
         return collect(path, numbered_lines(path), lambda *row: parse(row[0], json_object(row[1])), skip_bad_lines)
     header, rows = _table(path, kind, columns)
-    return collect(path, rows, lambda *row: parse(row[0], _by_column(row[1], header)), skip_bad_lines)
+    return collect(path, rows, lambda *row: parse(row[0], by_column(row[1], header)), skip_bad_lines)
+
+
+def label_of(row: Mapping[Any, Any], columns: Columns) -> str:
+    """The class of a row, by its columns; "" where it is hidden.
+
+    Raises:
+        MalformedLineError: it is missing, or no number where it has to be.
+    """
+    if columns.hidden and (row.get(columns.label) is None or not str(row[columns.label]).strip()):
+        return ""
+    label = _value(row, columns.label)
+    if columns.numeric and as_number(label) is None:
+        raise MalformedLineError(f"got the label {shortened(label)!r}; expected a number")
+    return label
+
+
+def sides_of(row: Mapping[Any, Any], columns: Columns) -> tuple[str, ...]:
+    """The text of a row, or both texts of a pair, by its columns.
+
+    Raises:
+        MalformedLineError: one is missing or blank.
+    """
+    return tuple(_text(row, side, columns.breaks) for side in (columns.text, columns.pair) if side)
 
 
 def _kind(path: Path) -> FileKind:
@@ -216,17 +205,19 @@ def _kind(path: Path) -> FileKind:
     raise UserError(f"{path}: the name does not tell the format; expected one of {', '.join(_KINDS)} (or with .gz)")
 
 
-def _table(path: Path, kind: FileKind, columns: Columns) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+def _table(path: Path, kind: FileKind, columns: Columns) -> tuple[list[str], Iterator[tuple[int, Row]]]:
     """The names of the columns ("" for each where there is no header), and the rows with the lines they begin at."""
-    rows = _csv_rows(path) if kind == "csv" else ((number, line.split("\t")) for number, line in numbered_lines(path))
-    number, first = next(rows)
+    rows = table_rows(path, kind == "csv")
+    number, first = first_row(path, rows)
     header = [name.strip() for name in first] if columns.has_header() else [""] * len(first)
-    for column in columns.wanted():
-        if column not in _by_column(header, header):
+    for column in columns.needed():
+        if column not in by_column(header, header):
             names = ", ".join(header) if columns.has_header() else "without header"
             raise UserError(f"{path}: no column {column!r}; the file has {len(header)} columns: {names}")
+        if header.count(str(column)) > 1:
+            raise UserError(f"{path}: {header.count(str(column))} columns are called {column!r}; pass its number")
     if not columns.has_header() and columns.header is None:
-        name = _by_column(first, header)[columns.label].strip()
+        name = by_column(first, header).get(columns.label, "").strip()
         if name.lower() in _LABEL_NAMES:
             raise UserError(
                 f"{path}, line {number}: the class is {name!r}, as the header of a file calls it; pass "
@@ -235,51 +226,26 @@ def _table(path: Path, kind: FileKind, columns: Columns) -> tuple[list[str], Ite
     return header, rows if columns.has_header() else chain([(number, first)], rows)
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((f"{line}\n" for line in unpacked_lines(path)), strict=True)
-    number = 1
-    with _long_fields():
-        try:
-            for row in reader:
-                if any(value.strip() for value in row):
-                    yield number, row
-                number = reader.line_num + 1
-        except csv.Error as error:
-            raise UserError(
-                f"{path}, line {number}: {error}; expected CSV, with quotes doubled inside quotes"
-            ) from None
-
-
-@contextmanager
-def _long_fields() -> Iterator[None]:
-    """Python's reader refuses fields of 131,072 characters, which a document may have."""
-    limit = csv.field_size_limit(sys.maxsize)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _by_column(values: Sequence[str], header: Sequence[str]) -> dict[Column, str]:
-    """Values by the number of their column, and by its name."""
-    if len(values) != len(header):
-        raise MalformedLineError(f"got {len(values)} columns; expected {len(header)}")
-    numbered: dict[Column, str] = dict(enumerate(values, start=1))
-    return {**numbered, **{name: value for name, value in zip(header, values, strict=True) if name}}
-
-
 def _value(row: Mapping[Any, Any], column: Column) -> str:
     if column not in row:
         raise MalformedLineError(f"no field {column!r}; the fields are: {', '.join(map(str, row)) or 'none'}")
     value = row[column]
-    if not isinstance(value, str | int | float) or not str(value).strip():
-        raise MalformedLineError(f"field {column!r} is {'blank' if isinstance(value, str) else 'no text'}")
+    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        raise MalformedLineError(f"field {column!r} is no text")
+    if isinstance(value, float) and value.is_integer():
+        # 1 and 1.0 are one class.
+        value = int(value)
+    if not str(value).strip():
+        raise MalformedLineError(f"field {column!r} is blank")
     return str(value).strip()
 
 
 def _text(row: Mapping[Any, Any], side: Sequence[Column], breaks: bool) -> str:
     text = " ".join(_value(row, column) for column in side)
-    return without_breaks(text) if breaks else text
+    text = without_breaks(text).strip() if breaks else text
+    if not text:
+        raise MalformedLineError(f"field {side[0]!r} is blank")
+    return text
 
 
 def without_breaks(text: str) -> str:

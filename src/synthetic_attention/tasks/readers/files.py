@@ -11,14 +11,15 @@ from ..text import SPLIT_ALIASES
 __all__ = ["split_file", "split_files"]
 
 
-def split_files(data: Path, split: str, endings: Sequence[str]) -> list[Path]:
+def split_files(data: Path, split: str, endings: Sequence[str], required: bool = True) -> list[Path]:
     """The files of a split in the folder `data`, sorted: the one called after it, else all whose names begin with it.
 
     "valid" is also val, validation and dev. What follows the beginning has to be no letter: "train" finds
     train_news.txt and train-00001.txt, not training.txt.
 
     Args:
-        endings: of the names; a file may also be packed, and end with .gz.
+        endings: of the names, "" for any; a file may also be packed, and end with .gz.
+        required: that there is none is an error.
 
     Raises:
         UserError: `data` is no folder, or has no such file; the message lists what is there. Or a file is there both
@@ -35,6 +36,8 @@ def split_files(data: Path, split: str, endings: Sequence[str]) -> list[Path]:
         if found := exact or begun:
             _refuse_twice(found)
             return found
+    if not required:
+        return []
     there = ", ".join(path.name for path, stem in stems.items() if stem) or "none"
     raise UserError(f"{data}: no file {split}{{{' | '.join(endings)}}}; the files there are: {there}")
 

@@ -85,7 +85,7 @@ def glue_file(data: Path, task: str, split: str) -> Path:
     if task == "mnli" and split != "train":
         part, _, rest = split.partition("_")
         stem = f"{'dev' if part == 'valid' else part}_{rest or 'matched'}"
-    return find_file(data, _task(task).folder, (f"{stem}.tsv",))
+    return find_file(data, _task(task).folder, (f"{stem}.tsv",), [each.folder for each in GLUE.values()])
 
 
 def read_glue(path: Path, task: str, skip_bad_lines: bool = False) -> Parsed[Example]:

@@ -11,11 +11,17 @@ from typing import Any
 from ..errors import UserError
 from ..extras import require
 
-__all__ = ["HubSet", "is_hub_name"]
+__all__ = ["HubSet", "NoSplitError", "is_hub_name"]
 
 _PREFIX = "hub:"
 # What `datasets` calls the splits, where we have another name for them.
 _SPLITS = {"valid": "validation"}
+# How the message of `datasets` begins.
+_UNKNOWN_SPLIT = "Unknown split"
+
+
+class NoSplitError(UserError):
+    """A data set has no split of that name."""
 
 
 def is_hub_name(data: Path) -> bool:
@@ -61,7 +67,8 @@ class HubSet:
             limit: give no more rows than this.
 
         Raises:
-            UserError: `datasets` is not installed, or the data set, split or column is not there or cannot be fetched.
+            UserError: `datasets` is not installed, or the data set or column is not there or cannot be fetched.
+            NoSplitError: the split is not there.
         """
         datasets = require("datasets", "hub", f"reading {_PREFIX}{self.name}")
         called = _SPLITS.get(split, split)
@@ -82,4 +89,5 @@ class HubSet:
         # A split or subset that is not there is a ValueError, a network that is not there an OSError.
         except (KeyError, OSError, RuntimeError, ValueError) as error:
             text = " ".join(str(error).split())
-            raise UserError(f"{_PREFIX}{self.name}, split {called!r}: cannot be read: {text}") from error
+            kind = NoSplitError if text.startswith(_UNKNOWN_SPLIT) else UserError
+            raise kind(f"{_PREFIX}{self.name}, split {called!r}: cannot be read: {text}") from error

@@ -239,7 +239,7 @@ def _refuse_long(task: Task[Any, Any], split: Split, tokenizer: PreTrainedTokeni
     if over:
         raise UserError(
             f"{split.name}: {over} of {len(split)} {task.unit} are longer than the maximum of {maximum} tokens; choose "
-            "what becomes of them with --on-long split or truncate, or raise max_position_embeddings"
+            f"what becomes of them with {task.on_long()}, or raise max_position_embeddings"
         )
 
 
