@@ -5,6 +5,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 
+# Before anything is installed.
+ifneq ($(filter results,$(MAKECMDGOALS)),)
+ifeq ($(DATA),)
+$(error got no DATA; expected DATA=FOLDER, the folder with the data sets, as docs/results.md has them)
+endif
+endif
+
 .PHONY: install test lint format demo results clean
 
 install: $(STAMP)

@@ -379,7 +379,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.tables:
         write_tables(options.output, chosen)
         return 0
-    if options.data is None or not options.data.is_dir():
+    # An empty path would be the folder that we are in.
+    if options.data is None or not options.data.parts or not options.data.is_dir():
         parser.error(f"got --data {options.data}; expected the folder with the data sets")
     # What was done before stays in the tables, whatever is done now.
     shown = list(experiments.values())

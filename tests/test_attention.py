@@ -433,6 +433,7 @@ def test_padding_moves_between_devices():
     [
         (lambda: SynthesizerAttention(10, 3, "vanilla"), r"d_model=10, num_heads=3.*head_dim"),
         (lambda: SynthesizerAttention(D, H, "nonsense", N), r"unknown synthesizer 'nonsense'.*dense.*vanilla"),
+        (lambda: SynthesizerAttention(D, H, "linformer", N), r"unknown synthesizer 'linformer'.*in SynthesizerConfig"),
         (lambda: SynthesizerAttention(D, H, "random+", N), r"unknown synthesizer ''.*random.*vanilla"),
         (lambda: SynthesizerAttention(D, H, "random"), "max_length"),
         (lambda: SynthesizerAttention(D, H, "random", 0), "max_length=0"),

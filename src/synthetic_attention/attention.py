@@ -86,7 +86,13 @@ class SynthesizerAttention(nn.Module):
         dims = Dimensions(num_heads, head_dim, max_length, bias)
         self.d_model, self.num_heads, self.head_dim = d_model, num_heads, head_dim
         self.synthesizer, self.dropout, self.layer_idx = synthesizer, dropout, layer_idx
-        self.function = build(synthesizer, dims, synthesizer_options, device, dtype)
+        try:
+            self.function = build(synthesizer, dims, synthesizer_options, device, dtype)
+        except ValueError as error:
+            if "unknown synthesizer" not in str(error):
+                raise
+            hint = "what stands in the place of the whole layer, like a convolution, is named in SynthesizerConfig"
+            raise ValueError(f"{error}; {hint}") from None
         # One projection for the values (its first rows) and for what the function wants of the input.
         width = dims.inner_dim + self.function.projected
         self.in_proj = Linear(d_model, width, bias=bias, device=device, dtype=dtype)

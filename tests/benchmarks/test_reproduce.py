@@ -266,6 +266,7 @@ def test_nothing_finished_is_no_section(reproduce: Any, tmp_path: Path) -> None:
     [
         (["nothing"], "got unknown experiment nothing; expected some of"),
         (["--data", "absent"], "got --data absent; expected the folder"),
+        (["--data", ""], "expected the folder with the data sets"),
         (["--jobs", "0"], "got --jobs 0"),
         (["--minutes", "0"], "got --minutes 0; expected more than 0"),
     ],

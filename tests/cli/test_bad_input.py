@@ -164,6 +164,15 @@ def test_paths_that_cannot_be(call, train: list[object], data: Path, tmp_path: P
     assert file.read_text(encoding="utf-8") == "mine"
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="nowhere is known that folders cannot be made")
+def test_an_output_where_no_folder_can_be_made(call, train: list[object]) -> None:
+    train[train.index("--output") + 1] = "/proc/run"
+    code, _, err = call(*train)
+    assert code == 1
+    assert "/proc/run: cannot be made there (" in err or "/proc: no permission to write there" in err
+    assert "; choose another --output" in err
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
 def test_an_output_that_cannot_be_written(call, train: list[object], tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

@@ -8,6 +8,7 @@ import pytest
 from typer.main import get_command
 
 from synthetic_attention.cli import app
+from synthetic_attention.training.settings import known_presets
 
 HEAVY = ("torch", "transformers", "tokenizers", "numpy", "yaml", "rich", "sacrebleu")
 
@@ -42,6 +43,20 @@ def test_every_command_has_help(call, command: tuple[str, ...]) -> None:
     code, out, _ = call(*command, "--help")
     assert code == 0
     assert "Usage:" in out
+
+
+@pytest.mark.parametrize("command", [(), ("benchmark",)])
+def test_without_arguments_there_is_help(call, command: tuple[str, ...]) -> None:
+    code, out, err = call(*command)
+    assert (code, out) == (2, "")
+    # As --help has it: many lines, and no error.
+    assert err.strip() == call(*command, "--help")[1].strip()
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_presets_are_named(call, command: str) -> None:
+    out = " ".join(call(command, "--help")[1].split())
+    assert all(preset in out for preset in known_presets())
 
 
 def test_the_version_is_that_of_the_package(call) -> None:

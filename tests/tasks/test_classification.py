@@ -316,7 +316,7 @@ def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None
     # In what is trained and validated on, −1 is a class like others.
     hub.splits["validation"] = [{"text": "tea", "label": -1}]
     valid = Classification().read(data, "valid")
-    with pytest.raises(UserError, match=r"valid: got class '-1'; expected one of: 0, 1; examples of a class .*ignored_labels"):
+    with pytest.raises(UserError, match=r"valid: got class '-1'; expected one of: 0, 1; .*ignored_labels"):
         Classification().examples(valid, text_tokenizer(["tea"], 270, 9), 9)
     del hub.splits["train"]
     assert Classification().read(data, "test").classes is None

@@ -99,6 +99,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except _ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            # Its message is the help.
+            typer.echo(error.format_message(), err=True)
+            return 2
         return _fail(f"{error.format_message()} (synthesizer --help lists commands, COMMAND --help their options)", 2)
     except (_ReaderGoneError, BrokenPipeError):
         # Python would try to flush once more.

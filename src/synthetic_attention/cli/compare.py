@@ -11,7 +11,7 @@ import typer
 from ..tasks import UserError, known_tasks
 from .chosen_task import choose_task
 from .long_inputs import ON_LONG_HELP, read_on_long
-from .options import Beams, Device, LengthPenalty, MaxTokens, MinTokens, NoRepeatNgram, SkipBadLines
+from .options import PRESET_HELP, Beams, Device, LengthPenalty, MaxTokens, MinTokens, NoRepeatNgram, SkipBadLines
 
 if TYPE_CHECKING:
     from ..tasks.examples import Long
@@ -34,7 +34,7 @@ def compare(
     source: Annotated[str | None, typer.Option(help="Of translation: source language, as for train.")] = None,
     target: Annotated[str | None, typer.Option(help="Of translation: target language, as for train.")] = None,
     seeds: Annotated[str, typer.Option(metavar="N,N,…", help="Each row is trained with each.")] = "0",
-    preset: Annotated[str, typer.Option(help="Size of the models and how to train.")] = "tiny",
+    preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "tiny",
     source_runs: Annotated[
         str | None,
         typer.Option(
@@ -85,10 +85,10 @@ def compare(
     from rich.console import Console
 
     from ..report.comparison import markdown_table, print_comparison
-    from ..report.progress import ProgressReport
     from ..training.comparison.plan import Scoring, Shared
     from ..training.comparison.rows import parse_rows, parse_seeds
     from ..training.comparison.work import compare as work
+    from ..training.progress import ProgressReport
     from .quiet import quiet_libraries, say
 
     quiet_libraries()

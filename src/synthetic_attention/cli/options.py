@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "PRESET_HELP",
     "Beams",
     "Device",
     "LengthPenalty",
@@ -18,6 +19,7 @@ __all__ = [
     "Truncate",
 ]
 
+PRESET_HELP = "Size of model and how to train: demo, tiny, small, base, t5-tiny, t5-small, t5-base (docs/settings.md)."
 Beams = Annotated[
     int | None,
     typer.Option(

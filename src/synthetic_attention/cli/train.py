@@ -10,7 +10,7 @@ import typer
 
 from ..tasks import known_tasks
 from .chosen_task import choose_task
-from .options import Device, SkipBadLines
+from .options import PRESET_HELP, Device, SkipBadLines
 
 if TYPE_CHECKING:
     from ..tasks.examples import Long
@@ -44,9 +44,7 @@ def train(
             f"[default: {_SYNTHESIZER}]"
         ),
     ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help=f"Size of the model and how to train. [default: {_PRESET}]")
-    ] = None,
+    preset: Annotated[str | None, typer.Option(help=f"{PRESET_HELP} [default: {_PRESET}]")] = None,
     source_run: Annotated[
         Path | None,
         typer.Option(
@@ -58,7 +56,9 @@ def train(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="Stop after minutes of training, validation excluded; with --steps, at the first to come."),
+        typer.Option(
+            help="Stop after minutes of training, validation excluded; with --steps, at whichever comes first."
+        ),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Stop after updates. [default: the preset's]")] = None,
     seed: Annotated[int | None, typer.Option(help=f"Of weights, batches and dropout. [default: {_SEED}]")] = None,
@@ -104,9 +104,9 @@ def train(
     task_class = get_task(task)
     long: Long | None = "truncate" if truncate else "drop" if drop_long else None
 
-    from ..report.progress import ProgressReport
     from ..report.results import describe_dry_run, describe_training
     from ..training.dry_run import dry_run as rehearse
+    from ..training.progress import ProgressReport
     from ..training.session import resume_run, start_run
     from ..training.settings import parse_synthesizer, read_settings
     from ..training.source import Source

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..tasks import get_task
 from ..tasks.types import written
-from .progress import format_seconds
 
 __all__ = ["describe_dry_run", "describe_evaluation", "describe_training"]
 
@@ -45,6 +44,13 @@ def describe_training(metrics: Mapping[str, Any]) -> str:
         return f"{speed}; not validated yet"
     mean = f" (mean of the weights at {', '.join(map(str, best['averaged']))})" if "averaged" in best else ""
     return f"{speed}; best at step {best['step']}{mean}: validation {task.headline(best)}"
+
+
+def format_seconds(seconds: float) -> str:
+    """3725 → 1:02:05."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def describe_dry_run(plan: Mapping[str, Any]) -> str:

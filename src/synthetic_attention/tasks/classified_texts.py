@@ -108,7 +108,7 @@ class ClassifiedTexts:
             return [classes.index(record.label) if record.label else None for record in self.records]
         except UserError as error:
             raise UserError(
-                f"{self.name}: {error}; examples of a class are left out with --set 'ignored_labels=[…]'"
+                f"{self.name}: {error}; leave examples of a class out with --set 'ignored_labels=[…]'"
             ) from None
 
     def numbers(self) -> list[float | None]:

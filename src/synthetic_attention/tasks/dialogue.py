@@ -16,6 +16,7 @@ from .metrics.dialogue import dialogue_scores, is_mended, quick_scores
 from .metrics.embeddings import OWN_VECTORS, Embed, embedding_scores, read_word_vectors
 from .metrics.rouge import rouge_l_per_example
 from .readers.files import split_file
+from .readers.hub import is_hub_name
 from .readers.persona import Turn, read_convai2, read_dialogue_json
 from .seq2seq import SequenceToSequence, TextPairs
 from .side_by_side import Scored, best_and_worst
@@ -104,6 +105,8 @@ class Dialogue(SequenceToSequence):
         Raises:
             UserError: it is missing or cannot be read, or a line is malformed and `skip_bad_lines` is off.
         """
+        if is_hub_name(data):
+            raise UserError(f"got {data}, but task {self.name} reads local files only; expected a folder of them")
         path = split_file(data, split, (".txt", ".jsonl", ".json"))
         if path.name.removesuffix(".gz").endswith(".txt"):
             parsed = read_convai2(path, self.skip_bad_lines)

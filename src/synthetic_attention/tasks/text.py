@@ -67,7 +67,7 @@ def find_split(folder: Path, split: str, languages: tuple[str, str]) -> str:
     if folder.is_file():
         raise UserError(f"{folder}: a file; expected the folder with the files of the data")
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder of data")
+        raise UserError(f"{folder}: no such folder of data; expected one with the files of the task")
     stems = [{path.name.removesuffix(f".{lang}") for path in folder.glob(f"*.{lang}")} for lang in languages]
     either, both = sorted(stems[0] | stems[1]), sorted(stems[0] & stems[1])
     for alias in SPLIT_ALIASES.get(split, (split,)):

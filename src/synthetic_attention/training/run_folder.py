@@ -126,9 +126,8 @@ class RunFolder:
         # A folder that is there and empty stays, and is filled: it may be a mount or the one that we are in.
         keep = self.path.is_dir() and self._is_empty()
         home = self.path if keep else self.path.parent
-        home.mkdir(parents=True, exist_ok=True)
         with ExitStack() as held:
-            with tempfile.TemporaryDirectory(dir=home, prefix=f"{_PARTIAL}-{self.path.name}-") as name:
+            with self._stage_in(home) as name:
                 new, old = RunFolder(Path(name) / "new"), Path(name) / "old"
                 new.checkpoints.mkdir(parents=True)
                 tokenizer.save_pretrained(new.path)
@@ -147,6 +146,18 @@ class RunFolder:
                 else:
                     new.path.rename(self.path)
             yield
+
+    @contextmanager
+    def _stage_in(self, home: Path) -> Iterator[str]:
+        """A folder in `home`, to make the run in; removed at the end."""
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            stage = tempfile.TemporaryDirectory(dir=home, prefix=f"{_PARTIAL}-{self.path.name}-")
+        except OSError as error:
+            problem = error.strerror or one_line(error)
+            raise UserError(f"{self.path}: cannot be made there ({problem}); choose another --output") from error
+        with stage as name:
+            yield name
 
     def _replace(self, new: Path, old: Path) -> None:
         """Move the folder to `old` and `new` into its place, or leave it where it is."""
@@ -261,6 +272,9 @@ class RunFolder:
         """Put `model` in the place of the best one."""
         with self._staged() as stage:
             model.save_pretrained(stage)
+            # safetensors lets nobody but its owner read them.
+            for path in stage.glob("*.safetensors"):
+                shutil.copymode(stage / "config.json", path)
 
     def write_text(self, name: str, text: str) -> Path:
         """Write a file of the run, folders included."""

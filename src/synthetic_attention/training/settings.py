@@ -107,12 +107,13 @@ def read_settings(
     A key is a field of `SynthesizerConfig`, a field of `TrainingArguments`, or an option of a synthesizing function,
     "random.std"; options of `task` are kept among the overrides, and left to `read_task_options`. Values are read as
     YAML; `synthesizer` as `parse_synthesizer` does. Where steps or minutes are given, by an override or an argument,
-    they replace the preset's end; where both are, the first to come ends training.
+    they replace the preset's end; where both are, whichever comes first ends training.
 
     Args:
         synthesizer: None with `start` alone.
         start: the settings of a run whose model is taken over; the preset says how to train then, and nothing else.
-            What may be set of the model are dropout and label smoothing.
+            What may be set of the model is what no weight depends on: dropout, label smoothing, how a classifier pools,
+            and whether the loss is fused.
 
     Raises:
         UserError: an unknown preset or key (the known are listed), a value that cannot be, or a model that is not

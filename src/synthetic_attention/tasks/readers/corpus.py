@@ -96,7 +96,7 @@ def read_corpus(name: str, texts: Iterable[str], stream: bool = False) -> Corpus
         count += 1
         has_text = has_text or bool(text.strip())
     if not has_text:
-        raise UserError(f"{name}: there is no text in it")
+        raise UserError(f"{name}: there is no text in it; expected a line of text at least")
     return Corpus(name, texts, count, digest.hexdigest())
 
 

@@ -28,7 +28,7 @@ def split_files(data: Path, split: str, endings: Sequence[str], required: bool =
     if data.is_file():
         raise UserError(f"{data}: a file; expected the folder with the files of the data")
     if not data.is_dir():
-        raise UserError(f"{data}: no such folder of data")
+        raise UserError(f"{data}: no such folder of data; expected one with the files of the task")
     stems = {path: _stem(path.name, endings) for path in sorted(data.iterdir()) if path.is_file()}
     for name in SPLIT_ALIASES.get(split, (split,)):
         exact = [path for path, stem in stems.items() if stem == name]

@@ -85,7 +85,7 @@ def stream_lines(path: Path) -> Iterator[str]:
 
 
 def _empty(path: Path) -> UserError:
-    return UserError(f"{path}: the file is empty")
+    return UserError(f"{path}: the file is empty; expected a line of text at least")
 
 
 def collect(

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...report.progress import format_seconds
+from ...report.results import format_seconds
 from ...tasks import UserError
 from ..device import choose_training_device
 from ..evaluation import evaluate_run

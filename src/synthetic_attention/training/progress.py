@@ -9,18 +9,13 @@ from rich.progress import BarColumn, Progress, TextColumn
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers import TrainingArguments as HuggingFaceArguments
 
+from ..report.results import format_seconds
+
 if TYPE_CHECKING:
-    from ..training.clock import TrainingClock
-    from ..training.settings import TrainingArguments
+    from .clock import TrainingClock
+    from .settings import TrainingArguments
 
-__all__ = ["ProgressReport", "format_seconds"]
-
-
-def format_seconds(seconds: float) -> str:
-    """3725 → 1:02:05."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+__all__ = ["ProgressReport"]
 
 
 class ProgressReport(TrainerCallback):
