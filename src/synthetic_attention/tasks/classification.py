@@ -20,6 +20,7 @@ from .examples import Examples, Long, fit_length
 from .extras import require
 from .metrics.glue import accuracy, glue_scores, pearson_spearman
 from .metrics.superglue import macro_f1
+from .readers.classes import listed
 from .readers.classification import Column, without_breaks
 from .readers.glue import GLUE
 from .text_examples import TextExample, TextExamples, frame_texts, join_sides, text_collate, text_tokenizer
@@ -152,7 +153,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
             kept |= {name: value for name, value in old.items() if name.startswith("classifier.")}
         else:
             kept |= {name: value for name, value in new.items() if name.startswith("classifier.")}
-            news.append(f"the head is new, for {', '.join(_class_names(model))}")
+            news.append(f"the head is new, for {listed(_class_names(model))}")
         for name in (name for name in new if name.startswith("token_types.")):
             kept[name] = old[name] if name in old else torch.zeros_like(new[name])
             if name not in old:
