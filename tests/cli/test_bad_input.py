@@ -1,9 +1,11 @@
 """Whatever a user gets wrong: one clear line, an exit code that is not 0, no traceback, nothing written or lost."""
 
+import errno
 import io
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,13 +166,19 @@ def test_paths_that_cannot_be(call, train: list[object], data: Path, tmp_path: P
     assert file.read_text(encoding="utf-8") == "mine"
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="nowhere is known that folders cannot be made")
-def test_an_output_where_no_folder_can_be_made(call, train: list[object]) -> None:
-    train[train.index("--output") + 1] = "/proc/run"
-    code, _, err = call(*train)
-    assert code == 1
-    assert "/proc/run: cannot be made there (" in err or "/proc: no permission to write there" in err
-    assert "; choose another --output" in err
+def test_an_output_where_no_folder_can_be_made(
+    call, train: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "a path of ours")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
+    run = tmp_path / "new"
+    train[train.index("--output") + 1] = run
+    code, out, err = call(*train)
+    assert (code, out) == (1, "")
+    problem = "cannot be made there (Read-only file system); choose another --output"
+    assert err.splitlines()[-1] == f"Error: {run}: {problem}"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")

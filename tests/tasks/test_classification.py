@@ -305,7 +305,7 @@ class _Hub:
 
 def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     train: list[dict[str, Any]] = [{"text": f"tea {n}", "label": n % 2} for n in range(4)]
-    gaps = [{"text": None, "label": 1}, {"text": "wind", "label": None}, {"text": ["rain"], "label": 0}]
+    gaps = [{"text": None, "label": 1}, {"text": "wind", "label": None}, {"text": " ", "label": 0}]
     test = [{"text": "tea", "label": -1}, {"text": "wind", "label": None}, {"text": "<br /> ", "label": 1}]
     hub, data = _Hub(train=[*train, *gaps], validation=train, test=test), Path("hub:owner/name")
     monkeypatch.setitem(sys.modules, "datasets", hub)
@@ -318,15 +318,32 @@ def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None
     valid = Classification().read(data, "valid")
     with pytest.raises(UserError, match=r"valid: got class '-1'; expected one of: 0, 1; .*ignored_labels"):
         Classification().examples(valid, text_tokenizer(["tea"], 270, 9), 9)
+    hub.splits["test"] = [{"text": "tea"}, {"text": "wind"}]
+    assert [record.label for record in Classification().read(data, "test").records] == ["", ""]
+    hub.splits["odd"] = [{"text": ["rain"], "label": 0}]
+    with pytest.raises(UserError, match=r"hub:owner/name, row 0 of odd: field 'text' is no text; .*skip_bad_lines"):
+        Classification().read(data, "odd")
+    with pytest.raises(UserError, match="no row of odd is left; 1 are malformed"):
+        Classification(skip_bad_lines=True).read(data, "odd")
     del hub.splits["train"]
     assert Classification().read(data, "test").classes is None
+    hub.splits["test"] = [{"text": "tea", "label": -1}] * 2
+    for task in (Classification(), Classification(regression=True)):
+        assert [record.label for record in task.read(data, "test").records] == ["", ""]
     with pytest.raises(UserError, match="Unknown split 'train'"):
         Classification().read(data, "train")
 
 
 def test_files_of_any_name_have_the_format_that_is_given(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("tea\t1\nrain\t0\n", encoding="utf-8")
-    assert len(Classification(text=1, label=2, format="tsv").read(tmp_path, "train")) == 2
+    task = Classification(text=1, label=2, format="tsv")
+    assert len(task.read(tmp_path, "train")) == 2
+    # What has a known ending comes first.
+    (tmp_path / "valid-notes.md").write_text("none", encoding="utf-8")
+    (tmp_path / "dev.csv").write_text("wind\t1\n", encoding="utf-8")
+    assert [record.texts for record in task.read(tmp_path, "valid").records] == [("wind",)]
+    with pytest.raises(UserError, match=r"no file test\{\.csv .* \.json\}; the files there are: dev\.csv"):
+        task.read(tmp_path, "test")
 
 
 def test_several_training_files_are_not_taken_for_none(news: Path) -> None:
@@ -473,8 +490,8 @@ def test_options_that_cannot_be_are_refused() -> None:
         ({"glue_task": "sst2", "classes": ["a", "b"]}, "got glue_task with options of other files"),
         ({"glue_task": "sst2", "header": True}, "got glue_task with options of other files"),
         ({"glue_task": "sst2", "format": "tsv"}, "got glue_task with options of other files"),
-        ({"revision": 2.0}, r"got revision=2.0; expected str or null; in quotes it is a text: --set 'revision=\"…\"'"),
-        ({"classes": [True, False]}, "got classes=.*True, False.*; in quotes it is a text"),
+        ({"revision": 2.0}, r"got revision=2.0; expected str or null; a text in quotes is one: --set 'revision=\"…\"'"),
+        ({"classes": [True, False]}, r"got classes=.*True, False.*: --set 'classes=\[\"…\", \"…\"\]'"),
         ({"regression": True, "classes": ["a", "b"]}, "got regression and classes"),
         ({"format": "xml"}, "got format='xml'; expected one of: csv, tsv, jsonl or null"),
     ):

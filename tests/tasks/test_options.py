@@ -60,6 +60,7 @@ def test_text_stays_text_and_the_rest_is_yaml() -> None:
     # What is in quotes is a text to both.
     assert parse_override('revision="2.0"') == ("revision", "2.0")
     assert parse_override("rate=1e3") == ("rate", 1000.0)
+    assert read_task_options(Translation, ['source="no"', "target='1e3'"]) == {"source": "no", "target": "1e3"}
     with pytest.raises(UserError, match="got source twice"):
         read_task_options(Translation, overrides, {"source": "en"})
     assert missing_options(Translation, {"source": "en"}) == ["target"]

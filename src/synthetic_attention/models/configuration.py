@@ -61,14 +61,14 @@ class SynthesizerConfig(PreTrainedConfig):
         num_heads: attention heads.
         d_ff: width of the feed-forward layer.
         num_layers: encoder layers (the layers of a model that has one stack).
-        num_decoder_layers: decoder layers, by default num_layers, which they are in a model that has one stack.
+        num_decoder_layers: decoder layers, by default num_layers. A model that has one stack has no other number.
         synthesizer: what synthesizes the attention logits: a name ("random+vanilla"), a list (one name per layer),
             or, for an encoder and a decoder, {"encoder": name or list, "decoder": name or list}. Cross-attention is
             vanilla always. In the place of a synthesizer may be what it is compared with: "lightweight_conv",
             "dynamic_conv", "local_dense", and in encoders "linformer".
         synthesizer_options: options per function, {"factorized_random": {"rank": 8}, …}.
         max_position_embeddings: the longest sequence. It binds where something has that many positions: learned
-            position embeddings, and every function but vanilla.
+            position embeddings, every function but vanilla, and "linformer".
         position_embedding_type: "sinusoidal", "learned" (both added to the embeddings) or "relative" (T5's bias on
             the attention logits, one for all layers of a stack).
         norm_type: "layer_norm" or "rms_norm".

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import UserError
-from .readers.benchmark import BenchmarkTask, Example
+from .readers.benchmark import BenchmarkTask, Example, NoFileError
 from .readers.benchmark_hub import HUB_NAMES, read_hub_task
 from .readers.glue import glue_file, read_glue
 from .readers.lines import Parsed
@@ -163,7 +163,7 @@ def task_files(data: Path, name: TaskName, split: str, alone: bool = False) -> d
         for subset in subsets:
             try:
                 found[subset] = find(root, task, f"{split}_{subset}" if subset else split)
-            except UserError:
+            except NoFileError:
                 continue
         if found:
             return found

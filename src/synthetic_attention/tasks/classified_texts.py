@@ -13,6 +13,7 @@ from .readers.benchmark_hub import read_hub_task
 from .readers.classes import Classes, listed
 from .readers.classification import (
     ENDINGS,
+    BlankFieldError,
     Column,
     Columns,
     FileKind,
@@ -22,7 +23,7 @@ from .readers.classification import (
     read_labeled,
     sides_of,
 )
-from .readers.files import split_file, split_files
+from .readers.files import ANY, split_file, split_files
 from .readers.glue import GLUE, glue_file, read_glue
 from .readers.hub import HubSet, NoSplitError, is_hub_name
 from .readers.lines import MalformedLineError, Parsed
@@ -167,7 +168,7 @@ class TextReader:
             return self._read_glue(data, self.glue_task, split)
         shares = self.held_out > 0 and split in ("train", "valid")
         hidden = split not in ("train", *SPLIT_ALIASES["valid"])
-        path = data if is_hub_name(data) else split_file(data, "train" if shares else split, self._endings())
+        path = data if is_hub_name(data) else self._file(data, "train" if shares else split)
         classes = None if self.regression or split == "train" else self._training_classes(data)
         if is_hub_name(data):
             parsed = self._read_hub(data, "train" if shares else split, hidden)
@@ -175,7 +176,8 @@ class TextReader:
             known = self._with_others(classes, hidden)
             parsed = read_labeled(path, self._columns(path, hidden), self.kind, known, self.skip_bad_lines)
         records = [record for record in parsed.records if record.label not in self.ignored]
-        if hidden and classes is not None and _HIDDEN not in classes.values:
+        others = {record.label for record in records} - {"", _HIDDEN}
+        if hidden and (_HIDDEN not in classes.values if classes is not None else not others):
             records = [replace(record, label="") if record.label == _HIDDEN else record for record in records]
         if split == "train" and not self.regression:
             # Before any is held out: a class that is only there is one too.
@@ -187,9 +189,10 @@ class TextReader:
         name = split if shares or is_hub_name(data) else path.name.split(".")[0]
         return ClassifiedTexts(name, records, classes, parsed.skipped, bool(self.names))
 
-    def _endings(self) -> tuple[str, ...]:
-        """What the names of files may end with: anything where the format is given."""
-        return ENDINGS if self.kind is None else (*ENDINGS, ".txt", ".data", "")
+    def _file(self, data: Path, split: str) -> Path:
+        """The file of a split; where the format is given, and none has a known ending, one with any."""
+        known = split_files(data, split, ENDINGS, required=self.kind is None)
+        return split_file(data, split, ENDINGS if known or not split_files(data, split, ANY, False) else ANY)
 
     def _share(self, records: list[LabeledText], split: str, path: Path) -> list[LabeledText]:
         """What of the records is the split: what is held out is `valid`, the rest `train`.
@@ -217,7 +220,7 @@ class TextReader:
                 return whole.read(data, "train").classes
             except NoSplitError:
                 return None
-        if not split_files(data, "train", self._endings(), required=False):
+        if not split_files(data, "train", ENDINGS if self.kind is None else (*ENDINGS, *ANY), required=False):
             return None
         return whole.read(data, "train").classes
 
@@ -225,20 +228,30 @@ class TextReader:
         """The rows of a data set on the hub, whose columns are "text" and "label" where they are not given.
 
         Rows without a text or a class are left out and counted: such sets have some, which nobody here can mend.
+
+        Raises:
+            UserError: a row is malformed otherwise and `skip_bad_lines` is off, or none is left.
         """
         text, label = self.text or ("text",), self.label or "label"
         names = tuple(map(str, (*text, *self.pair, label)))
         columns = Columns(
             names[: len(text)], names[-1], names[len(text) : -1], None, self.breaks, hidden, self.regression
         )
-        records, blank = [], 0
-        for number, row in enumerate(HubSet.of(data, self.subset, self.revision).rows(split, names)):
+        records, skipped = [], 0
+        source = HubSet.of(data, self.subset, self.revision)
+        for number, row in enumerate(source.rows(split, names, optional=names[-1:] if hidden else ())):
             fields = dict(zip(names, row, strict=True))
             try:
                 records.append(LabeledText(str(number), sides_of(fields, columns), label_of(fields, columns)))
-            except MalformedLineError:
-                blank += 1
-        return Parsed(records, blank)
+            except MalformedLineError as error:
+                if not isinstance(error, BlankFieldError) and not self.skip_bad_lines:
+                    raise UserError(
+                        f"{data}, row {number} of {split}: {error}; leave such rows out with skip_bad_lines"
+                    ) from None
+                skipped += 1
+        if not records:
+            raise UserError(f"{data}: no row of {split} is left; {skipped} are malformed, or lack a text or a class")
+        return Parsed(records, skipped)
 
     def _with_others(self, classes: Classes | None, hidden: bool) -> Classes | None:
         """What a file may have for a class."""

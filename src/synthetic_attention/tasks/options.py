@@ -56,7 +56,8 @@ def check_options(task: type, options: Mapping[str, Any]) -> None:
             expected = f"expected some of: {', '.join(known)}" if known else "it has none"
             raise UserError(f"got unknown option {option!r} of task {name}; {expected}")
         if not _fits(value, known[option]):
-            hint = f"; in quotes it is a text: --set '{option}=\"…\"'" if _is_unquoted(value, known[option]) else ""
+            quoted = '["…", "…"]' if isinstance(value, list | tuple) else '"…"'
+            hint = f"; a text in quotes is one: --set '{option}={quoted}'" if _is_unquoted(value, known[option]) else ""
             raise UserError(f"got {option}={value!r}; expected {_written(known[option])}{hint}")
     for option in missing_options(task, options):
         raise UserError(f"task {name} needs {option}; pass --set {option}=…")

@@ -31,8 +31,8 @@ def read_task_options(
             continue
         if key in options:
             raise UserError(f"got {key} twice; give it once")
-        # Text stays as it is: YAML reads no, the suffix of Norwegian files, as false.
-        options[key] = text.strip() if types[key] is str else _yaml(text)
+        # Text stays as it is, but for quotes round it: YAML reads no, the suffix of Norwegian files, as false.
+        options[key] = text.strip() if types[key] is str and not _is_quoted(text) else _yaml(text)
     return options
 
 
@@ -63,6 +63,10 @@ def parse_override(override: str) -> tuple[str, Any]:
     return key, _yaml(value)
 
 
+def _is_quoted(text: str) -> bool:
+    return text.strip()[:1] in ("'", '"')
+
+
 def _yaml(text: str) -> Any:
     try:
         value = yaml.safe_load(text)
@@ -74,7 +78,7 @@ def _yaml(text: str) -> Any:
     if not isinstance(value, str):
         return value
     # YAML 1.1 reads 1e-3 as a string, for want of a point. What is in quotes is one because somebody says so.
-    if text.strip()[:1] in ("'", '"'):
+    if _is_quoted(text):
         return value
     try:
         return float(value)

@@ -49,6 +49,9 @@ def test_classes_are_ordered_and_named() -> None:
     assert Classes.of(["1.5", "none"]).values == ("1.5", "none")
     with pytest.raises(UserError, match=r"got the classes 1, 2.5, which are numbers; pass --set regression=true"):
         Classes.of(["2.5", "1"])
+    assert Classes.of(["2.5", "1"], ["low", "high"]).values == ("1", "2.5")
+    # Whatever the order of the set.
+    assert Classes.of(["2.0", "1", "2", "1.0"]).values == ("1", "1.0", "2", "2.0")
     words = Classes.of(["pos", "neg", "pos"], ["bad", "good"])
     assert (words.values, words.names, words.index("pos")) == (("neg", "pos"), ("bad", "good"), 1)
     with pytest.raises(UserError, match="got class 'maybe'; expected one of: neg, pos"):
@@ -99,10 +102,16 @@ def test_rows_that_are_no_csv_can_be_left_out(tmp_path: Path) -> None:
     assert ([row.texts for row in parsed.records], parsed.skipped) == ([("c",)], 2)
 
 
-def test_one_and_one_point_nothing_are_one_class(tmp_path: Path) -> None:
-    rows = [{"id": None, "text": "a", "label": 1}, {"text": "b", "label": 1.0}]
+def test_an_id_that_is_null_is_none(tmp_path: Path) -> None:
+    rows = [{"id": None, "text": "a", "label": 1}, {"id": 7, "text": "b", "label": 1}]
     path = _write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert [(row.id, row.label) for row in read_labeled(path, Columns()).records] == [("1", "1"), ("2", "1")]
+    assert [row.id for row in read_labeled(path, Columns()).records] == ["1", "7"]
+
+
+def test_columns_of_one_name_can_be_told_by_their_numbers(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.csv", "text,1,1\ntea,x,y\n")
+    (row,) = read_labeled(path, Columns((1,), 3, header=True)).records
+    assert (row.texts, row.label) == (("tea",), "y")
 
 
 def test_long_fields_are_read(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.readers.superglue import SUPERGLUE, read_superglue, superglue_file
+from synthetic_attention.tasks.superglue import SuperGlue
 
 
 def _write(path: Path, *rows: dict[str, Any]) -> Path:
@@ -154,6 +155,9 @@ def test_files_are_found_and_few_shot_subsets_stand_in(tmp_path: Path) -> None:
     (tmp_path / "CB" / "val.jsonl").rename(tmp_path / "CB" / "dev32.jsonl")
     with pytest.raises(UserError, match=r"CB: no file val\.jsonl; dev32\.jsonl does not stand in for it"):
         superglue_file(tmp_path, "cb", "valid")
+    # It is no file that is merely missing, whose task is left out.
+    with pytest.raises(UserError, match="dev32"):
+        SuperGlue().read(tmp_path, "valid")
     (tmp_path / "CB" / "train.jsonl").unlink()
     assert superglue_file(tmp_path, "cb", "valid").name == "dev32.jsonl"
     with pytest.raises(UserError, match=r"COPA: no file train\.jsonl \| train32\.jsonl"):

@@ -9,7 +9,11 @@ from pathlib import Path
 from ..errors import UserError
 from .lines import MalformedLineError
 
-__all__ = ["BenchmarkTask", "Example", "find_file", "label_index"]
+__all__ = ["BenchmarkTask", "Example", "NoFileError", "find_file", "label_index"]
+
+
+class NoFileError(UserError):
+    """A task has no file of a split."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def find_file(data: Path, folder: str, names: tuple[str, ...], folders: Collecti
         folders: those of all tasks: files of another task are called the same.
 
     Raises:
-        UserError: there is none; the message says what was looked for.
+        NoFileError: there is none; the message says what was looked for.
     """
     if data.is_file():
         return data
@@ -81,4 +85,4 @@ def find_file(data: Path, folder: str, names: tuple[str, ...], folders: Collecti
         for name in names:
             if (place / name).is_file():
                 return place / name
-    raise UserError(f"{data / folder}: no file {' | '.join(names)}")
+    raise NoFileError(f"{data / folder}: no file {' | '.join(names)}")

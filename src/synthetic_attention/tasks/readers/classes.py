@@ -38,12 +38,16 @@ class Classes:
         """
         found = {*labels}
         numbers = {value: number for value in found if (number := as_number(value)) is not None}
-        if len(numbers) == len(found) and not all(number.is_integer() for number in numbers.values()):
+        # Those that are equal as numbers, 1 and 1.0, in an order of their own: the order of a set is any.
+        values = tuple(
+            sorted(found, key=lambda value: (numbers[value], value) if len(numbers) == len(found) else value)
+        )
+        fractions = len(numbers) == len(found) and not all(number.is_integer() for number in numbers.values())
+        if fractions and not names:
             raise UserError(
-                f"got the classes {listed(sorted(found, key=float))}, which are numbers; pass --set regression=true, "
-                "or the column of the class with --set label=…"
+                f"got the classes {listed(values)}, which are numbers; pass --set regression=true, the column of the "
+                "class with --set label=…, or names for the classes with --set classes=…"
             )
-        values = tuple(sorted(found, key=float) if len(numbers) == len(found) else sorted(found))
         if len(values) < 2:
             raise UserError(
                 f"got {listed(values)} as the only class; expected at least two. Which column has it: --set label=…"

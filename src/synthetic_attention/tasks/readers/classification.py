@@ -17,6 +17,7 @@ from .tables import Row, by_column, first_row, table_rows
 
 __all__ = [
     "ENDINGS",
+    "BlankFieldError",
     "Column",
     "Columns",
     "FileKind",
@@ -43,6 +44,10 @@ _TEXT_NAMES = (
 )
 _LABEL_NAMES = ("label", "labels", "gold_label", "class", "class index", "category", "sentiment", "target", "score")
 _BREAK = re.compile(r"(?:\s*<br\s*/?>)+\s*")
+
+
+class BlankFieldError(MalformedLineError):
+    """A row that lacks a text or a class."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +219,7 @@ def _table(path: Path, kind: FileKind, columns: Columns) -> tuple[list[str], Ite
         if column not in by_column(header, header):
             names = ", ".join(header) if columns.has_header() else "without header"
             raise UserError(f"{path}: no column {column!r}; the file has {len(header)} columns: {names}")
-        if header.count(str(column)) > 1:
+        if isinstance(column, str) and header.count(column) > 1:
             raise UserError(f"{path}: {header.count(str(column))} columns are called {column!r}; pass its number")
     if not columns.has_header() and columns.header is None:
         name = by_column(first, header).get(columns.label, "").strip()
@@ -230,13 +235,12 @@ def _value(row: Mapping[Any, Any], column: Column) -> str:
     if column not in row:
         raise MalformedLineError(f"no field {column!r}; the fields are: {', '.join(map(str, row)) or 'none'}")
     value = row[column]
+    if value is None:
+        raise BlankFieldError(f"field {column!r} is null")
     if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
         raise MalformedLineError(f"field {column!r} is no text")
-    if isinstance(value, float) and value.is_integer():
-        # 1 and 1.0 are one class.
-        value = int(value)
     if not str(value).strip():
-        raise MalformedLineError(f"field {column!r} is blank")
+        raise BlankFieldError(f"field {column!r} is blank")
     return str(value).strip()
 
 
@@ -244,7 +248,7 @@ def _text(row: Mapping[Any, Any], side: Sequence[Column], breaks: bool) -> str:
     text = " ".join(_value(row, column) for column in side)
     text = without_breaks(text).strip() if breaks else text
     if not text:
-        raise MalformedLineError(f"field {side[0]!r} is blank")
+        raise BlankFieldError(f"field {side[0]!r} is blank")
     return text
 
 

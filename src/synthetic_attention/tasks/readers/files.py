@@ -8,7 +8,10 @@ from pathlib import Path
 from ..errors import UserError
 from ..text import SPLIT_ALIASES
 
-__all__ = ["split_file", "split_files"]
+__all__ = ["ANY", "split_file", "split_files"]
+
+# Names may end with anything.
+ANY = ("",)
 
 
 def split_files(data: Path, split: str, endings: Sequence[str], required: bool = True) -> list[Path]:
@@ -18,7 +21,7 @@ def split_files(data: Path, split: str, endings: Sequence[str], required: bool =
     train_news.txt and train-00001.txt, not training.txt.
 
     Args:
-        endings: of the names, "" for any; a file may also be packed, and end with .gz.
+        endings: of the names, or `ANY`; a file may also be packed, and end with .gz.
         required: that there is none is an error.
 
     Raises:

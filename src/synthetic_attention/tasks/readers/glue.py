@@ -79,7 +79,8 @@ def glue_file(data: Path, task: str, split: str) -> Path:
         data: the folder of all tasks, that of this task, or the file itself.
 
     Raises:
-        UserError: there is no such file or task.
+        NoFileError: there is no such file.
+        UserError: there is no such task.
     """
     stem = "dev" if split == "valid" else split
     if task == "mnli" and split != "train":

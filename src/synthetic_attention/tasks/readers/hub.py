@@ -56,7 +56,13 @@ class HubSet:
         return cls(name, subset, revision)
 
     def rows(
-        self, split: str, columns: Sequence[str], *, stream: bool = False, limit: int | None = None
+        self,
+        split: str,
+        columns: Sequence[str],
+        *,
+        stream: bool = False,
+        limit: int | None = None,
+        optional: Sequence[str] = (),
     ) -> Iterator[tuple[Any, ...]]:
         """The values of `columns` in each row of a split.
 
@@ -65,6 +71,7 @@ class HubSet:
             stream: fetch the rows as they are asked for, and keep none; else the split is fetched whole, and kept by
                 `datasets`.
             limit: give no more rows than this.
+            optional: those of `columns` that may be missing; their values are None then.
 
         Raises:
             UserError: `datasets` is not installed, or the data set or column is not there or cannot be fetched.
@@ -77,13 +84,13 @@ class HubSet:
                 self.name, self.subset, split=called, revision=self.revision, streaming=stream
             )
             there = found.column_names
-            missing = [column for column in columns if there is not None and column not in there]
+            missing = [column for column in columns if there is not None and column not in (*there, *optional)]
             if missing:
                 raise UserError(
                     f"{_PREFIX}{self.name}: no column {', '.join(missing)}; its columns are: {', '.join(there)}"
                 )
             for row in islice(found, limit):
-                yield tuple(row[column] for column in columns)
+                yield tuple(row.get(column) if column in optional else row[column] for column in columns)
         except UserError:
             raise
         # A split or subset that is not there is a ValueError, a network that is not there an OSError.

@@ -39,16 +39,17 @@ def superglue_file(data: Path, task: str, split: str) -> Path:
         data: the folder of all tasks, that of this task, or the file itself.
 
     Raises:
-        UserError: there is no such file or task; or only dev32 beside the whole of the training data, of which it is a
-            part.
+        NoFileError: there is no such file.
+        UserError: there is no such task; or only dev32 is there, beside the whole of the training data, of which
+            FewGLUE's is a part.
     """
     stems = {"train": ("train", "train32"), "valid": ("val", "dev32")}.get(split, (split,))
     folders = [each.folder for each in SUPERGLUE.values()]
     path = find_file(data, _task(task).folder, tuple(f"{stem}.jsonl" for stem in stems), folders)
     if not data.is_file() and path.name == "dev32.jsonl" and (path.parent / "train.jsonl").is_file():
         raise UserError(
-            f"{path.parent}: no file val.jsonl; dev32.jsonl does not stand in for it, as its examples are in "
-            "train.jsonl. Expected val.jsonl, or train32.jsonl in place of train.jsonl"
+            f"{path.parent}: no file val.jsonl; dev32.jsonl does not stand in for it beside train.jsonl, of which it "
+            "is a part. Expected val.jsonl, or train32.jsonl in place of train.jsonl, or other tasks (--set tasks=…)"
         )
     return path
 
