@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from .functions import Dimensions, Span, SynthesizerOptions, build
+from .functions import Dimensions, Span, SynthesizerOptions, UnknownSynthesizerError, build
 from .kernels import attend, attention_weights
 from .linear import Linear, is_plain
 from .logits import Logits, MixedLogits, SharedLogits
@@ -88,9 +88,7 @@ class SynthesizerAttention(nn.Module):
         self.synthesizer, self.dropout, self.layer_idx = synthesizer, dropout, layer_idx
         try:
             self.function = build(synthesizer, dims, synthesizer_options, device, dtype)
-        except ValueError as error:
-            if "unknown synthesizer" not in str(error):
-                raise
+        except UnknownSynthesizerError as error:
             hint = "what stands in the place of the whole layer, like a convolution, is named in SynthesizerConfig"
             raise ValueError(f"{error}; {hint}") from None
         # One projection for the values (its first rows) and for what the function wants of the input.

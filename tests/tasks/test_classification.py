@@ -321,9 +321,11 @@ def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None
     hub.splits["test"] = [{"text": "tea"}, {"text": "wind"}]
     assert [record.label for record in Classification().read(data, "test").records] == ["", ""]
     hub.splits["odd"] = [{"text": ["rain"], "label": 0}]
-    with pytest.raises(UserError, match=r"hub:owner/name, row 0 of odd: field 'text' is no text; .*skip_bad_lines"):
+    with pytest.raises(
+        UserError, match=r"hub:.*, split odd, row 0: field 'text' is no text; .* such rows out with skip"
+    ):
         Classification().read(data, "odd")
-    with pytest.raises(UserError, match="no row of odd is left; 1 are malformed"):
+    with pytest.raises(UserError, match="split odd: no record is left; 1 rows are malformed"):
         Classification(skip_bad_lines=True).read(data, "odd")
     del hub.splits["train"]
     assert Classification().read(data, "test").classes is None

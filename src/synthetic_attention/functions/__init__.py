@@ -19,6 +19,7 @@ __all__ = [
     "Dimensions",
     "Span",
     "SynthesizingFunction",
+    "UnknownSynthesizerError",
     "build",
     "known",
     "needs_max_length",
@@ -35,18 +36,23 @@ def known() -> list[str]:
     return sorted(REGISTRY)
 
 
+class UnknownSynthesizerError(ValueError):
+    """A name that is of no synthesizing function."""
+
+
 def parse(synthesizer: str) -> tuple[str, ...]:
     """Split "random+vanilla" into its functions.
 
     Raises:
-        ValueError: a name is unknown; the known ones are listed.
+        UnknownSynthesizerError: a name is unknown; the known ones are listed.
+        ValueError: it is no name.
     """
     if not isinstance(synthesizer, str):
         raise ValueError(f"got synthesizer {synthesizer!r}; expected a name, or names joined by '+'")
     names = tuple(name.strip() for name in synthesizer.split("+"))
     for name in names:
         if name not in REGISTRY:
-            raise ValueError(
+            raise UnknownSynthesizerError(
                 f"got unknown synthesizer {name!r} in {synthesizer!r}; expected one of: {', '.join(known())}, "
                 "or several of them joined by '+'"
             )

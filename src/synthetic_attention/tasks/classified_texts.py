@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from .errors import UserError
 from .readers.benchmark_hub import read_hub_task
@@ -26,7 +27,7 @@ from .readers.classification import (
 from .readers.files import ANY, split_file, split_files
 from .readers.glue import GLUE, glue_file, read_glue
 from .readers.hub import HubSet, NoSplitError, is_hub_name
-from .readers.lines import MalformedLineError, Parsed
+from .readers.lines import Parsed, collect
 from .text import SPLIT_ALIASES, fingerprint, named_split
 
 __all__ = ["ClassifiedTexts", "TextReader"]
@@ -168,10 +169,11 @@ class TextReader:
             return self._read_glue(data, self.glue_task, split)
         shares = self.held_out > 0 and split in ("train", "valid")
         hidden = split not in ("train", *SPLIT_ALIASES["valid"])
-        path = data if is_hub_name(data) else self._file(data, "train" if shares else split)
+        asked = "train" if shares else split
+        path = data if is_hub_name(data) else split_file(data, asked, self._endings(data, asked))
         classes = None if self.regression or split == "train" else self._training_classes(data)
         if is_hub_name(data):
-            parsed = self._read_hub(data, "train" if shares else split, hidden)
+            parsed = self._read_hub(data, asked, hidden)
         else:
             known = self._with_others(classes, hidden)
             parsed = read_labeled(path, self._columns(path, hidden), self.kind, known, self.skip_bad_lines)
@@ -189,10 +191,10 @@ class TextReader:
         name = split if shares or is_hub_name(data) else path.name.split(".")[0]
         return ClassifiedTexts(name, records, classes, parsed.skipped, bool(self.names))
 
-    def _file(self, data: Path, split: str) -> Path:
-        """The file of a split; where the format is given, and none has a known ending, one with any."""
-        known = split_files(data, split, ENDINGS, required=self.kind is None)
-        return split_file(data, split, ENDINGS if known or not split_files(data, split, ANY, False) else ANY)
+    def _endings(self, data: Path, split: str) -> tuple[str, ...]:
+        """What the name of a split's file ends with: anything where the format is given and no ending is known."""
+        known, any_file = (split_files(data, split, endings, required=False) for endings in (ENDINGS, ANY))
+        return ANY if self.kind is not None and any_file and not known else ENDINGS
 
     def _share(self, records: list[LabeledText], split: str, path: Path) -> list[LabeledText]:
         """What of the records is the split: what is held out is `valid`, the rest `train`.
@@ -220,7 +222,7 @@ class TextReader:
                 return whole.read(data, "train").classes
             except NoSplitError:
                 return None
-        if not split_files(data, "train", ENDINGS if self.kind is None else (*ENDINGS, *ANY), required=False):
+        if not split_files(data, "train", self._endings(data, "train"), required=False):
             return None
         return whole.read(data, "train").classes
 
@@ -237,21 +239,15 @@ class TextReader:
         columns = Columns(
             names[: len(text)], names[-1], names[len(text) : -1], None, self.breaks, hidden, self.regression
         )
-        records, skipped = [], 0
-        source = HubSet.of(data, self.subset, self.revision)
-        for number, row in enumerate(source.rows(split, names, optional=names[-1:] if hidden else ())):
+
+        def parse(number: int, row: tuple[Any, ...]) -> Iterator[LabeledText]:
             fields = dict(zip(names, row, strict=True))
-            try:
-                records.append(LabeledText(str(number), sides_of(fields, columns), label_of(fields, columns)))
-            except MalformedLineError as error:
-                if not isinstance(error, BlankFieldError) and not self.skip_bad_lines:
-                    raise UserError(
-                        f"{data}, row {number} of {split}: {error}; leave such rows out with skip_bad_lines"
-                    ) from None
-                skipped += 1
-        if not records:
-            raise UserError(f"{data}: no row of {split} is left; {skipped} are malformed, or lack a text or a class")
-        return Parsed(records, skipped)
+            yield LabeledText(str(number), sides_of(fields, columns), label_of(fields, columns))
+
+        source = HubSet.of(data, self.subset, self.revision)
+        rows = enumerate(source.rows(split, names, optional=names[-1:] if hidden else ()))
+        where = f"{data}, split {split}"
+        return collect(where, rows, parse, self.skip_bad_lines, unit="row", left_out=BlankFieldError)
 
     def _with_others(self, classes: Classes | None, hidden: bool) -> Classes | None:
         """What a file may have for a class."""

@@ -89,10 +89,13 @@ def _empty(path: Path) -> UserError:
 
 
 def collect(
-    path: Path,
+    path: Path | str,
     numbered: Iterable[tuple[int, Payload]],
     parse: Callable[[int, Payload], Iterable[Record]],
     skip_bad_lines: bool = False,
+    *,
+    unit: str = "line",
+    left_out: type[MalformedLineError] | tuple[()] = (),
 ) -> Parsed[Record]:
     """The records that `parse` makes of each line.
 
@@ -101,6 +104,8 @@ def collect(
         numbered: number and content of each line.
         parse: takes both; raises `MalformedLineError` for a line that it cannot read.
         skip_bad_lines: leave such lines out and count them.
+        unit: what messages call a line.
+        left_out: lines of this kind are left out and counted in any case.
 
     Raises:
         UserError: there is such a line and `skip_bad_lines` is off; or no record is left.
@@ -111,13 +116,13 @@ def collect(
         try:
             records.extend(parse(number, payload))
         except MalformedLineError as error:
-            if not skip_bad_lines:
+            if not skip_bad_lines and not isinstance(error, left_out):
                 raise UserError(
-                    f"{path}, line {number}: {error}; put it right, or leave such lines out with skip_bad_lines"
+                    f"{path}, {unit} {number}: {error}; put it right, or leave such {unit}s out with skip_bad_lines"
                 ) from None
             skipped += 1
     if not records:
-        raise UserError(f"{path}: no record is left; {skipped} lines are malformed")
+        raise UserError(f"{path}: no record is left; {skipped} {unit}s are malformed")
     return Parsed(records, skipped)
 
 
