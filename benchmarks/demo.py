@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from synthetic_attention.tasks.cldr import write_cldr_corpus
+from synthetic_attention.data.cldr import write_cldr_corpus
 
 _VARIANTS = {
     "vanilla": "softmax of query · key: every pair of tokens is compared",

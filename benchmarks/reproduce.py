@@ -30,7 +30,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from synthetic_attention.report.comparison import reading_notes
+from synthetic_attention.compare.table import reading_notes
 
 EXPERIMENTS = Path(__file__).with_name("experiments.yaml")
 console = Console(highlight=False)

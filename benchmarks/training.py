@@ -33,8 +33,8 @@ from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
 
 from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
-from synthetic_attention.tasks.cldr import write_cldr_corpus
-from synthetic_attention.tasks.examples import IGNORED, pair_collate
+from synthetic_attention.data.cldr import write_cldr_corpus
+from synthetic_attention.data.examples import IGNORED, pair_collate
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.batching import TokenBatchSampler
 from synthetic_attention.training.settings import Settings, build_config, read_settings

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthetic_attention import SynthesizerAttention, functions
+from synthetic_attention import SynthesizerAttention
+from synthetic_attention import synthesizers as functions
 
 FUNCTIONS = ["vanilla", "dense", "random", "fixed_random", "factorized_dense", "factorized_random"]
 MIXTURES = [

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from synthetic_attention import SharedLogits, SynthesizerAttention, attend
-from synthetic_attention.functions import Span
-from synthetic_attention.functions.kept import KeptWeights
+from synthetic_attention.synthesizers import Span
+from synthetic_attention.synthesizers.kept import KeptWeights
 
 B, N, HEAD, H = 3, 11, 5, 2
 NAMES = ("random", "fixed_random", "factorized_random")

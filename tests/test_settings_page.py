@@ -8,9 +8,9 @@ import pytest
 
 from documents import ROOT
 from synthetic_attention.baselines import BASELINES
-from synthetic_attention.functions.base import REGISTRY
-from synthetic_attention.functions.mixture import MixtureOptions
 from synthetic_attention.models import SynthesizerConfig
+from synthetic_attention.synthesizers.base import REGISTRY
+from synthetic_attention.synthesizers.mixture import MixtureOptions
 from synthetic_attention.training.settings import TrainingArguments, known_presets, read_settings
 
 PAGE = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")

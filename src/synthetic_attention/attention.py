@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from .functions import Dimensions, Span, SynthesizerOptions, UnknownSynthesizerError, build
 from .kernels import attend, attention_weights
 from .linear import Linear, is_plain
 from .logits import Logits, MixedLogits, SharedLogits
@@ -27,6 +26,7 @@ from .projections import (
     project_widened,
     reset_projections,
 )
+from .synthesizers import Dimensions, Span, SynthesizerOptions, UnknownSynthesizerError, build
 
 __all__ = ["KeyValueCache", "SynthesizerAttention"]
 

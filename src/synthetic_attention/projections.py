@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .functions.base import split_heads
 from .linear import is_plain
 from .packing import Packing
+from .synthesizers.base import split_heads
 
 __all__ = [
     "head_width",

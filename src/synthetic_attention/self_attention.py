@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import functions
+from . import synthesizers as functions
 from .attention import SynthesizerAttention
 from .baselines import BASELINES, Baseline
-from .functions import SynthesizerOptions
-from .functions.base import REGISTRY, Options, read_options
+from .synthesizers import SynthesizerOptions
+from .synthesizers.base import REGISTRY, Options, read_options
 
 __all__ = ["SelfAttention", "build", "caches_keys", "has_logits", "known", "needs_max_length", "parse", "validate"]
 

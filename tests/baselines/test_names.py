@@ -8,11 +8,11 @@ import torch
 
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from synthetic_attention.baselines import LightweightConvolution, Linformer
+from synthetic_attention.inspect.inspection import inspect_run
 from synthetic_attention.self_attention import caches_keys, known, needs_max_length, parse, validate
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.classification import Classification
 from synthetic_attention.training.dry_run import count_parameters
-from synthetic_attention.training.inspection import inspect_run
 from synthetic_attention.training.session import resume_run, start_run
 from synthetic_attention.training.settings import read_settings
 from training.conftest import SMALL

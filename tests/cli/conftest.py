@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from synthetic_attention.cli import main
-from synthetic_attention.tasks.cldr import write_cldr_corpus
+from synthetic_attention.data.cldr import write_cldr_corpus
 
 SMALL = (
     *("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=64", "vocab_size=300"),

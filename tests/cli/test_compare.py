@@ -12,8 +12,8 @@ import pytest
 
 from cli.conftest import SMALL
 from documents import ROOT, blocks
-from synthetic_attention.training.comparison import work
-from synthetic_attention.training.comparison.rows import parse_rows, parse_seeds
+from synthetic_attention.compare import work
+from synthetic_attention.compare.rows import parse_rows, parse_seeds
 from synthetic_attention.training.trainer import SynthesizerTrainer
 
 

@@ -10,7 +10,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast
 
-from synthetic_attention.tasks.tokenizer import train_tokenizer
+from synthetic_attention.data.tokenizer import train_tokenizer
 
 RESUME = ("train", "translation", "--resume", "--steps", "4", "--output")
 GENERATE = ("generate",)

@@ -9,8 +9,8 @@ import pytest
 
 from cli.conftest import SMALL, Call
 from synthetic_attention.cli import main
+from synthetic_attention.errors import UserError
 from synthetic_attention.tasks.continuation import Sampling
-from synthetic_attention.tasks.errors import UserError
 from synthetic_attention.training.evaluation import continue_prompt
 
 SETS = [word for setting in SMALL for word in ("--set", setting)]

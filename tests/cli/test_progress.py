@@ -9,10 +9,10 @@ from rich.console import Console
 from transformers import TrainerControl, TrainerState
 from transformers import TrainingArguments as HuggingFaceArguments
 
-from synthetic_attention.report.results import format_seconds
 from synthetic_attention.training.clock import TrainingClock
 from synthetic_attention.training.progress import ProgressReport
 from synthetic_attention.training.settings import TrainingArguments
+from synthetic_attention.training.summary import format_seconds
 
 LOG = {"loss": 2.5, "learning_rate": 1e-3, "tokens_per_second": 12345.0}
 ARGUMENTS = cast(HuggingFaceArguments, None)

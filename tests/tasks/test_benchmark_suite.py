@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from synthetic_attention.data.batching import Share
+from synthetic_attention.data.tokenizer import decode, encode
+from synthetic_attention.metrics.averages import BENCHMARK_SCORES
 from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.batching import Share
 from synthetic_attention.tasks.benchmark_examples import MixedPairs, ScoredPairs, longest_target
 from synthetic_attention.tasks.benchmark_scores import SCORE_LABELS, prediction_lines, suite_scores
 from synthetic_attention.tasks.benchmark_split import BenchmarkSplit
 from synthetic_attention.tasks.benchmark_suite import BenchmarkSuite
 from synthetic_attention.tasks.glue import Glue
-from synthetic_attention.tasks.metrics.averages import BENCHMARK_SCORES
 from synthetic_attention.tasks.superglue import SuperGlue
 from synthetic_attention.tasks.text_to_text import BENCHMARKS
-from synthetic_attention.tasks.tokenizer import decode, encode
 from synthetic_attention.training.batching import TokenBatchSampler
 from tasks.benchmark_files import HEADERS, write_glue, write_superglue
 

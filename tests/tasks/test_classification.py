@@ -12,14 +12,14 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from synthetic_attention.data.batching import Share
+from synthetic_attention.data.classes import Classes
+from synthetic_attention.data.classification import LabeledText, guess_columns
+from synthetic_attention.data.text_examples import TextExamples, join_sides, text_tokenizer
 from synthetic_attention.models import SynthesizerConfig, SynthesizerForSequenceClassification
 from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.batching import Share
 from synthetic_attention.tasks.classification import Classification
 from synthetic_attention.tasks.classified_texts import ClassifiedTexts, TextReader
-from synthetic_attention.tasks.readers.classes import Classes
-from synthetic_attention.tasks.readers.classification import LabeledText, guess_columns
-from synthetic_attention.tasks.text_examples import TextExamples, join_sides, text_tokenizer
 from tasks.benchmark_files import write_glue
 
 ROWS = [("3", "Rain, again", "It rains."), ("1", "Tea", 'The "tea" is hot.'), ("2", "Wind", "It blows.")]
@@ -221,7 +221,7 @@ def test_evaluation_of_classes(news: Path, metrics: Any) -> None:
 
 
 def _share() -> Any:
-    from synthetic_attention.tasks.batching import Share
+    from synthetic_attention.data.batching import Share
 
     return Share(batch_tokens=20)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from synthetic_attention.data.persona import Turn
+from synthetic_attention.data.tokenizer import decode, encode
 from synthetic_attention.tasks import UserError, get_task
 from synthetic_attention.tasks.dialogue import Dialogue, Turns
 from synthetic_attention.tasks.generation import BeamSearch
-from synthetic_attention.tasks.readers.persona import Turn
-from synthetic_attention.tasks.tokenizer import decode, encode
 from synthetic_attention.training.evaluation import evaluate_run
 from synthetic_attention.training.session import start_run
 from synthetic_attention.training.settings import read_settings

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from synthetic_attention.data.batching import Share
+from synthetic_attention.data.corpus import Corpus, read_corpus
+from synthetic_attention.data.examples import IGNORED
+from synthetic_attention.data.tokenizer import encode
 from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM
 from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.tasks.batching import Share
-from synthetic_attention.tasks.examples import IGNORED
 from synthetic_attention.tasks.language_modeling import LanguageModeling
 from synthetic_attention.tasks.language_modeling_examples import Blocks, Packed, ScoredRows, Sentences
-from synthetic_attention.tasks.readers.corpus import Corpus, read_corpus
-from synthetic_attention.tasks.tokenizer import encode
 
 END = 2
 LINES = [f"line {number} of a text that says {'so ' * (number % 5)}{number * number}" for number in range(40)]
@@ -293,7 +293,7 @@ def test_data_sets_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_found_by_its_name_and_has_data_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from synthetic_attention.tasks import standard_library
+    from synthetic_attention.data import standard_library
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(standard_library, "_MOST_BYTES", 300_000)

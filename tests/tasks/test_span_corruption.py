@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
+from synthetic_attention.data.corpus import read_corpus
+from synthetic_attention.data.tokenizer import decode, encode
 from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.tasks.readers.corpus import read_corpus
 from synthetic_attention.tasks.span_corruption import SpanCorruption
 from synthetic_attention.tasks.span_noise import restore
-from synthetic_attention.tasks.tokenizer import decode, encode
 from synthetic_attention.training.evaluation import evaluate_run
 from synthetic_attention.training.session import start_run
 from synthetic_attention.training.settings import read_settings

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from synthetic_attention import SynthesizerConfig
+from synthetic_attention.metrics.rouge import rouge
 from synthetic_attention.tasks import UserError, get_task
 from synthetic_attention.tasks.generation import generate_ids
-from synthetic_attention.tasks.metrics.rouge import rouge
 from synthetic_attention.tasks.summarization import Summaries, Summarization
 from synthetic_attention.training.evaluation import evaluate_run, generate_lines
 from synthetic_attention.training.session import start_run

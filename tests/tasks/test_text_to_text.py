@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from synthetic_attention.tasks.readers.benchmark import Example
+from synthetic_attention.data.benchmark import Example
 from synthetic_attention.tasks.text_to_text import BENCHMARKS, Mixture, prompt, read_label, target, training_pairs
 
 GLUE, SUPERGLUE = BENCHMARKS["glue"], BENCHMARKS["superglue"]

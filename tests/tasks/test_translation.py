@@ -10,10 +10,11 @@ import pytest
 import sacrebleu.tokenizers.tokenizer_ja_mecab
 from transformers import AutoTokenizer
 
-from synthetic_attention.tasks import UserError, tokenizer
-from synthetic_attention.tasks.examples import pair_collate
+from synthetic_attention.data import tokenizer
+from synthetic_attention.data.examples import pair_collate
+from synthetic_attention.data.tokenizer import decode, encode, train_tokenizer
+from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.seq2seq import TextPairs
-from synthetic_attention.tasks.tokenizer import decode, encode, train_tokenizer
 from synthetic_attention.tasks.translation import Translation
 
 TEXT = TextPairs(

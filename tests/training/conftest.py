@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from synthetic_attention.tasks.cldr import write_cldr_corpus
+from synthetic_attention.data.cldr import write_cldr_corpus
 from synthetic_attention.training.settings import Settings, read_settings
 
 SMALL = (

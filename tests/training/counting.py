@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from synthetic_attention import tasks
+from synthetic_attention.data.batching import Share
+from synthetic_attention.data.examples import IGNORED, Examples, Long, pad
+from synthetic_attention.data.text import fingerprint, read_lines
+from synthetic_attention.data.tokenizer import Tokens, encode, train_tokenizer
 from synthetic_attention.tasks.base import Task
-from synthetic_attention.tasks.batching import Share
-from synthetic_attention.tasks.examples import IGNORED, Examples, Long, pad
-from synthetic_attention.tasks.text import fingerprint, read_lines
-from synthetic_attention.tasks.tokenizer import Tokens, encode, train_tokenizer
 from synthetic_attention.tasks.types import Evaluation, Scores
 
 NAME = "counting"

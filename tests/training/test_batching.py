@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from synthetic_attention.tasks.batching import token_batches
+from synthetic_attention.data.batching import token_batches
 from synthetic_attention.training.batching import TokenBatchSampler
 from synthetic_attention.training.clock import TrainingClock
 

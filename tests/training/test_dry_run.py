@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from synthetic_attention.models import SynthesizerConfig, SynthesizerForConditionalGeneration
-from synthetic_attention.report.results import describe_dry_run
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training import dry_run as module
 from synthetic_attention.training.dry_run import count_parameters, dry_run
+from synthetic_attention.training.summary import describe_dry_run
 from training.runs import Small, silent, snapshot, start
 
 

@@ -10,10 +10,10 @@ from torch import nn
 from transformers import Adafactor, T5Config, T5ForConditionalGeneration
 
 from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
+from synthetic_attention.inspect.probe import initial_model
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.span_noise import Packing
 from synthetic_attention.training.arguments import choose_optimizer, constant_first
-from synthetic_attention.training.probe import initial_model
 from synthetic_attention.training.session import resume_run
 from synthetic_attention.training.settings import TrainingArguments, build_config, read_settings
 from training.runs import Kill, KilledError, Small, assert_same_runs, die, silent, start, weights

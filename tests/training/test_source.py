@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from synthetic_attention.inspect.inspection import inspect_run
 from synthetic_attention.tasks import UserError, get_task
 from synthetic_attention.tasks.classification import Classification
 from synthetic_attention.tasks.span_corruption import SpanCorruption
@@ -18,7 +19,6 @@ from synthetic_attention.tasks.summarization import Summarization
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.dry_run import dry_run
 from synthetic_attention.training.evaluation import evaluate_run
-from synthetic_attention.training.inspection import inspect_run
 from synthetic_attention.training.run_folder import RunFolder
 from synthetic_attention.training.session import resume_run, start_run
 from synthetic_attention.training.settings import Settings, build_config, read_settings

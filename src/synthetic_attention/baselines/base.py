@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ..attention import KeyValueCache
-from ..functions.base import Options, registrar
 from ..linear import Linear
 from ..masks import Padding
 from ..projections import head_width, project_packed, reset_projections
+from ..synthesizers.base import Options, registrar
 
 __all__ = ["BASELINES", "Baseline", "register"]
 

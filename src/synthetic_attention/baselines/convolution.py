@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..functions.base import Options, empty, split_heads, whole
 from ..linear import Linear
+from ..synthesizers.base import Options, empty, split_heads, whole
 from .base import register
 from .window_layer import WindowLayer
 

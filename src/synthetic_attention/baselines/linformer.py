@@ -14,9 +14,9 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from ..functions.base import Options, empty, split_heads, whole
 from ..kernels import attend, attention_weights
 from ..logits import InnerLogits
+from ..synthesizers.base import Options, empty, split_heads, whole
 from .base import Baseline, register
 
 __all__ = ["Linformer"]

@@ -16,8 +16,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..functions.base import Options, empty, reset_map, split_heads, whole
 from ..kernels.eager import masked_softmax
+from ..synthesizers.base import Options, empty, reset_map, split_heads, whole
 from .base import register
 from .window_layer import WindowLayer
 

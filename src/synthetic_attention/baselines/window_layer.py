@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..attention import KeyValueCache
-from ..functions.base import split_heads
 from ..masks import Padding
+from ..synthesizers.base import split_heads
 from .base import Baseline
 from .windows import place_weights, window_sum
 

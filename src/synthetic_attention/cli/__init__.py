@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from ..tasks.errors import UserError
+from ..errors import UserError
 from . import benchmark, compare, evaluate, generate, inspect, train
 
 __all__ = ["app", "main"]

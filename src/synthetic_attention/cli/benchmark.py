@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     import torch
 
-    from ..benchmarks.layers import Case
+    from ..benchmark.layers import Case
 
 __all__ = ["attention", "encoder", "generation", "memory"]
 
@@ -55,9 +55,9 @@ def attention(
     """Time whole attention layers, ours and their peers, in turns."""
     cases = _cases(lengths, tokens, masks, width, heads, dtype, device, json, plot)
     names = _names(variants)
-    from ..benchmarks.attention import profile_case, time_case
-    from ..benchmarks.memory import measure_case
-    from ..report.benchmarks import draw_sweep, profile_table, records, timing_table
+    from ..benchmark.attention import profile_case, time_case
+    from ..benchmark.memory import measure_case
+    from ..benchmark.tables import draw_sweep, profile_table, records, timing_table
 
     console, found = _console(), []
     if profile:
@@ -99,8 +99,8 @@ def memory(
     """Measure the peak memory of whole attention layers, beyond their parameters and gradients."""
     cases = _cases(lengths, tokens, masks, width, heads, dtype, device, json)
     names = _names(variants)
-    from ..benchmarks.memory import measure_case
-    from ..report.benchmarks import memory_table, records
+    from ..benchmark.memory import measure_case
+    from ..benchmark.tables import memory_table, records
 
     console, found = _console(), []
     for mask in dict.fromkeys(case.mask for case in cases):
@@ -134,8 +134,8 @@ def encoder(
     cases = _cases(lengths, tokens, masks, width, heads, dtype, device, json)
     if any(case.is_causal for case in cases):
         raise typer.BadParameter("got --masks causal; expected full or padded: an encoder sees the whole input")
-    from ..benchmarks.encoder import ENCODER_VARIANTS, measure_encoders
-    from ..report.benchmarks import encoder_table, records
+    from ..benchmark.encoder import ENCODER_VARIANTS, measure_encoders
+    from ..benchmark.tables import encoder_table, records
 
     names = list(ENCODER_VARIANTS) if variants is None else _names(variants, "encoders")
     console, found = _console(), []
@@ -176,8 +176,8 @@ def generation(
     kind = _kind_of(dtype, device)
     _check_outputs([json])
     names = _names(variants, "decoders")
-    from ..benchmarks.generation import Setting, profile_steps, run
-    from ..report.generation import generation_records, generation_table, step_table
+    from ..benchmark.generation import Setting, profile_steps, run
+    from ..benchmark.generation_tables import generation_records, generation_table, step_table
     from .quiet import quiet_libraries
 
     quiet_libraries()
@@ -216,7 +216,7 @@ def _cases(
 ) -> list[Case]:
     """Every length under every mask, checked."""
     _quiet_profiler()
-    from ..benchmarks.layers import MASKS, Case
+    from ..benchmark.layers import MASKS, Case
 
     _check_outputs(outputs)
     kind_of = _kind_of(dtype, device)
@@ -262,9 +262,9 @@ def _check_outputs(outputs: Sequence[Path | None]) -> None:
 
 def _names(variants: str | None, of: Literal["layers", "encoders", "decoders"] = "layers") -> list[str]:
     from ..baselines import BASELINES
-    from ..benchmarks.attention import VARIANTS
-    from ..functions import parse as parse_layer
+    from ..benchmark.attention import VARIANTS
     from ..self_attention import parse
+    from ..synthesizers import parse as parse_layer
 
     names = list(VARIANTS) if variants is None else [name.strip() for name in variants.split(",")]
     for name in names:
@@ -295,14 +295,14 @@ def _watched(cases: list[Case], what: str) -> Any:
 def _write_json(path: Path, device: str, results: list[dict[str, Any]]) -> None:
     import json
 
-    from ..benchmarks.timing import about
+    from ..benchmark.timing import about
 
     text = json.dumps({**about(device), "results": results}, indent=1) + "\n"
     _replace(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def _draw(path: Path, figure: Any) -> None:
-    from ..report.figures import save
+    from ..inspect.figures import save
 
     _replace(path, lambda partial: save(figure, partial))
 

@@ -14,7 +14,7 @@ from .long_inputs import ON_LONG_HELP, read_on_long
 from .options import PRESET_HELP, Beams, Device, LengthPenalty, MaxTokens, MinTokens, NoRepeatNgram, SkipBadLines
 
 if TYPE_CHECKING:
-    from ..tasks.examples import Long
+    from ..data.examples import Long
 
 __all__ = ["compare"]
 
@@ -84,10 +84,10 @@ def compare(
 
     from rich.console import Console
 
-    from ..report.comparison import markdown_table, print_comparison
-    from ..training.comparison.plan import Scoring, Shared
-    from ..training.comparison.rows import parse_rows, parse_seeds
-    from ..training.comparison.work import compare as work
+    from ..compare.plan import Scoring, Shared
+    from ..compare.rows import parse_rows, parse_seeds
+    from ..compare.table import markdown_table, print_comparison
+    from ..compare.work import compare as work
     from ..training.progress import ProgressReport
     from .quiet import quiet_libraries, say
 

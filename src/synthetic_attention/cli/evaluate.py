@@ -33,8 +33,8 @@ def evaluate(
     dtype: ModelDtype = "float32",
 ) -> None:
     """Score a run on a split of the data, by the scores of its task and with their signatures."""
-    from ..report.results import describe_evaluation
     from ..training.evaluation import evaluate_run
+    from ..training.summary import describe_evaluation
     from .quiet import quiet_libraries, say
 
     quiet_libraries()

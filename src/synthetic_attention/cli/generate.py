@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..tasks.errors import UserError
+from ..errors import UserError
 from .long_inputs import ON_LONG_HELP, read_on_long
 from .options import Beams, Device, LengthPenalty, MaxTokens, MinTokens, ModelDtype, NoRepeatNgram, Truncate
 
@@ -131,7 +131,7 @@ def _write(text: str) -> None:
 
 
 def _read_arguments(text: list[str]) -> list[str]:
-    from ..tasks.text import decode_lines
+    from ..data.text import decode_lines
 
     for argument in text:
         _check_text(argument)
@@ -146,7 +146,7 @@ def _check_text(argument: str) -> None:
 
 
 def _read_standard_input() -> Iterator[list[str]]:
-    from ..tasks.text import decode_lines
+    from ..data.text import decode_lines
 
     first_line = 1
     while content := b"".join(islice(sys.stdin.buffer, _CHUNK)):

@@ -25,7 +25,7 @@ def inspect(
     device: Device = None,
 ) -> None:
     """Draw attention weights, R before and after training, and gates: pictures, a page of them, numbers as JSON."""
-    from ..training.inspection import inspect_run
+    from ..inspect.inspection import inspect_run
     from .quiet import quiet_libraries, say
 
     quiet_libraries()

@@ -13,7 +13,7 @@ from .chosen_task import choose_task
 from .options import PRESET_HELP, Device, SkipBadLines
 
 if TYPE_CHECKING:
-    from ..tasks.examples import Long
+    from ..data.examples import Long
 
 __all__ = ["train"]
 
@@ -104,12 +104,12 @@ def train(
     task_class = get_task(task)
     long: Long | None = "truncate" if truncate else "drop" if drop_long else None
 
-    from ..report.results import describe_dry_run, describe_training
     from ..training.dry_run import dry_run as rehearse
     from ..training.progress import ProgressReport
     from ..training.session import resume_run, start_run
     from ..training.settings import parse_synthesizer, read_settings
     from ..training.source import Source
+    from ..training.summary import describe_dry_run, describe_training
     from .quiet import quiet_libraries, say
 
     quiet_libraries()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .errors import UserError
+from ..errors import UserError
 
 if TYPE_CHECKING:
     from .base import Task

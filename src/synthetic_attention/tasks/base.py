@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .batching import Share
-from .errors import UserError
-from .examples import IGNORED, Examples, Long
+from ..data.batching import Share
+from ..data.examples import IGNORED, Examples, Long
+from ..errors import UserError
 from .options import check_options
 from .types import Evaluation, Scores, Search, Split, written
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..data.examples import Pairs
+from ..data.tokenizer import encode
 from .benchmark_split import BenchmarkSplit, is_labeled
-from .examples import Pairs
 from .text_to_text import Mixture, training_pairs
-from .tokenizer import encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..metrics.averages import BENCHMARK_SCORES, benchmark_average
+from ..metrics.glue import glue_scores
+from ..metrics.superglue import record_scores, superglue_scores
 from .benchmark_split import Item, is_labeled
-from .metrics.averages import BENCHMARK_SCORES, benchmark_average
-from .metrics.glue import glue_scores
-from .metrics.superglue import record_scores, superglue_scores
 from .text_to_text import BENCHMARKS, read_label
 from .types import Scores
 

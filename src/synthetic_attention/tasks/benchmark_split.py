@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import UserError
-from .readers.benchmark import BenchmarkTask, Example, NoFileError
-from .readers.benchmark_hub import HUB_NAMES, read_hub_task
-from .readers.glue import glue_file, read_glue
-from .readers.lines import Parsed
-from .readers.superglue import read_superglue, superglue_file
+from ..data.benchmark import BenchmarkTask, Example, NoFileError
+from ..data.benchmark_hub import HUB_NAMES, read_hub_task
+from ..data.glue import glue_file, read_glue
+from ..data.lines import Parsed
+from ..data.superglue import read_superglue, superglue_file
+from ..data.text import fingerprint
+from ..data.tokenizer import encode
+from ..errors import UserError
 from .seq2seq import TextPairs
-from .text import fingerprint
 from .text_to_text import BENCHMARKS, prompt, target
-from .tokenizer import encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

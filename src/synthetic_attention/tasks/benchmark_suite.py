@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .batching import Share
+from ..data.batching import Share
+from ..data.examples import Examples, Long, Pair, Pairs
+from ..data.hub import HubSet, is_hub_name
+from ..data.text import named_split
+from ..errors import UserError
 from .benchmark_examples import MixedPairs, ScoredPairs, few_of_each, longest_target, training_rows
 from .benchmark_scores import SCORE_LABELS, prediction_lines, suite_scores
 from .benchmark_split import (
@@ -22,13 +26,9 @@ from .benchmark_split import (
     read_items,
     shorten,
 )
-from .errors import UserError
-from .examples import Examples, Long, Pair, Pairs
 from .extras import require
 from .generation import GREEDY, BeamSearch
-from .readers.hub import HubSet, is_hub_name
 from .seq2seq import SequenceToSequence, TextPairs
-from .text import named_split
 from .text_to_text import BENCHMARKS, DEFAULT_CAP
 from .types import Evaluation, Scores
 

@@ -12,18 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.batching import Share
+from ..data.classes import listed
+from ..data.classification import Column, without_breaks
+from ..data.examples import Examples, Long, fit_length
+from ..data.glue import GLUE
+from ..data.text_examples import TextExample, TextExamples, frame_texts, join_sides, text_collate, text_tokenizer
+from ..errors import UserError
+from ..metrics.glue import accuracy, glue_scores, pearson_spearman
+from ..metrics.superglue import macro_f1
 from .base import Task
-from .batching import Share
 from .classified_texts import ClassifiedTexts, TextReader
-from .errors import UserError
-from .examples import Examples, Long, fit_length
 from .extras import require
-from .metrics.glue import accuracy, glue_scores, pearson_spearman
-from .metrics.superglue import macro_f1
-from .readers.classes import listed
-from .readers.classification import Column, without_breaks
-from .readers.glue import GLUE
-from .text_examples import TextExample, TextExamples, frame_texts, join_sides, text_collate, text_tokenizer
 from .types import Evaluation, Scores
 
 if TYPE_CHECKING:

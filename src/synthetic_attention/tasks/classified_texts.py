@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .errors import UserError
-from .readers.benchmark_hub import read_hub_task
-from .readers.classes import Classes, listed
-from .readers.classification import (
+from ..data.benchmark_hub import read_hub_task
+from ..data.classes import Classes, listed
+from ..data.classification import (
     ENDINGS,
     BlankFieldError,
     Column,
@@ -24,11 +23,12 @@ from .readers.classification import (
     read_labeled,
     sides_of,
 )
-from .readers.files import ANY, split_file, split_files
-from .readers.glue import GLUE, glue_file, read_glue
-from .readers.hub import HubSet, NoSplitError, is_hub_name
-from .readers.lines import Parsed, collect
-from .text import SPLIT_ALIASES, fingerprint, named_split
+from ..data.files import ANY, split_file, split_files
+from ..data.glue import GLUE, glue_file, read_glue
+from ..data.hub import HubSet, NoSplitError, is_hub_name
+from ..data.lines import Parsed, collect
+from ..data.text import SPLIT_ALIASES, fingerprint, named_split
+from ..errors import UserError
 
 __all__ = ["ClassifiedTexts", "TextReader"]
 

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from transformers import TextStreamer
 
-from .batching import Share
-from .errors import UserError
+from ..data.batching import Share
+from ..data.tokenizer import SPECIAL_TOKENS, Tokens
+from ..data.word_vocabulary import of_words
+from ..errors import UserError
 from .generation import BeamSearch
-from .tokenizer import SPECIAL_TOKENS, Tokens
-from .word_vocabulary import of_words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

@@ -10,18 +10,18 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from .errors import UserError
+from ..data.files import split_file
+from ..data.hub import is_hub_name
+from ..data.persona import Turn, read_convai2, read_dialogue_json
+from ..data.text import fingerprint
+from ..data.tokenizer import encode
+from ..errors import UserError
+from ..metrics.dialogue import dialogue_scores, is_mended, quick_scores
+from ..metrics.embeddings import OWN_VECTORS, Embed, embedding_scores, read_word_vectors
+from ..metrics.rouge import rouge_l_per_example
 from .generation import GREEDY, BeamSearch
-from .metrics.dialogue import dialogue_scores, is_mended, quick_scores
-from .metrics.embeddings import OWN_VECTORS, Embed, embedding_scores, read_word_vectors
-from .metrics.rouge import rouge_l_per_example
-from .readers.files import split_file
-from .readers.hub import is_hub_name
-from .readers.persona import Turn, read_convai2, read_dialogue_json
 from .seq2seq import SequenceToSequence, TextPairs
 from .side_by_side import Scored, best_and_worst
-from .text import fingerprint
-from .tokenizer import encode
 from .types import Scores
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from .errors import UserError
+from ..errors import UserError
 
 __all__ = ["require"]
 

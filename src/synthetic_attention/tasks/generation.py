@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from .batching import Share
-from .errors import UserError
-from .examples import pad
-from .tokenizer import Tokens
+from ..data.batching import Share
+from ..data.examples import pad
+from ..data.tokenizer import Tokens
+from ..errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

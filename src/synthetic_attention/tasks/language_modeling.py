@@ -13,12 +13,18 @@ import torch
 from tokenizers import processors
 from torch import Tensor
 
-from . import standard_library
+from ..data import standard_library
+from ..data.batching import Share
+from ..data.corpus import Corpus, Lines, Selected, corpus_files, first_texts, hub_lines, read_corpus
+from ..data.examples import Examples, Long
+from ..data.hub import HubSet, is_hub_name
+from ..data.token_store import TokenStore
+from ..data.tokenizer import encode, train_tokenizer
+from ..data.word_vocabulary import normalized, train_word_tokenizer
+from ..errors import UserError
+from ..metrics.language_modeling import finite
 from .base import Task
-from .batching import Share
 from .continuation import Sampling, check_room, continue_lines, cut_prompts, stream_text
-from .errors import UserError
-from .examples import Examples, Long
 from .generation import BeamSearch
 from .language_modeling_examples import (
     Blocks,
@@ -33,13 +39,7 @@ from .language_modeling_examples import (
     pack,
     row_losses,
 )
-from .metrics.language_modeling import finite
-from .readers.corpus import Corpus, Lines, Selected, corpus_files, first_texts, hub_lines, read_corpus
-from .readers.hub import HubSet, is_hub_name
-from .token_store import TokenStore
-from .tokenizer import encode, train_tokenizer
 from .types import Evaluation, Scores
-from .word_vocabulary import normalized, train_word_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .batching import Share, token_batches
-from .errors import UserError
-from .examples import IGNORED, Examples, Long, pad
-from .metrics.language_modeling import TextLoss, count_text
-from .token_store import TokenStore
-from .tokenizer import Tokens
-from .word_vocabulary import known_words, spelling
+from ..data.batching import Share, token_batches
+from ..data.examples import IGNORED, Examples, Long, pad
+from ..data.token_store import TokenStore
+from ..data.tokenizer import Tokens
+from ..data.word_vocabulary import known_words, spelling
+from ..errors import UserError
+from ..metrics.language_modeling import TextLoss, count_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

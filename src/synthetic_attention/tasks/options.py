@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from .errors import UserError
+from ..errors import UserError
 
 __all__ = ["check_options", "chosen_options", "missing_options", "option_types"]
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
+from ..data.batching import Share
+from ..data.examples import IGNORED, Examples, Long, Pair, Pairs, fit_length, pair_collate
+from ..data.long_text import divide, separator
+from ..data.text import fingerprint
+from ..data.tokenizer import decode, encode, train_tokenizer
+from ..errors import UserError
 from .base import Task
-from .batching import Share
-from .errors import UserError
-from .examples import IGNORED, Examples, Long, Pair, Pairs, fit_length, pair_collate
 from .generation import GREEDY, BeamSearch, generate_ids
-from .long_text import divide, separator
-from .text import fingerprint
-from .tokenizer import decode, encode, train_tokenizer
 from .types import Evaluation, Scores
 
 if TYPE_CHECKING:

@@ -14,17 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.batching import Share
+from ..data.corpus import Corpus, hub_lines, read_corpus
+from ..data.documents import DOCUMENT_ENDINGS, DocumentFiles
+from ..data.examples import IGNORED, Examples, Long, Pair, pair_collate
+from ..data.files import split_files
+from ..data.hub import HubSet, is_hub_name
+from ..data.token_store import TokenStore
+from ..data.tokenizer import SPECIAL_TOKENS, train_tokenizer
+from ..errors import UserError
 from .base import Task
-from .batching import Share
-from .errors import UserError
-from .examples import IGNORED, Examples, Long, Pair, pair_collate
-from .readers.corpus import Corpus, hub_lines, read_corpus
-from .readers.documents import DOCUMENT_ENDINGS, DocumentFiles
-from .readers.files import split_files
-from .readers.hub import HubSet, is_hub_name
 from .span_noise import Packing, corrupt, noise_mask
-from .token_store import TokenStore
-from .tokenizer import SPECIAL_TOKENS, train_tokenizer
 from .types import Evaluation, Scores
 
 if TYPE_CHECKING:

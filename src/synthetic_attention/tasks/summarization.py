@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .errors import UserError
+from ..data.files import split_file
+from ..data.hub import HubSet, is_hub_name
+from ..data.summarization import read_hub_summaries, read_summaries
+from ..data.text import fingerprint
+from ..errors import UserError
+from ..metrics.rouge import rouge, rouge_l_per_example, rouge_per_example, rouge_signature
 from .generation import GREEDY, BeamSearch
-from .metrics.rouge import rouge, rouge_l_per_example, rouge_per_example, rouge_signature
-from .readers.files import split_file
-from .readers.hub import HubSet, is_hub_name
-from .readers.summarization import read_hub_summaries, read_summaries
 from .seq2seq import SequenceToSequence, TextPairs
 from .side_by_side import Scored, best_and_worst
-from .text import fingerprint
 from .types import Scores
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .readers.benchmark import BenchmarkTask, Example
-from .readers.glue import GLUE
-from .readers.superglue import SUPERGLUE
+from ..data.benchmark import BenchmarkTask, Example
+from ..data.glue import GLUE
+from ..data.superglue import SUPERGLUE
 
 __all__ = [
     "BENCHMARKS",

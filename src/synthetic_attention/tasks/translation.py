@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from .errors import UserError
-from .readers.hub import HubSet, is_hub_name
+from ..data.hub import HubSet, is_hub_name
+from ..data.text import find_split, read_lines
+from ..errors import UserError
 from .seq2seq import SequenceToSequence, TextPairs
-from .text import find_split, read_lines
 from .types import Scores
 
 __all__ = ["Translation"]
@@ -49,14 +49,14 @@ class Translation(SequenceToSequence):
     @classmethod
     def default_data(cls) -> Path:
         """English and German phrases made from the locale data of Babel."""
-        from .cldr import default_data
+        from ..data.cldr import default_data
 
         return default_data()
 
     @classmethod
     def default_options(cls) -> Mapping[str, Any]:
         """English to German."""
-        from .cldr import LANGUAGES
+        from ..data.cldr import LANGUAGES
 
         return dict(zip(("source", "target"), LANGUAGES, strict=True))
 

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import Adafactor
 from transformers import TrainingArguments as HuggingFaceArguments
 
-from ..functions import SynthesizingFunction
+from ..synthesizers import SynthesizingFunction
 from .checkpoint import Checkpoint
 from .run_folder import RunFolder
 from .settings import Settings, TrainingArguments

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from torch.utils.data import Sampler
 
-from ..tasks.batching import token_batches
+from ..data.batching import token_batches
 
 __all__ = ["TokenBatchSampler"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+from ..data.examples import LONG_CHOICES, Long
 from ..tasks import UserError
-from ..tasks.examples import LONG_CHOICES, Long
 from .device import DTYPES
 
 __all__ = ["TrainingArguments"]

@@ -9,9 +9,9 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, set_seed
 
+from ..data.examples import Examples
 from ..tasks import UserError
 from ..tasks.base import Task
-from ..tasks.examples import Examples
 from ..tasks.types import Split
 from .failures import one_line
 from .settings import Settings, build_config

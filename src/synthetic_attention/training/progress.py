@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers import TrainingArguments as HuggingFaceArguments
 
-from ..report.results import format_seconds
+from .summary import format_seconds
 
 if TYPE_CHECKING:
     from .clock import TrainingClock

@@ -27,10 +27,10 @@ import torch
 import yaml
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from ..data.hub import is_hub_name
 from ..models import SynthesizerConfig
 from ..tasks import UserError, get_task
 from ..tasks.base import Task
-from ..tasks.readers.hub import is_hub_name
 from .averaging import carry_snapshots
 from .checkpoint import Checkpoint, checkpoint_step
 from .failures import damage_reported, one_line

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from ..data.hub import is_hub_name
 from ..tasks import UserError
 from ..tasks.base import Task
-from ..tasks.readers.hub import is_hub_name
 from .callbacks import LogFile, StopRequest, StopWhenDue
 from .checkpoint import Checkpoint
 from .clock import TrainingClock

@@ -14,11 +14,11 @@ from typing import Any
 import yaml
 from huggingface_hub.errors import StrictDataclassError
 
+from ..data.examples import Long
 from ..models import SynthesizerConfig
 from ..self_attention import known as known_functions
 from ..tasks import UserError
 from ..tasks.base import Task
-from ..tasks.examples import Long
 from ..tasks.options import option_types
 from .failures import one_line
 from .hyperparameters import TrainingArguments

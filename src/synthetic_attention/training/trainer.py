@@ -18,10 +18,10 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, PrinterCallback, Trainer
 
+from ..data.batching import Share
+from ..data.examples import Examples
 from ..tasks import UserError
 from ..tasks.base import Task
-from ..tasks.batching import Share
-from ..tasks.examples import Examples
 from ..tasks.types import Scores, Split
 from .arguments import choose_optimizer, constant_first, free_logits, trainer_arguments
 from .averaging import averaged, best_snapshots

@@ -1,1 +1,0 @@
-"""What people read: progress while training, tables afterwards."""

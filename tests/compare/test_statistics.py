@@ -1,0 +1,101 @@
+"""Numbers of attention weights, against the same in plain loops."""
+
+import math
+
+import numpy as np
+import pytest
+
+from synthetic_attention.compare.statistics import BANDS, EDGES, WeightStatistics, band_mass
+
+
+def _weights(heads: int, rows: int, columns: int, is_causal: bool, seed: int = 0) -> np.ndarray:
+    scores = np.random.default_rng(seed).normal(size=(heads, rows, columns)) * 3
+    if is_causal:
+        scores[:, ~np.tril(np.ones((rows, columns), dtype=bool))] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def _plain(texts: list[np.ndarray], head: int, is_causal: bool) -> dict[str, float]:
+    """The definitions, one weight after the other."""
+    sums = dict.fromkeys(("entropy", "relative_entropy", "small_weights", "largest_weight", "distance"), 0.0)
+    sums["uniform_distance"], rows = 0.0, 0
+    for text in texts:
+        for i, row in enumerate(text[head]):
+            seen = [j for j in range(len(row)) if j <= i or not is_causal]
+            if len(seen) == 1:
+                continue
+            rows += 1
+            entropy = -sum(row[j] * math.log(row[j]) for j in seen)
+            sums["entropy"] += entropy
+            sums["relative_entropy"] += entropy / math.log(len(seen))
+            sums["small_weights"] += sum(row[j] < 0.1 / len(seen) for j in seen) / len(seen)
+            sums["largest_weight"] += max(row[j] for j in seen)
+            sums["distance"] += sum(row[j] * abs(i - j) for j in seen)
+            sums["uniform_distance"] += sum(abs(i - j) for j in seen) / len(seen)
+    return {name: value / rows for name, value in sums.items()}
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_statistics_are_their_definitions(is_causal: bool) -> None:
+    texts = [_weights(3, n, n, is_causal, seed=n) for n in (7, 2, 11, 1)]
+    statistics = WeightStatistics(3, is_causal, distances=True)
+    for text in texts:
+        statistics.add(text)
+    for head, found in enumerate(statistics.per_head()):
+        assert found == pytest.approx(_plain(texts, head, is_causal), abs=1e-6)
+
+
+def test_uniform_and_sharp_attention_are_the_ends_of_the_scale() -> None:
+    uniform, sharp = WeightStatistics(1, False, distances=True), WeightStatistics(1, False, distances=True)
+    uniform.add(np.full((1, 5, 5), 0.2))
+    sharp.add(np.eye(5)[None])
+    (flat,), (point,) = uniform.per_head(), sharp.per_head()
+    assert (flat["relative_entropy"], flat["small_weights"], flat["largest_weight"]) == (1.0, 0.0, 0.2)
+    assert flat["distance"] == flat["uniform_distance"] == 1.6
+    assert (point["entropy"], point["largest_weight"], point["distance"]) == (0.0, 1.0, 0.0)
+    assert point["small_weights"] == 0.8
+
+
+def test_every_visible_weight_is_in_one_bin() -> None:
+    statistics = WeightStatistics(2, True, distances=False)
+    statistics.add(_weights(2, 6, 6, True))
+    # Row 0 sees one key and is left out; row i sees i + 1.
+    assert statistics.counts.sum(axis=1).tolist() == [2 + 3 + 4 + 5 + 6] * 2
+    assert "distance" not in statistics.per_head()[0]
+    tiny = WeightStatistics(1, False, distances=False)
+    tiny.add(np.array([[[1e-12, 0.0, 1.0]]]))
+    assert (tiny.counts[0, 0], tiny.counts[0, -1]) == (2, 1)
+    assert (EDGES[0], EDGES[-1]) == (pytest.approx(1e-6), 1.0)
+
+
+def test_nothing_to_see_gives_no_numbers() -> None:
+    statistics = WeightStatistics(2, True, distances=True)
+    statistics.add(np.ones((2, 1, 1)))
+    assert statistics.per_head() == []
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_mass_near_the_diagonal(is_causal: bool) -> None:
+    scores = np.random.default_rng(1).normal(size=(2, 7, 7)) * 2
+    found = band_mass(scores, is_causal)
+    for head in range(2):
+        for column, k in enumerate(BANDS):
+            total = 0.0
+            for i in range(7):
+                seen = [j for j in range(7) if j <= i or not is_causal]
+                exponentials = {j: math.exp(scores[head, i, j]) for j in seen}
+                near = sum(value for j, value in exponentials.items() if abs(i - j) <= k)
+                total += near / sum(exponentials.values()) / 7
+            assert found[head, column] == pytest.approx(total)
+    assert band_mass(np.zeros((1, 7, 7)), False, bands=[6])[0, 0] == pytest.approx(1.0)
+
+
+def test_what_falls_outside_of_a_text_is_not_counted() -> None:
+    whole = _weights(2, 7, 7, is_causal=True)
+    found = []
+    for weights in (whole, whole * np.linspace(0.1, 0.9, 7)[:, None]):
+        statistics = WeightStatistics(2, is_causal=True, distances=True)
+        statistics.add(weights)
+        found.append(statistics.per_head())
+    assert found[0] == found[1]

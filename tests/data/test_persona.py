@@ -1,0 +1,127 @@
+"""ConvAI2's persona text, and JSON lines of dialogue."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from synthetic_attention.data.persona import read_convai2, read_dialogue_json
+from synthetic_attention.tasks import UserError
+from synthetic_attention.tasks.dialogue import Dialogue
+
+BOTH = """\
+1 your persona: i grow 30 kinds of beans .
+2 your persona: my boat is called zoë .
+3 partner's persona: i repair clocks .
+4 hi there !\thello , do you like boats ?\t\tno way .|hello , do you like boats ?
+5 only clocks .\tthen we sail by the clock .
+1 partner's persona: i never sleep .
+2 __SILENCE__\tgood evening .
+3 good morning .\tis it ?
+1 what's up ?\tthe sky .
+"""
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_personas_of_one_both_and_none(tmp_path: Path) -> None:
+    turns = read_convai2(_write(tmp_path / "a.txt", BOTH)).records
+    assert [turn.id for turn in turns] == ["1.1", "1.2", "2.1", "2.2", "3.1"]
+    first, second, silence, after, bare = turns
+    assert first.persona == ("i grow 30 kinds of beans .", "my boat is called zoë .")
+    assert first.partner_persona == second.partner_persona == ("i repair clocks .",)
+    assert first.history == ("hi there !",)
+    assert first.references == ("hello , do you like boats ?",)
+    assert first.candidates == ("no way .", "hello , do you like boats ?")
+    assert second.history == ("hi there !", "hello , do you like boats ?", "only clocks .")
+    assert second.candidates == ()
+    # Nothing of the first dialogue is left in the second, and silence is nothing that was said.
+    assert (silence.persona, silence.partner_persona) == ((), ("i never sleep .",))
+    assert (silence.history, silence.references) == ((), ("good evening .",))
+    assert after.history == ("good evening .", "good morning .")
+    assert (bare.persona, bare.partner_persona, bare.history) == ((), (), ("what's up ?",))
+
+
+def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> None:
+    lines = ("1 __SILENCE__\ta", "2 b\tc", "3 __SILENCE__\td", "4 e\tf")
+    turns = read_convai2(_write(tmp_path / "a.txt", "\n".join(lines))).records
+    assert [turn.history for turn in turns] == [(), ("a", "b"), ("a", "b", "c", ""), ("a", "b", "c", "", "d", "e")]
+    task = Dialogue(history=3)
+    assert [task.source(turn) for turn in turns] == [
+        "reply:",
+        "self: a partner: b reply:",
+        "self: a partner: b self: c reply:",
+        "self: c self: d partner: e reply:",
+    ]
+    # It is no reply that could be learned.
+    turns = read_convai2(_write(tmp_path / "b.txt", "1 a\tb\n2 c\t__SILENCE__\n3 d\te")).records
+    assert [(turn.id, turn.references) for turn in turns] == [("1.1", ("b",)), ("1.2", ("e",))]
+    assert task.source(turns[1]) == "self: b partner: c partner: d reply:"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("hello\thi", "no number before the text"),
+        ("4 hello", "no tab; expected 'utterance<TAB>reply'"),
+        ("4 hello\t ", "the reply is blank"),
+        ("4  \thello", "the utterance is blank"),
+        ("4 hello\thi\t\ta|b\tc", "got 5 columns; expected at most 4"),
+        ("4 your persona: i am late .", "a persona after the first turn"),
+        ("6 hello\thi", "number 6 follows 3; expected 4, or 1 to restart"),
+        ("3 hello\thi", "number 3 follows 3"),
+    ],
+)
+def test_malformed_lines_are_named_or_counted(tmp_path: Path, line: str, message: str) -> None:
+    good = "1 your persona: i whistle .\n2 a\tb\n3 c\td\n"
+    path = _write(tmp_path / "talk.txt", f"{good}{line}\n1 your persona: i sing .\n2 e\tf\n")
+    with pytest.raises(UserError, match=f"talk.txt, line 4: {message}"):
+        read_convai2(path)
+    parsed = read_convai2(path, skip_bad_lines=True)
+    assert parsed.skipped == 1
+    assert [turn.references for turn in parsed.records] == [("b",), ("d",), ("f",)]
+    assert parsed.records[-1].persona == ("i sing .",)
+    assert parsed.records[-1].history == ("e",)
+
+
+def test_a_dialogue_goes_on_after_a_bad_line(tmp_path: Path) -> None:
+    path = _write(tmp_path / "talk.txt", "1 a\tb\n2 bad\n3 c\td\nnot numbered\n5 e\tf\n")
+    parsed = read_convai2(path, skip_bad_lines=True)
+    assert parsed.skipped == 2
+    assert parsed.records[-1].history == ("a", "b", "c", "d", "e")
+
+
+def test_a_dialogue_whose_beginning_is_lost_is_another_dialogue(tmp_path: Path) -> None:
+    path = _write(tmp_path / "talk.txt", "1 a\tb\n2 c\td\n2 e\tf\n3 g\th\n")
+    parsed = read_convai2(path, skip_bad_lines=True)
+    assert parsed.skipped == 1
+    assert [turn.id for turn in parsed.records] == ["1.1", "1.2", "2.1"]
+    assert parsed.records[-1].history == ("g",)
+
+
+def test_a_blank_persona_is_malformed(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="line 1: the persona is blank"):
+        read_convai2(_write(tmp_path / "talk.txt", "1 your persona: \n2 a\tb\n"))
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    rows = [
+        {"id": 9, "persona": ["i run ."], "history": ["hi", "__SILENCE__", "so ?"], "reply": ["well .", "hm ."]},
+        {"history": "one utterance", "reply": "answer"},
+        {"history": "blank", "reply": ""},
+    ]
+    path = _write(tmp_path / "talk.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match="line 3: field 'reply' is blank"):
+        read_dialogue_json(path)
+    parsed = read_dialogue_json(path, skip_bad_lines=True)
+    assert parsed.skipped == 1
+    one, two = parsed.records
+    assert (one.id, one.persona, one.history) == ("9", ("i run .",), ("hi", "", "so ?"))
+    assert one.references == ("well .", "hm .")
+    assert (two.id, two.persona, two.history, two.references) == ("2", (), ("one utterance",), ("answer",))
+    named = _write(tmp_path / "named.jsonl", json.dumps({"facts": "f", "context": ["c"], "response": "r"}))
+    (row,) = read_dialogue_json(named, "facts", "context", "response").records
+    assert (row.persona, row.history, row.references) == (("f",), ("c",), ("r",))

@@ -1,0 +1,59 @@
+"""JSON lines of documents and summaries."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from synthetic_attention.data.summarization import read_summaries
+from synthetic_attention.tasks import UserError
+
+
+def _write(path: Path, *rows: dict[str, object]) -> Path:
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def test_known_fields_are_found_packed_or_not(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "a.jsonl.gz"):
+        path = _write(
+            tmp_path / name,
+            {"id": "x7", "article": "Long text. Ünïcode.", "highlights": "One .\nTwo ."},
+            {"article": "Other text.", "highlights": "Three ."},
+        )
+        one, two = read_summaries(path).records
+        assert (one.id, one.document, one.summaries) == ("x7", "Long text. Ünïcode.", ("One .\nTwo .",))
+        assert (two.id, two.summaries) == ("2", ("Three .",))
+
+
+def test_sentences_are_joined_and_several_references_kept(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.jsonl", {"source": ["We ask.", "We answer."], "target": ["Asked.", "Answered.", " "]})
+    (paper,) = read_summaries(path).records
+    assert paper.document == "We ask. We answer."
+    assert paper.summaries == ("Asked.", "Answered.")
+
+
+def test_fields_can_be_named(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.jsonl", {"body": "text", "tldr": "t", "article": "no", "highlights": "no"})
+    (row,) = read_summaries(path, "body", "tldr").records
+    assert (row.document, row.summaries) == ("text", ("t",))
+    with pytest.raises(UserError, match="expected both, or neither"):
+        read_summaries(path, "body")
+    with pytest.raises(UserError, match="line 1: no field 'text'; the fields are: body, tldr"):
+        read_summaries(path, "text", "tldr")
+
+
+def test_unknown_fields_and_blank_sides_are_malformed(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.jsonl", {"text": "a", "tldr": "b"})
+    with pytest.raises(
+        UserError, match=r"line 1: the fields are text, tldr; expected one of the pairs article/highlight"
+    ):
+        read_summaries(path)
+    good = {"document": "d", "summary": "s"}
+    path = _write(tmp_path / "b.jsonl", good, {"document": " ", "summary": "s"}, {"document": "d", "summary": []})
+    with pytest.raises(UserError, match="line 2: field 'document' is blank"):
+        read_summaries(path)
+    parsed = read_summaries(path, skip_bad_lines=True)
+    assert (len(parsed.records), parsed.skipped) == (1, 2)
