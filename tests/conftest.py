@@ -1,9 +1,27 @@
-"""Settings of the whole suite: few threads, a fixed seed before every test."""
+"""Settings of the whole suite: few threads, a fixed seed before every test, caches in a temporary folder."""
 
-import pytest
-import torch
+import os
+import shutil
+import tempfile
+
+# Read when transformers and datasets are imported.
+_CACHES = tempfile.mkdtemp(prefix="synthetic-attention-tests-")
+os.environ["HF_HOME"] = f"{_CACHES}/huggingface"
+os.environ["XDG_CACHE_HOME"] = f"{_CACHES}/cache"
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 torch.set_num_threads(2)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("cuda") and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_CACHES, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,26 @@
-"""Layers for tests."""
+"""Synthesizing functions and layers for tests. A new function is one more name in FUNCTIONS."""
 
 import torch
 
 from synthetic_attention import SynthesizerAttention
+
+FUNCTIONS = [
+    "vanilla",
+    "dense",
+    "random",
+    "fixed_random",
+    "factorized_dense",
+    "factorized_random",
+    "relative_random",
+]
+MIXTURES = [f"{name}+vanilla" for name in FUNCTIONS if name != "vanilla"] + [
+    "random+dense",
+    "random+factorized_dense",
+    "factorized_random+dense",
+    "dense+factorized_dense",
+    "random+factorized_random",
+    "random+dense+vanilla",
+]
 
 
 def drawn_layer(d_model: int, num_heads: int, synthesizer: str, max_length: int) -> SynthesizerAttention:

@@ -9,22 +9,11 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from layers import FUNCTIONS
 from synthetic_attention import SynthesizerAttention, reference
-from synthetic_attention.masks import Padding
 
 D, H, T, N, B = 12, 3, 7, 11, 2
-NAMES = [
-    "vanilla",
-    "dense",
-    "random",
-    "fixed_random",
-    "factorized_dense",
-    "factorized_random",
-    "random+vanilla",
-    "dense+vanilla",
-    "random+dense",
-    "factorized_dense+vanilla",
-]
+NAMES = [*FUNCTIONS, "random+vanilla", "dense+vanilla", "random+dense", "factorized_dense+vanilla"]
 
 
 def make(name: str = "random+vanilla", **keywords) -> SynthesizerAttention:
@@ -86,75 +75,76 @@ def test_from_multihead_attention_refuses_what_it_cannot_hold(keywords):
         SynthesizerAttention.from_multihead_attention(nn.MultiheadAttention(D, H, **keywords))
 
 
-def head(tensor: torch.Tensor, h: int) -> torch.Tensor:
-    """The rows of a fused projection that belong to head h, a weight turned to multiply from the right."""
-    rows = tensor.unflatten(0, (H, -1))[h]
-    return rows if rows.dim() == 1 else rows.T
+def of_head(linear: nn.Linear, h: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weight and bias of head h, to multiply from the right."""
+    return linear.weight.unflatten(0, (H, -1))[h].T, linear.bias.unflatten(0, (H, -1))[h]
+
+
+def head_logits(f: nn.Module, h: int):
+    """The reference's S_h(X), fed the parameters of one of our functions."""
+    if f.name == "vanilla":
+        (w_q, b_q), (w_k, b_k) = of_head(f.q_proj, h), of_head(f.k_proj, h)
+        return lambda x: reference.vanilla(x, w_q, w_k, b_q, b_k)
+    if f.name == "dense":
+        w_1, b_1 = of_head(f.q_proj, h)
+        return lambda x: reference.dense(x, w_1, f.key[h].T, b_1, f.key_bias[h])
+    if f.name == "factorized_dense":
+        (w_1, b_1), a = of_head(f.q_proj, h), f.factors[0]
+        w_a, w_b, b_a, b_b = f.weight[h, :a].T, f.weight[h, a:].T, f.bias[h, :a], f.bias[h, a:]
+        return lambda x: reference.factorized_dense(x, w_1, w_a, w_b, b_1, b_a, b_b)
+    if f.name == "factorized_random":
+        return lambda x: reference.factorized_random(f.row_factor[h], f.key_factor[h], len(x))
+    if f.name == "relative_random":
+        return lambda x: reference.relative_random(f.offsets[h], len(x))
+    return lambda x: reference.random(f.table[h], len(x))
+
+
+def drawn(name: str) -> SynthesizerAttention:
+    """A layer in float64 whose biases and gates are not zero, and whose logits are not small."""
+    layer = make(name, dtype=torch.float64)
+    for key, tensor in layer.state_dict().items():
+        if any(part in key for part in ("bias", "gate", "table", "offsets")):
+            nn.init.normal_(tensor)
+    return layer
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(
-    "name", ["vanilla", "dense", "random", "fixed_random", "factorized_dense", "factorized_random"]
-)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_layer_is_the_papers_equation(name, is_causal):
     """The reference, fed this layer's parameters one by one, gives its output in float64."""
-    layer = make(name, dtype=torch.float64)
-    for key, parameter in layer.named_parameters():
-        if "bias" in key:
-            nn.init.normal_(parameter)
-    weight, bias, f = layer.in_proj.weight.detach(), layer.in_proj.bias.detach(), layer.function
-    own, own_bias = weight[D:], bias[D:]
-    if name == "vanilla":
-        (w_q, w_k), (b_q, b_k) = own.chunk(2), own_bias.chunk(2)
-        heads = [
-            lambda x, h=h: reference.vanilla(x, head(w_q, h), head(w_k, h), head(b_q, h), head(b_k, h))
-            for h in range(H)
-        ]
-    elif name == "dense":
-        heads = [
-            lambda x, h=h: reference.dense(x, head(own, h), f.weight[h].T, head(own_bias, h), f.bias[h])
-            for h in range(H)
-        ]
-    elif name == "factorized_dense":
-        a = f.factors[0]
-        heads = [
-            lambda x, h=h: reference.factorized_dense(
-                x, head(own, h), f.weight[h, :a].T, f.weight[h, a:].T, head(own_bias, h), f.bias[h, :a], f.bias[h, a:]
-            )
-            for h in range(H)
-        ]
-    elif name == "factorized_random":
-        heads = [lambda x, h=h: reference.factorized_random(f.row_factor[h], f.key_factor[h], len(x)) for h in range(H)]
-    else:
-        heads = [lambda x, h=h: reference.random(f.table[h], len(x)) for h in range(H)]
-    x = torch.randn(T, D, dtype=torch.float64)
-    w_o, b_o = layer.out_proj.weight.T, layer.out_proj.bias
-    want = reference.synthesizer(x, heads, weight[:D].T, w_o, bias[:D], b_o, is_causal=is_causal)
+    layer, x = drawn(name), torch.randn(T, D, dtype=torch.float64)
+    heads = [head_logits(layer.function, h) for h in range(H)]
+    v, o = layer.v_proj, layer.out_proj
+    want = reference.synthesizer(x, heads, v.weight.T, o.weight.T, v.bias, o.bias, is_causal=is_causal)
     torch.testing.assert_close(layer(x, is_causal=is_causal), want)
 
 
-def test_mixture_is_the_weighted_sum_of_its_parts():
-    """With the gate's weights taken out: log of the weights is Σ α S up to a constant a row."""
-    layer = make("random+dense", dtype=torch.float64)
-    nn.init.normal_(layer.function.gate)
+def test_relative_random_beyond_its_distance():
+    """Offsets of N and more take the last logit of their side."""
+    layer = make("relative_random", synthesizer_options={"relative_random": {"distance": 3, "std": 1.0}}).double()
+    assert layer.function.offsets.shape == (H, 5)
+    assert layer.max_length is None
+    _, w = layer(torch.randn(T + N, D, dtype=torch.float64), need_weights=True)
+    for h in range(H):
+        want = torch.softmax(reference.relative_random(layer.function.offsets[h], T + N), dim=-1)
+        torch.testing.assert_close(w[h], want)
+    with pytest.raises(ValueError, match="distance"):
+        SynthesizerAttention(D, H, "relative_random")
+
+
+def test_mixture_is_the_weighted_sum_of_its_functions():
+    layer, x = drawn("random+dense+vanilla"), torch.randn(T, D, dtype=torch.float64)
     alphas = torch.softmax(layer.function.gate, dim=0)
-    assert alphas.shape == (2, H)
-    random, dense = layer.function.parts
-    x = torch.randn(T, D, dtype=torch.float64)
-    own, bias = layer.in_proj.weight[D:], layer.in_proj.bias[D:]
     _, w = layer(x, need_weights=True)
     for h in range(H):
-        terms = [
-            reference.random(random.table[h], T),
-            reference.dense(x, head(own, h), dense.weight[h].T, head(bias, h), dense.bias[h]),
-        ]
+        terms = [head_logits(function, h)(x) for function in layer.function.functions]
         torch.testing.assert_close(w[h], torch.softmax(reference.mixture(terms, alphas[:, h]), dim=-1))
 
 
 @pytest.mark.parametrize(("gate", "parameters"), [("softmax", 2 * H), ("sigmoid", 1), ("sum", 0)])
 def test_gates(gate, parameters):
     layer = make("random+vanilla", synthesizer_options={"mixture": {"gate": gate}})
-    parts = sum(p.numel() for part in layer.function.parts for p in part.parameters())
+    parts = sum(p.numel() for part in layer.function.functions for p in part.parameters())
     assert sum(p.numel() for p in layer.function.parameters()) - parts == parameters
     weights = layer.function.weights()
     if gate == "sum":
@@ -173,12 +163,12 @@ def test_sigmoid_gate_gives_the_first_component_s():
 
 def test_heads_may_share_w2_without_bias_as_in_the_authors_code():
     layer = make("dense", synthesizer_options={"dense": {"share_heads": True, "bias": False}})
-    assert sum(p.numel() for p in layer.function.parameters()) == D // H * N
+    assert sum(p.numel() for p in layer.function.parameters()) == D // H * N + D * (D + 1)
 
 
 def test_options_of_factorized_dense():
     layer = make("factorized_dense", synthesizer_options={"factorized_dense": {"a": 2, "b": 7, "bias": False}})
-    assert sum(p.numel() for p in layer.function.parameters()) == D * (2 + 7)
+    assert sum(p.numel() for p in layer.function.parameters()) == D * (2 + 7) + D * (D + 1)
     with pytest.raises(ValueError, match=r"a=2, b=5.*at least the maximum length 11"):
         make("factorized_dense", synthesizer_options={"factorized_dense": {"a": 2, "b": 5}})
 
@@ -296,35 +286,6 @@ def test_unbatched_input(name):
     assert torch.equal(y, batched[0])
 
 
-@pytest.mark.parametrize("name", ["random", "dense", "vanilla", "factorized_dense+vanilla"])
-def test_padding_may_be_computed_once(name):
-    """A model makes the `Padding` and hands it to every layer."""
-    layer, x, mask = make(name), torch.randn(B, T, D), left_padded()
-    assert torch.equal(layer(x, attention_mask=Padding.from_mask(mask)), layer(x, attention_mask=mask))
-
-
-def test_padding_align_and_restore():
-    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [1, 0, 1, 0, 0], [0, 0, 0, 0, 0]])
-    x = torch.randn(4, 5, 3)
-    padding = Padding.from_mask(mask)
-    aligned = padding.align(x)
-    assert torch.equal(aligned[0, :3], x[0, 2:])
-    assert torch.equal(aligned[1], x[1])
-    assert torch.equal(aligned[2, :2], x[2, [0, 2]])
-    assert padding.aligned.mask.sum(1).tolist() == [3, 5, 2, 0]
-    assert padding.aligned.index is None
-    assert torch.equal(padding.restore(aligned), x * mask[..., None])
-
-
-def test_padding_that_needs_nothing():
-    x = torch.randn(2, 3, 4)
-    assert Padding.from_mask(torch.ones(2, 3)).full
-    right = Padding.from_mask(torch.tensor([[1, 1, 0], [1, 1, 1]]))
-    assert not right.full
-    assert right.index is None
-    assert right.align(x) is x
-
-
 @pytest.mark.parametrize("name", ["random", "fixed_random", "factorized_random", "random+vanilla", "dense"])
 def test_inference_follows_the_parameters(name):
     """Nothing that is computed once from a parameter outlives a change of it."""
@@ -421,25 +382,18 @@ def test_custom_operators_are_well_formed(name, monkeypatch):
     torch.library.opcheck(operator, tuple(leaf(x) for x in arguments))
 
 
-def test_padding_moves_between_devices():
-    padding = Padding.from_mask(torch.tensor([[0, 1], [1, 1]]))
-    moved = padding.to("meta")
-    assert moved.mask.is_meta
-    assert moved.index.is_meta
-
-
 @pytest.mark.parametrize(
     ("make_layer", "message"),
     [
         (lambda: SynthesizerAttention(10, 3, "vanilla"), r"d_model=10, num_heads=3.*head_dim"),
         (lambda: SynthesizerAttention(D, H, "nonsense", N), r"unknown synthesizer 'nonsense'.*dense.*vanilla"),
-        (lambda: SynthesizerAttention(D, H, "linformer", N), r"unknown synthesizer 'linformer'.*in SynthesizerConfig"),
+        (lambda: SynthesizerAttention(D, H, "linformer", N), r"'linformer'.*SynthesizerConfig"),
         (lambda: SynthesizerAttention(D, H, "random+", N), r"unknown synthesizer ''.*random.*vanilla"),
         (lambda: SynthesizerAttention(D, H, "random"), "max_length"),
         (lambda: SynthesizerAttention(D, H, "random", 0), "max_length=0"),
         (lambda: SynthesizerAttention(D, H, "vanilla", dropout=1.5), r"dropout=1\.5"),
         (lambda: make("random", synthesizer_options={"nonsense": {}}), r"nonsense.*factorized_random.*mixture"),
-        (lambda: make("random", synthesizer_options={"random": {"sigma": 1}}), r"option 'sigma' for 'random'.*std"),
+        (lambda: make("random", synthesizer_options={"random": {"sigma": 1}}), r"'sigma'.*'random'.*std"),
         (lambda: make("random", synthesizer_options={"random": {"std": -1.0}}), r"std=-1\.0.*positive"),
         (lambda: make("factorized_random", synthesizer_options={"factorized_random": {"rank": 0}}), "rank=0"),
         (lambda: make("factorized_random", synthesizer_options={"factorized_random": {"rank": None}}), "rank=None"),

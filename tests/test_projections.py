@@ -1,4 +1,4 @@
-"""What somebody puts on a projection is in effect, however many tokens there are: hooks, pruning, adapters, offload."""
+"""Projections are `nn.Linear`: hooks, pruning, adapters, offload and quantization take effect on all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize, prune
 
 from layers import drawn_layer
 from synthetic_attention import SynthesizerAttention, SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.linear import is_plain
+from synthetic_attention.kernels import is_plain, linear
 
 D, H, N = 16, 2, 12
 # One for each way from the input to the heads.
@@ -43,10 +43,10 @@ def test_hooks_are_called(name: str, batch: int, mask: Tensor | None) -> None:
     layer, x = make(name), torch.randn(batch, 9, D, dtype=torch.float64)
     mask = None if mask is None else mask[:batch]
     expected, calls = layer(x, mask), list[str]()
-    for part in ("in_proj", "out_proj"):
+    for part in ("v_proj", "out_proj"):
         getattr(layer, part).register_forward_hook(lambda *_, part=part: calls.append(part))
     torch.testing.assert_close(layer(x, mask), expected)
-    assert sorted(calls) == ["in_proj", "out_proj"]
+    assert sorted(calls) == ["out_proj", "v_proj"]
     layer.out_proj.register_forward_hook(lambda module, given, output: output * 3)
     torch.testing.assert_close(layer(x, mask), 3 * expected)
 
@@ -55,12 +55,12 @@ def test_hooks_are_called(name: str, batch: int, mask: Tensor | None) -> None:
 def test_values_from_elsewhere_go_through_the_hooks_too(name: str) -> None:
     layer, x, value = make(name), *torch.randn(2, 4, 9, D, dtype=torch.float64)
     expected, calls = layer(x, MASK, value=value), list[Tensor]()
-    layer.in_proj.register_forward_hook(lambda module, given, output: calls.append(output))
+    layer.v_proj.register_forward_hook(lambda module, given, output: calls.append(output))
     torch.testing.assert_close(layer(x, MASK, value=value), expected)
     assert calls
 
 
-@pytest.mark.parametrize("part", ["in_proj", "out_proj"])
+@pytest.mark.parametrize("part", ["v_proj", "out_proj"])
 @pytest.mark.parametrize("name", NAMES)
 def test_pruning_and_parametrizations(name: str, part: str) -> None:
     layer, x = make(name), torch.randn(4, 9, D, dtype=torch.float64)
@@ -82,9 +82,9 @@ def test_weights_that_accelerate_brings(name: str) -> None:
     layer, x = make(name).eval(), torch.randn(4, 9, D, dtype=torch.float64)
     with torch.no_grad():
         expected = layer(x)
-        cpu_offload(layer.in_proj, torch.device("cpu"))
+        cpu_offload(layer.v_proj, torch.device("cpu"))
         cpu_offload(layer.out_proj, torch.device("cpu"))
-        assert layer.in_proj.weight.is_meta
+        assert layer.v_proj.weight.is_meta
         torch.testing.assert_close(layer(x), expected)
 
 
@@ -96,7 +96,7 @@ def test_hooks_on_all_modules_are_called(name: str) -> None:
         layer(torch.randn(4, 9, D, dtype=torch.float64))
     finally:
         handle.remove()
-    assert calls.count(layer.in_proj) == calls.count(layer.out_proj) == 1
+    assert calls.count(layer.v_proj) == calls.count(layer.out_proj) == 1
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -107,7 +107,8 @@ def test_a_head_with_a_bias(training: bool) -> None:
     model.set_output_embeddings(head)
     ids = torch.randint(4, 30, (2, 9))
     loss = model(ids, labels=ids).loss
-    torch.testing.assert_close(loss, model(ids, labels=ids, return_logits=True).loss)
+    model.config.fused_loss = False
+    torch.testing.assert_close(loss, model(ids, labels=ids).loss)
     loss.backward()
     assert head.bias.grad is not None
     assert head.bias.grad.any()
@@ -128,3 +129,28 @@ def test_hooks_on_the_head_of_a_language_model(training: bool) -> None:
     assert is_plain(model.lm_head)
     torch.testing.assert_close(model.train(training)(ids, labels=ids).loss, before)
     torch.testing.assert_close(model.eval().token_losses(ids), alone)
+
+
+@pytest.mark.parametrize("shape", [(11,), (3, 4), (5, 13), (63,), (4, 4, 4), (0,)])
+@pytest.mark.parametrize("bias", [False, True])
+@torch.no_grad()
+def test_linear_is_the_module(shape: tuple[int, ...], bias: bool) -> None:
+    module, x = nn.Linear(7, 17, bias=bias), torch.randn(*shape, 7)
+    y = linear(module, x)
+    torch.testing.assert_close(y, module(x))
+    assert y.is_contiguous()
+    torch.testing.assert_close(linear(module, x.mT.contiguous().mT if x.dim() > 1 else x), y)
+
+
+def test_linear_leaves_other_dtypes_and_gradients_to_the_module() -> None:
+    module, x = nn.Linear(7, 17), torch.randn(2, 16, 7)
+    with torch.autocast("cpu"):
+        assert linear(module, x).dtype == torch.bfloat16
+    linear(module, x).sum().backward()
+    assert module.weight.grad is not None
+
+
+def test_dynamic_quantization_finds_every_projection() -> None:
+    layer = SynthesizerAttention(D, H, "dense+vanilla", N)
+    exact = [name for name, module in layer.named_modules() if type(module) is nn.Linear]
+    assert sorted(name.rsplit(".")[-1] for name in exact) == ["k_proj", "out_proj", "q_proj", "q_proj", "v_proj"]

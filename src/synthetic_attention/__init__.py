@@ -7,26 +7,27 @@ models with Hugging Face's Auto classes: import it before `AutoModel….from_pre
 from __future__ import annotations
 
 import importlib
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from ._registration import register_when_needed
 
 if TYPE_CHECKING:
     from .attention import SynthesizerAttention
     from .kernels import attend, attention_weights
+    from .layout import TokenLayout
     from .logits import InnerLogits, MixedLogits, OuterLogits, SharedLogits
-    from .masks import Padding
     from .models import (
         SynthesizerConfig,
         SynthesizerForCausalLM,
         SynthesizerForConditionalGeneration,
         SynthesizerForSequenceClassification,
+        SynthesizerModel,
         SynthesizerPreTrainedModel,
     )
 
 __version__ = "0.1.0"
 
-# Names are loaded on first use: the command line has to answer before torch is imported.
+# Names are imported on first use, because `synthesizer --help` must answer before torch is imported.
 _HOMES = {
     "SynthesizerAttention": "attention",
     "attend": "kernels",
@@ -35,11 +36,12 @@ _HOMES = {
     "MixedLogits": "logits",
     "OuterLogits": "logits",
     "SharedLogits": "logits",
-    "Padding": "masks",
+    "TokenLayout": "layout",
     "SynthesizerConfig": "models",
     "SynthesizerForCausalLM": "models",
     "SynthesizerForConditionalGeneration": "models",
     "SynthesizerForSequenceClassification": "models",
+    "SynthesizerModel": "models",
     "SynthesizerPreTrainedModel": "models",
 }
 
@@ -47,14 +49,15 @@ __all__ = [
     "InnerLogits",
     "MixedLogits",
     "OuterLogits",
-    "Padding",
     "SharedLogits",
     "SynthesizerAttention",
     "SynthesizerConfig",
     "SynthesizerForCausalLM",
     "SynthesizerForConditionalGeneration",
     "SynthesizerForSequenceClassification",
+    "SynthesizerModel",
     "SynthesizerPreTrainedModel",
+    "TokenLayout",
     "attend",
     "attention_weights",
 ]
@@ -72,4 +75,15 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-register_when_needed()
+def _is_command() -> bool:
+    """True in the process of the command `synthesizer`, which imports the models when it needs them."""
+    program = sys.argv[0] if sys.argv else ""
+    if program == "-m":
+        # Python sets this while it imports the parent packages of the module to run.
+        return f"{__name__}.cli" in sys.orig_argv
+    return Path(program).name in ("synthesizer", "synthesizer.exe")
+
+
+if not _is_command():
+    # Registers the models with the Auto classes.
+    importlib.import_module(f"{__name__}.models")

@@ -1,4 +1,4 @@
-"""SynthesizerAttention: the projections, heads, padding and cache round a synthesizing function.
+"""SynthesizerAttention: projections, heads, padding and cache around a synthesizing function.
 
 Shape legend: B batch, H heads, T new tokens, S keys in use (cached ones and new ones), K width of a head.
 Our head_dim is the paper's d_head (d_k = d_v).
@@ -6,52 +6,105 @@ Our head_dim is the paper's d_head (d_k = d_v).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .kernels import attend, attention_weights
-from .linear import Linear, is_plain
+from .kernels import attend, attention_weights, join_heads, linear, project_by_feature, split_heads
+from .layout import KeyValueCache, TokenLayout
 from .logits import Logits, MixedLogits, SharedLogits
-from .masks import Padding, bias_as_scores, hide_later
-from .packing import Packing
-from .projections import (
-    head_width,
-    project,
-    project_out,
-    project_packed,
-    project_values,
-    project_widened,
-    reset_projections,
+from .synthesizers import (
+    REGISTRY,
+    Dimensions,
+    SynthesizerOptions,
+    has_logits,
+    make_function,
+    parse,
+    reset_projection,
+    validate,
 )
-from .synthesizers import Dimensions, Span, SynthesizerOptions, UnknownSynthesizerError, build
 
-__all__ = ["KeyValueCache", "SynthesizerAttention"]
+__all__ = ["SelfAttention", "SynthesizerAttention", "build"]
 
-
-# Values laid out feature by feature are packed in runs of a row's length: shorter ones take longer than they save.
+# Below this length, unpadding values laid out feature by feature costs more than it saves.
 SHORT_COLUMNS = 128
 
 
-class KeyValueCache(Protocol):
-    """A decoding cache, as Hugging Face's are.
+class SelfAttention(nn.Module):
+    """Base class of `SynthesizerAttention` and the baselines: sizes, the value projection and the output projection.
 
-    One that hands out slots which are not filled yet has an attribute `slots`, (T,): where the new tokens stand.
+    Attributes:
+        synthesizer: the name of its function, mixture or baseline.
+        max_length: the longest sequence; None where there is none.
+        caches_keys: whether decoding has to keep keys as well as values.
     """
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]: ...
+    synthesizer: str
+    max_length: int | None = None
+    caches_keys: bool = False
+
+    def __init__(self, dims: Dimensions, dropout: float, layer_idx: int | None) -> None:
+        super().__init__()
+        if not 0 <= dropout < 1:
+            raise ValueError(f"got dropout={dropout}; expected a probability in [0, 1)")
+        self.d_model, self.num_heads, self.head_dim = dims.d_model, dims.num_heads, dims.head_dim
+        self.dropout, self.layer_idx = dropout, layer_idx
+        self.v_proj = dims.projection()
+        self.out_proj = nn.Linear(dims.inner_dim, dims.d_model, dims.bias, device=dims.device, dtype=dims.dtype)
+
+    @property
+    def inner_dim(self) -> int:
+        return self.num_heads * self.head_dim
+
+    @property
+    def weight_parameters(self) -> int:
+        """How many parameters make the weights that the values are summed with."""
+        others = {id(p) for module in (self.v_proj, self.out_proj) for p in module.parameters()}
+        return sum(p.numel() for p in self.parameters() if id(p) not in others)
+
+    def _reset_projections(self) -> None:
+        inputs = [m for m in self.modules() if isinstance(m, nn.Linear) and m is not self.out_proj]
+        for projection in (*inputs, self.out_proj):
+            reset_projection(projection)
+
+    def one_sequence(self, x: Tensor, mask: Any, attn_bias: Tensor | None, is_causal: bool, **arguments: Any) -> Any:
+        """The layer's result for one sequence (T, d_model), as a batch of one."""
+        mask = mask[None] if isinstance(mask, Tensor) and mask.dim() == 1 else mask
+        result = self(x[None], mask, attn_bias, is_causal, **arguments)
+        return (result[0][0], result[1][0]) if isinstance(result, tuple) else result[0]
+
+    def check_input(self, x: Tensor) -> None:
+        """Check the shape of x, (B, L, d_model).
+
+        Raises:
+            ValueError: it is another.
+        """
+        if x.dim() != 3 or x.shape[-1] != self.d_model:
+            raise ValueError(f"got x of shape {tuple(x.shape)}; expected (B, L, {self.d_model}) or (L, {self.d_model})")
+
+    def check_length(self, length: int) -> None:
+        """Check the length of a sequence, in slots (of several in a row, the longest).
+
+        Raises:
+            ValueError: it is over the maximum.
+        """
+        if self.max_length is not None and length > self.max_length:
+            raise ValueError(
+                f"got a sequence of {length} slots; expected at most max_length = {self.max_length}, up to which "
+                f"{self.synthesizer!r} has parameters. Truncate or split the input, or build the layer with a larger "
+                "max_length"
+            )
 
 
-class SynthesizerAttention(nn.Module):
+class SynthesizerAttention(SelfAttention):
     """Multi-head attention Y = softmax(S(X)) G(X) W_O whose logits S(X) a synthesizing function makes.
 
     Args:
         d_model: width of the input and output.
         num_heads: H.
-        synthesizer: `vanilla`, `dense`, `random`, `fixed_random`, `factorized_dense`, `factorized_random`, or several
-            joined by "+" (a mixture, on the logits).
+        synthesizer: a synthesizing function by name, e.g. `vanilla`, `dense`, `random`, or several joined by "+" (a
+            mixture, on the logits).
         max_length: the longest sequence; required by all functions but vanilla.
         head_dim: width of a head; by default d_model / num_heads.
         bias: biases, on the projections and in the functions.
@@ -79,41 +132,17 @@ class SynthesizerAttention(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        if max_length is not None and max_length < 1:
-            raise ValueError(f"got max_length={max_length}; expected at least 1")
-        head_dim = head_width(d_model, num_heads, head_dim, dropout)
-        dims = Dimensions(num_heads, head_dim, max_length, bias)
-        self.d_model, self.num_heads, self.head_dim = d_model, num_heads, head_dim
-        self.synthesizer, self.dropout, self.layer_idx = synthesizer, dropout, layer_idx
-        try:
-            self.function = build(synthesizer, dims, synthesizer_options, device, dtype)
-        except UnknownSynthesizerError as error:
-            hint = "what stands in the place of the whole layer, like a convolution, is named in SynthesizerConfig"
-            raise ValueError(f"{error}; {hint}") from None
-        # One projection for the values (its first rows) and for what the function wants of the input.
-        width = dims.inner_dim + self.function.projected
-        self.in_proj = Linear(d_model, width, bias=bias, device=device, dtype=dtype)
-        self.out_proj = Linear(dims.inner_dim, d_model, bias=bias, device=device, dtype=dtype)
-        reset_projections(self.in_proj, self.out_proj)
-
-    @property
-    def max_length(self) -> int | None:
-        """The longest sequence the layer takes; None for vanilla, which has no maximum."""
-        return self.function.max_length
-
-    @property
-    def caches_keys(self) -> bool:
-        """Whether decoding has to keep keys beside the values."""
-        return self.function.caches_keys
-
-    @property
-    def inner_dim(self) -> int:
-        return self.num_heads * self.head_dim
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        dims = Dimensions.of(d_model, num_heads, head_dim, max_length=max_length, bias=bias, **place)
+        function = make_function(synthesizer, dims, synthesizer_options)
+        super().__init__(dims, dropout, layer_idx)
+        self.synthesizer, self.function = synthesizer, function
+        self.max_length, self.caches_keys = function.max_length, function.caches_keys
+        self._reset_projections()
 
     def reset_parameters(self) -> None:
         """Initialise all parameters, and R of fixed random, anew."""
-        reset_projections(self.in_proj, self.out_proj)
+        self._reset_projections()
         self.function.reset_parameters()
 
     def extra_repr(self) -> str:
@@ -122,7 +151,7 @@ class SynthesizerAttention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        attention_mask: Tensor | Padding | None = None,
+        attention_mask: Tensor | TokenLayout | None = None,
         attn_bias: Tensor | None = None,
         is_causal: bool = False,
         *,
@@ -134,8 +163,9 @@ class SynthesizerAttention(nn.Module):
 
         Args:
             x: (B, T, d_model), or (T, d_model) for one sequence; the logits come from it.
-            attention_mask: (B, S), 1/True at real tokens, padded left, right or with holes. Positions are logical: a
-                padded row gives what it gives alone. S = T without a cache, else it counts the cached slots too.
+            attention_mask: (B, S), 1/True at real tokens, padded left, right or with holes; or the layout of the batch.
+                Positions are logical: a padded row gives the result that it gives alone. S = T without a cache, else
+                it counts the cached slots too.
             attn_bias: added to the logits, (T, S), (H, T, S) or (B or 1, H or 1, T, S), in the input's slots.
             is_causal: a token sees itself and those before it.
             value: of the shape of x; the values come from it instead.
@@ -151,199 +181,103 @@ class SynthesizerAttention(nn.Module):
         """
         if x.dim() == 2:
             given = None if value is None else value[None]
-            mask = (
-                attention_mask[None]
-                if isinstance(attention_mask, Tensor) and attention_mask.dim() == 1
-                else attention_mask
+            return self.one_sequence(
+                x, attention_mask, attn_bias, is_causal, value=given, need_weights=need_weights, cache=cache
             )
-            result = self(x[None], mask, attn_bias, is_causal, value=given, need_weights=need_weights, cache=cache)
-            return (result[0][0], result[1][0]) if need_weights else result[0]
-        self._check_input(x, value)
-        if cache is not None:
-            return self._forward_cached(x, attention_mask, attn_bias, is_causal, value, need_weights, cache)
-        self._check_length(x.shape[1])
-        padding = Padding.of_batch(attention_mask, x.shape[0], x.shape[1])
-        packing = None if padding is None else self._packing(padding)
-        if padding is not None and packing is None:
-            x = padding.align(x)
-            value = None if value is None else padding.align(value)
-        widen = self.function.constant_feature and x.device.type == "cpu"
-        value_BHSK, inputs = self._project(x, value, packing, widen)
-        key = self.function.keys(inputs)
-        return self._attend_aligned(inputs, key, value_BHSK, padding, packing, attn_bias, is_causal, need_weights)
-
-    def _forward_cached(
-        self,
-        x: Tensor,
-        attention_mask: Tensor | Padding | None,
-        attn_bias: Tensor | None,
-        is_causal: bool,
-        value: Tensor | None,
-        need_weights: bool,
-        cache: KeyValueCache,
-    ) -> Any:
-        if self.layer_idx is None:
-            raise ValueError("got a cache in a layer without layer_idx; expected SynthesizerAttention(…, layer_idx=n)")
-        rows = x.shape[1]
-        value_new, inputs = self._project(x, value)
-        key_new = self.function.keys(inputs)
-        if key_new is None:
-            key_new = value_new[..., :0]
-        key, values = cache.update(key_new, value_new, self.layer_idx)
-        columns = values.shape[-2]
-        self._check_length(columns)
-        padding = Padding.of_batch(attention_mask, x.shape[0], columns)
-        keys = key if self.caches_keys else None
-        slots: Tensor | None = getattr(cache, "slots", None)
-        if columns == rows and padding is not None and slots is None:
-            # A first call over padded prompts: align, so that the shared forms stay shared.
-            inputs = [padding.align(part) for part in inputs]
-            keys = None if keys is None else padding.align(keys, dim=2)
-            aligned = padding.align(values, dim=2)
-            return self._attend_aligned(inputs, keys, aligned, padding, None, attn_bias, is_causal, need_weights)
-        new, mask, span = slice(-rows, None) if slots is None else slots, None, Span(rows, columns, slots)
-        if padding is not None:
-            mask = padding.mask
-            span = Span(rows, columns, padding.positions[:, new], padding.positions)
-        if slots is not None:
-            attn_bias, is_causal = hide_later(slots, values, attn_bias), False
-        if attn_bias is not None:
-            attn_bias = bias_as_scores(attn_bias, x.shape[0], self.num_heads, rows, columns)
-        logits = self._logits(inputs, keys, span, attn_bias)
-        y, weights = self._attend(logits, values, mask, is_causal, columns - rows, need_weights)
-        y = project_out(self.out_proj, y, self.num_heads)
-        real = None if padding is None else padding.mask[:, new]
-        y = y if real is None else y.masked_fill(~real[..., None], 0)
-        if not need_weights:
-            return y
-        return y, weights if real is None else weights.masked_fill(~real[:, None, :, None], 0)
-
-    def _attend_aligned(
-        self,
-        inputs: Sequence[Tensor],
-        key: Tensor | None,
-        value: Tensor,
-        padding: Padding | None,
-        packing: Packing | None,
-        attn_bias: Tensor | None,
-        is_causal: bool,
-        need_weights: bool,
-    ) -> Any:
-        """Attend within one aligned batch, and move the result back to the input's slots.
-
-        With a packing, only real tokens were projected: value is zero at the others, and only they are projected back.
-        """
-        length = value.shape[-2]
-        if attn_bias is not None:
-            attn_bias = bias_as_scores(attn_bias, value.shape[0], self.num_heads, length, length)
-            if padding is not None and padding.index is not None:
-                attn_bias = padding.align_pairs(attn_bias)
-        logits = self._logits(inputs, key, Span(length, length), attn_bias)
-        mask = None
-        if padding is not None and not is_causal:
-            # Causal rows of an aligned batch see no padding; padded rows become zeros anyway.
-            mask = padding.aligned.mask
-        y, weights = self._attend(logits, value, mask, is_causal, 0, need_weights, packing is not None)
-        if padding is None:
-            y = project_out(self.out_proj, y, self.num_heads)
-            return (y, weights) if need_weights else y
-        if packing is None:
-            y = padding.restore(project_out(self.out_proj, y, self.num_heads))
-        else:
-            y = project_packed(self.out_proj, y, packing, self.num_heads)
-        if not need_weights:
-            return y
-        return y, padding.restore_pairs(weights)
-
-    def _attend(
-        self,
-        logits: Logits,
-        value: Tensor,
-        mask: Tensor | None,
-        is_causal: bool,
-        offset: int,
-        need_weights: bool,
-        value_is_masked: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        """(B, T, H·K) that goes into the output projection, and the weights (B, H, T, S) if they are needed."""
-        dropout = self.dropout if self.training else 0.0
-        y = attend(logits, value, mask, is_causal, dropout, offset, value_is_masked=value_is_masked)
-        y = y.transpose(1, 2).flatten(2)
-        if not need_weights:
-            return y, y
-        weights = attention_weights(logits, mask, is_causal, offset, length=value.shape[-2])
-        return y, weights.expand(value.shape[0], -1, -1, -1)
-
-    def _logits(self, inputs: Sequence[Tensor], key: Tensor | None, span: Span, attn_bias: Tensor | None) -> Logits:
-        logits = self.function(inputs, span, key)
-        return logits if attn_bias is None else MixedLogits([logits, SharedLogits(attn_bias)])
-
-    def _project(
-        self, x: Tensor, value: Tensor | None, packing: Packing | None = None, widen: bool = False
-    ) -> tuple[Tensor, Sequence[Tensor]]:
-        """The values (B, H, T, K) and what the function wants of x, (B, T, width) for each of its widths.
-
-        With a packing all are aligned, and zero at padding. `widen` adds a constant feature to each head where there
-        are enough tokens for the copies of the weights to be small beside those that it spares.
-        """
-        if not self.function.projected:
-            return project_values(self.in_proj, x if value is None else value, packing, self.num_heads), ()
-        if widen and value is None:
-            tokens = x.shape[:-1].numel() if packing is None else packing.given.shape[0]
-            if tokens >= self.d_model and is_plain(self.in_proj) and is_plain(self.out_proj):
-                return project_widened(self.in_proj, x, packing, self.num_heads)
-        return project(self.in_proj, x, value, packing, self.num_heads, self.function.widths)
-
-    def _packing(self, padding: Padding) -> Packing | None:
-        """How to project real tokens only, where that pays."""
-        packing = padding.packing
-        if packing is not None and not self.function.projected and packing.slots < SHORT_COLUMNS:
-            return None
-        return packing
-
-    def _check_input(self, x: Tensor, value: Tensor | None) -> None:
-        if x.dim() != 3 or x.shape[-1] != self.d_model:
-            raise ValueError(f"got x of shape {tuple(x.shape)}; expected (B, L, {self.d_model}) or (L, {self.d_model})")
+        self.check_input(x)
         if value is not None and value.shape != x.shape:
             raise ValueError(f"got value of shape {tuple(value.shape)}; expected that of x, {tuple(x.shape)}")
+        layout = self._layout(attention_mask, x, cache)
+        tokens = layout.pack(x)
+        features = [split_heads(layout.pad(part), self.num_heads) for part in self.function.project(tokens)]
+        value = self._values(tokens if value is None else layout.pack(value), layout)
+        key = self.function.keys(features)
+        key, value = layout.update(cache, value[..., :0] if key is None else key, value, self.layer_idx)
+        logits = self._biased(self.function(features, layout.positions, key), attn_bias, layout, value.dtype)
 
-    def _check_length(self, length: int) -> None:
-        if self.max_length is not None and length > self.max_length:
-            raise ValueError(
-                f"got a sequence of {length} slots; expected at most max_length = {self.max_length}, up to which "
-                f"{self.synthesizer!r} has parameters. Truncate or split the input, or build the layer with a larger "
-                "max_length"
-            )
+        mask, causal, offset = layout.key_mask(is_causal), is_causal and layout.slots is None, layout.positions.offset
+        dropout = self.dropout if self.training else 0.0
+        y = attend(logits, value, mask, causal, dropout, offset, value_is_masked=layout.unpads)
+        y = layout.unpack(linear(self.out_proj, join_heads(y, layout)))
+        if not need_weights:
+            return y
+        weights = attention_weights(logits, mask, causal, offset, length=value.shape[-2])
+        return y, layout.restore_pairs(weights.expand(value.shape[0], -1, -1, -1))
+
+    def _layout(self, mask: Tensor | TokenLayout | None, x: Tensor, cache: KeyValueCache | None) -> TokenLayout:
+        if cache is not None and self.layer_idx is None:
+            raise ValueError("got a cache in a layer without layer_idx; expected SynthesizerAttention(…, layer_idx=n)")
+        layout = TokenLayout.of(mask, x, cache, self.layer_idx or 0)
+        self.check_length(layout.positions.columns)
+        return layout.padded if not self.function.num_features and layout.shape[1] < SHORT_COLUMNS else layout
+
+    def _values(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
+        """(B, H, T, K); where all examples share the logits, in the memory layout of the kernel for these."""
+        if not self.function.num_features:
+            return project_by_feature(self.v_proj, tokens, layout, self.num_heads)
+        return split_heads(layout.pad(linear(self.v_proj, tokens)), self.num_heads)
+
+    def _biased(self, logits: Logits, attn_bias: Tensor | None, layout: TokenLayout, dtype: torch.dtype) -> Logits:
+        """The logits with a bias in the slots of the input, and with unfilled slots of a static cache hidden."""
+        if attn_bias is not None:
+            sizes = layout.shape[0], self.num_heads, layout.shape[1], layout.columns
+            bias = layout.align_pairs(SharedLogits.from_bias(attn_bias, *sizes).scores)
+            logits = MixedLogits([logits, SharedLogits(bias)])
+        hidden = layout.hidden_slots(dtype)
+        return logits if hidden is None else MixedLogits([logits, SharedLogits(hidden[None])])
 
     @classmethod
     def from_multihead_attention(cls, mha: nn.MultiheadAttention) -> SynthesizerAttention:
         """A vanilla layer with the weights of an `nn.MultiheadAttention` (self-attention); input is batch first.
 
         Raises:
-            ValueError: the module has what this layer does not: other key or value widths, bias_kv, add_zero_attn.
+            ValueError: the module has other key or value widths, bias_kv or add_zero_attn, which this layer lacks.
         """
         if mha.in_proj_weight is None or mha.bias_k is not None or mha.add_zero_attn:
             raise ValueError(
                 "got an nn.MultiheadAttention with kdim/vdim, add_bias_kv or add_zero_attn; expected one without them"
             )
-        weight = mha.in_proj_weight
-        layer = cls(
-            mha.embed_dim,
-            mha.num_heads,
-            "vanilla",
-            bias=mha.in_proj_bias is not None,
-            dropout=mha.dropout,
-            device=weight.device,
-            dtype=weight.dtype,
-        )
-
-        def values_first(x: Tensor) -> Tensor:
-            query, key, value = x.chunk(3)
-            return torch.cat([value, query, key])
-
-        state = {"in_proj.weight": values_first(weight), "out_proj.weight": mha.out_proj.weight}
-        if mha.in_proj_bias is not None:
-            state |= {"in_proj.bias": values_first(mha.in_proj_bias), "out_proj.bias": mha.out_proj.bias}
+        weight, bias = mha.in_proj_weight, mha.in_proj_bias
+        place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
+        layer = cls(mha.embed_dim, mha.num_heads, "vanilla", bias=bias is not None, dropout=mha.dropout, **place)
+        names = ("function.q_proj", "function.k_proj", "v_proj")
+        state = {f"{name}.weight": rows for name, rows in zip(names, weight.chunk(3), strict=True)}
+        if bias is not None:
+            state |= {f"{name}.bias": rows for name, rows in zip(names, bias.chunk(3), strict=True)}
+        state |= {f"out_proj.{name}": parameter for name, parameter in mha.out_proj.named_parameters()}
         layer.load_state_dict(state)
-        layer.train(mha.training)
-        return layer
+        return layer.train(mha.training)
+
+
+def build(
+    name: str,
+    d_model: int,
+    num_heads: int,
+    max_length: int | None,
+    *,
+    is_causal: bool,
+    options: SynthesizerOptions | None = None,
+    **arguments: Any,
+) -> SelfAttention:
+    """Make a layer by name.
+
+    Args:
+        name: a synthesizing function, a mixture, or a baseline (of a package that is imported).
+        is_causal: whether a token will see only itself and those before it.
+        options: by function or baseline.
+        d_model, num_heads, max_length, arguments: of `SynthesizerAttention`.
+
+    Raises:
+        ValueError: an unknown name or option, sizes that do not fit, or a baseline that cannot be causal.
+    """
+    if has_logits(name):
+        return SynthesizerAttention(d_model, num_heads, name, max_length, synthesizer_options=options, **arguments)
+    kind = REGISTRY[parse(name)[0]]
+    if is_causal and not kind.can_be_causal:
+        raise ValueError(
+            f"got {name!r} where a token may not see those after it; expected it in an encoder only (of a model that "
+            f"has a decoder too: {{encoder: {name}, decoder: vanilla}})"
+        )
+    chosen = validate(name, options, max_length)[kind.name]
+    layer: SelfAttention = kind(d_model, num_heads, max_length, options=chosen, **arguments)
+    return layer

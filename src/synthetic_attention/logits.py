@@ -1,4 +1,4 @@
-"""Attention logits in factored form: what a synthesizing function returns and `attend` consumes.
+"""Attention logits in factored form, from a synthesizing function to `attend`.
 
 Shape legend: B batch, H heads, T queries (rows), S keys (columns), K width of a query, a·b ≥ S outer factors.
 No form stores an (B, H, T, S) matrix unless it is handed one; `dense` builds it, for tests, plots and weights.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["FactoredLogits", "InnerLogits", "Kept", "Logits", "MixedLogits", "OuterLogits", "SharedLogits"]
+__all__ = ["FactoredLogits", "InnerLogits", "Logits", "MixedLogits", "OuterLogits", "SharedLogits"]
 
 
 def _check(condition: bool, got: str, expected: str) -> None:
@@ -33,25 +32,50 @@ class Logits:
         raise TypeError(f"{type(self).__name__} is not a form of logits: subclass it and define dense()")
 
 
-# Weights by the kind of mask that they are for, and what else a function keeps of them.
-Kept = dict[Any, Any]
-
-
 class SharedLogits(Logits):
     """The same scores for every example: random, fixed random, factorized random.
 
     Args:
         scores: (H, T, S); (B, H, T, S) only where positions differ by example (decoding a left-padded batch). `attend`
             takes 1 for H or B too.
-        kept: in inference, where `attend` may keep softmax(scores) for the next call with the same scores; or None.
 
     Raises:
         ValueError: scores are neither 3- nor 4-dimensional.
     """
 
-    def __init__(self, scores: Tensor, *, kept: Kept | None = None) -> None:
+    def __init__(self, scores: Tensor) -> None:
         _check(scores.dim() in (3, 4), f"scores of shape {tuple(scores.shape)}", "(H, T, S) or (B, H, T, S)")
-        self.scores, self.kept = scores, kept
+        self._scores = scores
+
+    @classmethod
+    def from_bias(cls, bias: Tensor, batch: int, heads: int, rows: int, columns: int) -> SharedLogits:
+        """An additive bias on the logits, as scores of all heads; (B, H, T, S) where it differs by example.
+
+        Args:
+            bias: floats, (T, S), (H or 1, T, S) or (B or 1, H or 1, T, S).
+
+        Raises:
+            ValueError: it has another dtype or shape.
+        """
+        if not bias.is_floating_point():
+            raise ValueError(
+                f"got attn_bias of dtype {bias.dtype}; expected floats that are added to the logits: 0 where a key may "
+                "be seen, -inf where it may not"
+            )
+        leading = ((batch, 1), (heads, 1))[4 - bias.dim() :] if 2 < bias.dim() <= 4 else ()
+        fits = 2 <= bias.dim() <= 4 and tuple(bias.shape[-2:]) == (rows, columns)
+        if not fits or any(size not in known for size, known in zip(bias.shape, leading, strict=False)):
+            raise ValueError(
+                f"got attn_bias of shape {tuple(bias.shape)}; expected (T, S), (H, T, S) or (B, H, T, S) with B = "
+                f"{batch}, H = {heads} (or 1 for either), T = {rows}, S = {columns}"
+            )
+        if bias.dim() < 4 or bias.shape[0] == 1:
+            return cls(bias.reshape(-1, rows, columns).expand(heads, -1, -1))
+        return cls(bias.expand(-1, heads, -1, -1))
+
+    @property
+    def scores(self) -> Tensor:
+        return self._scores
 
     def dense(self, length: int | None = None) -> Tensor:
         return self.scores if length is None else self.scores[..., :length]
@@ -165,8 +189,7 @@ class FactoredLogits:
 
     Attributes:
         shared: (H, T, S) or (B, H, T, S), or None.
-        shared_weight: (H,) or (1,), what it has yet to be multiplied by, or None for 1: a copy of H·T·S saved.
-        kept: of `SharedLogits`, where nothing else is added to it.
+        shared_weight: (H,) or (1,), a factor not yet applied to it (this saves a copy of H·T·S), or None for 1.
         bias: (H, S), the sum of the biases of the inner terms, or None.
         inner: without biases.
         outer: pairs of tiled (B, H, T, a) and repeated (B, H, T, b).
@@ -174,7 +197,6 @@ class FactoredLogits:
 
     shared: Tensor | None = None
     shared_weight: Tensor | None = None
-    kept: Kept | None = None
     bias: Tensor | None = None
     inner: tuple[InnerLogits, ...] = ()
     outer: tuple[OuterLogits, ...] = ()
@@ -195,10 +217,9 @@ class FactoredLogits:
         if isinstance(logits, SharedLogits):
             if self.shared is None:
                 self.shared, self.shared_weight = logits.scores, weight
-                self.kept = logits.kept if weight is None else None
                 return
             scores = logits.scores if weight is None else logits.scores * weight[:, None, None]
-            self.shared, self.shared_weight, self.kept = self.weighted_shared() + scores, None, None
+            self.shared, self.shared_weight = self.weighted_shared() + scores, None
         elif isinstance(logits, InnerLogits):
             self._add_inner(logits, weight)
         elif isinstance(logits, OuterLogits):

@@ -34,7 +34,7 @@ def vanilla(x: Tensor, w_q: Tensor, w_k: Tensor, b_q: Tensor | None = None, b_k:
 
 
 def dense(x: Tensor, w_1: Tensor, w_2: Tensor, b_1: Tensor | None = None, b_2: Tensor | None = None) -> Tensor:
-    """Row i is W₂ relu(W₁ X_i + b₁) + b₂: what a token attends to depends on that token alone.
+    """Row i is W₂ relu(W₁ X_i + b₁) + b₂: the logits of a token depend on that token alone.
 
     Args:
         x: (N, d) tokens.
@@ -49,8 +49,19 @@ def dense(x: Tensor, w_1: Tensor, w_2: Tensor, b_1: Tensor | None = None, b_2: T
 
 
 def random(r: Tensor, length: int) -> Tensor:
-    """S(X) = R, whatever X is: the leading (length, length) corner of the (N_max, N_max) parameter."""
+    """S(X) = R for any X: the leading (length, length) corner of the (N_max, N_max) parameter."""
     return r[:length, :length]
+
+
+def relative_random(r: Tensor, length: int) -> Tensor:
+    """R[i, j] = r[i − j], a Toeplitz matrix; distances beyond the last take the last of their side. Not in the paper.
+
+    Args:
+        r: (2N − 1,), the logits of the distances −(N − 1) … N − 1.
+    """
+    last = len(r) // 2
+    rows = [[r[max(-last, min(last, i - j)) + last] for j in range(length)] for i in range(length)]
+    return torch.stack([torch.stack(row) for row in rows])
 
 
 def factorized_random(r_1: Tensor, r_2: Tensor, length: int) -> Tensor:
@@ -83,12 +94,8 @@ def factorized_dense(
     """Row i is the flattened outer product of H_A(F(X_i)) and H_B(F(X_i)); F = relu(W₁ X_i + b₁) is common to both.
 
     Args:
-        x: (N, d) tokens.
-        w_1: (d, k) the columns of W₁ that belong to this head; b_1: (k,).
+        x, w_1, b_1: as in `dense`.
         w_a: (k, a), w_b: (k, b) this head's two output layers, a·b ≥ N; b_a: (a,), b_b: (b,).
-
-    Returns:
-        (N, N) logits.
     """
     hidden = torch.relu(affine(x, w_1, b_1))
     return outer(affine(hidden, w_a, b_a), affine(hidden, w_b, b_b), len(x))
@@ -195,7 +202,7 @@ def synthesizer(
         w_v: (d, heads·k) the value projection G, head by head; b_v: (heads·k,).
         w_o: (heads·k, d) the output projection; b_o: (d,).
         is_causal: a token sees itself and the tokens before it.
-        value: (N, d) what the values are projected from, where that is not `x`.
+        value: (N, d), the input of the value projection; by default `x`.
 
     Returns:
         (N, d).
@@ -210,7 +217,7 @@ def synthesizer(
 def convolution(x: Tensor, logits: Tensor, before: int) -> Tensor:
     """Σ_k softmax(w)_k X_{i + k − before}: lightweight and dynamic convolution (Wu et al. 2019).
 
-    The softmax is over the window; what of the window is outside of the sequence counts as zeros.
+    The softmax is over the window; positions outside the sequence count as zeros.
 
     Args:
         x: (N, h·k) gated features, head by head.
@@ -240,13 +247,12 @@ def local_dense(
     """The weights of a dense Synthesizer that sees a window (Xu et al. 2021).
 
     Args:
-        x: (N, d) tokens.
-        w_1: (d, k) the columns of W₁ that belong to this head; b_1: (k,).
+        x, w_1, b_1: as in `dense`.
         w_2: (k, C) this head's second layer, one output a place in the window; b_2: (C,).
         before: tokens of a window that are before its own.
 
     Returns:
-        (N, N) weights: row i has softmax(W₂ relu(W₁ X_i + b₁) + b₂) over the tokens i − before … that there are.
+        (N, N) weights: row i has softmax(W₂ relu(W₁ X_i + b₁) + b₂) over the tokens i − before … in the sequence.
     """
     places = affine(torch.relu(affine(x, w_1, b_1)), w_2, b_2)
     logits, visible = torch.zeros(len(x), len(x), dtype=x.dtype), torch.zeros(len(x), len(x), dtype=torch.bool)
@@ -263,7 +269,7 @@ def linformer(query: Tensor, key: Tensor, value: Tensor, e: Tensor, f: Tensor) -
 
     Args:
         query, key, value: (N, k).
-        e, f: (sums, N_max), of which the first N columns are used.
+        e, f: (sums, N_max); the first N columns are used.
 
     Returns:
         (N, k).

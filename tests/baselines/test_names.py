@@ -8,12 +8,12 @@ import torch
 
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from synthetic_attention.baselines import LightweightConvolution, Linformer
-from synthetic_attention.inspect.inspection import inspect_run
-from synthetic_attention.self_attention import caches_keys, known, needs_max_length, parse, validate
+from synthetic_attention.inspect.inspection import Selection, inspect_run
+from synthetic_attention.synthesizers import caches_keys, known, needs_max_length, parse, validate
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.classification import Classification
 from synthetic_attention.training.dry_run import count_parameters
-from synthetic_attention.training.session import resume_run, start_run
+from synthetic_attention.training.run import resume_run, start_run
 from synthetic_attention.training.settings import read_settings
 from training.conftest import SMALL
 from training.runs import silent
@@ -37,39 +37,32 @@ def test_known_names() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("linformer+random", None, "'linformer' in the mixture 'linformer.random'; expected it alone"),
-        ("lightconv", None, "or, by itself, one of: dynamic_conv, lightweight_conv, linformer, local_dense"),
-        (3, None, "expected a name"),
-        (
-            "linformer",
-            {"linformer": {"ranks": 3}},
-            "unknown option 'ranks' for 'linformer'; expected one of: rank, sharing",
-        ),
-        ("linformer", {"linformer": {"rank": 11}}, "at most the maximum length, 10"),
-        ("linformer", {"linformer": {"rank": 0}}, "rank=0 for 'linformer'; expected a whole number"),
-        ("linformer", {"linformer": {"sharing": "all"}}, "expected one of: none, heads, keys_and_values"),
+        ("linformer+random", None, r"'linformer'.*'linformer\+random'"),
+        ("lightconv", None, "'lightconv'.*dynamic_conv, lightweight_conv, linformer, local_dense"),
+        (3, None, "synthesizer 3"),
+        ("linformer", {"linformer": {"ranks": 3}}, "'ranks' for 'linformer'.*rank, sharing"),
+        ("linformer", {"linformer": {"rank": 11}}, "rank=11.*10"),
+        ("linformer", {"linformer": {"rank": 0}}, "'linformer'.*rank=0"),
+        ("linformer", {"linformer": {"sharing": "all"}}, "sharing='all'.*none, heads, keys_and_values"),
         ("vanilla", {"linformer": {"rank": "3"}}, "rank='3'"),
-        (
-            "vanilla",
-            {"dynamic_conv": {"kernel_size": 2.5}},
-            "kernel_size=2.5 for 'a convolution'; expected a whole number",
-        ),
-        ("vanilla", {"dynamic_conv": 3}, "expected a mapping from option to value"),
-        ("dynamic_conv", {"random": {"rank": 3}}, "unknown option 'rank' for 'random'"),
-        ("dynamic_conv", {"nothing": {}}, "got options for unknown 'nothing'; expected one of: dense, dynamic_conv"),
+        ("vanilla", {"dynamic_conv": {"kernel_size": 2.5}}, "'dynamic_conv'.*kernel_size=2.5"),
+        ("vanilla", {"dynamic_conv": 3}, "options 3 for 'dynamic_conv'"),
+        ("dynamic_conv", {"random": {"rank": 3}}, "'rank' for 'random'.*std"),
+        ("dynamic_conv", {"nothing": {}}, "'nothing'.*dense, dynamic_conv"),
     ],
 )
 def test_what_cannot_be(name: str, options: dict[str, dict[str, object]] | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         validate(name, options, 10)
-    with pytest.raises((ValueError, TypeError)):
-        SynthesizerConfig(**SIZES, synthesizer=name, synthesizer_options=options)
+    if isinstance(name, str):
+        with pytest.raises(ValueError, match=message):
+            SynthesizerConfig(**SIZES, synthesizer=name, synthesizer_options=options)
 
 
 def test_linformer_sees_what_comes_later() -> None:
     config = SynthesizerConfig(**SIZES, synthesizer="linformer")
     for kind in (SynthesizerForCausalLM, SynthesizerForConditionalGeneration):
-        with pytest.raises(ValueError, match="expected it in an encoder only"):
+        with pytest.raises(ValueError, match="'linformer'"):
             kind(config.with_one_stack() if kind is SynthesizerForCausalLM else config)
 
 
@@ -82,7 +75,7 @@ def test_a_model_of_several(tmp_path: Path) -> None:
         position_embedding_type="relative",
     )
     model = SynthesizerForConditionalGeneration(config).eval()
-    encoder, decoder = (stack.layers[0].self_attention for stack in (model.encoder, model.decoder))
+    encoder, decoder = (stack.layers[0].self_attn for stack in (model.model.encoder, model.model.decoder))
     assert isinstance(encoder, Linformer)
     assert isinstance(decoder, LightweightConvolution)
     assert (encoder.rank, decoder.kernel_size) == (3, 5)
@@ -126,15 +119,15 @@ def test_a_run(synthesizer: str, tmp_path: Path) -> None:
     ]
     for split in ("train", "valid"):
         (tmp_path / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    overrides = [*SMALL, "steps=4", "max_position_embeddings=16"]
+    overrides = [*SMALL, "max_steps=4", "max_position_embeddings=16"]
     settings = read_settings(synthesizer=synthesizer, preset="tiny", seed=0, overrides=overrides)
     task = Classification(classes=["bad", "good"])
     start_run(task=task, data=tmp_path, settings=settings, output=tmp_path / "run", report=silent)
-    assert resume_run(tmp_path / "run", steps=6, report=silent).metrics["steps"] == 6
+    assert resume_run(tmp_path / "run", max_steps=6, report=silent).metrics["steps"] == 6
     if synthesizer == "linformer":
-        with pytest.raises(UserError, match="got 'linformer' in the encoder"):
+        with pytest.raises(UserError, match="'linformer'"):
             inspect_run(tmp_path / "run", report=silent)
         return
-    page = inspect_run(tmp_path / "run", count=1, sample=2, report=silent)
+    page = inspect_run(tmp_path / "run", Selection(examples=1, sample=2), report=silent)
     numbers = json.loads((page.parent / "inspect.json").read_text(encoding="utf-8"))
     assert [entry["synthesizer"] for entry in numbers["attention"]] == [synthesizer]

@@ -1,4 +1,4 @@
-"""A tiny model and a padded batch; every axis has a size of its own, so that none can be taken for another."""
+"""Tiny models and a padded batch; every axis has a size of its own, so that none can be taken for another."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,65 +11,68 @@ from synthetic_attention.models import (
     SynthesizerConfig,
     SynthesizerForCausalLM,
     SynthesizerForConditionalGeneration,
+    SynthesizerForSequenceClassification,
+    SynthesizerPreTrainedModel,
 )
 
 VOCABULARY, LONGEST = 53, 19
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "d_model": 22,
+    "num_heads": 2,
+    "d_ff": 31,
+    "num_layers": 2,
+    "max_position_embeddings": LONGEST,
+    # Untied, so that an untrained model does not merely repeat its input.
+    "tie_word_embeddings": False,
+}
+HEADS = {
+    "seq2seq": SynthesizerForConditionalGeneration,
+    "causal": SynthesizerForCausalLM,
+    "classifier": SynthesizerForSequenceClassification,
+}
 
 
 @pytest.fixture
 def tiny_config() -> Callable[..., SynthesizerConfig]:
-    def build(**fields: Any) -> SynthesizerConfig:
-        sizes = {
-            "vocab_size": VOCABULARY,
-            "d_model": 22,
-            "num_heads": 2,
-            "d_ff": 31,
-            "num_layers": 2,
-            "max_position_embeddings": LONGEST,
-            # Untied, so that an untrained model does not merely repeat its input.
-            "tie_word_embeddings": False,
-        }
-        return SynthesizerConfig(**{**sizes, **fields})
-
-    return build
-
-
-def _distinct_positions(model: torch.nn.Module) -> None:
-    """Draw relative biases, which start as zeros, and R, which starts almost uniform, so that they matter."""
-    for name, parameter in model.named_parameters():
-        if "relative_bias" in name or name.endswith("table"):
-            torch.nn.init.normal_(parameter)
+    return lambda **fields: SynthesizerConfig(**{**SIZES, **fields})
 
 
 @pytest.fixture
-def tiny(tiny_config: Callable[..., SynthesizerConfig]) -> Callable[..., SynthesizerForConditionalGeneration]:
-    """Build a sequence-to-sequence model in eval mode."""
+def build(tiny_config: Callable[..., SynthesizerConfig]) -> Callable[..., SynthesizerPreTrainedModel]:
+    """Build the model with a head, in eval mode."""
 
-    def build(**fields: Any) -> SynthesizerForConditionalGeneration:
-        model = SynthesizerForConditionalGeneration(tiny_config(**fields)).eval()
-        _distinct_positions(model)
+    def make(head: str, **fields: Any) -> SynthesizerPreTrainedModel:
+        model = HEADS[head](tiny_config(**fields)).eval()
+        # Relative biases and R start almost uniform: draw them again, so that they matter.
+        for name, parameter in model.named_parameters():
+            if "relative_attention_bias" in name or name.endswith("table"):
+                torch.nn.init.normal_(parameter)
         return model
 
-    return build
+    return make
 
 
 @pytest.fixture
-def tiny_lm(tiny_config: Callable[..., SynthesizerConfig]) -> Callable[..., SynthesizerForCausalLM]:
-    """Build a language model in eval mode."""
-
-    def build(**fields: Any) -> SynthesizerForCausalLM:
-        model = SynthesizerForCausalLM(tiny_config(**fields)).eval()
-        _distinct_positions(model)
-        return model
-
-    return build
+def tiny(build: Callable) -> Callable[..., SynthesizerForConditionalGeneration]:
+    return lambda **fields: build("seq2seq", **fields)
 
 
 @pytest.fixture
-def source() -> tuple[Tensor, Tensor]:
-    """Three rows of seven slots: full, padded on the left, padded on the right; and their mask."""
-    ids = torch.randint(3, VOCABULARY, (3, 7))
-    mask = torch.ones(3, 7, dtype=torch.long)
+def tiny_lm(build: Callable) -> Callable[..., SynthesizerForCausalLM]:
+    return lambda **fields: build("causal", **fields)
+
+
+@pytest.fixture
+def tiny_classifier(build: Callable) -> Callable[..., SynthesizerForSequenceClassification]:
+    return lambda **fields: build("classifier", **{"num_labels": 5, **fields})
+
+
+@pytest.fixture
+def rows() -> tuple[Tensor, Tensor]:
+    """Four rows of seven slots: full, padded on the left, on the right, with holes; and their mask."""
+    ids, mask = torch.randint(3, VOCABULARY, (4, 7)), torch.ones(4, 7, dtype=torch.long)
     mask[1, :3] = 0
     mask[2, 5:] = 0
+    mask[3, [1, 4]] = 0
     return ids.masked_fill(mask == 0, 0), mask

@@ -1,6 +1,8 @@
-"""What the tests of the models go through: every function, mixtures of all forms of logits, and the baselines."""
+"""Layers that the models are tested with: every function, mixtures of all forms of logits, the causal baselines."""
 
-FUNCTIONS = ["vanilla", "dense", "random", "fixed_random", "factorized_dense", "factorized_random"]
+from synthetic_attention.synthesizers import known
+
+FUNCTIONS = known(layers=False)
 MIXTURES = [
     "random+vanilla",
     "dense+vanilla",
@@ -9,4 +11,8 @@ MIXTURES = [
     "factorized_dense+random+vanilla",
 ]
 WINDOWS = ["lightweight_conv", "dynamic_conv", "local_dense"]
-EVERY = FUNCTIONS + MIXTURES + WINDOWS
+# Models with a layer of each.
+STACKS = {
+    name: {"synthesizer": layers, "num_layers": len(layers)}
+    for name, layers in {"functions": FUNCTIONS, "mixtures": MIXTURES, "windows": WINDOWS}.items()
+}

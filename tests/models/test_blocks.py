@@ -10,16 +10,17 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from synthetic_attention import SynthesizerAttention
 from synthetic_attention.models import SynthesizerConfig
-from synthetic_attention.models.blocks import CrossAttention, FeedForward, SynthesizerBlock
+from synthetic_attention.models.blocks import MLP, CrossAttention, SynthesizerBlock
 from synthetic_attention.models.positions import RelativePositionBias, SinusoidalPositions, relative_buckets
 
 
 def _copy_cross_attention(cross: CrossAttention, mha: nn.MultiheadAttention) -> None:
     width = mha.embed_dim
     with torch.no_grad():
-        for ours, rows in ((cross.q_proj, slice(width)), (cross.kv_proj, slice(width, None))):
-            ours.weight.copy_(mha.in_proj_weight[rows])
-            ours.bias.copy_(mha.in_proj_bias[rows])
+        weights, biases = mha.in_proj_weight.split(width), mha.in_proj_bias.split(width)
+        for ours, weight, bias in zip((cross.q_proj, cross.k_proj, cross.v_proj), weights, biases, strict=True):
+            ours.weight.copy_(weight)
+            ours.bias.copy_(bias)
         cross.out_proj.load_state_dict(mha.out_proj.state_dict())
 
 
@@ -32,12 +33,12 @@ def test_a_vanilla_block_is_a_transformer_decoder_layer(pre_norm: bool, tiny_con
     for name, parameter in theirs.named_parameters():
         if "norm" in name or "bias" in name:
             nn.init.normal_(parameter)
-    ours = SynthesizerBlock(config, "vanilla", 0, is_causal=True, cross_attention=True)
-    ours.self_attention = SynthesizerAttention.from_multihead_attention(theirs.self_attn)
-    _copy_cross_attention(ours.cross_attention, theirs.multihead_attn)
-    ours.feed_forward.in_proj.load_state_dict(theirs.linear1.state_dict())
-    ours.feed_forward.out_proj.load_state_dict(theirs.linear2.state_dict())
-    norms = (ours.self_attention_norm, ours.cross_attention_norm, ours.feed_forward_norm)
+    ours = SynthesizerBlock(config, "vanilla", 0, is_causal=True, has_cross_attention=True)
+    ours.self_attn = SynthesizerAttention.from_multihead_attention(theirs.self_attn)
+    _copy_cross_attention(ours.cross_attn, theirs.multihead_attn)
+    ours.mlp.up_proj.load_state_dict(theirs.linear1.state_dict())
+    ours.mlp.down_proj.load_state_dict(theirs.linear2.state_dict())
+    norms = (ours.self_attn_norm, ours.cross_attn_norm, ours.mlp_norm)
     for mine, other in zip(norms, (theirs.norm1, theirs.norm2, theirs.norm3), strict=True):
         mine.load_state_dict(other.state_dict())
     ours.eval()
@@ -46,7 +47,7 @@ def test_a_vanilla_block_is_a_transformer_decoder_layer(pre_norm: bool, tiny_con
     mask = torch.tensor([[1] * 7, [0] * 2 + [1] * 5, [1] * 4 + [0] * 3]).bool()
     causal = nn.Transformer.generate_square_subsequent_mask(5)
     expected = theirs(x, memory, tgt_mask=causal, memory_key_padding_mask=torch.where(mask, 0.0, -torch.inf))
-    actual, _, _ = ours(x, memory, memory_mask=mask)
+    actual, _, _ = ours(x, memory, encoder_mask=mask)
     torch.testing.assert_close(actual, expected)
 
 
@@ -56,16 +57,16 @@ def test_cross_attention_weights_are_its_own(tiny_config: Callable) -> None:
     mask = torch.tensor([[1] * 7, [0] * 2 + [1] * 5, [0] * 7]).bool()
     y, weights = cross(x, memory, mask, need_weights=True)
     assert weights.shape == (3, 2, 5, 7)
-    value = cross.kv_proj(memory)[..., 22:].unflatten(-1, (2, 11)).transpose(1, 2)
+    value = cross.v_proj(memory).unflatten(-1, (2, 11)).transpose(1, 2)
     torch.testing.assert_close(y, cross.out_proj((weights @ value).transpose(1, 2).flatten(2)))
     torch.testing.assert_close(y[2], cross.out_proj.bias.expand(5, -1))
 
 
 def test_a_gated_feed_forward_layer(tiny_config: Callable) -> None:
-    layer = FeedForward(tiny_config(feed_forward_proj="gated-gelu", use_bias=False))
+    layer = MLP(tiny_config(feed_forward_proj="gated-gelu", use_bias=False))
     x = torch.randn(3, 5, 22)
-    active, gate = (x @ rows.T for rows in layer.in_proj.weight.chunk(2))
-    expected = (nn.functional.gelu(active, approximate="tanh") * gate) @ layer.out_proj.weight.T
+    gate = nn.functional.gelu(x @ layer.gate_proj.weight.T, approximate="tanh")
+    expected = (gate * (x @ layer.up_proj.weight.T)) @ layer.down_proj.weight.T
     torch.testing.assert_close(layer(x), expected)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import StaticCache
 from transformers.cache_utils import DynamicLayer
 
-from synthetic_attention.models.cache import DynamicKeysValuesLayer, mask_for_static_cache
+from synthetic_attention.models.cache import DynamicKeysValuesLayer
 
 Change = Callable[[DynamicLayer], None]
 
@@ -98,10 +100,9 @@ def test_what_inference_mode_made_is_used_outside() -> None:
 
 
 def test_a_mask_for_all_slots_of_a_static_cache(tiny_lm: Callable) -> None:
-    from transformers import StaticCache
-
-    cache = StaticCache(tiny_lm(num_layers=1).config, max_cache_len=5)
-    assert mask_for_static_cache(None, cache) is None
-    assert mask_for_static_cache(torch.ones(2, 3), cache) is None
+    model = tiny_lm(num_layers=1)
+    make = partial(model.create_masks_for_generate, past_key_values=StaticCache(model.config, max_cache_len=5))
+    assert make(attention_mask=None) is None
+    assert make(attention_mask=torch.ones(2, 3)) is None
     mask = torch.tensor([[0, 1, 1], [1, 1, 1]])
-    assert mask_for_static_cache(mask, cache).tolist() == [[0, 1, 1, 0, 0], [1, 1, 1, 0, 0]]
+    assert make(attention_mask=mask).tolist() == [[0, 1, 1, 0, 0], [1, 1, 1, 0, 0]]

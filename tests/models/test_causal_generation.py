@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 from transformers import CompileConfig, DynamicCache, StaticCache
 
-from models.synthesizers import EVERY
+from models.synthesizers import STACKS
 from synthetic_attention.models import SynthesizerForCausalLM
 from synthetic_attention.models.cache import cache_bytes
 
@@ -27,11 +27,8 @@ def prompts() -> Prompts:
 
 
 @pytest.fixture
-def model(synthesizer: str | list[str], tiny_lm: Callable) -> SynthesizerForCausalLM:
-    layers = 1 if isinstance(synthesizer, str) else len(synthesizer)
-    built = tiny_lm(synthesizer=synthesizer, num_layers=layers, max_position_embeddings=LONGEST)
-    assert isinstance(built, SynthesizerForCausalLM)
-    return built
+def model(stack: str, tiny_lm: Callable) -> SynthesizerForCausalLM:
+    return tiny_lm(**STACKS[stack], max_position_embeddings=LONGEST)
 
 
 def _generate(model: SynthesizerForCausalLM, prompts: Prompts, **options: Any) -> Tensor:
@@ -55,7 +52,7 @@ def _compiled(model: SynthesizerForCausalLM, prompts: Prompts, graphs: int = 1, 
     return result
 
 
-@pytest.mark.parametrize("synthesizer", EVERY)
+@pytest.mark.parametrize("stack", STACKS)
 def test_all_ways_agree_up_to_the_longest_sequence(model: SynthesizerForCausalLM, prompts: Prompts) -> None:
     cached = _generate(model, prompts)
     assert cached.shape == (3, LONGEST)
@@ -68,7 +65,7 @@ def test_all_ways_agree_up_to_the_longest_sequence(model: SynthesizerForCausalLM
     assert torch.equal(cached[0, 3:], alone[0])
 
 
-@pytest.mark.parametrize("synthesizer", EVERY)
+@pytest.mark.parametrize("stack", STACKS)
 def test_prompts_of_one_token(model: SynthesizerForCausalLM) -> None:
     prompts = (torch.randint(3, 53, (2, 1)), torch.ones(2, 1, dtype=torch.long))
     for options in ({}, {"num_beams": 2}):
@@ -78,7 +75,7 @@ def test_prompts_of_one_token(model: SynthesizerForCausalLM) -> None:
         assert torch.equal(cached, _generate(model, prompts, cache_implementation="static", **options))
 
 
-@pytest.mark.parametrize("synthesizer", EVERY)
+@pytest.mark.parametrize("synthesizer", ["dense", "vanilla", "dynamic_conv"])
 def test_one_token_more_than_the_longest(synthesizer: str, tiny_lm: Callable) -> None:
     # Vanilla has no longest sequence of its own, learned positions do.
     model = tiny_lm(
@@ -87,7 +84,7 @@ def test_one_token_more_than_the_longest(synthesizer: str, tiny_lm: Callable) ->
     ids = torch.randint(3, 53, (2, LONGEST - 1))
     for options in ({}, {"use_cache": False}, {"num_beams": 2}, {"cache_implementation": "static"}):
         assert _generate(model, (ids, torch.ones_like(ids)), **options).shape == (2, LONGEST)
-        with pytest.raises(ValueError, match=r"12 slots.*max_position_embeddings = 11.*generate fewer new tokens"):
+        with pytest.raises(ValueError, match=r"12 slots.*11"):
             _generate(model, (ids, torch.ones_like(ids)), max_new_tokens=2, **options)
 
 
@@ -96,44 +93,32 @@ def test_dot_products_of_sinusoids_have_no_longest_sequence(tiny_lm: Callable, p
     assert _generate(model, prompts, max_new_tokens=LONGEST).shape == (3, 4 + LONGEST)
 
 
-DIFFERENT = ["dense", "random", "random+vanilla", "factorized_random", "dynamic_conv", "lightweight_conv"]
+@pytest.mark.parametrize("stack", STACKS)
+def test_sampled_tokens_do_not_depend_on_the_cache(model: SynthesizerForCausalLM, prompts: Prompts) -> None:
+    cached = _generate(model, prompts, do_sample=True, top_k=20)
+    for options in ({"use_cache": False}, {"cache_implementation": "static"}):
+        assert torch.equal(cached, _generate(model, prompts, do_sample=True, top_k=20, **options))
 
 
-@pytest.mark.parametrize("synthesizer", [DIFFERENT])
-@pytest.mark.parametrize("mode", ["greedy", "beam", "sampled"])
-def test_layers_that_differ(mode: str, model: SynthesizerForCausalLM, prompts: Prompts) -> None:
-    options: dict[str, Any] = {"greedy": {}, "beam": {"num_beams": 3}, "sampled": {"do_sample": True, "top_k": 20}}[
-        mode
-    ]
-    cached = _generate(model, prompts, **options)
-    assert torch.equal(cached, _generate(model, prompts, use_cache=False, **options))
-    assert torch.equal(cached, _generate(model, prompts, cache_implementation="static", **options))
-
-
-@pytest.mark.parametrize(
-    "synthesizer",
-    [["factorized_random", "dense+vanilla"], ["lightweight_conv", "dynamic_conv", "local_dense"]],
-    ids=str,
-)
+@pytest.mark.parametrize("stack", ["mixtures", "windows"])
 @pytest.mark.parametrize("chunk", [None, 2])
 def test_no_padding_and_compiled_prompts(chunk: int | None, model: SynthesizerForCausalLM, prompts: Prompts) -> None:
     prompts = (prompts[0][2:], prompts[1][2:])
-    # The prompt goes through in pieces, which are compiled too.
+    # The chunks of the prompt are compiled too.
     compiled = _compiled(model, prompts, graphs=1 if chunk is None else 2, prefill_chunk_size=chunk)
     assert torch.equal(compiled, _generate(model, prompts))
 
 
-@pytest.mark.parametrize("fixed_size", [False, True])
-@pytest.mark.parametrize("synthesizer", EVERY)
-def test_bytes_of_the_cache(
-    synthesizer: str, fixed_size: bool, model: SynthesizerForCausalLM, prompts: Prompts
-) -> None:
-    cache = StaticCache(model.config, max_cache_len=9) if fixed_size else DynamicCache(config=model.config)
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("stack", STACKS)
+def test_bytes_of_the_cache(stack: str, static: bool, model: SynthesizerForCausalLM, prompts: Prompts) -> None:
+    cache = StaticCache(model.config, max_cache_len=9) if static else DynamicCache(config=model.config)
     for ids in prompts[0].split([2, 1, 1], dim=1):
         model(ids, past_key_values=cache)
-    assert [int(layer.get_seq_length()) for layer in cache.layers] == [4]
-    values = 3 * 2 * (9 if fixed_size else 4) * 11 * 4
-    assert cache_bytes(cache) == (2 * values if "vanilla" in synthesizer else values)
+    layers = STACKS[stack]["synthesizer"]
+    assert [int(layer.get_seq_length()) for layer in cache.layers] == [4] * len(layers)
+    values = 3 * 2 * (9 if static else 4) * 11 * 4
+    assert cache_bytes(cache) == values * sum(2 if "vanilla" in name else 1 for name in layers)
 
 
 class _Streamer:
@@ -146,7 +131,7 @@ class _Streamer:
     def end(self) -> None: ...
 
 
-@pytest.mark.parametrize("synthesizer", ["random+dense"])
+@pytest.mark.parametrize("stack", ["mixtures"])
 def test_sampling_is_repeatable_and_streams(model: SynthesizerForCausalLM, prompts: Prompts) -> None:
     streamer, prompts = _Streamer(), (prompts[0][2:], prompts[1][2:])
     first = _generate(model, prompts, do_sample=True, streamer=streamer)
@@ -154,7 +139,7 @@ def test_sampling_is_repeatable_and_streams(model: SynthesizerForCausalLM, promp
     assert streamer.tokens == first[0].tolist()
 
 
-@pytest.mark.parametrize("synthesizer", [["random", "factorized_dense+vanilla"]])
+@pytest.mark.parametrize("stack", ["mixtures"])
 def test_a_cache_continues_where_it_stopped(model: SynthesizerForCausalLM, prompts: Prompts) -> None:
     whole, cache = _generate(model, prompts), DynamicCache(config=model.config)
     half = _generate(model, prompts, max_new_tokens=3, past_key_values=cache)
@@ -162,9 +147,9 @@ def test_a_cache_continues_where_it_stopped(model: SynthesizerForCausalLM, promp
     assert torch.equal(_generate(model, (half, mask), max_new_tokens=4, past_key_values=cache), whole)
 
 
-@pytest.mark.parametrize("synthesizer", [["random", "dense+vanilla"]])
+@pytest.mark.parametrize("stack", ["mixtures"])
 def test_prompts_as_embeddings(model: SynthesizerForCausalLM, prompts: Prompts) -> None:
     ids, mask = prompts
     options = {"attention_mask": mask, "max_new_tokens": 7, "eos_token_id": None, "pad_token_id": 0}
-    generated = model.generate(inputs_embeds=model.embed_tokens(ids), **options)
+    generated = model.generate(inputs_embeds=model.model.embed_tokens(ids), **options)
     assert torch.equal(generated, _generate(model, prompts)[:, 4:])

@@ -1,30 +1,17 @@
 """The language model: padding, packed sentences, scoring, training, saving, the pipeline."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-from transformers import AutoModelForCausalLM, DynamicCache, EncoderDecoderCache, GPT2Config, GPT2LMHeadModel
+from transformers import DynamicCache, EncoderDecoderCache, GPT2Config, GPT2LMHeadModel
 
-from models.synthesizers import EVERY
-from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
-from synthetic_attention.models.sentences import PackedSentences
+from models.synthesizers import STACKS
+from synthetic_attention.models import SynthesizerForCausalLM
 
 MIXED = ["random+vanilla", "factorized_dense"]
 Rows = tuple[Tensor, Tensor]
-
-
-@pytest.fixture
-def rows() -> Rows:
-    """Four rows of seven slots: full, padded on the left, on the right, with holes; and their mask."""
-    ids, mask = torch.randint(3, 53, (4, 7)), torch.ones(4, 7, dtype=torch.long)
-    mask[1, :3] = 0
-    mask[2, 5:] = 0
-    mask[3, [1, 4]] = 0
-    return ids, mask
 
 
 @pytest.fixture
@@ -39,28 +26,9 @@ def _sentences(packed: Rows) -> list[tuple[int, slice]]:
     return [(row, slice(start, end)) for row, start, end in spans]
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative"])
-@pytest.mark.parametrize("synthesizer", EVERY)
-def test_a_padded_row_equals_the_row_alone(synthesizer: str, positions: str, tiny_lm: Callable, rows: Rows) -> None:
-    model = tiny_lm(synthesizer=synthesizer, position_embedding_type=positions)
-    ids, mask = rows
-    together = model(ids, mask, labels=ids, output_attentions=True, output_hidden_states=True)
-    summed, count = 0.0, 0
-    for row, real in enumerate(mask.bool()):
-        alone = model(ids[row : row + 1, real], output_attentions=True, output_hidden_states=True)
-        torch.testing.assert_close(together.logits[row, real], alone.logits[0])
-        for mine, other in zip(together.hidden_states, alone.hidden_states, strict=True):
-            torch.testing.assert_close(mine[row, real], other[0])
-        for mine, other in zip(together.attentions, alone.attentions, strict=True):
-            torch.testing.assert_close(mine[row][:, real][..., real], other[0])
-        summed += F.cross_entropy(alone.logits[0, :-1], ids[row, real][1:], reduction="sum")
-        count += int(real.sum()) - 1
-    torch.testing.assert_close(together.loss, summed / count)
-
-
-@pytest.mark.parametrize("synthesizer", EVERY)
-def test_packed_sentences_do_not_see_each_other(synthesizer: str, tiny_lm: Callable, packed: Rows) -> None:
-    model = tiny_lm(synthesizer=synthesizer, position_embedding_type="learned")
+@pytest.mark.parametrize("stack", STACKS)
+def test_packed_sentences_do_not_see_each_other(stack: str, tiny_lm: Callable, packed: Rows) -> None:
+    model = tiny_lm(**STACKS[stack], position_embedding_type="learned")
     ids, segments = packed
     out = model(ids, segment_ids=segments, labels=ids)
     losses = model.token_losses(ids, segment_ids=segments)
@@ -95,17 +63,6 @@ def test_packed_training_equals_padded_training(tiny_lm: Callable, packed: Rows)
     torch.testing.assert_close(*gradients)
 
 
-def test_places_of_packed_sentences(packed: Rows) -> None:
-    ids, segments = packed
-    packing = PackedSentences.from_segments(segments)
-    aligned = packing.align(ids)
-    assert aligned.shape == (5, 6)
-    for number, (row, tokens) in enumerate(_sentences(packed)):
-        real = packing.aligned.mask[number]
-        assert torch.equal(aligned[number, real], ids[row, tokens])
-    assert torch.equal(packing.restore(aligned[..., None])[..., 0], ids.masked_fill(segments == 0, 0))
-
-
 def test_the_losses_of_tokens_are_the_models_loss(tiny_lm: Callable, rows: Rows) -> None:
     model = tiny_lm(synthesizer="dense")
     ids, mask = rows
@@ -117,62 +74,6 @@ def test_the_losses_of_tokens_are_the_models_loss(tiny_lm: Callable, rows: Rows)
     scored = (losses != 0).sum()
     assert scored == mask.sum() - 4
     torch.testing.assert_close(losses.sum() / scored, model(ids, mask, labels=ids).loss)
-
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_the_fused_loss_is_its_twins(tied: bool, tiny_lm: Callable, rows: Rows) -> None:
-    model = tiny_lm(synthesizer=MIXED, dropout_rate=0.0, label_smoothing=0.1, tie_word_embeddings=tied).train()
-    assert (model.lm_head.weight is model.embed_tokens.weight) == tied
-    ids, mask = rows
-    labels = ids.masked_fill(mask == 0, -100)
-    fused = model(ids, mask, labels=labels)
-    eager = model(ids, mask, labels=labels, return_logits=True)
-    assert fused.logits is None
-    assert fused.past_key_values is None
-    torch.testing.assert_close(fused.loss, eager.loss)
-    full = F.cross_entropy(eager.logits[0, :-1], ids[0, 1:], label_smoothing=0.1)
-    torch.testing.assert_close(model(ids[:1], labels=ids[:1]).loss, full)
-    gradients = [torch.autograd.grad(out.loss, list(model.parameters())) for out in (fused, eager)]
-    torch.testing.assert_close(*gradients)
-
-
-def test_micro_batches_add_up_to_the_batch(tiny_lm: Callable, rows: Rows) -> None:
-    model = tiny_lm(dropout_rate=0.0).train()
-    ids, mask = rows
-    labels = ids.masked_fill(mask == 0, -100)
-    items = mask.sum() - 4
-    parts = [
-        model(ids[some], mask[some], labels=labels[some], num_items_in_batch=items).loss
-        for some in (slice(0, 1), slice(1, 4))
-    ]
-    torch.testing.assert_close(sum(parts), model(ids, mask, labels=labels).loss)
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_gradient_checkpointing_changes_nothing(reentrant: bool, tiny_lm: Callable, rows: Rows) -> None:
-    model = tiny_lm(synthesizer=MIXED, position_embedding_type="relative", dropout_rate=0.3).train()
-    gradients = []
-    for checkpointing in (False, True):
-        if checkpointing:
-            model._set_gradient_checkpointing(
-                True, lambda f, *a: torch.utils.checkpoint.checkpoint(f, *a, use_reentrant=reentrant)
-            )
-        torch.manual_seed(1)
-        model.zero_grad()
-        model(rows[0], rows[1], labels=rows[0]).loss.backward()
-        gradients.append([parameter.grad for parameter in model.parameters()])
-    torch.testing.assert_close(*gradients)
-
-
-def test_saved_and_loaded_by_the_auto_class(tiny_lm: Callable, rows: Rows, tmp_path: Path) -> None:
-    model = tiny_lm(synthesizer=MIXED, tie_word_embeddings=True)
-    model.save_pretrained(tmp_path)
-    loaded, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
-    assert not report["missing_keys"]
-    assert not report["unexpected_keys"]
-    assert loaded.lm_head.weight is loaded.embed_tokens.weight
-    ids = rows[0][:1]
-    assert torch.equal(loaded.generate(ids, max_new_tokens=9), model.generate(ids, max_new_tokens=9))
 
 
 def test_the_pipeline_generates_text(tiny_lm: Callable) -> None:
@@ -200,20 +101,14 @@ def test_vanilla_has_the_parameters_of_gpt2(tiny_config: Callable) -> None:
     assert SynthesizerForCausalLM(config).num_parameters() == GPT2LMHeadModel(theirs).num_parameters()
 
 
-def test_one_stack_of_layers(tiny_config: Callable, tmp_path: Path) -> None:
+def test_one_stack_of_layers(tiny_config: Callable) -> None:
     config = tiny_config(synthesizer=MIXED)
     model = SynthesizerForCausalLM(config)
     assert config.is_encoder_decoder
     assert not model.config.is_encoder_decoder
     assert model.config.synthesizers("decoder") == MIXED
-    model.save_pretrained(tmp_path)
-    assert type(AutoModelForCausalLM.from_pretrained(tmp_path)) is SynthesizerForCausalLM
-    with pytest.raises(ValueError, match="one stack of layers"):
-        SynthesizerForConditionalGeneration(SynthesizerConfig.from_pretrained(tmp_path))
     with pytest.raises(ValueError, match=r"\['decoder', 'encoder'\] in a model with one stack"):
         SynthesizerForCausalLM(tiny_config(synthesizer={"encoder": "dense", "decoder": "random"}))
-    with pytest.raises(ValueError, match=r"num_layers=2 and num_decoder_layers=3.*num_layers alone"):
-        tiny_config(num_decoder_layers=3, is_encoder_decoder=False)
 
 
 def test_bad_input(tiny_lm: Callable, rows: Rows, packed: Rows) -> None:
@@ -221,23 +116,24 @@ def test_bad_input(tiny_lm: Callable, rows: Rows, packed: Rows) -> None:
     ids, mask = rows
     with pytest.raises(ValueError, match="input_ids and inputs_embeds"):
         model()
-    with pytest.raises(ValueError, match=r"20 slots in the decoder; expected at most max_position_embeddings = 19"):
+    with pytest.raises(ValueError, match=r"20 slots in the decoder.*19"):
         model(torch.ones(1, 20, dtype=torch.long))
     with pytest.raises(ValueError, match="one label per token"):
         model(ids, labels=ids[:, 1:])
     with pytest.raises(ValueError, match="attention_mask of shape"):
         model(ids, mask[:, 1:])
-    with pytest.raises(ValueError, match="EncoderDecoderCache; expected one without cross-attention"):
+    with pytest.raises(ValueError, match="EncoderDecoderCache"):
         model(ids, past_key_values=EncoderDecoderCache(DynamicCache(), DynamicCache()))
-    with pytest.raises(ValueError, match=r"no layer for layer 0.*DynamicCache\(config=model\.config\)"):
+    with pytest.raises(ValueError, match=r"layer 0.*model\.config"):
         model(ids, past_key_values=DynamicCache())
     ids, segments = packed
     with pytest.raises(ValueError, match=r"segment_ids of shape .*, 0 of them not 0"):
         model(ids, segment_ids=torch.zeros_like(segments))
-    with pytest.raises(ValueError, match=r"segment_ids .* and an attention_mask; expected one segment per token"):
-        model(ids, (segments > 0).long(), segment_ids=segments)
-    with pytest.raises(ValueError, match="segment_ids with a cache or output_attentions"):
-        model(ids, segment_ids=segments, use_cache=True)
+    for options in ({"attention_mask": (segments > 0).long()}, {"use_cache": True}, {"output_attentions": True}):
+        with pytest.raises(ValueError, match="segment_ids"):
+            model(ids, segment_ids=segments, **options)
+    with pytest.raises(ValueError, match=r"\(2, 10\) for an input of shape \(2, 11\)"):
+        model(ids, segment_ids=segments[:, 1:])
     # What is too long packed may not be too long as sentences.
     longest = torch.arange(1, 31).expand(1, -1) // 16 + 1
     assert model(torch.ones(1, 30, dtype=torch.long), segment_ids=longest).logits.shape == (1, 30, 53)

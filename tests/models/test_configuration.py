@@ -1,6 +1,9 @@
 """The configuration: fields, refusals, and what transformers reads off it."""
 
+from pathlib import Path
+
 import pytest
+from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import AutoConfig
 
 from synthetic_attention.models import SynthesizerConfig
@@ -17,35 +20,54 @@ def test_the_defaults_are_the_papers_base_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "facts"),
     [
-        ({"num_laiers": 3}, r"unknown field\(s\) num_laiers.*num_layers"),
-        ({"max_length": 64}, "the longest sequence is max_position_embeddings"),
-        ({"synthesizer": "rnd"}, "unknown synthesizer 'rnd'.*factorized_random"),
-        ({"synthesizer_options": {"random": {"sd": 1}}}, "unknown option 'sd'.*std"),
-        ({"synthesizer": ["dense"]}, "list of 1 synthesizers for the 6 layers of the encoder"),
-        ({"synthesizer": {"encoder": "dense"}}, "exactly 'encoder' and 'decoder'"),
-        ({"d_model": 100, "num_heads": 7}, "multiple of num_heads"),
-        ({"dropout_rate": 1.0}, "0 ≤ dropout_rate < 1"),
-        ({"num_decoder_layers": 0}, "at least 1"),
-        ({"position_embedding_type": "rotary"}, "sinusoidal, learned, relative"),
-        ({"norm_type": "batch_norm"}, "layer_norm, rms_norm"),
-        ({"feed_forward_proj": "gated-foo"}, "feed_forward_proj='foo'.*relu"),
-        ({"relative_attention_max_distance": 16}, "relative_attention_max_distance=16 with 32 buckets"),
-        ({"synthesizer": {"encoder": 3, "decoder": "dense"}}, "synthesizer 3 for the encoder"),
-        (
-            {"synthesizer": "random+dense+vanilla", "synthesizer_options": {"mixture": {"gate": "sigmoid"}}},
-            "sigmoid.*3 components",
-        ),
-        (
-            {"synthesizer": "factorized_dense", "synthesizer_options": {"factorized_dense": {"a": 2, "b": 2}}},
-            "a·b of at least the maximum length 256",
-        ),
+        ({"num_laiers": 3}, ["num_laiers", "num_layers"]),
+        ({"max_length": 64}, ["max_length", "max_position_embeddings"]),
+        ({"zzz": 64}, ["zzz"]),
+        ({"synthesizer": "rnd"}, ["rnd", "factorized_random"]),
+        ({"synthesizer_options": {"random": {"sd": 1}}}, ["sd", "std"]),
+        ({"synthesizer": ["dense"]}, ["1 synthesizers", "6 layers", "encoder"]),
+        ({"synthesizer": {"encoder": "dense"}}, ["'encoder' and 'decoder'"]),
+        ({"d_model": 100, "num_heads": 7}, ["d_model=100", "num_heads=7"]),
+        ({"dropout_rate": 1.0}, ["dropout_rate=1.0"]),
+        ({"dropout_rate": float("nan")}, ["dropout_rate=nan"]),
+        ({"initializer_factor": float("inf")}, ["initializer_factor=inf"]),
+        ({"num_decoder_layers": 0}, ["num_decoder_layers=0"]),
+        ({"type_vocab_size": -1}, ["type_vocab_size=-1"]),
+        ({"position_embedding_type": "rotary"}, ["rotary", "sinusoidal, learned, relative"]),
+        ({"norm_type": "batch_norm"}, ["batch_norm", "layer_norm, rms_norm"]),
+        ({"classifier_pooling": "last"}, ["last", "mean, first"]),
+        ({"feed_forward_proj": "gated-foo"}, ["foo", "relu"]),
+        ({"relative_attention_max_distance": 16}, ["relative_attention_max_distance=16", "32"]),
+        ({"synthesizer": {"encoder": 3, "decoder": "dense"}}, ["3", "encoder"]),
+        ({"synthesizer": "random+dense+vanilla", "synthesizer_options": {"mixture": {"gate": "sigmoid"}}}, ["sigmoid"]),
+        ({"synthesizer": "factorized_dense", "synthesizer_options": {"factorized_dense": {"a": 2, "b": 2}}}, ["256"]),
+        ({"is_decoder": True}, ["is_decoder", "is_encoder_decoder"]),
+        ({"is_encoder_decoder": False, "num_decoder_layers": 3}, ["num_layers=6", "num_decoder_layers=3"]),
     ],
 )
-def test_what_cannot_be_is_refused(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_what_cannot_be_is_refused(fields: dict[str, object], facts: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"\S") as error:
         SynthesizerConfig(**fields)
+    assert all(fact in str(error.value) for fact in facts), error.value
+
+
+@pytest.mark.parametrize("fields", [{"d_model": "512"}, {"num_layers": True}, {"pre_norm": 1}, {"dropout_rate": "low"}])
+def test_types_are_checked(fields: dict[str, object]) -> None:
+    with pytest.raises(StrictDataclassFieldValidationError, match=next(iter(fields))):
+        SynthesizerConfig(**fields)
+
+
+def test_fields_of_newer_versions_are_kept_in_files(tmp_path: Path) -> None:
+    config = SynthesizerConfig(num_layers=2, attn_implementation="eager", num_labels=3, hidden_size=64)
+    assert (config.d_model, config.num_labels) == (64, 3)
+    fields = {**config.to_dict(), "sparkle": 7}
+    config = SynthesizerConfig.from_dict(fields)
+    assert config.sparkle == 7
+    config.save_pretrained(tmp_path)
+    again = SynthesizerConfig.from_pretrained(tmp_path, num_heads=4)
+    assert (again.sparkle, again.num_heads, again.num_layers) == (7, 4, 2)
 
 
 def test_one_synthesizer_for_each_layer_of_each_side() -> None:

@@ -9,65 +9,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import (
-    AutoModelForSequenceClassification,
     PreTrainedTokenizerFast,
     Trainer,
     TrainingArguments,
     pipeline,
 )
 
-from models.synthesizers import EVERY
-from synthetic_attention import SynthesizerForSequenceClassification
-from synthetic_attention.models import SynthesizerForConditionalGeneration
-
 MIXED = ["random+vanilla", "factorized_dense"]
 Rows = tuple[Tensor, Tensor]
-
-
-@pytest.fixture
-def tiny_classifier(tiny_config: Callable) -> Callable[..., SynthesizerForSequenceClassification]:
-    """Build a classifier in eval mode."""
-
-    def build(**fields: object) -> SynthesizerForSequenceClassification:
-        return SynthesizerForSequenceClassification(tiny_config(**{"num_labels": 5, **fields})).eval()
-
-    return build
-
-
-@pytest.fixture
-def rows() -> Rows:
-    """Four rows of seven slots: full, padded on the left, on the right, with holes; and their mask."""
-    ids, mask = torch.randint(3, 53, (4, 7)), torch.ones(4, 7, dtype=torch.long)
-    mask[1, :3] = 0
-    mask[2, 5:] = 0
-    mask[3, [0, 4]] = 0
-    return ids, mask
-
-
-@pytest.mark.parametrize("pooling", ["mean", "first"])
-@pytest.mark.parametrize("synthesizer", [*EVERY, "linformer"])
-def test_a_padded_row_equals_the_row_alone(
-    synthesizer: str, pooling: str, tiny_classifier: Callable, rows: Rows
-) -> None:
-    model = tiny_classifier(
-        synthesizer=synthesizer, classifier_pooling=pooling, type_vocab_size=2, position_embedding_type="learned"
-    )
-    ids, mask = rows
-    types = torch.randint(0, 2, ids.shape)
-    together = model(ids, mask, types, output_attentions=True, output_hidden_states=True)
-    assert together.logits.shape == (4, 5)
-    for row, real in enumerate(mask.bool()):
-        alone = model(
-            ids[row : row + 1, real],
-            token_type_ids=types[row : row + 1, real],
-            output_attentions=True,
-            output_hidden_states=True,
-        )
-        torch.testing.assert_close(together.logits[row], alone.logits[0])
-        for mine, other in zip(together.hidden_states, alone.hidden_states, strict=True):
-            torch.testing.assert_close(mine[row, real], other[0])
-        for mine, other in zip(together.attentions, alone.attentions, strict=True):
-            torch.testing.assert_close(mine[row][:, real][..., real], other[0])
 
 
 def test_pooling_is_the_mean_or_the_first_token(tiny_classifier: Callable, rows: Rows) -> None:
@@ -90,16 +39,11 @@ def test_types_tell_the_sides_of_a_pair_apart(tiny_classifier: Callable, rows: R
 
 
 def test_the_loss_of_classes(tiny_classifier: Callable, rows: Rows) -> None:
-    model = tiny_classifier(label_smoothing=0.1, dropout_rate=0.0)
+    model = tiny_classifier(dropout_rate=0.0)
     labels = torch.tensor([4, 0, -100, 2])
     out = model(*rows, labels=labels)
     torch.testing.assert_close(out.loss, F.cross_entropy(out.logits, labels))
-    parts = [
-        model(rows[0][some], rows[1][some], labels=labels[some], num_items_in_batch=3).loss
-        for some in (slice(0, 1), slice(1, 4))
-    ]
-    torch.testing.assert_close(sum(parts), out.loss)
-    smoothed = model.train()(*rows, labels=labels).loss
+    smoothed = model(*rows, labels=labels, smoothing=0.1).loss
     torch.testing.assert_close(smoothed, F.cross_entropy(out.logits, labels, label_smoothing=0.1))
 
 
@@ -114,47 +58,6 @@ def test_the_loss_of_regression(problem: str | None, tiny_classifier: Callable, 
     targets = torch.randn(4, 3)
     out = several(*rows, labels=targets)
     torch.testing.assert_close(out.loss, F.mse_loss(out.logits, targets))
-
-
-def test_every_parameter_is_trained(tiny_classifier: Callable, rows: Rows) -> None:
-    model = tiny_classifier(synthesizer=MIXED, type_vocab_size=2).train()
-    types = (torch.arange(7) > 3).long().expand(4, -1)
-    model(*rows, types, labels=torch.tensor([1, 2, 3, 4])).loss.backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
-
-
-def test_saved_and_loaded_by_the_auto_class(tiny_classifier: Callable, rows: Rows, tmp_path: Path) -> None:
-    names = {0: "good", 1: "bad", 2: "neither"}
-    model = tiny_classifier(
-        num_labels=3,
-        synthesizer=MIXED,
-        id2label=names,
-        label2id={name: index for index, name in names.items()},
-        problem_type="single_label_classification",
-        classifier_pooling="first",
-        type_vocab_size=2,
-    )
-    model.save_pretrained(tmp_path)
-    loaded, report = AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
-    assert type(loaded) is SynthesizerForSequenceClassification
-    assert not report["missing_keys"]
-    assert not report["unexpected_keys"]
-    assert (loaded.config.id2label, loaded.config.label2id["bad"]) == (names, 1)
-    assert torch.equal(loaded(*rows).logits, model(*rows).logits)
-
-
-def test_the_encoder_of_a_pretrained_model_comes_in(tiny: Callable, tmp_path: Path) -> None:
-    pretrained = tiny(synthesizer={"encoder": MIXED, "decoder": "vanilla"}, num_decoder_layers=3)
-    pretrained.save_pretrained(tmp_path)
-    model, report = SynthesizerForSequenceClassification.from_pretrained(
-        tmp_path, num_labels=3, output_loading_info=True
-    )
-    assert report["missing_keys"] == {"classifier.weight", "classifier.bias"}
-    assert model.config.synthesizers("encoder") == MIXED
-    for name, parameter in pretrained.encoder.named_parameters():
-        assert torch.equal(model.encoder.get_parameter(name), parameter), name
-    assert isinstance(pretrained, SynthesizerForConditionalGeneration)
-    assert pretrained.config.is_encoder_decoder
 
 
 def _tokenizer() -> PreTrainedTokenizerFast:
@@ -206,22 +109,18 @@ def test_trainer_trains_it(tiny_classifier: Callable, tmp_path: Path) -> None:
     assert trainer.predict(rows).predictions.argmax(-1).tolist() == [0, 1] * 8  # type: ignore[arg-type, union-attr]
 
 
-def test_bad_input(tiny_classifier: Callable, tiny_config: Callable, rows: Rows) -> None:
+def test_bad_input(tiny_classifier: Callable, rows: Rows) -> None:
     model = tiny_classifier(synthesizer="random")
     ids, mask = rows
     with pytest.raises(ValueError, match="input_ids and inputs_embeds"):
         model()
-    with pytest.raises(ValueError, match="20 slots in the encoder; expected at most max_position_embeddings = 19"):
+    with pytest.raises(ValueError, match=r"20 slots in the encoder.*19"):
         model(torch.ones(1, 20, dtype=torch.long))
     with pytest.raises(ValueError, match="attention_mask of shape"):
         model(ids, mask[:, 1:])
-    with pytest.raises(ValueError, match=r"labels of shape \(4,\) and dtype torch.float32; expected classes, \(4,\)"):
+    with pytest.raises(ValueError, match=r"labels of shape \(4,\) and dtype torch.float32"):
         model(ids, labels=torch.ones(4))
-    with pytest.raises(ValueError, match=r"labels of shape \(4,\); expected floats \(4, 2\)"):
+    with pytest.raises(ValueError, match=r"labels of shape \(4,\).*\(4, 2\)"):
         tiny_classifier(num_labels=2, problem_type="regression")(ids, labels=torch.ones(4))
-    with pytest.raises(ValueError, match="problem_type='multi_label_classification'; expected labels, and 'single"):
+    with pytest.raises(ValueError, match="multi_label_classification"):
         tiny_classifier(problem_type="multi_label_classification")
-    with pytest.raises(ValueError, match="got classifier_pooling='last'; expected one of: mean, first"):
-        tiny_config(classifier_pooling="last")
-    with pytest.raises(ValueError, match="got type_vocab_size=-1"):
-        tiny_config(type_vocab_size=-1)

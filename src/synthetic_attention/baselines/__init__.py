@@ -1,13 +1,12 @@
-"""What the paper compares the Synthesizer with, beside dot-product attention: convolutions and Linformer. And local
-dense attention, a Synthesizer that is made as a convolution is.
+"""The paper's baselines besides dot-product attention (convolutions, Linformer), and local dense attention.
 
-Each is a layer in the place of `SynthesizerAttention`, called as it is. They are no synthesizing functions: they have
-no logits for all pairs of tokens. So they do not mix, and no bias can be added to their logits.
+Each is a layer in the place of `SynthesizerAttention`, called in the same way. They have no logits for all pairs of
+tokens, so they do not mix and take no bias on the logits.
 """
 
-from .base import BASELINES, Baseline
+from .base import Baseline
 from .convolution import DynamicConvolution, LightweightConvolution
 from .linformer import Linformer
 from .local_dense import LocalDense
 
-__all__ = ["BASELINES", "Baseline", "DynamicConvolution", "LightweightConvolution", "Linformer", "LocalDense"]
+__all__ = ["Baseline", "DynamicConvolution", "LightweightConvolution", "Linformer", "LocalDense"]

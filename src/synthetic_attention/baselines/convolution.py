@@ -4,8 +4,8 @@ arXiv 1901.10430).
 The input goes through a gated linear unit, X′ = (X W₁ + b₁) ∘ σ(X W₂ + b₂). Its features are split into heads, and each
 head sums X′ over a window of C tokens round each token, with weights that are a softmax over the window: parameters of
 the head (lightweight), or made from the token in the middle (dynamic). So they are a random and a dense Synthesizer of
-relative positions within a window, but for two things: the gate, and that weights which fall outside of the sequence
-are lost, where attention would share them out among the tokens that there are.
+relative positions within a window, with two differences: the gate, and that weights outside the sequence are dropped,
+where attention would redistribute them to the tokens inside.
 
 Shape legend: B batch, H heads, T tokens, C tokens in a window, K width of a head.
 """
@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from ..linear import Linear
-from ..synthesizers.base import Options, empty, split_heads, whole
-from .base import register
-from .window_layer import WindowLayer
+from ..kernels import linear, split_heads
+from ..synthesizers import Options, register, reset_projection
+from .window import WindowLayer
 
 __all__ = ["DynamicConvolution", "LightweightConvolution"]
 
@@ -39,13 +37,6 @@ class ConvolutionOptions(Options):
 
     kernel_size: int | Sequence[int] = (3, 7, 15, 31)
 
-    def __post_init__(self) -> None:
-        sizes = self.kernel_size if isinstance(self.kernel_size, list | tuple) else [self.kernel_size]
-        if not sizes:
-            raise ValueError("got kernel_size=[]; expected a whole number of at least 1, or a list with one per layer")
-        for size in sizes:
-            whole(size, "kernel_size", "a convolution")
-
     def of_layer(self, layer_idx: int | None) -> int:
         """C of one layer, counted from 0; of a layer by itself the last one."""
         if isinstance(self.kernel_size, int):
@@ -55,11 +46,11 @@ class ConvolutionOptions(Options):
 
 
 class _Convolution(WindowLayer):
-    """What the two have in common.
+    """Base class of the two: the gated values.
 
     Args:
         dropout: probability with which weights are dropped in training; where all tokens share the weights, they share
-            what is dropped.
+            the dropout mask.
         options: `kernel_size`.
         max_length: not needed.
     """
@@ -67,20 +58,19 @@ class _Convolution(WindowLayer):
     Options = ConvolutionOptions
 
     def __init__(
-        self,
-        d_model: int,
-        num_heads: int,
-        max_length: int | None = None,
-        *,
-        options: ConvolutionOptions | None = None,
-        layer_idx: int | None = None,
-        **arguments: Any,
+        self, *sizes: Any, options: ConvolutionOptions | None = None, layer_idx: int | None = None, **arguments: Any
     ) -> None:
-        size = (options or ConvolutionOptions()).of_layer(layer_idx)
-        super().__init__(size, 2, d_model, num_heads, layer_idx=layer_idx, **arguments)
+        kernel_size = (options or ConvolutionOptions()).of_layer(layer_idx)
+        super().__init__(kernel_size, *sizes, layer_idx=layer_idx, **arguments)
+        self.gate_proj = self.dims.projection()
+        self._reset_projections()
 
-    def _gated(self, x: Tensor) -> Tensor:
-        return F.glu(self.in_proj(x))
+    @property
+    def weight_parameters(self) -> int:
+        return super().weight_parameters - sum(p.numel() for p in self.gate_proj.parameters())
+
+    def _gated(self, tokens: Tensor) -> Tensor:
+        return linear(self.v_proj, tokens) * torch.sigmoid(linear(self.gate_proj, tokens))
 
 
 @register("lightweight_conv")
@@ -92,8 +82,7 @@ class LightweightConvolution(_Convolution):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        place = {"device": self.out_proj.weight.device, "dtype": self.out_proj.weight.dtype}
-        self.kernel = empty(self.num_heads, self.kernel_size, **cast(Any, place))
+        self.kernel = self.dims.parameter(self.num_heads, self.kernel_size)
         self._reset_kernel()
 
     def _reset_kernel(self) -> None:
@@ -105,12 +94,8 @@ class LightweightConvolution(_Convolution):
         super().reset_parameters()
         self._reset_kernel()
 
-    @property
-    def weight_parameters(self) -> int:
-        return self.kernel.numel()
-
-    def _read(self, x: Tensor) -> Sequence[Tensor]:
-        return [self._gated(x)]
+    def _read(self, tokens: Tensor) -> Sequence[Tensor]:
+        return [self._gated(tokens)]
 
     def _shares(self, logits: Sequence[Tensor], inside: Tensor | None) -> Tensor:
         return torch.softmax(self.kernel, dim=-1)
@@ -125,23 +110,13 @@ class DynamicConvolution(_Convolution):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        inner, place = self.out_proj.in_features, self.out_proj.weight
-        self.kernel_proj = Linear(
-            inner, self.num_heads * self.kernel_size, bias=False, device=place.device, dtype=place.dtype
-        )
-        nn.init.xavier_uniform_(self.kernel_proj.weight)
+        place: Any = {"device": self.dims.device, "dtype": self.dims.dtype}
+        self.kernel_proj = nn.Linear(self.inner_dim, self.num_heads * self.kernel_size, bias=False, **place)
+        reset_projection(self.kernel_proj)
 
-    def reset_parameters(self) -> None:
-        super().reset_parameters()
-        nn.init.xavier_uniform_(self.kernel_proj.weight)
-
-    @property
-    def weight_parameters(self) -> int:
-        return self.kernel_proj.weight.numel()
-
-    def _read(self, x: Tensor) -> Sequence[Tensor]:
-        gated = self._gated(x)
-        return [gated, self.kernel_proj(gated)]
+    def _read(self, tokens: Tensor) -> Sequence[Tensor]:
+        gated = self._gated(tokens)
+        return [gated, linear(self.kernel_proj, gated)]
 
     def _shares(self, logits: Sequence[Tensor], inside: Tensor | None) -> Tensor:
         return torch.softmax(split_heads(logits[0], self.num_heads), dim=-1)

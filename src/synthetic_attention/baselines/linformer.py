@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from ..kernels import attend, attention_weights
+from ..kernels import attend, attention_weights, split_heads
+from ..layout import TokenLayout
 from ..logits import InnerLogits
-from ..synthesizers.base import Options, empty, split_heads, whole
-from .base import Baseline, register
+from ..synthesizers import Options, register
+from .base import Baseline
 
 __all__ = ["Linformer"]
-
-_SHARING = ("none", "heads", "keys_and_values")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +34,7 @@ class LinformerOptions(Options):
     """
 
     rank: int | None = None
-    sharing: str = "heads"
-
-    def __post_init__(self) -> None:
-        if self.rank is not None:
-            whole(self.rank, "rank", "linformer")
-        if self.sharing not in _SHARING:
-            raise ValueError(f"got sharing={self.sharing!r} for 'linformer'; expected one of: {', '.join(_SHARING)}")
+    sharing: Literal["none", "heads", "keys_and_values"] = "heads"
 
     def check(self, components: int, max_length: int | None) -> None:
         if self.rank is not None and max_length is not None and self.rank > max_length:
@@ -72,18 +65,18 @@ class Linformer(Baseline):
         options: LinformerOptions | None = None,
         **arguments: Any,
     ) -> None:
-        super().__init__(3, d_model, num_heads, **arguments)
-        if max_length is None or max_length < 1:
-            raise ValueError(f"got max_length={max_length} for 'linformer'; expected the longest sequence it will see")
+        super().__init__(d_model, num_heads, max_length, **arguments)
+        if max_length is None:
+            raise ValueError("got no max_length for 'linformer'; expected the longest sequence it will see")
         options = options or LinformerOptions()
         options.check(1, max_length)
+        self.q_proj, self.k_proj = self.dims.projection(), self.dims.projection()
+        self._reset_projections()
         self.max_length = max_length
         self.rank = max(1, max_length // 4) if options.rank is None else options.rank
         shape = (num_heads if options.sharing == "none" else 1, self.rank, max_length)
-        place = {"device": self.out_proj.weight.device, "dtype": self.out_proj.weight.dtype}
-        self.key_sums = empty(*shape, **cast(Any, place))
-        own = options.sharing != "keys_and_values"
-        self.value_sums = empty(*shape, **cast(Any, place)) if own else None
+        self.key_sums = self.dims.parameter(*shape)
+        self.value_sums = None if options.sharing == "keys_and_values" else self.dims.parameter(*shape)
         self._reset_sums()
 
     def _reset_sums(self) -> None:
@@ -99,27 +92,14 @@ class Linformer(Baseline):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, max_length={self.max_length}, rank={self.rank}"
 
-    @property
-    def weight_parameters(self) -> int:
-        rows = self.in_proj.out_features * 2 // 3
-        sums = self.key_sums.numel() + (0 if self.value_sums is None else self.value_sums.numel())
-        return rows * (self.in_proj.in_features + (self.in_proj.bias is not None)) + sums
-
-    def _read(self, x: Tensor) -> Sequence[Tensor]:
-        return self.in_proj(x).chunk(3, dim=-1)
+    def _read(self, tokens: Tensor) -> Sequence[Tensor]:
+        return self.v_proj(tokens), self.q_proj(tokens), self.k_proj(tokens)
 
     def _sum(
-        self, read: Sequence[Tensor], mask: Tensor | None, is_causal: bool, need_weights: bool
+        self, value: Tensor, parts: Sequence[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        value, query, key = (split_heads(part, self.num_heads) for part in read)
+        query, key = (split_heads(part, self.num_heads) for part in parts)
         length = value.shape[2]
-        if is_causal:
-            raise ValueError("got is_causal=True for 'linformer'; expected False: its keys are sums over all tokens")
-        if length > cast(int, self.max_length):
-            raise ValueError(
-                f"got a sequence of {length} slots; expected at most max_length = {self.max_length}, up to which "
-                "'linformer' has parameters. Truncate or split the input, or build the layer with a larger max_length"
-            )
         both = (self.key_sums, self.key_sums if self.value_sums is None else self.value_sums)
         key_sums, value_sums = (sums[..., :length] for sums in both)
         logits = InnerLogits(query, _summed(key_sums, key), scale=self.head_dim**-0.5)
@@ -134,6 +114,6 @@ def _summed(sums: Tensor, x: Tensor) -> Tensor:
     """(H or 1, k, L) × (B, H, L, K) = (B, H, k, K)."""
     if sums.shape[0] > 1:
         return sums @ x
-    # One product for all heads and examples: a broadcast matrix would be copied, and its gradient kept, for each.
+    # One product for all heads and examples: a broadcast matrix would be copied for each.
     product = sums[0] @ x.permute(2, 0, 1, 3).flatten(1)
     return product.unflatten(1, (x.shape[0], x.shape[1], x.shape[3])).permute(1, 2, 0, 3)

@@ -1,6 +1,19 @@
-"""softmax(logits) · V: `attend`, which chooses, and the ways it chooses from."""
+"""softmax(logits) · V: `attend` chooses one of the kernels. Everything that is there for speed or memory is here."""
 
 from .dispatch import attend
-from .eager import attention_weights
+from .eager import attention_weights, masked_softmax
+from .linear import is_plain, join_heads, linear, project_by_feature, split_heads
+from .softmax_cache import CachedLogits, SoftmaxCache
 
-__all__ = ["attend", "attention_weights"]
+__all__ = [
+    "CachedLogits",
+    "SoftmaxCache",
+    "attend",
+    "attention_weights",
+    "is_plain",
+    "join_heads",
+    "linear",
+    "masked_softmax",
+    "project_by_feature",
+    "split_heads",
+]

@@ -1,4 +1,4 @@
-"""`attend`: the one place that owns masks, softmax, dropout and the product with V, and chooses how."""
+"""`attend`: mask, softmax, dropout and the product with V, by the kernel that fits the form of the logits."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..layout import is_transformed
 from ..logits import FactoredLogits, Logits, MixedLogits, SharedLogits
-from ..masks import bias_as_scores
-from ..transforms import is_transformed
 from .blockwise import blockwise_attention
 from .eager import eager_attention
 from .inner import inner_attention
 from .shared import shared_attention
-from .shared_kept import kept_attention
+from .softmax_cache import CachedLogits, cached_attention
 
 __all__ = ["attend"]
 
@@ -33,7 +32,8 @@ def attend(
 
     No (B, H, T, S) matrix is stored unless a query is alone (a decoding step), or it is asked for: under
     `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`, and under the transforms of `torch.func`, the equation is
-    computed as it is written and has all derivatives. The other ways have the first, in reverse mode.
+    computed as it is written and has all derivatives. The other kernels support first derivatives only, in
+    reverse mode.
 
     Args:
         logits: T rows and as many columns S as `value` has keys.
@@ -56,12 +56,12 @@ def attend(
         raise ValueError(f"got dropout_p={dropout_p}; expected a probability in [0, 1]")
     if query_offset < 0:
         raise ValueError(f"got query_offset={query_offset}; expected the position of the first row, at least 0")
-    factored = FactoredLogits.of(logits)
+    cached = logits.lookup() if isinstance(logits, CachedLogits) and attn_bias is None and not dropout_p else None
+    factored = FactoredLogits.of(logits if cached is None else SharedLogits(cached.scores))
     rows = _check(factored, value, attention_mask)
     batch, heads, columns, width = value.shape
     if attn_bias is not None:
-        scores = bias_as_scores(attn_bias, batch, heads, rows, columns)
-        logits = MixedLogits([logits, SharedLogits(scores)])
+        logits = MixedLogits([logits, SharedLogits.from_bias(attn_bias, batch, heads, rows, columns)])
         factored = FactoredLogits.of(logits)
     if not columns:
         return value.new_zeros(batch, heads, rows, width)
@@ -70,10 +70,9 @@ def attend(
     if not batch or rows <= 1 or (only_shared is not None and only_shared.dim() == 4) or _as_written():
         return eager_attention(logits, value, mask, is_causal, dropout_p, query_offset)
     if only_shared is not None:
+        if cached is not None:
+            return cached_attention(cached, value, mask, query_offset if is_causal else None, value_is_masked)
         dropout = None
-        if factored.kept is not None and dropout_p == 0:
-            offset = query_offset if is_causal else None
-            return kept_attention(factored.kept, only_shared, value, mask, offset, value_is_masked)
         if dropout_p > 0:
             ones = torch.ones_like(only_shared, dtype=torch.promote_types(only_shared.dtype, torch.float32))
             dropout = F.dropout(ones, dropout_p)
@@ -85,7 +84,7 @@ def attend(
 
 
 def _as_written() -> bool:
-    """Whether the equation is wanted as it is written: by a transform, or by whoever has left PyTorch that way only."""
+    """Whether to compute the equation as it is written: under a transform, or with only the MATH backend of SDPA."""
     if torch.compiler.is_compiling():
         return False
     flags = torch.backends.cuda

@@ -1,4 +1,4 @@
-"""softmax(logits) as a whole matrix: for a decoding step, for weights that are asked for, and as the kernels' twin.
+"""softmax(logits) as a whole matrix: for decoding steps, for weights, and as the reference of the kernels.
 
 Shape legend: B batch, H heads, T queries, S keys, D width of a value.
 """
@@ -8,11 +8,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..layout import is_traced
 from ..logits import Logits
-from ..masks import allowed_keys
-from ..transforms import is_traced
 
-__all__ = ["attention_weights", "masked_softmax"]
+__all__ = ["allowed_keys", "attention_weights", "eager_attention", "masked_softmax"]
+
+
+def allowed_keys(
+    rows: int, columns: int, attention_mask: Tensor | None, is_causal: bool, offset: int, device: torch.device
+) -> Tensor | None:
+    """True where a row may see a key: (B or 1, 1, rows or 1, columns); None where every key is allowed."""
+    allowed = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
+    if is_causal and offset < columns - 1:
+        causal = torch.ones(rows, columns, dtype=torch.bool, device=device).tril(offset)[None, None]
+        allowed = causal if allowed is None else allowed & causal
+    return allowed
 
 
 def masked_softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
@@ -37,7 +47,7 @@ def masked_softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
 
 
 def _may_look(scores: Tensor) -> bool:
-    """Whether what to do may depend on values: in inference on a CPU, where nothing waits for them."""
+    """Whether code may branch on values: in inference on a CPU, where this does not wait for a device."""
     return scores.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced()
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..logits import InnerLogits
-from ..masks import allowed_keys
+from .eager import allowed_keys
 
 __all__ = ["inner_attention"]
 

@@ -1,16 +1,16 @@
 """softmax(R) · V where all examples share R: one softmax for the batch, one matrix product per head.
 
-Without a key mask the weights P = softmax(R) are themselves shared, and so is all that the softmax costs:
+Without a key mask the weights P = softmax(R) are shared too, and so is the cost of the softmax:
 
     Y = P V        dV = Pᵀ g        dR = P ∘ (g Vᵀ − rowsum(P ∘ g Vᵀ))
 
-With one, padding still needs no softmax per example. With E = exp(R − rowmax) and the 0/1 key mask m of an example,
+With a mask, padding needs no softmax per example either. With E = exp(R − rowmax) and the 0/1 key mask m of an example,
 
     Y = E (m ∘ V) / E m        dR = E ∘ (g′ (m ∘ V)ᵀ − (g′ · Y) mᵀ),  g′ = g / E m
 
 so the denominators of all examples are one more product, E mᵀ, and the backward keeps only them and Y.
-The products run with the batch beside the width, V as (H, D·B, S): both GEMMs of a head are large, and a
-projection that writes V in that order (`attention.py` does) costs no copy.
+The products run over width and batch together, V as (H, D·B, S): both GEMMs of a head are large, and a projection
+that writes V in that order (`project_by_feature`) costs no copy.
 
 Shape legend: B batch, H heads, T queries, S keys, D width of a value, N = D·B.
 """
@@ -23,10 +23,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .block import add_product, block_softmax, refuse_second_derivative, wide
-from .shared_blocks import block_scores, blocks, exponentials, needs_care, nonzero
+from .blocks import add_product, block_bytes, block_softmax, refuse_second_derivative, wide
 
-__all__ = ["shared_attention"]
+__all__ = ["block_scores", "blocks", "needs_care", "nonzero", "shared_attention"]
+
+# E under a mask cannot vanish while a row's scores differ by less than this: exp(−60) is far from the end of float32.
+SAFE_RANGE = 60.0
 
 
 def shared_attention(
@@ -260,3 +262,55 @@ def _autograd(ctx, grad: Tensor, _grad_norm: Tensor | None):  # type: ignore[no-
 
 _forward.register_autograd(_autograd, setup_context=_setup_context)
 _backward.register_autograd(refuse_second_derivative)
+
+
+def blocks(scores: Tensor, offset: int | None) -> Iterator[tuple[slice, slice, int]]:
+    """Heads, rows and number of columns of blocks: whole heads if they fit, else rows of a head.
+
+    Causal blocks (offset given) are of rows always, cut after the last key that they see.
+    """
+    heads, rows, columns = scores.shape
+    size, most = max(4, scores.element_size()), block_bytes(scores.device)
+    step = rows if size * rows * columns <= most else max(64, most // (size * columns))
+    if offset is not None:
+        step = min(step, max(64, rows // 4))
+    per_head = max(1, most // (size * step * columns))
+    for h in range(0, heads, per_head):
+        for t in range(0, rows, step):
+            stop = min(t + step, rows)
+            last = columns if offset is None else min(columns, max(offset + stop, 1))
+            yield slice(h, min(h + per_head, heads)), slice(t, stop), last
+
+
+def block_scores(scores: Tensor, h: slice, t: slice, last: int, offset: int | None) -> Tensor:
+    """A block of R in float32 or higher, −inf where it is not allowed; not to be written to."""
+    block = scores[h, t, :last].to(wide(scores))
+    if offset is None or offset + t.start >= last - 1:
+        return block
+    # Only the last columns of the block hold keys that some of its rows may not see.
+    first = max(0, offset + t.start + 1)
+    rows, columns = block.shape[1], last - first
+    hidden = torch.full((rows, columns), -torch.inf, dtype=block.dtype, device=block.device)
+    block = block.clone()
+    block[:, :, first:] += hidden.triu(offset + t.start + 1 - first)
+    return block
+
+
+def exponentials(block: Tensor) -> Tensor:
+    """exp(R − rowmax); 0 in rows with nothing allowed."""
+    maximum = block.amax(dim=-1, keepdim=True)
+    return (block - maximum.masked_fill_(maximum == -torch.inf, 0)).exp_()
+
+
+def needs_care(scores: Tensor, value: Tensor) -> bool:
+    """Whether a mask could leave a row only keys whose E is zero, because their scores are far below its maximum."""
+    # E is multiplied in the dtype of the values, and float16 ends at exp(−17).
+    if value.dtype == torch.float16:
+        return True
+    # Two passes: aminmax over one axis takes ten times as long as both.
+    return not bool((scores.amax(dim=-1) - scores.amin(dim=-1) < SAFE_RANGE).all())
+
+
+def nonzero(norm: Tensor) -> Tensor:
+    """Denominators with 1 in rows that see no key, where the numerator is 0."""
+    return norm.masked_fill(norm == 0, 1)

@@ -1,10 +1,17 @@
-"""Hugging Face models with synthesized attention. Importing this registers them with the Auto classes."""
+"""Hugging Face models with synthesized attention. Importing this package registers them with the Auto classes."""
 
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+)
 
 from .causal_lm import SynthesizerForCausalLM
+from .conditional_generation import SynthesizerForConditionalGeneration
 from .configuration import SynthesizerConfig
-from .modeling import SynthesizerForConditionalGeneration, SynthesizerPreTrainedModel
+from .modeling import SynthesizerModel, SynthesizerPreTrainedModel
 from .sequence_classification import SynthesizerForSequenceClassification
 
 __all__ = [
@@ -12,10 +19,12 @@ __all__ = [
     "SynthesizerForCausalLM",
     "SynthesizerForConditionalGeneration",
     "SynthesizerForSequenceClassification",
+    "SynthesizerModel",
     "SynthesizerPreTrainedModel",
 ]
 
 AutoConfig.register(SynthesizerConfig.model_type, SynthesizerConfig)
+AutoModel.register(SynthesizerConfig, SynthesizerModel)
 AutoModelForSeq2SeqLM.register(SynthesizerConfig, SynthesizerForConditionalGeneration)
 AutoModelForCausalLM.register(SynthesizerConfig, SynthesizerForCausalLM)
 AutoModelForSequenceClassification.register(SynthesizerConfig, SynthesizerForSequenceClassification)

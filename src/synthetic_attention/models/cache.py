@@ -1,9 +1,8 @@
 """Cache layers of self-attention: values, and keys only where a function takes dot products.
 
-A layer without dot products needs no keys at all. It calls `update` with keys of width 0, and these classes count the
-values. Defining them registers them under the names that `SynthesizerConfig.layer_types` uses, so every cache that
-transformers builds from the configuration has them. The cross-attention half of an `EncoderDecoderCache` is built from
-the same names and holds real keys: nothing here forbids that.
+A layer without dot products needs no keys. It calls `update` with keys of width 0, and these classes count the values.
+Their definition registers them under the names in `SynthesizerConfig.layer_types`, from which transformers builds every
+cache. The cross-attention half of an `EncoderDecoderCache` is built from the same names and holds real keys.
 
 Shape legend: B batch, H heads, S slots, T new tokens, K width of a key, D width of a value.
 """
@@ -23,30 +22,27 @@ __all__ = [
     "VALUES_ONLY",
     "DynamicKeysValuesLayer",
     "DynamicValuesLayer",
-    "FilledSlots",
     "StaticKeysValuesLayer",
-    "StaticSlots",
     "StaticValuesLayer",
     "cache_bytes",
     "check_layers",
-    "mask_for_static_cache",
 ]
 
-# What the configuration calls the layers with keys, and those that need none.
+# Names of cache layers with and without keys.
 KEYS_AND_VALUES = "synthesizer_keys_and_values"
 VALUES_ONLY = "synthesizer_values"
 
-# A buffer that is full grows by an eighth, and by at least this many slots.
+# A full buffer grows by an eighth, and by at least this many slots.
 _SPARE_SLOTS = 64
-# On a CPU beams are put into order this many bytes at a time, which stay in the processor's cache.
+# On a CPU beams are reordered this many bytes at a time, which stay in the processor's cache.
 _REORDERED_BYTES = 2**21
 
 
 class DynamicKeysValuesLayer(DynamicLayer):
-    """Grows into buffers with room to spare, where transformers' copies all that is cached in each step.
+    """Grows within buffers that have spare slots; transformers' own layer copies the whole cache in each step.
 
-    `keys` and `values` are views of the filled slots. Whatever replaces them (offloading, a selection of rows) is
-    copied into a new buffer with the next tokens. A graph that wants gradients shares nothing: there, it concatenates.
+    `keys` and `values` are views of the filled slots. If something replaces them (offloading, a selection of rows), the
+    next tokens copy them into a new buffer. With gradients the layer concatenates, as nothing may be overwritten.
     """
 
     _layer_type = KEYS_AND_VALUES
@@ -97,7 +93,7 @@ class DynamicKeysValuesLayer(DynamicLayer):
             return new.new_empty(*new.shape[:2], total, 0)
         buffer = self._buffers[which]
         if buffer is None or not _in_place(buffer, filled) or buffer.shape[-2] < total:
-            # The first tokens get no spare room: cross-attention never adds to them.
+            # No spare slots for the first tokens: cross-attention never adds any.
             spare = max(_SPARE_SLOTS, total // 8) if length else 0
             buffer = new.new_empty(*new.shape[:2], total + spare, new.shape[-1])
             buffer[:, :, :length] = filled
@@ -130,7 +126,7 @@ class DynamicValuesLayer(DynamicKeysValuesLayer):
 
 
 class StaticKeysValuesLayer(StaticLayer):
-    """Of fixed size, allocated at the first update."""
+    """A static cache layer, allocated at the first update."""
 
     _layer_type = KEYS_AND_VALUES
 
@@ -149,70 +145,21 @@ class StaticValuesLayer(StaticLayer):
 
 
 def check_layers(cache: Cache, layer_types: Sequence[str]) -> None:
-    """Check that layers without keys are cached by a class that counts values.
-
-    Raises:
-        ValueError: they are not, as in a `DynamicCache()` made without the configuration: it would find itself empty.
-    """
+    """Raise ValueError for a `DynamicCache()` made without the configuration: without keys it would seem empty."""
     for index, kind in enumerate(layer_types):
         layer = cache.layers[index] if index < len(cache.layers) else None
         if kind == VALUES_ONLY and not isinstance(layer, DynamicValuesLayer | StaticValuesLayer):
             found = "no layer" if layer is None else type(layer).__name__
             raise ValueError(
                 f"got a cache with {found} for layer {index}, which caches values only; expected one made from the "
-                "configuration: DynamicCache(config=model.config), or for an encoder-decoder "
-                "EncoderDecoderCache(*(DynamicCache(config=model.config) for _ in range(2)))"
+                "configuration: DynamicCache(config=model.config)"
             )
 
 
 def cache_bytes(cache: Cache) -> int:
-    """Bytes of the keys and values of all tokens in a cache, spare room not counted; of any model, not only ours."""
+    """Bytes of the keys and values in the cache of any model, without spare slots."""
     if isinstance(cache, EncoderDecoderCache):
         return cache_bytes(cache.self_attention_cache) + cache_bytes(cache.cross_attention_cache)
     layers = [layer for layer in cache.layers if isinstance(layer, CacheLayerMixin)]
     tensors = [tensor for layer in layers for tensor in (layer.keys, layer.values)]
     return sum(tensor.nbytes for tensor in tensors if tensor is not None)
-
-
-class FilledSlots:
-    """A cache of fixed size that hands out only the slots filled so far, as a growing one does.
-
-    Args:
-        cache: the self-attention cache.
-        length: slots that are filled once this step's tokens are stored.
-    """
-
-    def __init__(self, cache: Cache, length: int) -> None:
-        self.cache, self.length = cache, length
-
-    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *args: Any) -> tuple[Tensor, Tensor]:
-        """Store keys (B, H, T, K) and values (B, H, T, D); return those of all filled slots."""
-        keys, values = self.cache.update(keys, values, layer_idx, *args)
-        return keys[:, :, : self.length], values[:, :, : self.length]
-
-
-class StaticSlots:
-    """A cache of fixed size in compiled code, which hands out all its slots: how many are filled is data there.
-
-    Args:
-        cache: the self-attention cache.
-        slots: (T,), where this step's tokens stand.
-    """
-
-    def __init__(self, cache: Cache, slots: Tensor) -> None:
-        self.cache, self.slots = cache, slots
-
-    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *args: Any) -> tuple[Tensor, Tensor]:
-        """Store keys (B, H, T, K) and values (B, H, T, D); return those of all slots, S of them."""
-        return self.cache.update(keys, values, layer_idx, *args)
-
-
-def mask_for_static_cache(attention_mask: Tensor | None, cache: Cache) -> Tensor | None:
-    """The mask (B, filled) as one for all slots of a cache of fixed size, so that no step has another shape.
-
-    None where no token is masked: then rows share their positions, which the shared forms of logits profit from.
-    """
-    if attention_mask is None or bool(attention_mask.all()):
-        return None
-    missing = cache.get_max_length() - attention_mask.shape[1]
-    return torch.nn.functional.pad(attention_mask, (0, missing)) if missing > 0 else attention_mask

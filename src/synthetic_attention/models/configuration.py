@@ -1,103 +1,78 @@
-"""The configuration of the Synthesizer models: T5's names where T5 has one."""
+"""The configuration of the Synthesizer models. Fields have T5's names where T5 has the same field."""
 
-from __future__ import annotations
-
+# No annotations from __future__: the strict dataclass checks types, and ignores those that are strings.
 import copy
+import math
 from dataclasses import fields
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
-from ..self_attention import caches_keys, validate
+from ..synthesizers import caches_keys, validate
+from ..validation import did_you_mean
 from .cache import KEYS_AND_VALUES, VALUES_ONLY
 
 __all__ = ["SynthesizerConfig"]
 
 _AT_LEAST_ONE = (
-    "vocab_size",
-    "d_model",
-    "d_kv",
-    "num_heads",
-    "d_ff",
-    "num_layers",
-    "num_decoder_layers",
-    "max_position_embeddings",
-    "relative_attention_num_buckets",
-    "relative_attention_max_distance",
+    *("vocab_size", "d_model", "d_kv", "num_heads", "d_ff", "num_layers", "num_decoder_layers"),
+    *("max_position_embeddings", "relative_attention_num_buckets", "relative_attention_max_distance"),
 )
-_RATES = ("dropout_rate", "attention_dropout_rate", "label_smoothing")
-# What transformers itself hands to a config, or writes to config.json, beside the fields.
-_HUGGING_FACE = frozenset(
-    {
-        "_attn_implementation_internal",
-        "_commit_hash",
-        "_experts_implementation_internal",
-        "_name_or_path",
-        "attn_implementation",
-        "auto_map",
-        "custom_pipelines",
-        "experts_implementation",
-        "model_type",
-        "name_or_path",
-        "num_labels",
-        "output_attentions",
-        "quantization_config",
-        "tie_last_hidden_states",
-        "torch_dtype",
-    }
-)
+_CHOICES = {
+    "position_embedding_type": ("sinusoidal", "learned", "relative"),
+    "norm_type": ("layer_norm", "rms_norm"),
+    "classifier_pooling": ("mean", "first"),
+}
+# Marks the fields of a file, which may come from a newer version with fields that this one does not know.
+_FROM_FILE = "_from_file"
 
 
 @strict
 class SynthesizerConfig(PreTrainedConfig):
-    """Everything a Synthesizer model is built from; the defaults are the paper's base size.
+    """Configuration of all Synthesizer models. The defaults are the paper's base size.
 
     Args:
-        vocab_size: pieces in the vocabulary, shared by source and target.
+        vocab_size: size of the vocabulary, which source and target share.
         d_model: width of the residual stream.
         d_kv: width of a head, by default d_model / num_heads (the paper's d_head).
-        num_heads: attention heads.
+        num_heads: number of attention heads.
         d_ff: width of the feed-forward layer.
-        num_layers: encoder layers (the layers of a model that has one stack).
-        num_decoder_layers: decoder layers, by default num_layers. A model that has one stack has no other number.
-        synthesizer: what synthesizes the attention logits: a name ("random+vanilla"), a list (one name per layer),
-            or, for an encoder and a decoder, {"encoder": name or list, "decoder": name or list}. Cross-attention is
-            vanilla always. In the place of a synthesizer may be what it is compared with: "lightweight_conv",
-            "dynamic_conv", "local_dense", and in encoders "linformer".
+        num_layers: number of encoder layers; in a model with one stack, number of its layers.
+        num_decoder_layers: number of decoder layers, by default num_layers.
+        synthesizer: synthesizing function of the self-attention layers: a name ("random+vanilla"), a list with one name
+            per layer, or {"encoder": …, "decoder": …}. Baselines are possible too. Cross-attention is always vanilla.
         synthesizer_options: options per function, {"factorized_random": {"rank": 8}, …}.
-        max_position_embeddings: the longest sequence. It binds where something has that many positions: learned
-            position embeddings, every function but vanilla, and "linformer".
-        position_embedding_type: "sinusoidal", "learned" (both added to the embeddings) or "relative" (T5's bias on
-            the attention logits, one for all layers of a stack).
+        max_position_embeddings: longest sequence, for learned positions and all functions with a maximum length.
+        position_embedding_type: "sinusoidal", "learned", or "relative" (T5's bias on the attention logits).
         norm_type: "layer_norm" or "rms_norm".
-        pre_norm: normalise the input of each sub-layer (and the output of each stack); else the sum after it.
-        use_bias: biases in projections, feed-forward layers, synthesizing functions and layer norms.
+        pre_norm: normalize the input of each sub-layer and the output of each stack, not the sum after a sub-layer.
+        use_bias: use biases in projections, feed-forward layers, synthesizing functions and layer norms.
         feed_forward_proj: an activation ("relu") or a gated one ("gated-gelu").
-        dropout_rate: dropout of embeddings and of each sub-layer's output.
+        dropout_rate: dropout of embeddings and of the output of each sub-layer.
         attention_dropout_rate: dropout of attention weights.
-        relative_attention_num_buckets: buckets of the relative positions.
-        relative_attention_max_distance: the distance from which on all fall into the last bucket.
-        tie_word_embeddings: the output projection is the input embedding, transposed. (Encoder and decoder always
-            share the input embedding.)
+        relative_attention_num_buckets: number of buckets for relative positions.
+        relative_attention_max_distance: distances from here on share the last bucket.
+        tie_word_embeddings: use the input embedding as output projection. (Encoder and decoder always share it.)
         scale_embedding: multiply embeddings by √d_model.
-        label_smoothing: of the loss in training mode; evaluation reports the plain negative log-likelihood.
-        layer_norm_epsilon: of either norm.
-        initializer_factor: multiplies the standard deviation of the initial weights of token embeddings, feed-forward
-            layers, cross-attention and relative position biases.
-        fused_loss: compute the training loss without ever storing the logits; the model's output has none then. Turn it
-            off for code that reads `output.logits` in training.
-        classifier_pooling: what a classifier reads of the encoder: "mean" over the tokens, or the "first" token.
-        type_vocab_size: kinds of tokens that a classifier tells apart, by `token_type_ids`: 2 for the sides of a pair;
-            0 for none.
-        is_encoder_decoder: whether the model has an encoder and a decoder, or one stack. Models set it themselves.
-        use_cache: return a cache from inference; not from training, and not where labels are given.
+        layer_norm_epsilon: epsilon of either norm.
+        initializer_factor: scales the initial weights of embeddings, feed-forward layers, cross-attention and biases.
+        fused_loss: compute the training loss without storing the logits; the output has no logits then.
+        classifier_pooling: what a classification head reads: "mean" of all tokens or the "first" token. With a causal
+            stack it always reads the last token.
+        type_vocab_size: number of token types (`token_type_ids`) of a model with one stack, 2 for pairs; 0 for none.
+        is_encoder_decoder: whether the model has an encoder and a decoder, or one stack. CausalLM and
+            SequenceClassification set it to False; ConditionalGeneration needs True.
+        is_decoder: whether the only stack is causal (`decoder`) or bidirectional (`encoder`). None: the head chooses;
+            `SynthesizerModel` without a head is bidirectional.
+        use_cache: return a cache in inference without labels.
         pad_token_id, bos_token_id, eos_token_id: special tokens.
-        decoder_start_token_id: what the decoder's input begins with, by default bos_token_id.
+        decoder_start_token_id: first token of the decoder's input, by default bos_token_id.
 
     Raises:
-        ValueError: a field is unknown (the known are listed), or a value cannot be.
+        ValueError: an unknown keyword, or a value that is not possible. (`from_pretrained` and `from_dict` keep
+            unknown fields.)
     """
 
     model_type: ClassVar[str] = "synthesizer"
@@ -130,13 +105,13 @@ class SynthesizerConfig(PreTrainedConfig):
     relative_attention_max_distance: int = 128
     tie_word_embeddings: bool = True
     scale_embedding: bool = True
-    label_smoothing: float | int = 0.0
-    layer_norm_epsilon: float = 1e-6
+    layer_norm_epsilon: float | int = 1e-6
     initializer_factor: float | int = 1.0
     fused_loss: bool = True
     classifier_pooling: str = "mean"
     type_vocab_size: int = 0
     is_encoder_decoder: bool = True
+    is_decoder: bool | None = None
     use_cache: bool = True
     pad_token_id: int | None = 0
     bos_token_id: int | None = 1
@@ -144,89 +119,101 @@ class SynthesizerConfig(PreTrainedConfig):
     decoder_start_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        self._refuse_unknown(kwargs)
+        if not kwargs.pop(_FROM_FILE, False):
+            self._check_keywords(kwargs)
         if self.d_kv is None:
             if self.num_heads < 1 or self.d_model % self.num_heads:
-                raise ValueError(
-                    f"got d_model={self.d_model} with num_heads={self.num_heads}; expected a multiple of num_heads. "
-                    "Change one of them, or set the width of a head, d_kv"
-                )
+                sizes = f"d_model={self.d_model} with num_heads={self.num_heads}"
+                raise ValueError(f"got {sizes}; expected a multiple of num_heads. Change one, or set d_kv")
             self.d_kv = self.d_model // self.num_heads
         if self.num_decoder_layers is None:
             self.num_decoder_layers = self.num_layers
         if self.decoder_start_token_id is None:
             self.decoder_start_token_id = self.pad_token_id if self.bos_token_id is None else self.bos_token_id
         self._check_values()
+        self._check_relative_positions()
         self._check_stacks()
         for name in {*self.synthesizers("encoder"), *self.synthesizers("decoder")}:
             validate(name, self.synthesizer_options, self.max_position_embeddings)
         super().__post_init__(**kwargs)
 
     @classmethod
-    def _refuse_unknown(cls, names: dict[str, Any]) -> None:
-        unknown = sorted(set(names) - _HUGGING_FACE - set(cls.attribute_map))
-        if not unknown:
-            return
-        known = sorted({field.name for field in fields(cast(Any, cls))})
-        hint = " (the longest sequence is max_position_embeddings)" if "max_length" in unknown else ""
-        raise ValueError(f"got unknown field(s) {', '.join(unknown)}{hint}; expected some of: {', '.join(known)}")
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """The configuration that a file holds. Unknown fields become attributes, as in every Hugging Face model."""
+        return super().from_dict({**config_dict, _FROM_FILE: True}, **kwargs)
+
+    def _check_keywords(self, given: dict[str, Any]) -> None:
+        known = [field.name for field in fields(cast(Any, self))]
+        for name in given:
+            # Fields are not among these; transformers' other keywords are properties of its class.
+            if name in self.attribute_map or hasattr(type(self), name) or hasattr(type(self), f"_{name}"):
+                continue
+            hint = "; did you mean 'max_position_embeddings'?" if name == "max_length" else did_you_mean(name, known)
+            raise ValueError(f"got unknown field {name!r}{hint}")
 
     def _check_values(self) -> None:
         for name in _AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise ValueError(f"got {name}={getattr(self, name)}; expected at least 1")
-        for name in _RATES:
+        for name in ("dropout_rate", "attention_dropout_rate"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"got {name}={getattr(self, name)}; expected 0 ≤ {name} < 1")
-        _choose("position_embedding_type", self.position_embedding_type, ("sinusoidal", "learned", "relative"))
-        _choose("norm_type", self.norm_type, ("layer_norm", "rms_norm"))
-        _choose("classifier_pooling", self.classifier_pooling, ("mean", "first"))
+        for name in ("layer_norm_epsilon", "initializer_factor"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"got {name}={getattr(self, name)}; expected a finite number of at least 0")
         if self.type_vocab_size < 0:
             raise ValueError(f"got type_vocab_size={self.type_vocab_size}; expected 0 (no types) or more")
-        _choose("feed_forward_proj", self.feed_forward_proj.removeprefix("gated-"), tuple(ACT2FN))
-        if self.position_embedding_type == "relative" and self.relative_attention_num_buckets < 4:
+        activation = self.feed_forward_proj.removeprefix("gated-")
+        if activation not in ACT2FN:
+            raise ValueError(f"got feed_forward_proj={activation!r}; expected one of: {', '.join(ACT2FN)}")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"got {name}={getattr(self, name)!r}; expected one of: {', '.join(choices)}")
+
+    def _check_relative_positions(self) -> None:
+        buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
+        if self.position_embedding_type == "relative" and buckets < 4:
+            raise ValueError(f"got relative_attention_num_buckets={buckets}; expected at least 4, two per direction")
+        if distance <= buckets // 2:
             raise ValueError(
-                f"got relative_attention_num_buckets={self.relative_attention_num_buckets}; expected at least 4: two "
-                "directions, each with near and far distances"
-            )
-        if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
-            raise ValueError(
-                f"got relative_attention_max_distance={self.relative_attention_max_distance} with "
-                f"{self.relative_attention_num_buckets} buckets; expected more than half of them, since near distances "
-                "have one each"
+                f"got relative_attention_max_distance={distance} with {buckets} buckets; expected more than half of "
+                "them: near distances have one bucket each"
             )
 
     def _check_stacks(self) -> None:
         if self.is_encoder_decoder:
+            if self.is_decoder:
+                raise ValueError("got is_decoder=True with is_encoder_decoder=True; expected at most one of them")
             return
         if isinstance(self.synthesizer, dict):
-            raise ValueError(
-                f"got synthesizer for {sorted(self.synthesizer)} in a model with one stack of layers; expected a name, "
-                "or a list with one per layer"
-            )
+            raise ValueError(f"got synthesizer for {sorted(self.synthesizer)} in a model with one stack of layers")
         if self.num_decoder_layers != self.num_layers:
-            raise ValueError(
-                f"got num_layers={self.num_layers} and num_decoder_layers={self.num_decoder_layers} for a model with "
-                "one stack of layers; expected num_layers alone"
-            )
+            layers = f"num_layers={self.num_layers} and num_decoder_layers={self.num_decoder_layers}"
+            raise ValueError(f"got {layers} for a model with one stack of layers; expected num_layers alone")
 
-    def with_one_stack(self) -> SynthesizerConfig:
-        """A copy for a model that has one stack of layers, no encoder beside a decoder.
+    def with_one_stack(self, is_decoder: bool | None = None) -> Self:
+        """A copy for a model with one stack: causal with `is_decoder`, else bidirectional (the encoder's side if the
+        configuration has two). None leaves the direction as it is.
 
         Raises:
-            ValueError: a field tells an encoder from a decoder.
+            ValueError: the configuration is for a stack of the other kind, or describes two different stacks.
         """
         config = copy.deepcopy(self)
+        if is_decoder is not None:
+            if self.is_decoder not in (None, is_decoder):
+                expected = "a causal stack" if is_decoder else "a bidirectional stack"
+                raise ValueError(f"got a configuration with is_decoder={self.is_decoder}; expected {expected}")
+            config.is_decoder = is_decoder
+        if self.is_encoder_decoder and is_decoder is False:
+            if isinstance(self.synthesizer, dict):
+                config.synthesizer = self.synthesizers("encoder")
+            config.num_decoder_layers = self.num_layers
         config.is_encoder_decoder = False
         config._check_stacks()
         return config
 
     def synthesizers(self, side: Literal["encoder", "decoder"]) -> list[str]:
-        """The synthesizer of each layer of one stack.
-
-        Raises:
-            ValueError: the field `synthesizer` names another number of layers, or other sides than these two.
-        """
+        """The synthesizer of each layer of one stack."""
         spec, layers = self.synthesizer, self.num_layers if side == "encoder" else self.num_decoder_layers
         if isinstance(spec, dict):
             if set(spec) != {"encoder", "decoder"}:
@@ -237,32 +224,24 @@ class SynthesizerConfig(PreTrainedConfig):
         if not isinstance(spec, list):
             raise ValueError(f"got synthesizer {spec!r} for the {side}; expected a name, or a list with one per layer")
         if len(spec) != layers:
-            raise ValueError(
-                f"got a list of {len(spec)} synthesizers for the {layers} layers of the {side}; expected one per "
-                "layer. Give one name for all, or a list for each side: {'encoder': …, 'decoder': …}"
-            )
+            raise ValueError(f"got a list of {len(spec)} synthesizers for the {layers} layers of the {side}")
         return list(spec)
 
     @property
     def layer_types(self) -> list[str]:
-        """What the self-attention of each decoder layer caches; read by transformers when it builds a cache."""
+        """What the self-attention of each decoder layer caches. transformers builds its caches from it."""
         return [KEYS_AND_VALUES if caches_keys(name) else VALUES_ONLY for name in self.synthesizers("decoder")]
 
     def validate_layer_type(self) -> None:
-        """Nothing to check: the types of layers are derived, and transformers knows only its own."""
+        """Replaces transformers' check, which knows only its own layer types; ours are derived."""
 
-    def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> SynthesizerConfig:
-        """This configuration; the decoder's has its number of layers in `num_layers`, where a cache is built from it.
+    def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> Self:
+        """This configuration; for the decoder with its number of layers as `num_layers`, as caches need it.
 
-        (The base class would also rename every field that starts with `decoder_`.)
+        (The method of the base class would also rename every field that starts with `decoder_`.)
         """
         if not decoder or encoder or self.num_decoder_layers == self.num_layers:
             return self
         config = copy.copy(self)
         config.num_layers = cast(int, self.num_decoder_layers)
         return config
-
-
-def _choose(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"got {name}={value!r}; expected one of: {', '.join(choices)}")

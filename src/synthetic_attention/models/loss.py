@@ -1,10 +1,10 @@
-"""Output projection and label-smoothed cross-entropy in one: the (tokens, vocabulary) logits are never stored.
+"""Output projection and label-smoothed cross-entropy in one, without storing the (tokens, vocabulary) logits.
 
-The loss of a token with hidden state h, label y and smoothing ε over V pieces, z = W h:
+The loss of a token with hidden state h, label y and smoothing ε over a vocabulary of V tokens, z = W h:
 
     loss = logsumexp(z) − (1 − ε) z_y − ε/V Σ z        ∂loss/∂z = softmax(z) − (1 − ε) e_y − ε/V
 
-Rows go through in chunks whose logits stay in the cache; the gradients are taken on the way, while they are there.
+Rows are processed in chunks whose logits fit the processor's cache; their gradients are computed right away.
 The terms in ε/V need no logits: Σ_v z_v = h · Σ_v W_v.
 """
 
@@ -13,62 +13,88 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ..transforms import is_traced
+from ..kernels.linear import is_plain
+from ..layout import is_traced
 
-__all__ = ["IGNORED", "cross_entropy", "linear_cross_entropy", "linear_token_losses", "token_losses"]
+__all__ = [
+    "IGNORED",
+    "cross_entropy",
+    "head_loss",
+    "head_token_losses",
+    "linear_cross_entropy",
+]
 
+# The label of tokens that are not scored, as everywhere in PyTorch and Hugging Face.
 IGNORED = -100
-# Sums of exponentials between these came of logits that float32 can take as they are, with room for their products.
+# Sums of exponentials in this range come from logits that float32 can represent, with room for their products.
 _SMALLEST_SUM, _LARGEST_SUM = 1e-15, 1e25
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """The sum of the losses of all tokens, in float32 or wider. The slow twin of `linear_cross_entropy`.
+def head_loss(
+    head: nn.Linear,
+    hidden: Tensor,
+    logits: Tensor | None,
+    labels: Tensor,
+    label_smoothing: float = 0.0,
+    num_items_in_batch: Tensor | int | None = None,
+) -> Tensor:
+    """The mean loss of an output projection.
 
     Args:
-        logits: (…, V).
-        labels: (…), −100 where there is nothing to learn.
+        head: the projection. Its weight is used directly, unless something else happens when it is called (a bias, a
+            hook, an adapter).
+        hidden: (…, D), its input.
+        logits: (…, V), its output, if it was computed already.
+        labels: (…), −100 where nothing is scored.
         label_smoothing: ε.
+        num_items_in_batch: divides the summed loss; by default the number of labels.
+    """
+    if labels.shape != hidden.shape[:-1]:
+        raise ValueError(
+            f"got labels of shape {tuple(labels.shape)} for tokens of shape {tuple(hidden.shape[:-1])}; expected one "
+            "label per token"
+        )
+    if logits is None and is_plain(head) and head.bias is None:
+        loss = linear_cross_entropy(hidden, head.weight, labels, label_smoothing)
+    else:
+        loss = cross_entropy(head(hidden) if logits is None else logits, labels, label_smoothing)
+    return loss / ((labels != IGNORED).sum().clamp_min(1) if num_items_in_batch is None else num_items_in_batch)
+
+
+@torch.no_grad()
+def head_token_losses(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
+    """The loss of each token, 0 where the label is −100, without gradients and without storing all logits.
+
+    Hidden states (…, D) and labels (…) to (…), in float32 or wider.
+    """
+    x, y = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
+    losses = [cross_entropy(head(x[rows]), y[rows], reduction="none") for rows in _chunks(x)]
+    return torch.cat(losses).view_as(labels)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0, reduction: str = "sum") -> Tensor:
+    """The loss of logits (…, V) in float32 or wider: the reference of `linear_cross_entropy`.
+
+    The sum of all tokens with a label, or with reduction "none" the losses (…), 0 where the label is −100.
     """
     flat = logits.reshape(-1, logits.shape[-1])
     flat = flat.to(torch.promote_types(flat.dtype, torch.float32))
-    return F.cross_entropy(
-        flat, labels.reshape(-1), ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing
+    loss = F.cross_entropy(
+        flat, labels.reshape(-1), ignore_index=IGNORED, reduction=reduction, label_smoothing=label_smoothing
     )
-
-
-def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """The loss of each token by itself, 0 where the label is −100. The slow twin of `linear_token_losses`.
-
-    Args:
-        logits: (…, V).
-        labels: (…).
-
-    Returns:
-        The shape of labels, in float32 or wider.
-    """
-    flat = logits.reshape(-1, logits.shape[-1])
-    flat = flat.to(torch.promote_types(flat.dtype, torch.float32))
-    return F.cross_entropy(flat, labels.reshape(-1), ignore_index=IGNORED, reduction="none").view_as(labels)
+    return loss if reduction == "sum" else loss.view_as(labels)
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """`cross_entropy(hidden @ weight.T, labels)` without its logits; tokens without a label cost nothing.
+    """`cross_entropy(hidden @ weight.T, labels)` without storing the logits, of tokens that have a label.
 
-    Args:
-        hidden: (…, D).
-        weight: (V, D).
-        labels: (…), −100 where there is nothing to learn.
-        label_smoothing: ε.
-
-    Returns:
-        The sum of the losses, a scalar in float32 or wider.
+    Takes hidden states (…, D), weight (V, D) and labels (…); returns the sum of the losses in float32 or wider.
     """
-    # Which rows have a label is data, on which compiled code cannot branch; and its compiler fuses by itself.
+    # Compiled code cannot branch on which rows have a label, and its compiler fuses by itself.
     if is_traced():
         return cross_entropy(F.linear(hidden, weight), labels, label_smoothing)
     device = hidden.device.type
@@ -78,26 +104,6 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, label_s
     rows = hidden.reshape(-1, hidden.shape[-1])
     loss: Tensor = _LinearCrossEntropy.apply(rows, weight, labels.reshape(-1), label_smoothing)
     return loss
-
-
-@torch.no_grad()
-def linear_token_losses(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-    """The loss of each token by itself, without storing all logits and without gradients.
-
-    Args:
-        hidden: (…, D).
-        weight: (V, D).
-        labels: (…), −100 where the loss is to be 0.
-
-    Returns:
-        The shape of labels, in float32 or wider.
-    """
-    x, y = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
-    losses = torch.zeros_like(y, dtype=torch.promote_types(x.dtype, torch.float32))
-    for chunk in _chunks(x):
-        _, total, shift, picked = _exponentials(x[chunk], weight, y[chunk].clamp_min(0))
-        losses[chunk] = (total.log() + shift - picked).squeeze(1)
-    return losses.masked_fill_(y == IGNORED, 0).view_as(labels)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -120,10 +126,10 @@ def _forward(
     hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, needs_grad: tuple[bool, ...]
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The summed loss and its gradients, each None where it is not needed."""
-    kept = (labels != IGNORED).nonzero().squeeze(1)
-    every = len(kept) == len(labels)
-    x = hidden if every else hidden.index_select(0, kept)
-    y = labels if every else labels.index_select(0, kept)
+    scored = (labels != IGNORED).nonzero().squeeze(1)
+    all_scored = len(scored) == len(labels)
+    x = hidden if all_scored else hidden.index_select(0, scored)
+    y = labels if all_scored else labels.index_select(0, scored)
     accumulate = torch.promote_types(hidden.dtype, torch.float32)
     summed = weight.sum(0, dtype=accumulate) if smoothing else None
     dx = torch.empty_like(x) if needs_grad[0] else None
@@ -132,23 +138,23 @@ def _forward(
     for chunk in _chunks(x):
         loss += _chunk(x[chunk], weight, y[chunk], smoothing, dw, None if dx is None else dx[chunk])
     if summed is not None:
-        per_piece = smoothing / len(weight)
+        per_token = smoothing / len(weight)
         total = x.sum(0, dtype=accumulate)
-        loss -= per_piece * (total @ summed)
+        loss -= per_token * (total @ summed)
         if dx is not None:
-            dx -= (per_piece * summed).to(dx.dtype)
+            dx -= (per_token * summed).to(dx.dtype)
         if dw is not None:
-            dw -= per_piece * total
-    if dx is not None and not every:
-        dx = torch.zeros_like(hidden).index_copy_(0, kept, dx)
-    # A sum over all tokens may be too large for float16 until it is divided by their number.
+            dw -= per_token * total
+    if dx is not None and not all_scored:
+        dx = torch.zeros_like(hidden).index_copy_(0, scored, dx)
+    # In float16 the sum over all tokens may overflow before it is divided by their number.
     if dw is not None and weight.dtype != torch.float16:
         dw = dw.to(weight.dtype)
     return loss, dx, dw
 
 
 def _chunks(x: Tensor) -> list[slice]:
-    # On a CPU the logits should stay in the cache, and the products be large; enough rows to fill a GPU.
+    # On a CPU: few enough for the logits to stay in the cache; on a GPU: enough rows to fill it.
     rows = 512 if x.device.type == "cpu" else 2048
     return [slice(start, start + rows) for start in range(0, len(x), rows)]
 
@@ -157,9 +163,9 @@ def _exponentials(x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor,
     """exp(z − c) of the logits z of some rows, its sum, c, and z_y: (rows, V), (rows, 1), (rows, 1) or 0, (rows, 1)."""
     logits = _logits(x, weight)
     picked = logits.gather(1, y.unsqueeze(1))
-    # Step by step in place: on a CPU much faster than log_softmax and exp.
+    # In-place steps are much faster on a CPU than log_softmax and exp.
     if x.device.type == "cpu":
-        # Without the search for the largest logit, as long as the sums show that nothing over- or underflowed.
+        # Skip the maximum as long as the sums show that nothing over- or underflowed.
         exponential = logits.exp_()
         total = exponential.sum(dim=-1, keepdim=True)
         if bool(((total > _SMALLEST_SUM) & (total < _LARGEST_SUM)).all()):
@@ -176,7 +182,7 @@ def _logits(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _chunk(x: Tensor, weight: Tensor, y: Tensor, smoothing: float, dw: Tensor | None, dx: Tensor | None) -> Tensor:
-    """Loss of some rows without its terms in ε/V; writes their gradient to dx and adds the weight's to dw."""
+    """The loss of some rows without its terms in ε/V. Writes their gradient to dx and adds the weight's to dw."""
     exponential, total, shift, picked = _exponentials(x, weight, y)
     loss = (total.log() + shift - (1 - smoothing) * picked).sum()
     if dw is None and dx is None:
@@ -184,7 +190,7 @@ def _chunk(x: Tensor, weight: Tensor, y: Tensor, smoothing: float, dw: Tensor | 
     exponential.scatter_add_(1, y.unsqueeze(1), total * (smoothing - 1))
     inverse = total.reciprocal()
     if x.dtype == exponential.dtype:
-        # The gradient is this over the sum of its row, by which the narrow factors and products are cheaper to divide.
+        # The gradient is this divided by the sum of its row. Dividing the narrow factors and products is cheaper.
         if dx is not None:
             torch.mm(exponential, weight, out=dx).mul_(inverse)
         if dw is not None:
@@ -194,6 +200,6 @@ def _chunk(x: Tensor, weight: Tensor, y: Tensor, smoothing: float, dw: Tensor | 
     if dx is not None:
         torch.mm(gradient, weight, out=dx)
     if dw is not None:
-        # The products in the dtype of the hidden states, their sum over chunks in float32.
+        # Products in the dtype of the hidden states, their sum over chunks in float32.
         dw += gradient.t() @ x
     return loss

@@ -1,7 +1,7 @@
 """Positions: sinusoids, learned embeddings, and T5's relative bias.
 
-Positions are logical (the n-th real token of a row is n − 1), so they come as a tensor: (T,) where all rows agree,
-(B, T) where padding on the left makes them differ.
+Positions are logical: the n-th real token of a row has position n − 1. They are a tensor (T,) if all rows agree, or
+(B, T) if left padding makes them differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["LearnedPositions", "RelativePositionBias", "SinusoidalPositions", "r
 class SinusoidalPositions(nn.Module):
     """sin(n ω_i) in the first half of the channels and cos(n ω_i) in the second, ω_i = 10000^(−2i / d_model).
 
-    Computed where needed: no table, so no longest sequence and nothing to store.
+    Computed on demand: there is no table, no maximum length and nothing to store.
     """
 
     def __init__(self, d_model: int) -> None:
@@ -36,7 +36,7 @@ class LearnedPositions(nn.Embedding):
     """One learned vector per position."""
 
     def reset_parameters(self) -> None:
-        """Draw small vectors: large ones, of the size of sinusoids, were learned more slowly (docs/results.md)."""
+        """Draw small vectors: vectors as large as sinusoids were learned more slowly (docs/results.md)."""
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, positions: Tensor, dtype: torch.dtype) -> Tensor:  # type: ignore[override]
@@ -45,11 +45,11 @@ class LearnedPositions(nn.Embedding):
 
 
 def relative_buckets(relative: Tensor, bidirectional: bool, num_buckets: int, max_distance: int) -> Tensor:
-    """T5's buckets of the distances key − query: near ones each their own, far ones by their logarithm.
+    """T5's buckets of the distances key − query: exact for near keys, logarithmic for far ones.
 
-    Half of the buckets of one direction hold the distances 0, 1, 2, …; the rest divide the way up to `max_distance`
-    evenly in log distance, and everything beyond is in the last. With `bidirectional`, keys after the query have the
-    second half of all buckets; otherwise they count as distance 0.
+    Half of the buckets of one direction hold the distances 0, 1, 2, …; the rest divide the distances up to
+    `max_distance` evenly on a log scale, and the last holds everything beyond. With `bidirectional`, keys after the
+    query have the second half of all buckets; otherwise they count as distance 0.
     """
     if bidirectional:
         num_buckets //= 2
@@ -64,29 +64,26 @@ def relative_buckets(relative: Tensor, bidirectional: bool, num_buckets: int, ma
     return later + torch.where(distance < near, distance, far.clamp_max(num_buckets - 1))
 
 
-class RelativePositionBias(nn.Module):
-    """A learned scalar per head and bucket of the distance between query and key, added to the logits.
+class RelativePositionBias(nn.Embedding):
+    """A learned scalar per bucket of the distance between query and key and per head, added to the logits.
 
     Args:
-        std: standard deviation at the start; T5's is d_model^−½. Zeros would stay near zero for long under an optimizer
-            that scales updates by the weights, as T5's does.
+        std: initial standard deviation; T5's is d_model^−½. Zeros would stay near zero under an optimizer that scales
+            updates by the weights, as T5's does.
     """
 
     def __init__(
         self, num_heads: int, num_buckets: int, max_distance: int, bidirectional: bool, std: float = 0.02
     ) -> None:
-        super().__init__()
-        self.std = std
-        self.num_buckets, self.max_distance, self.bidirectional = num_buckets, max_distance, bidirectional
-        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
-        self.reset_parameters()
+        self.std, self.max_distance, self.bidirectional = std, max_distance, bidirectional
+        super().__init__(num_buckets, num_heads)
 
     def reset_parameters(self) -> None:
         """Draw biases."""
         nn.init.normal_(self.weight, std=self.std)
 
-    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:  # type: ignore[override]
         """Positions (T,) and (S,) to (H, T, S); (B, T) and (B, S) to (B, H, T, S)."""
         relative = keys.unsqueeze(-2) - queries.unsqueeze(-1)
-        buckets = relative_buckets(relative, self.bidirectional, self.num_buckets, self.max_distance)
-        return nn.functional.embedding(buckets, self.weight).movedim(-1, -3)
+        buckets = relative_buckets(relative, self.bidirectional, self.num_embeddings, self.max_distance)
+        return super().forward(buckets).movedim(-1, -3)

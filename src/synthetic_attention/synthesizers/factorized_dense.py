@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from ..kernels import linear
+from ..layout import Positions
 from ..logits import OuterLogits, SharedLogits
-from .base import Dimensions, Options, Span, SynthesizingFunction, empty, flag, register, reset_map, split_heads, whole
+from .base import Dimensions, SynthesizingFunction, reset_map
+from .registry import Options, register
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,19 +22,12 @@ class FactorizedDenseOptions(Options):
     Attributes:
         a: width of the tiled factor; by default ⌈√N⌉.
         b: width of the repeated factor; by default ⌈N / a⌉.
-        bias: biases of both factors; by default there where the layer's projections have biases.
+        bias: biases of both factors; by default where the layer's projections have biases.
     """
 
     a: int | None = None
     b: int | None = None
     bias: bool | None = None
-
-    def __post_init__(self) -> None:
-        for option, value in (("a", self.a), ("b", self.b)):
-            if value is not None:
-                whole(value, option, "factorized_dense")
-        if self.bias is not None:
-            flag(self.bias, "bias", "factorized_dense")
 
     def check(self, components: int, max_length: int | None) -> None:
         if max_length is not None:
@@ -44,14 +39,11 @@ class FactorizedDenseOptions(Options):
         Raises:
             ValueError: a·b is less than the maximum length.
         """
-        a = (
-            self.a
-            if self.a is not None
-            else math.ceil(max_length / self.b)
-            if self.b
-            else math.isqrt(max_length - 1) + 1
-        )
-        b = self.b if self.b is not None else math.ceil(max_length / a)
+        a, b = self.a, self.b
+        if a is None:
+            a = math.isqrt(max_length - 1) + 1 if b is None else math.ceil(max_length / b)
+        if b is None:
+            b = math.ceil(max_length / a)
         if a * b < max_length:
             raise ValueError(
                 f"got a={a}, b={b} for 'factorized_dense'; expected a·b of at least the maximum length {max_length}. "
@@ -62,41 +54,40 @@ class FactorizedDenseOptions(Options):
 
 @register("factorized_dense")
 class FactorizedDense(SynthesizingFunction):
-    """The Factorized Dense Synthesizer: one hidden layer relu(W₁x + b₁), with two heads on it, d→a and d→b.
+    """The Factorized Dense Synthesizer: one hidden layer relu(W₁x + b₁) with two outputs, d→a and d→b.
 
-    One factor is tiled, the other repeated, so that the a·b products of a row are all different.
+    One factor is tiled, the other repeated, so that the a·b products of a row are all different. W₁ is `q_proj`.
     """
 
     Options = FactorizedDenseOptions
+    num_features = 1
 
-    def __init__(
-        self,
-        dims: Dimensions,
-        options: FactorizedDenseOptions,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, dims: Dimensions, options: FactorizedDenseOptions) -> None:
         super().__init__()
         assert dims.max_length is not None
-        self.num_heads, self.max_length, self.widths = dims.num_heads, dims.max_length, (dims.inner_dim,)
+        self.max_length = dims.max_length
         self.factors = options.widths(dims.max_length)
         with_bias = dims.bias if options.bias is None else options.bias
         total = sum(self.factors)
         # Rows [: a] make the tiled factor, the others the repeated one.
-        self.weight = empty(dims.num_heads, total, dims.head_dim, device=device, dtype=dtype)
-        self.bias = empty(dims.num_heads, total, device=device, dtype=dtype) if with_bias else None
+        self.weight = dims.parameter(dims.num_heads, total, dims.head_dim)
+        self.bias = dims.parameter(dims.num_heads, total) if with_bias else None
         self.reset_parameters()
+        self.q_proj = dims.projection()
 
     def reset_parameters(self) -> None:
         reset_map(self.weight, self.bias)
 
-    def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> OuterLogits | SharedLogits:
-        (hidden,) = inputs
-        factors = split_heads(hidden, self.num_heads).relu() @ self.weight.mT
+    def project(self, x: Tensor) -> Sequence[Tensor]:
+        return (linear(self.q_proj, x),)
+
+    def forward(
+        self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None
+    ) -> OuterLogits | SharedLogits:
+        factors = features[0].relu() @ self.weight.mT
         if self.bias is not None:
             factors = factors + self.bias[:, None].to(factors.dtype)
-        tiled, repeated = factors.split(self.factors, dim=-1)
-        logits = OuterLogits(tiled, repeated)
-        if span.key_positions is None:
+        logits = OuterLogits(*factors.split(self.factors, dim=-1))
+        if positions.key_index is None:
             return logits
-        return SharedLogits(span.take_columns(logits.dense()))
+        return SharedLogits(positions.take_columns(logits.dense()))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
+from ..layout import Positions
 from ..logits import MixedLogits
-from .base import Dimensions, Options, Span, SynthesizingFunction, empty
-
-GATES = ("softmax", "sigmoid", "sum")
+from .base import Dimensions, SynthesizingFunction
+from .registry import Options, register
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +24,7 @@ class MixtureOptions(Options):
             first of two components has weight s and the second 1 − s (the authors' code); "sum", no weights.
     """
 
-    gate: str = "softmax"
-
-    def __post_init__(self) -> None:
-        if self.gate not in GATES:
-            raise ValueError(f"got gate={self.gate!r} for 'mixture'; expected one of: {', '.join(GATES)}")
+    gate: Literal["softmax", "sigmoid", "sum"] = "softmax"
 
     def check(self, components: int, max_length: int | None) -> None:
         if self.gate == "sigmoid" and components > 2:
@@ -37,31 +34,21 @@ class MixtureOptions(Options):
             )
 
 
+@register("mixture")
 class Mixture(SynthesizingFunction):
     """A sum of synthesizing functions, weighted by learned α that sum to 1. All start with the same weight."""
 
     Options = MixtureOptions
 
-    def __init__(
-        self,
-        parts: Sequence[SynthesizingFunction],
-        dims: Dimensions,
-        options: MixtureOptions,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, functions: Sequence[SynthesizingFunction], dims: Dimensions, options: MixtureOptions) -> None:
         super().__init__()
-        self.parts = nn.ModuleList(parts)
+        self.functions = nn.ModuleList(functions)
         self.kind = options.gate
-        shape = {"softmax": (len(parts), dims.num_heads), "sigmoid": (1,), "sum": None}[options.gate]
-        self.gate = None if shape is None else empty(*shape, device=device, dtype=dtype)
-        self.widths = tuple(width for part in parts for width in part.widths)
-        self.key_parts = [i for i, part in enumerate(parts) if part.caches_keys]
-        self.caches_keys = bool(self.key_parts)
-        maxima = [part.max_length for part in parts if part.max_length is not None]
-        self.max_length = min(maxima, default=None)
-        for part in self._functions():
-            part.is_alone = False
+        shapes = {"softmax": (len(functions), dims.num_heads), "sigmoid": (1,)}
+        self.gate = dims.parameter(*shapes[self.kind]) if self.kind in shapes else None
+        self.num_features = sum(function.num_features for function in functions)
+        self.caches_keys = any(function.caches_keys for function in functions)
+        self.max_length = min((f.max_length for f in functions if f.max_length is not None), default=None)
         self._reset_gate()
 
     def _reset_gate(self) -> None:
@@ -70,14 +57,16 @@ class Mixture(SynthesizingFunction):
 
     def reset_parameters(self) -> None:
         self._reset_gate()
-        for part in self._functions():
-            part.reset_parameters()
+        for function in self.components:
+            function.reset_parameters()
 
     def logit_parameters(self) -> list[nn.Parameter]:
         return [] if self.gate is None else [self.gate]
 
-    def _functions(self) -> list[SynthesizingFunction]:
-        return [part for part in self.parts if isinstance(part, SynthesizingFunction)]
+    @property
+    def components(self) -> list[SynthesizingFunction]:
+        """The functions that are mixed."""
+        return cast(list[SynthesizingFunction], list(self.functions))
 
     def weights(self) -> Tensor | None:
         """α, (components, H or 1); None for a plain sum."""
@@ -88,26 +77,27 @@ class Mixture(SynthesizingFunction):
         gate = torch.sigmoid(self.gate)
         return torch.stack([gate, 1 - gate])
 
-    def _share_out(self, inputs: Sequence[Tensor]) -> list[Sequence[Tensor]]:
-        """To each part what it wants of the projected inputs."""
-        shares, start = [], 0
-        for part in self._functions():
-            shares.append(inputs[start : start + len(part.widths)])
-            start += len(part.widths)
-        return shares
+    def project(self, x: Tensor) -> Sequence[Tensor]:
+        return [feature for function in self.components for feature in function.project(x)]
 
-    def keys(self, inputs: Sequence[Tensor]) -> Tensor | None:
-        if not self.caches_keys:
-            return None
-        shares = self._share_out(inputs)
-        keys = [self._functions()[i].keys(shares[i]) for i in self.key_parts]
+    def _split(self, features: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+        """The features of each component."""
+        parts, start = [], 0
+        for function in self.components:
+            parts.append(features[start : start + function.num_features])
+            start += function.num_features
+        return parts
+
+    def keys(self, features: Sequence[Tensor]) -> Tensor | None:
+        keys = [function.keys(part) for function, part in zip(self.components, self._split(features), strict=True)]
         found = [key for key in keys if key is not None]
-        return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
+        return torch.cat(found, dim=-1) if len(found) > 1 else found[0] if found else None
 
-    def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> MixedLogits:
-        parts_keys: dict[int, Tensor] = {}
-        if keys is not None:
-            parts_keys = dict(zip(self.key_parts, keys.chunk(len(self.key_parts), dim=-1), strict=True))
-        shares = self._share_out(inputs)
-        terms = [part(shares[i], span, parts_keys.get(i)) for i, part in enumerate(self.parts)]
+    def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> MixedLogits:
+        count = sum(function.caches_keys for function in self.components)
+        own = iter(keys.chunk(count, dim=-1) if count and keys is not None else ())
+        terms = [
+            function(part, positions, next(own) if function.caches_keys else None)
+            for function, part in zip(self.components, self._split(features), strict=True)
+        ]
         return MixedLogits(terms, self.weights())

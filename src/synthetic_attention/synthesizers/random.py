@@ -1,16 +1,17 @@
-"""S(X) = R: attention weights that are parameters (random) or drawn once for ever (fixed random)."""
+"""S(X) = R: a parameter (random), drawn once (fixed random), or a product of low rank (factorized random)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
+from ..kernels import CachedLogits, SoftmaxCache
+from ..layout import Positions
 from ..logits import SharedLogits
-from .base import Dimensions, Options, Span, SynthesizingFunction, positive, register
-from .kept import KeptWeights
+from .base import Dimensions, SynthesizingFunction
+from .registry import Options, register
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +25,6 @@ class RandomOptions(Options):
 
     std: float = 0.003
 
-    def __post_init__(self) -> None:
-        positive(self.std, "std", "random")
-
 
 @dataclass(frozen=True, kw_only=True)
 class FixedRandomOptions(Options):
@@ -39,39 +37,29 @@ class FixedRandomOptions(Options):
 
     std: float = 1.0
 
-    def __post_init__(self) -> None:
-        positive(self.std, "std", "fixed_random")
-
 
 class _RandomTable(SynthesizingFunction):
     """R (H, N, N), the same for all examples."""
 
     table: Tensor
 
-    def __init__(
-        self,
-        dims: Dimensions,
-        options: RandomOptions | FixedRandomOptions,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, dims: Dimensions, options: RandomOptions | FixedRandomOptions) -> None:
         super().__init__()
         assert dims.max_length is not None
-        self.max_length, self.std = dims.max_length, options.std
-        self._kept = KeptWeights()
-        self._own(torch.empty(dims.num_heads, dims.max_length, dims.max_length, device=device, dtype=dtype))
+        self.max_length, self.std, self.cache = dims.max_length, options.std, SoftmaxCache()
+        self._own(dims.empty(dims.num_heads, dims.max_length, dims.max_length))
         self.reset_parameters()
 
     def _own(self, table: Tensor) -> None:
-        """Keep R as a parameter or as a buffer."""
+        """Store R as a parameter or as a buffer."""
         raise TypeError(f"{type(self).__name__} does not define _own()")
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.table, std=self.std)
 
-    def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> SharedLogits:
-        scores = span.take(self.table)
-        return SharedLogits(scores, kept=self._kept.still(span, scores) if self.is_alone else None)
+    def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> CachedLogits:
+        scores = positions.take(self.table)
+        return CachedLogits(self.cache, positions, (scores,), lambda: scores)
 
 
 @register("random")
@@ -96,3 +84,46 @@ class FixedRandom(_RandomTable):
 
     def _own(self, table: Tensor) -> None:
         self.register_buffer("table", table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorizedRandomOptions(Options):
+    """Options of `factorized_random`.
+
+    Attributes:
+        rank: k, the width of R₁ and R₂; 8 in the paper.
+        std: standard deviation of R₁R₂ᵀ at the start.
+    """
+
+    rank: int = 8
+    std: float = 1.0
+
+
+@register("factorized_random")
+class FactorizedRandom(SynthesizingFunction):
+    """The Factorized Random Synthesizer: 2Nk parameters in each head instead of N². Not the `factorized` mode of the
+    authors' code, whose logits are the same for every query (a bug there)."""
+
+    Options = FactorizedRandomOptions
+
+    def __init__(self, dims: Dimensions, options: FactorizedRandomOptions) -> None:
+        super().__init__()
+        assert dims.max_length is not None
+        self.max_length, self.std, self.cache = dims.max_length, options.std, SoftmaxCache()
+        self.row_factor = dims.parameter(dims.num_heads, dims.max_length, options.rank)
+        self.key_factor = dims.parameter(dims.num_heads, dims.max_length, options.rank)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        # The sum of k products of two normals of deviation s has deviation s²√k.
+        std = self.std**0.5 / self.row_factor.shape[-1] ** 0.25
+        nn.init.normal_(self.row_factor, std=std)
+        nn.init.normal_(self.key_factor, std=std)
+
+    def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> SharedLogits:
+        if positions.key_index is not None:
+            assert positions.row_index is not None
+            row, key = self.row_factor[:, positions.row_index], self.key_factor[:, positions.key_index]
+            return SharedLogits((row @ key.mT).transpose(0, 1))
+        row, key = positions.take_rows(self.row_factor), self.key_factor[:, : positions.columns]
+        return CachedLogits(self.cache, positions, (row, key), lambda: row @ key.mT)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
+from ..kernels import linear
+from ..layout import Positions
 from ..logits import InnerLogits
-from .base import Dimensions, Options, Span, SynthesizingFunction, register, split_heads
+from .base import Dimensions, SynthesizingFunction
+from .registry import Options, register
 
 
 @register("vanilla")
@@ -17,21 +19,20 @@ class Vanilla(SynthesizingFunction):
 
     needs_max_length = False
     caches_keys = True
+    num_features = 2
 
-    def __init__(
-        self,
-        dims: Dimensions,
-        options: Options,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, dims: Dimensions, options: Options) -> None:
         super().__init__()
-        self.num_heads, self.scale = dims.num_heads, dims.head_dim**-0.5
-        self.widths = (dims.inner_dim, dims.inner_dim)
+        self.scale = dims.head_dim**-0.5
+        self.q_proj = dims.projection()
+        self.k_proj = dims.projection()
 
-    def keys(self, inputs: Sequence[Tensor]) -> Tensor:
-        return split_heads(inputs[1], self.num_heads)
+    def project(self, x: Tensor) -> Sequence[Tensor]:
+        return linear(self.q_proj, x), linear(self.k_proj, x)
 
-    def forward(self, inputs: Sequence[Tensor], span: Span, keys: Tensor | None) -> InnerLogits:
+    def keys(self, features: Sequence[Tensor]) -> Tensor:
+        return features[1]
+
+    def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> InnerLogits:
         assert keys is not None
-        return InnerLogits(split_heads(inputs[0], self.num_heads), keys, scale=self.scale)
+        return InnerLogits(features[0], keys, scale=self.scale)

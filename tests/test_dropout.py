@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from synthetic_attention.models.dropout import add_dropout, dropout
+from synthetic_attention.kernels.dropout import add_dropout, dropout
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 7), (1,), (0, 4), (11, 13)])

@@ -1,4 +1,4 @@
-"""What the kernels that work block by block share: how large a block is, its softmax, and what they refuse."""
+"""Helpers shared by the blockwise kernels: the size of a block, its softmax, products in a wider dtype."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHORT_ROW = 48
 
 
 def block_bytes(device: torch.device) -> int:
-    """Bytes of scores to work on at a time: on a CPU what stays in the cache, elsewhere enough to fill the device."""
+    """Bytes of scores to work on at a time: on a CPU few enough for its cache, elsewhere enough to fill the device."""
     return 2 << 20 if device.type == "cpu" else 64 << 20
 
 

@@ -1,0 +1,187 @@
+"""Layers that sum the values of a window around each token: the convolutions and local dense attention.
+
+A window is centred, or ends with its token where the layer is causal.
+
+Shape legend: B batch, H heads, T tokens, S slots, C tokens in a window, K width of a head, R rows of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..layout import TokenLayout
+from .base import Baseline
+
+__all__ = ["WindowLayer", "place_weights", "window_sum"]
+
+# Rows of a block, at least: fewer make small products, more make the band wide.
+_ROWS = 32
+
+
+class WindowLayer(Baseline):
+    """A weighted sum of values over a window; a subclass makes the values and the weights.
+
+    Args:
+        kernel_size: C, tokens in a window.
+        arguments, named: passed on to `Baseline`.
+
+    Attributes:
+        only_inside: whether weights are normalised over the tokens inside the sequence.
+    """
+
+    only_inside: ClassVar[bool] = False
+
+    def __init__(self, kernel_size: int, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.kernel_size = kernel_size
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, kernel_size={self.kernel_size}"
+
+    def _shares(self, logits: Sequence[Tensor], inside: Tensor | None) -> Tensor:
+        """The weights of the windows, before dropout: (B, H, T, C), or (H, C) for all alike.
+
+        Args:
+            logits: (B, T, H·C), the second projection of `_read`; nothing where weights ignore the input.
+            inside: (B or 1, T, C), True where a window has a token; None where `only_inside` is not set.
+        """
+        raise TypeError(f"{type(self).__name__} does not define _shares()")
+
+    def _before(self, is_causal: bool) -> int:
+        """How many tokens of a window are before its own.
+
+        If kernel_size is even, one more token comes after it than before it.
+        """
+        return self.kernel_size - 1 if is_causal else (self.kernel_size - 1) // 2
+
+    def _sum(
+        self, value: Tensor, parts: Sequence[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        if layout.has_past:
+            return self._step(value, parts, layout, need_weights)
+        before, length = self._before(is_causal), value.shape[2]
+        slots, inside = None, None
+        if need_weights or self.only_inside:
+            steps = torch.arange(self.kernel_size, device=value.device) - before
+            slots = torch.arange(length, device=value.device)[:, None] + steps
+            inside = ((slots >= 0) & (slots < length))[None]
+            if (mask := layout.aligned.mask) is not None:
+                inside = inside & mask[:, slots.clamp(0, length - 1)]
+        shares = self._shares(parts, inside)
+        padded = F.pad(value, (0, 0, before, self.kernel_size - 1 - before))
+        y = window_sum(F.dropout(shares, self.dropout, self.training), padded)
+        if not need_weights or slots is None or inside is None:
+            return y, None
+        matrix = place_weights(_each(shares, length), torch.where(inside, slots, -1), length)
+        return y, matrix.expand(value.shape[0], -1, -1, -1)
+
+    def _step(
+        self, value: Tensor, parts: Sequence[Tensor], layout: TokenLayout, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """A decoding step: T new tokens after those of the cache; value in the slots of the cache."""
+        rows, columns = layout.shape[1], value.shape[2]
+        slots = self._window_slots(layout, value.device)
+        shares = self._shares(parts, slots >= 0)
+        dropped = F.dropout(shares, self.dropout, self.training)
+        if layout.mask is None and layout.slots is None:
+            reached = value[:, :, max(0, columns - rows - self.kernel_size + 1) :]
+            y = window_sum(dropped, F.pad(reached, (0, 0, rows + self.kernel_size - 1 - reached.shape[2], 0)))
+        else:
+            y = _gathered_sum(_each(dropped, rows), value, slots)
+        if not need_weights:
+            return y, None
+        return y, place_weights(_each(shares, rows), slots, columns).expand(value.shape[0], -1, -1, -1)
+
+    def _window_slots(self, layout: TokenLayout, device: torch.device) -> Tensor:
+        """(B or 1, T, C): the slots of the tokens in the window of each new one; −1 where there are none."""
+        steps = torch.arange(1 - self.kernel_size, 1, device=device)
+        positions = layout.positions.queries(device)[..., None] + steps
+        if layout.mask is None:
+            return positions.clamp_min(-1)[None]
+        if layout.is_aligned:
+            return positions.clamp_min(-1)
+        slots = layout.order.gather(1, positions.clamp_min(0).flatten(1)).view_as(positions)
+        return torch.where(positions < 0, -1, slots)
+
+
+def _each(weights: Tensor, rows: int) -> Tensor:
+    """(B or 1, H, T, C), the weights of each token."""
+    return weights if weights.dim() == 4 else weights[None, :, None].expand(-1, -1, rows, -1)
+
+
+def _gathered_sum(weights: Tensor, values: Tensor, slots: Tensor) -> Tensor:
+    """(B, H, T, K): the values (B, H, S, K) at slots (B or 1, T, C), summed with weights (B or 1, H, T, C)."""
+    batch, heads, _, features = values.shape
+    where = slots.clamp_min(0).expand(batch, -1, -1)
+    picked = where.flatten(1)[:, :, None, None].expand(-1, -1, heads, features)
+    taken = values.transpose(1, 2).gather(1, picked).unflatten(1, where.shape[1:]).permute(0, 3, 1, 2, 4)
+    weights = weights.masked_fill((slots < 0)[:, None], 0)
+    return (weights[..., None, :] @ taken).squeeze(-2)
+
+
+def window_sum(weights: Tensor, padded: Tensor) -> Tensor:
+    """y[t] = Σ_c weights[t, c] · padded[t + c].
+
+    Weights stand in a band of a matrix, and blocks of its rows are multiplied with the values that they reach. So the
+    work and the memory are linear in T, and the products are matrix products.
+
+    Args:
+        weights: (B, H, T, C), or (H, C) for the same at every token.
+        padded: (B, H, T + C − 1, K), the values, padded before and after.
+
+    Returns:
+        (B, H, T, K).
+    """
+    width = weights.shape[-1]
+    batch, heads, reach, features = padded.shape
+    rows = reach - width + 1
+    block = max(_ROWS, width)
+    if rows <= 2 * block:
+        block, count = rows, 1
+        windows = padded[:, :, None]
+    else:
+        count = -(-rows // block)
+        # A block reaches into the next one, and no further.
+        padded = F.pad(padded, (0, 0, 0, (count + 1) * block - reach))
+        blocks = padded.unflatten(2, (count + 1, block))
+        windows = torch.cat([blocks[:, :, :-1], blocks[:, :, 1:, : width - 1]], dim=3)
+    if weights.dim() == 2:
+        band = _band(weights[:, None].expand(-1, block, -1))
+        # (H, R, R + C − 1) × (H, R + C − 1, B · blocks · K): one product for the whole batch.
+        columns = windows.permute(1, 3, 0, 2, 4).reshape(heads, band.shape[-1], -1)
+        product = torch.bmm(band, columns).view(heads, block, batch, count, features)
+        return product.permute(2, 0, 3, 1, 4).flatten(2, 3)[:, :, :rows]
+    weights = F.pad(weights, (0, 0, 0, count * block - rows)).unflatten(2, (count, block))
+    band = _band(weights).flatten(0, 2)
+    product = torch.bmm(band, windows.reshape(-1, *windows.shape[3:]))
+    return product.view(batch, heads, count * block, features)[:, :, :rows]
+
+
+def _band(weights: Tensor) -> Tensor:
+    """(…, R, C) to (…, R, R + C − 1): row r begins at column r, zeros elsewhere."""
+    rows, width = weights.shape[-2:]
+    # In memory a row that is one shorter begins one later.
+    skewed = F.pad(weights, (0, rows)).flatten(-2)[..., : rows * (rows + width - 1)]
+    return skewed.unflatten(-1, (rows, rows + width - 1))
+
+
+def place_weights(weights: Tensor, slots: Tensor, columns: int) -> Tensor:
+    """Weights of windows as a matrix over all slots.
+
+    Args:
+        weights: (B or 1, H, T, C).
+        slots: (B or 1, T, C), the slot of each; −1 for none.
+
+    Returns:
+        (B, H, T, columns).
+    """
+    batch, heads = max(weights.shape[0], slots.shape[0]), weights.shape[1]
+    slots = slots[:, None].expand(batch, heads, -1, -1)
+    matrix = weights.new_zeros(*slots.shape[:3], columns + 1)
+    matrix = matrix.scatter(-1, torch.where(slots < 0, columns, slots), weights.expand(batch, -1, -1, -1))
+    return matrix[..., :columns]

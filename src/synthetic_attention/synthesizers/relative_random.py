@@ -1,0 +1,87 @@
+"""S(X)_ij = r[i − j]: a random table that depends only on the distance, in the paper's style but not in the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..kernels import CachedLogits, SoftmaxCache
+from ..layout import Positions
+from ..logits import SharedLogits
+from .base import Dimensions, SynthesizingFunction
+from .registry import Options, register
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeRandomOptions(Options):
+    """Options of `relative_random`.
+
+    Attributes:
+        distance: N, the distances that have a logit of their own; by default the maximum length of the layer.
+        std: standard deviation of the normal distribution that r starts from; as of `random`.
+    """
+
+    distance: int | None = None
+    std: float = 0.003
+
+
+@register("relative_random")
+class RelativeRandom(SynthesizingFunction):
+    """R is a Toeplitz matrix: 2N − 1 logits r in each head instead of N², one per offset i − j.
+
+    Offsets of N and more take the last logit of their side, so there is no maximum length.
+
+    Raises:
+        ValueError: neither `distance` nor a maximum length is given.
+    """
+
+    Options = RelativeRandomOptions
+    needs_max_length = False
+
+    def __init__(self, dims: Dimensions, options: RelativeRandomOptions) -> None:
+        super().__init__()
+        distance = dims.max_length if options.distance is None else options.distance
+        if distance is None:
+            raise ValueError(
+                "got neither a distance nor a max_length for 'relative_random'; expected one of them, e.g. "
+                "synthesizer_options={'relative_random': {'distance': 128}}"
+            )
+        self.distance, self.std, self.cache = distance, options.std, SoftmaxCache()
+        # Offset 0 is in the middle: entry n is of offset n − (N − 1).
+        self.offsets = dims.parameter(dims.num_heads, 2 * distance - 1)
+        self.reset_parameters()
+
+    def logit_parameters(self) -> list[nn.Parameter]:
+        return [self.offsets]
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.offsets, std=self.std)
+
+    def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> SharedLogits:
+        device = self.offsets.device
+        if positions.row_index is None and positions.columns:
+            columns, last = positions.columns, self.distance - 1
+            first = positions.offset - columns + 1
+            entries = self._entries(torch.arange(first, columns, device=device))
+            in_use = self.offsets[:, max(first, -last) + last : min(columns - 1, last) + last + 1]
+            return CachedLogits(
+                self.cache,
+                positions,
+                (in_use,),
+                lambda: _toeplitz(self.offsets.index_select(1, entries), columns),
+            )
+        apart = positions.queries(device)[..., :, None] - positions.keys(device)[..., None, :]
+        scores = self.offsets[:, self._entries(apart)]
+        return SharedLogits(scores if scores.dim() == 3 else scores.transpose(0, 1))
+
+    def _entries(self, apart: Tensor) -> Tensor:
+        """The entries of `offsets` for distances i − j."""
+        return apart.clamp(1 - self.distance, self.distance - 1) + self.distance - 1
+
+
+def _toeplitz(logits: Tensor, columns: int) -> Tensor:
+    """(H, T, S) with R[t, s] = logits[t − s + S − 1], from (H, T + S − 1)."""
+    return logits.unfold(1, columns, 1).flip(2)

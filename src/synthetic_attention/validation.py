@@ -1,0 +1,75 @@
+"""Checks of values that users set: options of tasks, training arguments, fields of a model."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import types
+from collections.abc import Iterable
+from typing import Any, Literal, Union, get_args, get_origin
+
+from .errors import UserError
+
+__all__ = ["check_value", "did_you_mean", "fits", "type_name"]
+
+
+def check_value(name: str, value: Any, kind: Any) -> None:
+    """Check the type of a value, and that a number is finite.
+
+    Args:
+        name: what the message calls the value.
+        kind: the expected type: a class, `Literal`, a union, or a list or tuple of these.
+
+    Raises:
+        UserError: the value has another type.
+    """
+    if not fits(value, kind):
+        quoted = '["…", "…"]' if isinstance(value, list | tuple) else '"…"'
+        hint = f"; quote it to pass a text: --set '{name}={quoted}'" if _is_unquoted(value, kind) else ""
+        raise UserError(f"got {name}={value!r}; expected {type_name(kind)}{hint}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"got {name}={value}; expected a finite number")
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value has a type; an int is a float too, a bool is neither."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, choice) for choice in get_args(kind))
+    if kind is Any:
+        return True
+    if origin is Literal:
+        return value in get_args(kind)
+    if origin in (list, tuple):
+        return isinstance(value, list | tuple) and all(fits(entry, get_args(kind)[0]) for entry in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(entry, get_args(kind)[1]) for entry in value.values())
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is kind
+
+
+def type_name(kind: Any) -> str:
+    """A type as messages name it."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return " or ".join(type_name(choice) for choice in get_args(kind))
+    if origin is Literal:
+        return f"one of: {', '.join(map(str, get_args(kind)))}"
+    if origin in (list, tuple):
+        return f"a list of {type_name(get_args(kind)[0])}"
+    if origin is dict:
+        return "names and their values"
+    return "null" if kind is type(None) else str(kind.__name__)
+
+
+def did_you_mean(key: str, known: Iterable[str]) -> str:
+    """The most similar known key as a hint for a message; empty if none is similar."""
+    close = difflib.get_close_matches(key, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _is_unquoted(value: Any, kind: Any) -> bool:
+    """Whether `value` may be meant as a text: YAML reads yes and 2.0 as a bool and a number."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return "str" in type_name(kind) and any(isinstance(each, bool | int | float) for each in values)

@@ -1,0 +1,72 @@
+"""The documents: Python code runs and prints what the page shows; commands have the options that they use."""
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from documents import ROOT, blocks
+from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
+from synthetic_attention.cli.app import app
+from synthetic_attention.data.tokenizer import train_tokenizer
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NUMBER = re.compile(r"-?\d+\.\d+")
+SENTENCE = "The concert in Vienna begins at 8:30 PM."
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """A run with random weights."""
+    tokenizer = train_tokenizer([SENTENCE], 300, 64)
+    sizes = {"d_model": 8, "num_heads": 2, "d_ff": 8, "num_layers": 1, "max_position_embeddings": 64}
+    config = SynthesizerConfig(vocab_size=len(tokenizer), synthesizer="random", **sizes)
+    for each in (SynthesizerForConditionalGeneration(config), tokenizer):
+        each.save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("page", "count"), [("README.md", 2), ("docs/faq.md", 8), ("docs/choosing.md", 4)])
+def test_python_prints_what_the_page_shows(page: str, count: int, run_folder: Path) -> None:
+    found = blocks(ROOT / page)
+    namespace: dict[str, Any] = {"RUN": run_folder, "SENTENCE": SENTENCE}
+    sources = [index for index, (language, _) in enumerate(found) if language == "python"]
+    assert len(sources) >= count
+    for index in sources:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(found[index][1], f"{page}, block {index}", "exec"), namespace)
+        after = found[index + 1] if index + 1 < len(found) else ("", "")
+        shown, text = after[1] if after[0] == "text" else "", printed.getvalue()
+        # Words are the same; other machines may round the last digit of a fraction the other way.
+        assert NUMBER.sub("#", text).split() == NUMBER.sub("#", shown).split(), found[index][1]
+        numbers = [[float(number) for number in NUMBER.findall(each)] for each in (text, shown)]
+        assert numbers[0] == pytest.approx(numbers[1], abs=1.01e-4), found[index][1]
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of every `synthesizer` command."""
+    text = "\n".join(content for language, content in blocks(page) if language == "console")
+    lines = text.replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("synthesizer ")]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.stem)
+def test_options_of_commands_exist(page: Path) -> None:
+    for words in commands(page):
+        command: Any = get_command(app)
+        for word in words[: 2 if words[0] == "benchmark" else 1]:
+            command = command.commands[word]
+        known = {name for parameter in command.params for name in parameter.opts}
+        for word in words:
+            option = word.partition("=")[0]
+            assert not option.startswith("--") or option in known, shlex.join(words)
+
+
+def test_commands_are_found() -> None:
+    assert sum(len(commands(page)) for page in PAGES) > 20

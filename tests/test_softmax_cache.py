@@ -1,0 +1,204 @@
+"""softmax(R) cached between calls in inference: the same results as without a cache, and never a stale one."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthetic_attention import SharedLogits, SynthesizerAttention, attend
+from synthetic_attention.kernels import CachedLogits, SoftmaxCache
+from synthetic_attention.layout import Positions
+
+B, N, HEAD, H = 3, 11, 5, 2
+NAMES = ("random", "fixed_random", "factorized_random", "relative_random")
+ALL = Positions(N, N)
+
+
+def layer_of(name: str, **options: object) -> SynthesizerAttention:
+    torch.manual_seed(0)
+    layer = SynthesizerAttention(H * HEAD, H, name, N, **options).double()  # type: ignore[arg-type]
+    for table in tables(layer):
+        table.data.normal_()
+    return layer.eval()
+
+
+def tables(layer: SynthesizerAttention) -> list[Tensor]:
+    return [*layer.function.parameters(), *layer.function.buffers()]
+
+
+def cached(scores: Tensor) -> SharedLogits:
+    return CachedLogits(SoftmaxCache(), ALL, (scores,), lambda: scores)
+
+
+def mask(kind: str) -> Tensor | None:
+    lengths = {"none": None, "padded": torch.tensor([N, 7, 2])}[kind]
+    return None if lengths is None else torch.arange(N) < lengths[:, None]
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("kind", ["none", "padded"])
+@pytest.mark.parametrize("name", NAMES)
+def test_inference_gives_what_training_gives(name: str, kind: str, is_causal: bool) -> None:
+    layer, x = layer_of(name), torch.randn(B, N, H * HEAD, dtype=torch.float64)
+    expected = layer(x, mask(kind), is_causal=is_causal)
+    for _ in range(2):
+        with torch.no_grad():
+            torch.testing.assert_close(layer(x, mask(kind), is_causal=is_causal), expected.detach())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_second_call_makes_no_softmax(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = layer_of(name), torch.randn(B, N, H * HEAD, dtype=torch.float64)
+    with torch.inference_mode():
+        first = layer(x)
+    monkeypatch.setattr("synthetic_attention.kernels.softmax_cache.block_softmax", None)
+    with torch.inference_mode():
+        assert torch.equal(layer(x), first)
+
+
+@pytest.mark.parametrize("through_data", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_changed_table_is_seen(name: str, through_data: bool) -> None:
+    layer, x = layer_of(name), torch.randn(B, N, H * HEAD, dtype=torch.float64)
+    with torch.no_grad():
+        before = layer(x)
+        table = tables(layer)[0]
+        (table.data if through_data else table)[(0,) * (table.dim() - 1)][table.shape[-1] // 2] += 1
+        after = layer(x)
+    assert not torch.equal(before, after)
+    torch.testing.assert_close(after, layer(x).detach())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_lengths_and_masks_have_weights_of_their_own(name: str) -> None:
+    layer, x = layer_of(name), torch.randn(B, N, H * HEAD, dtype=torch.float64)
+    for length in (N, 4, N):
+        for is_causal in (False, True, False):
+            expected = layer(x[:, :length], is_causal=is_causal).detach()
+            with torch.no_grad():
+                torch.testing.assert_close(layer(x[:, :length], is_causal=is_causal), expected)
+
+
+@pytest.mark.parametrize("spread", [70.0, 200.0])
+def test_masks_that_leave_only_vanished_weights(spread: float) -> None:
+    layer = layer_of("random").float()
+    (table,) = tables(layer)
+    table.data.zero_()
+    table.data[:, :, 0] = spread
+    visible, x = torch.ones(B, N), torch.randn(B, N, H * HEAD)
+    visible[:, 0] = 0
+    shuffled = torch.arange(N) > 0
+    value = torch.randn(B, H, N, HEAD)
+    with torch.no_grad():
+        layer(x)
+        y = attend(cached(table), value, visible)
+    torch.testing.assert_close(y, value[:, :, shuffled].mean(2, keepdim=True).expand_as(y))
+
+
+def test_copies_and_files_hold_no_weights() -> None:
+    layer, x = layer_of("random"), torch.randn(B, N, H * HEAD, dtype=torch.float64)
+    size = len(pickle.dumps(layer))
+    with torch.no_grad():
+        layer(x)
+    assert len(pickle.dumps(layer)) == size
+    assert len(pickle.dumps(copy.deepcopy(layer))) == size
+
+
+def test_autocast_has_weights_of_its_own() -> None:
+    layer, x = layer_of("factorized_random").float(), torch.randn(B, N, H * HEAD)
+    with torch.no_grad():
+        expected = layer(x)
+        for _ in range(2):
+            with torch.autocast("cpu", torch.bfloat16):
+                fast = layer(x)
+            assert fast.dtype == torch.bfloat16
+            # Scores that were computed in bfloat16 differ.
+            assert torch.equal(layer(x), expected)
+
+
+def test_autocast_does_not_reach_the_kernel() -> None:
+    """As without kept weights: values in float32 are averaged in float32."""
+    scores, value = torch.randn(H, N, N), torch.randn(B, H, N, HEAD)
+    with torch.no_grad():
+        expected = attend(cached(scores), value, mask("padded"))
+        with torch.autocast("cpu", torch.bfloat16):
+            found = attend(cached(scores), value, mask("padded"))
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_change_is_seen_where_a_sum_of_half_the_precision_overflows() -> None:
+    layer, x = layer_of("random").half(), torch.randn(1, N, H * HEAD).half()
+    (table,) = tables(layer)
+    table.data.fill_(3e4)
+    with torch.no_grad():
+        before = layer(x)
+        table.data[:, :, 0] = -3e4
+        assert not torch.equal(layer(x), before)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda t: t.flip(0), lambda t: t.roll(1, 1), lambda t: t.roll(1, 2), lambda t: t.mT]
+)
+@pytest.mark.parametrize("length", [N, 4])
+def test_another_order_of_the_same_scores_is_seen(change: Callable[[Tensor], Tensor], length: int) -> None:
+    layer, x = layer_of("fixed_random"), torch.randn(B, length, H * HEAD, dtype=torch.float64)
+    (table,) = tables(layer)
+    # Whole numbers: their plain sum is the same in any order, to the last bit.
+    table.data.copy_(torch.arange(H * N * N).view(H, N, N) % 7)
+    with torch.no_grad():
+        before = layer(x)
+        table.data.copy_(change(table.data.clone()))
+        after = layer(x)
+    torch.testing.assert_close(after, layer(x).detach())
+    assert not torch.allclose(after, before)
+
+
+def test_a_change_beside_an_infinite_score_is_seen() -> None:
+    layer, x = layer_of("fixed_random"), torch.randn(B, N, H * HEAD, dtype=torch.float64)
+    (table,) = tables(layer)
+    with torch.no_grad():
+        table.data[0, 0, 0] = -torch.inf
+        before = layer(x)
+        table.data[1].normal_()
+        after = layer(x)
+    torch.testing.assert_close(after, layer(x).detach())
+    assert not torch.allclose(after, before)
+
+
+def test_autocast_does_not_hide_a_small_change() -> None:
+    cache, table = SoftmaxCache(), torch.randn(H, N, N)
+    with torch.no_grad(), torch.autocast("cpu"):
+        for number in range(50):
+            before = cache.lookup(ALL, (table,), lambda: table)
+            assert cache.lookup(ALL, (table,), lambda: table) is before
+            table.data[number % H, number % N, number % 7] += 1e-3
+            assert cache.lookup(ALL, (table,), lambda: table) is not before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_that_are_not_in_use_are_not_looked_at(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = layer_of(name), torch.randn(B, 4, H * HEAD, dtype=torch.float64)
+    with torch.no_grad():
+        before = layer(x)
+        for table in tables(layer):
+            if name == "relative_random":
+                table.data[:, [0, -1]] += 1
+            else:
+                table.data[:, 4:] += 1
+        monkeypatch.setattr("synthetic_attention.kernels.softmax_cache.block_softmax", None)
+        assert torch.equal(layer(x), before)
+
+
+def test_nothing_is_cached_in_training_or_for_positions_of_each_row() -> None:
+    cache, table = SoftmaxCache(), torch.randn(H, N, N)
+    rows = torch.arange(N).expand(B, N)
+    assert cache.lookup(ALL, (table,), lambda: table) is None
+    with torch.no_grad():
+        assert cache.lookup(ALL, (table,), lambda: table) is not None
+        assert cache.lookup(Positions(N, N, rows, rows), (table,), lambda: table) is None
+        assert cache.lookup(Positions(1, N), (table,), lambda: table) is None
