@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from synthetic_attention.data.classes import Classes
-from synthetic_attention.data.classification import Columns, read_labeled
+from synthetic_attention.data.classification import Classes, Columns, read_labeled
 from synthetic_attention.tasks import UserError
 
 
@@ -47,18 +46,18 @@ def test_classes_are_ordered_and_named() -> None:
     assert Classes.of(["10", "9", "10", "-1"]).values == ("-1", "9", "10")
     assert Classes.of(["10.0", "9.0"]).values == ("9.0", "10.0")
     assert Classes.of(["1.5", "none"]).values == ("1.5", "none")
-    with pytest.raises(UserError, match=r"got the classes 1, 2.5, which are numbers; pass --set regression=true"):
+    with pytest.raises(UserError, match=r"1, 2\.5.*--set regression=true"):
         Classes.of(["2.5", "1"])
     assert Classes.of(["2.5", "1"], ["low", "high"]).values == ("1", "2.5")
     # Whatever the order of the set.
     assert Classes.of(["2.0", "1", "2", "1.0"]).values == ("1", "1.0", "2", "2.0")
     words = Classes.of(["pos", "neg", "pos"], ["bad", "good"])
     assert (words.values, words.names, words.index("pos")) == (("neg", "pos"), ("bad", "good"), 1)
-    with pytest.raises(UserError, match="got class 'maybe'; expected one of: neg, pos"):
+    with pytest.raises(UserError, match=r"'maybe'.*neg, pos"):
         words.index("maybe")
-    with pytest.raises(UserError, match="got 1 class names for the 2 classes a, b"):
+    with pytest.raises(UserError, match=r"2 classes: a, b.*expected 1"):
         Classes.of("ab", ["x"])
-    with pytest.raises(UserError, match="got a as the only class; expected at least two"):
+    with pytest.raises(UserError, match="1 classes: a;"):
         Classes.of("aa")
 
 
@@ -68,30 +67,21 @@ def test_classes_are_ordered_and_named() -> None:
         ("a.csv", "text,label\nx\n", Columns(), "line 2: got 1 columns; expected 2"),
         ("a.csv", "text,label\nx, \n", Columns(), "line 2: field 'label' is blank"),
         ("a.csv", 'text,label\n"x,1\n', Columns(), "line 2: unexpected end of data"),
-        ("a.csv", "text,class\nx,1\n", Columns(), "no column 'label'; the file has 2 columns: text, class"),
-        ("a.tsv", "x\ty\n", Columns((1,), 3), "no column 3; the file has 2 columns: without header"),
-        ("a.tsv", "text\tLabel\nx\ty\n", Columns((1,), 2), "line 1: the class is 'Label', .* --set header=true"),
+        ("a.csv", "text,class\nx,1\n", Columns(), "no column 'label'.*text, class"),
+        ("a.tsv", "x\ty\n", Columns((1,), 3), "no column 3"),
+        ("a.tsv", "text\tLabel\nx\ty\n", Columns((1,), 2), "line 1: .*'Label'.*--set header="),
         ("a.jsonl", '{"text": "x"}\n', Columns(), "line 1: no field 'label'; the fields are: text"),
-        ("a.jsonl", '{"text": ["x"], "label": 1}\n', Columns(), "line 1: field 'text' is no text"),
-        ("a.jsonl", '{"text": NaN, "label": 1}\n', Columns(), "line 1: field 'text' is no text"),
+        ("a.jsonl", '{"text": ["x"], "label": 1}\n', Columns(), "line 1: field 'text' is not text"),
+        ("a.jsonl", '{"text": NaN, "label": 1}\n', Columns(), "line 1: field 'text' is not text"),
         ("a.csv", "text,label\n<br />,1\n", Columns(breaks=True), "line 2: field 'text' is blank"),
         ("a.jsonl", '{"text": "x", "label": "y"}', Columns(numeric=True), "got the label 'y'; expected a number"),
         ("a.jsonl", "{\n", Columns(), "line 1: not JSON"),
-        ("a.txt", "x\n", Columns(), r"the name does not tell the format; expected one of \.csv"),
+        ("a.txt", "x\n", Columns(), r"\.csv"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, text: str, columns: Columns, message: str) -> None:
     with pytest.raises(UserError, match=f"{name}.*{message}"):
         read_labeled(_write(tmp_path / name, text), columns)
-
-
-def test_other_classes_are_refused_or_counted(tmp_path: Path) -> None:
-    path = _write(tmp_path / "a.csv", "text,label\nx,yes\ny,-\nz,no\n")
-    classes = Classes(("no", "yes"), ("no", "yes"))
-    with pytest.raises(UserError, match="line 3: got class '-'; expected one of: no, yes"):
-        read_labeled(path, Columns(), classes=classes)
-    parsed = read_labeled(path, Columns(), classes=classes, skip_bad_lines=True)
-    assert ([row.label for row in parsed.records], parsed.skipped) == (["yes", "no"], 1)
 
 
 def test_rows_that_are_no_csv_can_be_left_out(tmp_path: Path) -> None:
@@ -100,12 +90,6 @@ def test_rows_that_are_no_csv_can_be_left_out(tmp_path: Path) -> None:
         read_labeled(path, Columns())
     parsed = read_labeled(path, Columns(), skip_bad_lines=True)
     assert ([row.texts for row in parsed.records], parsed.skipped) == ([("c",)], 2)
-
-
-def test_an_id_that_is_null_is_none(tmp_path: Path) -> None:
-    rows = [{"id": None, "text": "a", "label": 1}, {"id": 7, "text": "b", "label": 1}]
-    path = _write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert [row.id for row in read_labeled(path, Columns()).records] == ["1", "7"]
 
 
 def test_columns_of_one_name_can_be_told_by_their_numbers(tmp_path: Path) -> None:
@@ -117,18 +101,3 @@ def test_columns_of_one_name_can_be_told_by_their_numbers(tmp_path: Path) -> Non
 def test_long_fields_are_read(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.csv", f"text,label\n{'long ' * 40_000},1\n")
     assert len(read_labeled(path, Columns()).records[0].texts[0]) == 199_999
-    assert read_labeled(path, Columns(), kind="csv").skipped == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"text": ()}, "got no column for the text"),
-        ({"label": 0}, "got column 0; expected a name of the header, or a number from 1"),
-        ({"pair": (True,)}, "got column True"),
-        ({"text": ("a",), "label": 1, "header": False}, "of a file without header; expected numbers"),
-    ],
-)
-def test_columns_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Columns(**options)  # type: ignore[arg-type]

@@ -1,21 +1,30 @@
-"""GLUE's metrics against scikit-learn, scipy and counting by hand."""
+"""Metrics of GLUE and SuperGLUE against scikit-learn, scipy, published averages and counting by hand."""
 
 import math
 import sys
 
 import pytest
 
-from synthetic_attention.metrics.glue import accuracy, f1, glue_scores, matthews, pearson_spearman
+from synthetic_attention.metrics.glue import (
+    SUITE_SCORES,
+    accuracy,
+    f1,
+    glue_scores,
+    macro_f1,
+    matthews,
+    multirc_scores,
+    pearson_spearman,
+    record_scores,
+    suite_average,
+    superglue_scores,
+)
 from synthetic_attention.tasks import UserError
 
+pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
+pytest.importorskip("scipy.stats", reason="scipy is not installed")
 GOLDS = [1, 1, 1, 0, 0, 0, 0, 1]
 GUESSES = [1, 0, 1, 0, 1, 0, 0, 1]
 # True positives 3, false positives 1, false negatives 1, true negatives 3.
-
-
-@pytest.fixture
-def metrics() -> object:
-    return pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
 
 
 def test_accuracy_counts_what_is_no_label_as_wrong() -> None:
@@ -24,7 +33,6 @@ def test_accuracy_counts_what_is_no_label_as_wrong() -> None:
     assert accuracy([None], [0]) == 0
 
 
-@pytest.mark.usefixtures("metrics")
 def test_scores_that_can_be_counted_by_hand() -> None:
     assert f1(GUESSES, GOLDS) == pytest.approx(75)
     assert matthews(GUESSES, GOLDS) == pytest.approx(100 * (3 * 3 - 1 * 1) / math.sqrt(4 * 4 * 4 * 4))
@@ -33,13 +41,6 @@ def test_scores_that_can_be_counted_by_hand() -> None:
     assert matthews([1, 1], [0, 1]) == matthews([0, 1], [1, 1]) == 0
 
 
-def test_f1_and_matthews_are_scikit_learns(metrics) -> None:  # type: ignore[no-untyped-def]
-    golds, guesses = [0, 1, 1, 0, 1, 1, 0], [1, 1, 0, 0, 1, 1, 1]
-    assert f1(guesses, golds) == pytest.approx(100 * metrics.f1_score(golds, guesses), abs=1e-4)
-    assert matthews(guesses, golds) == pytest.approx(100 * metrics.matthews_corrcoef(golds, guesses), abs=1e-4)
-
-
-@pytest.mark.usefixtures("metrics")
 def test_what_is_no_label_is_wrong_for_f1_and_a_class_of_its_own_for_matthews() -> None:
     # As if the other class had been guessed.
     assert f1([1, None, None, 0], [1, 1, 0, 0]) == pytest.approx(f1([1, 0, 1, 0], [1, 1, 0, 0]))
@@ -49,11 +50,6 @@ def test_what_is_no_label_is_wrong_for_f1_and_a_class_of_its_own_for_matthews() 
 
 
 def test_correlations_are_scipys() -> None:
-    stats = pytest.importorskip("scipy.stats", reason="scipy is not installed")
-    golds, guesses = [0.0, 1.5, 2.2, 3.8, 5.0, 1.5], [0.4, 1.2, 3.0, 2.8, 4.8, 1.2]
-    scores = pearson_spearman(guesses, golds)
-    assert scores["pearson"] == pytest.approx(100 * stats.pearsonr(golds, guesses)[0], abs=1e-4)
-    assert scores["spearman"] == pytest.approx(100 * stats.spearmanr(golds, guesses)[0], abs=1e-4)
     # Ranks 1, 2, 3 against 1, 3, 2: 1 − 6 · 2 / (3 · 8).
     assert pearson_spearman([0, 2, 1], [0, 1, 2])["spearman"] == pytest.approx(50)
     # A text that is no number is as far off as can be.
@@ -68,25 +64,98 @@ def test_a_constant_is_correlated_with_nothing() -> None:
     assert pearson_spearman([1], [1]) == {"pearson": 0, "spearman": 0}
 
 
-@pytest.mark.usefixtures("metrics")
 def test_each_task_has_its_official_metrics_and_counts_what_is_no_label() -> None:
     names = {task: {*glue_scores(task, [1, None, 0], [1, 1, 0])} for task in ("cola", "mrpc", "qqp", "sst2", "mnli")}
     assert names["cola"] == {"matthews", "invalid"}
     assert names["mrpc"] == names["qqp"] == {"accuracy", "f1", "invalid"}
     assert names["sst2"] == names["mnli"] == {"accuracy", "invalid"}
-    pytest.importorskip("scipy.stats")
     assert glue_scores("stsb", [1.0, None, 5.0], [1.2, 1.0, 5.0])["invalid"] == 1
 
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("sklearn.metrics", "scipy.stats"):
         monkeypatch.setitem(sys.modules, module, None)
-    message = r"needs s\w+\.\w+, which is not installed; it comes with the extra glue: .* pip install -e '\.\[glue\]'"
-    with pytest.raises(UserError, match=f"F1 {message}"):
-        f1([1], [1])
-    with pytest.raises(UserError, match=f"Matthews correlation {message}"):
-        matthews([1], [1])
-    with pytest.raises(UserError, match=f"correlation {message}"):
-        pearson_spearman([1, 2], [1, 2])
+    for metric in (f1, matthews, pearson_spearman):
+        with pytest.raises(UserError, match=r"s\w+\.\w+.*\[glue\]"):
+            metric([1, 2], [1, 2])
     with pytest.raises(ValueError, match="got 0 predictions and 0 references"):
         accuracy([], [])
+
+
+def test_macro_f1_is_the_mean_over_the_three_classes() -> None:
+    # F1 of 1, 2/3 and 0.
+    assert macro_f1([0, 1, 1], [0, 1, 2], 3) == pytest.approx(100 * (1 + 2 / 3 + 0) / 3)
+    # No label is of no class: it lowers the recall of its own, and adds no fourth.
+    assert macro_f1([0, None, 1, 2], [0, 0, 1, 2], 3) == pytest.approx(100 * (2 / 3 + 1 + 1) / 3)
+    assert superglue_scores("cb", [0, None, 1], [0, 1, 1]).keys() == {"accuracy", "f1", "invalid"}
+
+
+def test_multirc_groups_answers_by_question() -> None:
+    golds = [1, 0, 1, 1, 0, 0]
+    guesses = [1, 0, 1, 0, 0, None]
+    groups = ["1.1", "1.1", "1.2", "1.2", "2.1", "2.2"]
+    scores = multirc_scores(guesses, golds, groups)
+    # Of four questions the first and the third are right throughout.
+    assert scores["exact_match"] == 50
+    # Over all answers: 2 true positives, 1 false negative, and the text that is no label counts as a false positive.
+    assert scores["f1a"] == pytest.approx(100 * 4 / 6)
+    assert superglue_scores("multirc", guesses, golds, groups) == {**scores, "invalid": 1}
+    with pytest.raises(ValueError, match="got 1 predictions and 0 references"):
+        superglue_scores("multirc", [1], [1])
+
+
+def test_record_takes_the_best_answer() -> None:
+    answers = [["New York", "the City of New York"], ["Zoë Ångström"], ["U.S."], ["Ann"], ["Bob"]]
+    guesses = ["City of New-York", "zoë  ångström!", "The US", "", "Bob Bob Ann"]
+    scores = record_scores(guesses, answers)
+    # "city of newyork" shares city and of with "city of new york": 4 / 7. Empty: 0. Of Bob Bob Ann one word: 2 / 4.
+    assert scores["f1"] == pytest.approx(100 * (4 / 7 + 1 + 1 + 0 + 0.5) / 5, abs=1e-4)
+    assert scores["exact_match"] == pytest.approx(100 * 2 / 5)
+    # The best for F1 and the best for exact match may be different answers.
+    assert record_scores(["a b"], [["a b c", "b"]]) == pytest.approx({"f1": 100, "exact_match": 100})
+    assert superglue_scores("record", ["x"], [["x"]]) == {"f1": 100, "exact_match": 100, "invalid": 0}
+    with pytest.raises(ValueError, match=r"got references\[0\]=\[\]"):
+        record_scores(["a"], [[]])
+
+
+@pytest.mark.parametrize("task", ["boolq", "copa", "rte", "wic", "wsc"])
+def test_the_other_tasks_have_accuracy(task: str) -> None:
+    assert superglue_scores(task, [1, 0, None, 1], [1, 1, 0, 1]) == {"accuracy": 50, "invalid": 1}
+
+
+# Average, then the scores in the order of the columns.
+GLUE = [
+    (83.5, [53.1, 92.2, 92.0, 88.7, 89.1, 88.9, 88.2, 91.2, 84.7, 85.0, 91.7, 76.9]),
+    (84.1, [53.3, 92.2, 91.2, 87.7, 89.3, 88.9, 88.6, 91.4, 85.0, 84.6, 92.3, 81.2]),
+]
+SUPERGLUE = [
+    (70.3, [78.2, 72.1, 83.9, 59.0, 73.1, 32.1, 71.1, 70.3, 77.3, 65.8, 80.8]),
+    (72.2, [79.3, 82.7, 91.1, 64.0, 74.3, 34.9, 70.8, 69.9, 82.7, 64.6, 75.0]),
+]
+ROWS = [("glue", *row) for row in GLUE] + [("superglue", *row) for row in SUPERGLUE]
+
+
+@pytest.mark.parametrize(("benchmark", "published", "columns"), ROWS)
+def test_the_published_averages(benchmark: str, published: float, columns: list[float]) -> None:
+    values = iter(columns)
+    scores = {task: {name: next(values) for name in names} for task, names in SUITE_SCORES[benchmark].items()}
+    average = suite_average(benchmark, scores)
+    assert average.value is not None
+    # To the digit that is printed; the scores are rounded too.
+    assert abs(average.value - published) < 0.1
+    assert average.missing == ()
+    assert next(values, None) is None
+
+
+def test_what_is_missing_is_named_and_left_out() -> None:
+    scores = {
+        "sst2": {"accuracy": 90.0, "invalid": 3},
+        "mnli": {"accuracy_matched": 70.0},
+        "wnli": {"accuracy": 0.0},
+    }
+    average = suite_average("glue", scores)
+    assert average.value == 80
+    assert average.missing == ("cola", "mrpc", "stsb", "qqp", "mnli accuracy_mismatched", "qnli", "rte")
+    nothing = suite_average("superglue", {})
+    assert nothing.value is None
+    assert len(nothing.missing) == 8

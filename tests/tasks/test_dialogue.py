@@ -11,10 +11,11 @@ import pytest
 from synthetic_attention.data.persona import Turn
 from synthetic_attention.data.tokenizer import decode, encode
 from synthetic_attention.tasks import UserError, get_task
+from synthetic_attention.tasks.base import EvaluationLoop
 from synthetic_attention.tasks.dialogue import Dialogue, Turns
-from synthetic_attention.tasks.generation import BeamSearch
+from synthetic_attention.tasks.options import replace_options
 from synthetic_attention.training.evaluation import evaluate_run
-from synthetic_attention.training.session import start_run
+from synthetic_attention.training.run import start_run
 from synthetic_attention.training.settings import read_settings
 
 TEXT = """\
@@ -27,7 +28,7 @@ TEXT = """\
 TURN = Turn("1.3", ("hi !", "hello .", "why ?"), ("so .", "hm ."), ("i grow beans .",), ("i fix clocks .",))
 SMALL = (
     *("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=64", "vocab_size=300"),
-    *("batch_tokens=400", "warmup_steps=2", "eval_interval=2", "log_interval=1"),
+    *("batch_tokens=400", "warmup_steps=2", "eval_steps=2", "logging_steps=1"),
 )
 
 
@@ -70,7 +71,7 @@ def test_both_formats_are_read(data: Path) -> None:
     task = Dialogue(persona_field="facts", history_field="said", reply_field="answer")
     split = task.read(data, "test")
     assert split.sources == ["persona: f . partner: a self: b partner: c reply:"]
-    assert (split.targets, task.references(split, [0])) == (["d"], [("d", "e")])
+    assert (split.targets, split.references_of([0])) == (["d"], [("d", "e")])
     (data / "test.jsonl").unlink()
     (data / "test.txt").write_text(f"{TEXT}oops\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"test\.txt, line 6: no number before the text"):
@@ -80,37 +81,38 @@ def test_both_formats_are_read(data: Path) -> None:
 
 def test_what_does_not_fit_is_the_oldest(data: Path) -> None:
     task = Dialogue()
-    tokenizer = task.tokenizer(task.read(data, "train"), 260, 64)
+    tokenizer = task.train_tokenizer(task.read(data, "train"), 260, 64)
     long = Turn("1.1", tuple(f"utterance {n}" for n in range(5)), ("r",), ("fact",))
     split = Turns("x", [task.source(turn) for turn in (long, TURN)], ["r", "so ."], [long, TURN])
     # A token is a byte here.
     length = len("persona: fact self: utterance 3 partner: utterance 4 reply:") + 1
-    pairs = task.examples(split, tokenizer, length + 9, "truncate")
+    pairs = task.encode(split, tokenizer, length + 9, "truncate")
     assert decode(tokenizer, [pairs.sources[0].tolist()]) == [
         "persona: fact self: utterance 3 partner: utterance 4 reply:"
     ]
     assert (len(pairs), pairs.truncated) == (2, 2)
     # What is too long without any history is cut as any text is.
-    pairs = task.examples(split, tokenizer, 12, "truncate")
+    pairs = task.encode(split, tokenizer, 12, "truncate")
     assert decode(tokenizer, [pairs.sources[0].tolist()]) == ["persona: fa"]
-    with pytest.raises(UserError, match="pass --drop-long"):
-        task.examples(split, tokenizer, length)
+    with pytest.raises(UserError, match="pass --on-long drop"):
+        task.encode(split, tokenizer, length)
     assert max(len(row) for row in encode(tokenizer, split.sources)) > length
 
 
 def test_a_line_to_be_answered_loses_its_oldest_utterances(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Dialogue()
-    tokenizer = task.tokenizer(task.read(data, "train"), 260, 40)
+    tokenizer = task.train_tokenizer(task.read(data, "train"), 260, 40)
     read: list[str] = []
 
-    def generate_ids(model: Any, sources: Sequence[Any], search: BeamSearch) -> dict[int, list[int]]:
+    def generate_tokens(loop: EvaluationLoop, sources: Sequence[Any], generation: Any) -> list[list[int]]:
         read.extend(decode(tokenizer, [source.tolist() for source in sources]))
-        return {index: [] for index in range(len(sources))}
+        return [[] for _ in sources]
 
-    monkeypatch.setattr("synthetic_attention.tasks.seq2seq.generate_ids", generate_ids)
+    monkeypatch.setattr("synthetic_attention.tasks.seq2seq.generate_tokens", generate_tokens)
     model: Any = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=40))
     lines = ["persona: a . partner: one two three . self: four . partner: five reply:", "partner: x " * 5 + "reply:"]
-    texts, over = task.generate(model, tokenizer, [*lines, "partner: hi reply:"], task.search({}), truncate=True)
+    loop = EvaluationLoop(model, tokenizer)
+    texts, over = task.generate(loop, [*lines, "partner: hi reply:"], on_long="truncate")
     # A token is a byte here; </s> is one more.
     assert read == [
         "persona: a . partner: five reply:",
@@ -120,9 +122,10 @@ def test_a_line_to_be_answered_loses_its_oldest_utterances(data: Path, monkeypat
     assert (texts, over) == (["", "", ""], 2)
 
 
+@pytest.mark.slow
 def test_it_is_trained_and_scored_in_all_ways(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    settings = read_settings(synthesizer="dense", preset="tiny", seed=1, overrides=[*SMALL, "steps=2"])
+    settings = read_settings(synthesizer="dense", preset="tiny", seed=1, overrides=[*SMALL, "max_steps=2"])
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("i 1 0\nbeans 0 1\n. 1 1\n", encoding="utf-8")
     for name, options, signature in (
@@ -133,7 +136,7 @@ def test_it_is_trained_and_scored_in_all_ways(data: Path, tmp_path: Path, monkey
         run = tmp_path / name
         metrics = start_run(task=task, data=data, settings=settings, output=run, report=lambda line: None).metrics
         assert metrics["best"].keys() >= {"loss", "bleu1", "bleu4", "rougel"}
-        results = evaluate_run(run, split="valid", beams=1)
+        results = evaluate_run(run, split="valid", num_beams=1)
         assert results["embedding_average_signature"] == signature
         assert isinstance(results["embedding_greedy"], float)
         # METEOR and CIDEr are numbers or say what they need.
@@ -141,28 +144,11 @@ def test_it_is_trained_and_scored_in_all_ways(data: Path, tmp_path: Path, monkey
         rows = [json.loads(line) for line in Path(results["predictions"]).read_text(encoding="utf-8").splitlines()]
         assert [row["id"] for row in rows] == ["1.1", "1.2", "1.3"]
         assert rows[0].keys() == {"id", "source", "gold", "predicted", "score"}
-        other = evaluate_run(run, split="valid", beams=1, scoring={"vectors": str(vectors)})
+        other = evaluate_run(run, split="valid", num_beams=1, scoring={"vectors": str(vectors)})
         assert other["embedding_average_signature"] == "vectors:vectors.txt"
         assert other["bleu1"] == results["bleu1"]
         # Neither takes the place of the other.
         assert other["predictions"] != results["predictions"]
-        shown = Path(results["files"][0]).read_text(encoding="utf-8")
-        assert shown.startswith("# valid: best and worst of 3 by ROUGE-L\n")
-        assert all(row["source"] in " ".join(shown.split()) for row in rows)
-
-
-def test_what_was_missing_may_be_there_by_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = Dialogue()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert not task.can_compute("meteor", "needs Java")
-    (tmp_path / "java").touch(mode=0o755)
-    assert task.can_compute("meteor", "needs Java")
-    # One that is there and does not work will not work the next time either.
-    assert not task.can_compute("meteor", "needs Java that works; it said: no")
-    found = "CIDEr needs pycocoevalcap, which is not installed; it comes with the extra dialogue"
-    for spec in (None, SimpleNamespace()):
-        monkeypatch.setattr("importlib.util.find_spec", lambda name, spec=spec: spec)
-        assert task.can_compute("cider", found) == (spec is not None)
 
 
 def test_word_vectors_are_found_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,15 +156,12 @@ def test_word_vectors_are_found_from_everywhere(tmp_path: Path, monkeypatch: pyt
     task = Dialogue(vectors="vectors.txt")
     assert task.vectors == str(tmp_path / "vectors.txt")
     with pytest.raises(UserError, match=r"vectors\.txt: no such file of word vectors"):
-        task.check()
-    with pytest.raises(UserError, match="got history for the scoring of dialogue; it has of such options: vectors"):
-        task.scored_with({"history": 3})
-    with pytest.raises(UserError, match="got vectors for the scoring of translation; it has of such options: none"):
-        get_task("translation").from_options({"source": "en", "target": "de"}).scored_with({"vectors": "x"})
-
-
-def test_scores_are_shown_even_if_they_are_texts() -> None:
-    assert Dialogue.headline({"bleu1": 12.345, "meteor": "needs Java"}) == "BLEU-1 12.35, METEOR needs Java"
+        task.check_requirements()
+    assert replace_options(task, {"vectors": "/x"}).vectors == "/x"
+    with pytest.raises(UserError, match=r"history.*dialogue.*vectors"):
+        replace_options(task, {"history": 3})
+    with pytest.raises(UserError, match=r"vectors.*translation.*none"):
+        replace_options(get_task("translation").from_options({"source": "en", "target": "de"}), {"vectors": "x"})
 
 
 def test_options_that_cannot_be_are_refused() -> None:
@@ -189,4 +172,4 @@ def test_options_that_cannot_be_are_refused() -> None:
     with pytest.raises(UserError, match="got persona='his'; expected one of: own, partner, both, none"):
         Dialogue.from_options({"persona": "his"})
     with pytest.raises(UserError, match=r"nowhere\.txt: no such file of word vectors"):
-        Dialogue(vectors="nowhere.txt").check()
+        Dialogue(vectors="nowhere.txt").check_requirements()

@@ -10,14 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthetic_attention.data.batching import Share
 from synthetic_attention.data.corpus import Corpus, read_corpus
 from synthetic_attention.data.examples import IGNORED
 from synthetic_attention.data.tokenizer import encode
 from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.tasks.language_modeling import LanguageModeling
-from synthetic_attention.tasks.language_modeling_examples import Blocks, Packed, ScoredRows, Sentences
+from synthetic_attention.tasks import UserError
+from synthetic_attention.tasks.base import EvaluationLoop, count_tokens, evaluate_loss
+from synthetic_attention.tasks.language_modeling import LanguageModeling, LanguageRows
 
 END = 2
 LINES = [f"line {number} of a text that says {'so ' * (number % 5)}{number * number}" for number in range(40)]
@@ -25,9 +24,9 @@ TEXT = read_corpus("train", LINES)
 MAXIMUM = 48
 
 
-def _made(task: LanguageModeling, text: Corpus = TEXT, **options: Any) -> tuple[Any, ScoredRows]:
-    tokenizer = task.tokenizer(text, 300, MAXIMUM)
-    return tokenizer, task.examples(text, tokenizer, MAXIMUM, **options)
+def _made(task: LanguageModeling, text: Corpus = TEXT, **options: Any) -> tuple[Any, LanguageRows]:
+    tokenizer = task.train_tokenizer(text, 300, MAXIMUM)
+    return tokenizer, task.encode(text, tokenizer, MAXIMUM, **options)
 
 
 def _model(vocabulary: int, synthesizer: str = "dense+random") -> SynthesizerForCausalLM:
@@ -39,7 +38,6 @@ def _model(vocabulary: int, synthesizer: str = "dense+random") -> SynthesizerFor
         num_layers=1,
         synthesizer=synthesizer,
         max_position_embeddings=MAXIMUM,
-        label_smoothing=0.1,
     )
     return SynthesizerForCausalLM(config).eval()
 
@@ -55,7 +53,6 @@ def _nats(model: SynthesizerForCausalLM, ids: list[int]) -> Tensor:
 def test_a_sentence_begins_and_ends_with_its_end() -> None:
     task = LanguageModeling()
     tokenizer, examples = _made(task)
-    assert isinstance(examples, Sentences)
     for number, ids in enumerate(encode(tokenizer, LINES)):
         row = examples[number]
         assert row.ids.tolist() == [*ids.tolist(), END]
@@ -63,7 +60,7 @@ def test_a_sentence_begins_and_ends_with_its_end() -> None:
         assert row.labels.tolist() == [IGNORED, *ids[1:].tolist(), END]
         assert tokenizer.decode(row.ids, skip_special_tokens=True) == LINES[number]
     batch = task.collate([examples[3], examples[4]], 0)
-    assert task.tokens(batch) == examples.lengths()[3:5].sum()
+    assert count_tokens(batch, with_targets=False) == examples.lengths()[3:5].sum()
     assert (batch["labels"] != IGNORED).sum() == examples.scored()[3:5].sum()
     # What a user's tokenizer makes of a prompt is what the model was trained to go on from.
     assert tokenizer("a </s>")["input_ids"] == encode(tokenizer, ["a </s>"])[0].tolist()
@@ -73,7 +70,6 @@ def test_a_sentence_begins_and_ends_with_its_end() -> None:
 def test_packed_rows_have_every_sentence_once() -> None:
     task = LanguageModeling(packed=True)
     tokenizer, packed = _made(task, training=True)
-    assert isinstance(packed, Packed)
     assert packed.lengths().max() <= MAXIMUM
     assert packed.lengths().mean() > 0.6 * MAXIMUM
     found = []
@@ -89,9 +85,9 @@ def test_packed_rows_have_every_sentence_once() -> None:
     assert sorted(found) == sorted(alone[index].ids.tolist() for index in range(len(alone)))
     assert packed.scored().sum() == alone.scored().sum()
     batch = task.collate([packed[0], packed[1]], 0)
-    assert task.tokens(batch) == packed.lengths()[:2].sum()
+    assert count_tokens(batch, with_targets=False) == packed.lengths()[:2].sum()
     # To be scored, sentences are not packed.
-    assert isinstance(task.examples(TEXT, tokenizer, MAXIMUM), Sentences)
+    assert task.encode(TEXT, tokenizer, MAXIMUM)[0].segments is None
 
 
 @pytest.mark.parametrize("synthesizer", ["vanilla", "factorized_dense+random"])
@@ -99,17 +95,20 @@ def test_packing_does_not_change_the_loss(synthesizer: str) -> None:
     task = LanguageModeling(packed=True)
     tokenizer, packed = _made(task, training=True)
     model = _model(len(tokenizer), synthesizer)
-    alone = task.examples(TEXT, tokenizer, MAXIMUM)
-    assert task.loss(model, packed, Share(100)) == pytest.approx(task.loss(model, alone, Share(1000)), rel=1e-5)
+    alone = task.encode(TEXT, tokenizer, MAXIMUM)
+    losses = [
+        evaluate_loss(task, EvaluationLoop(model, tokenizer, size), examples)
+        for examples, size in ((packed, 100), (alone, 1000))
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 @pytest.mark.parametrize(("block", "overlap"), [(None, None), (10, 3), (7, 1), (9, 8), (1000, 10)])
 def test_every_token_of_running_text_is_scored_once(block: int | None, overlap: int | None) -> None:
     task = LanguageModeling(mode="blocks", block=block, overlap=overlap)
     maximum = max(MAXIMUM, block or 0)
-    tokenizer = task.tokenizer(TEXT, 300, maximum)
-    examples = task.examples(TEXT, tokenizer, maximum)
-    assert isinstance(examples, Blocks)
+    tokenizer = task.train_tokenizer(TEXT, 300, maximum)
+    examples = task.encode(TEXT, tokenizer, maximum)
     stream = [*np.concatenate(encode(tokenizer, LINES)).tolist(), END]
     step = (block or maximum) - (overlap or (block or maximum) // 2)
     scored: list[int] = []
@@ -124,7 +123,7 @@ def test_every_token_of_running_text_is_scored_once(block: int | None, overlap: 
         scored += labels
     assert scored == stream[1:]
     # In training a block begins with the last token of the one before.
-    training = task.examples(TEXT, tokenizer, maximum, training=True)
+    training = task.encode(TEXT, tokenizer, maximum, training=True)
     labels = np.concatenate([training[index].labels[1:] for index in range(len(training))])
     assert labels.tolist() == stream[1:]
 
@@ -160,15 +159,16 @@ def test_scores_are_those_of_the_definition() -> None:
     rows = [_nats(model, [*ids.tolist(), END]) for ids in encode(tokenizer, LINES)]
     nats = float(sum(row.double().sum() for row in rows))
     tokens, words = sum(len(row) for row in rows), sum(len(line.split()) + 1 for line in LINES)
-    loss = task.loss(model, examples, Share(150))
+    loop = EvaluationLoop(model, tokenizer)
+    loss = evaluate_loss(task, EvaluationLoop(model, tokenizer, 150), examples)
     expected = {
         "perplexity": math.exp(nats / tokens),
         "word_perplexity": math.exp(nats / words),
         "bits_per_byte": nats / math.log(2) / sum(len(line.encode()) + 1 for line in LINES),
         "unknown_words": 0,
     }
-    assert task.validate(model, tokenizer, TEXT, examples, loss, Share()) == pytest.approx(expected, rel=1e-5)
-    found = task.evaluate(model, tokenizer, TEXT, None)
+    assert task.validate(loop, TEXT, examples, loss) == pytest.approx(expected, rel=1e-5)
+    found = task.evaluate(EvaluationLoop(model, tokenizer), TEXT)
     assert found.scores == pytest.approx(
         {**expected, "loss": nats / tokens, "tokens": tokens, "words": words, "bytes": sum(map(len, LINES)) + 40},
         rel=1e-5,
@@ -181,7 +181,7 @@ def test_scores_are_those_of_the_definition() -> None:
 def test_a_perplexity_that_no_float_holds_is_said() -> None:
     task = LanguageModeling()
     tokenizer, examples = _made(task)
-    scores = task.validate(None, tokenizer, TEXT, examples, 1000.0, Share())  # type: ignore[arg-type]
+    scores = task.validate(EvaluationLoop(_model(300), tokenizer), TEXT, examples, 1000.0)
     assert scores["perplexity"] == scores["word_perplexity"] == "not a finite number"
     assert isinstance(scores["bits_per_byte"], float)
 
@@ -195,47 +195,49 @@ def test_overlap_is_context_and_no_more() -> None:
     for start in range(0, len(stream) - 5, 7):
         losses = _nats(model, stream[start : start + 12])
         nats += float(losses[0 if start == 0 else 4 :].double().sum())
-    assert task.loss(model, examples, Share(100)) == pytest.approx(nats / (len(stream) - 1), rel=1e-5)
-    found = task.evaluate(model, tokenizer, TEXT, None)
+    assert evaluate_loss(task, EvaluationLoop(model, tokenizer, 100), examples) == pytest.approx(
+        nats / (len(stream) - 1), rel=1e-5
+    )
+    found = task.evaluate(EvaluationLoop(model, tokenizer), TEXT)
     assert found.scores["loss"] == pytest.approx(nats / (len(stream) - 1), rel=1e-5)
     assert found.scores["words"] == sum(len(line.split()) + 1 for line in LINES)
     rows = [json.loads(line) for line in found.predictions.splitlines()]
     assert sum(row["tokens"] for row in rows) == len(stream) - 1
 
 
-def test_long_sentences() -> None:
+def test_on_long() -> None:
     task = LanguageModeling()
     text = read_corpus("valid", ["one two", "word " * 60, "three"])
-    tokenizer = task.tokenizer(TEXT, 300, MAXIMUM)
+    tokenizer = task.train_tokenizer(TEXT, 300, MAXIMUM)
     message = (
         r"valid: 1 of 3 sentences are longer than the maximum of 48 tokens \(the first is sentence 2, the longest has "
-        r"\d+\); in training pass --drop-long .* --truncate .* --on-long truncate"
+        r"\d+\); .*--on-long truncate.*--on-long drop"
     )
     with pytest.raises(UserError, match=message):
-        task.examples(text, tokenizer, MAXIMUM)
-    dropped = task.examples(text, tokenizer, MAXIMUM, "drop")
+        task.encode(text, tokenizer, MAXIMUM)
+    dropped = task.encode(text, tokenizer, MAXIMUM, "drop")
     assert (len(dropped), dropped.dropped, dropped.truncated) == (2, 1, 0)
     assert dropped.total.words == 3 + 2
-    cut = task.examples(text, tokenizer, MAXIMUM, "truncate")
+    cut = task.encode(text, tokenizer, MAXIMUM, "truncate")
     assert (len(cut), cut.dropped, cut.truncated) == (3, 0, 1)
     ids = encode(tokenizer, ["word " * 60])[0]
     assert cut[1].ids.tolist() == [*ids[:47].tolist(), END]
     # What is cut off is not counted: else the perplexity would look better.
     left = str(tokenizer.decode(ids[1:47]))
-    assert cut.charged[:, 0].tolist() == [3, len(left.split()) + 1, 2]
+    assert cut.counts[:, 0].tolist() == [3, len(left.split()) + 1, 2]
     model = _model(len(tokenizer))
     with pytest.raises(UserError, match="are longer"):
-        task.evaluate(model, tokenizer, text, None)
-    assert task.evaluate(model, tokenizer, text, None, truncate=True).truncated == 1
+        task.evaluate(EvaluationLoop(model, tokenizer), text)
+    assert task.evaluate(EvaluationLoop(model, tokenizer), text, on_long="truncate").truncated == 1
     with pytest.raises(UserError, match="no sentence is left of 1"):
-        task.examples(read_corpus("valid", ["word " * 60]), tokenizer, MAXIMUM, "drop")
+        task.encode(read_corpus("valid", ["word " * 60]), tokenizer, MAXIMUM, "drop")
 
 
 def test_unknown_words_of_a_sentence_that_is_cut_are_counted_and_charged() -> None:
     task = LanguageModeling(vocabulary="words")
-    tokenizer = task.tokenizer(read_corpus("train", ["a b a b a", "zebra"]), 6, 6)
+    tokenizer = task.train_tokenizer(read_corpus("train", ["a b a b a", "zebra"]), 6, 6)
     text = read_corpus("valid", ["zebra a yak b", "zebra a yak b cut off"])
-    whole, cut = task.examples(text, tokenizer, 6, "truncate").charged
+    whole, cut = task.encode(text, tokenizer, 6, "truncate").counts
     assert whole[:3].tolist() == [5, len("zebra a yak b\n"), 2]
     assert whole[3] > 0
     assert cut.tolist() == whole.tolist()
@@ -248,33 +250,7 @@ def test_files_that_are_named_are_called_after_their_split(tmp_path: Path) -> No
     assert [task.read(tmp_path, split).name for split in ("train", "valid")] == ["train", "valid"]
 
 
-def test_streaming_reads_the_same_and_keeps_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "train-1.txt").write_text("\n".join(LINES[:20]) + "\n\n", encoding="utf-8")
-    (tmp_path / "train-2.txt").write_text("\n".join(LINES[20:]), encoding="utf-8")
-    for mode in ("sentences", "blocks"):
-        kept, streamed = (LanguageModeling(mode=mode, stream=stream) for stream in (False, True))
-        texts = [task.read(tmp_path, "train") for task in (kept, streamed)]
-        assert texts[0].fingerprint() == texts[1].fingerprint()
-        assert len(texts[0]) == (40 if mode == "sentences" else 41)
-        assert not isinstance(texts[1].texts, list)
-        tokenizers = [task.tokenizer(text, 300, 48) for task, text in zip((kept, streamed), texts, strict=True)]
-        assert tokenizers[0].get_vocab() == tokenizers[1].get_vocab()
-        for training in (False, True):
-            one, other = (
-                task.examples(text, tokenizers[0], 48, training=training)
-                for task, text in zip((kept, streamed), texts, strict=True)
-            )
-            assert isinstance(other.store.tokens, np.memmap)
-            assert len(one) == len(other)
-            assert all((one[i].ids == other[i].ids).all() for i in range(len(one)))
-            assert one.total == other.total
-        assert len(LanguageModeling(mode=mode, stream=True, max_documents=7).read(tmp_path, "train")) == 7
-
-
 def test_data_sets_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-    from types import SimpleNamespace
 
     asked: list[Any] = []
 
@@ -283,28 +259,10 @@ def test_data_sets_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
         rows = [{"body": "a sentence\n"}, {"body": "\n"}, {"body": "another"}]
         return type("Rows", (list,), {"column_names": ["body"]})(rows)
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
     task = LanguageModeling(column="body", subset="small", revision="v1", valid_files="test[:10%]")
     assert task.read(Path("hub:owner/name"), "train").texts == ["a sentence", "another"]
     assert task.read(Path("hub:owner/name"), "valid").name == "valid"
     assert asked == [("owner/name", "small", "train", "v1"), ("owner/name", "small", "test[:10%]", "v1")]
     with pytest.raises(UserError, match="expected the name of one split of hub:owner/name"):
         LanguageModeling(train_files=["a", "b"]).read(Path("hub:owner/name"), "train")
-
-
-def test_it_is_found_by_its_name_and_has_data_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from synthetic_attention.data import standard_library
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(standard_library, "_MOST_BYTES", 300_000)
-    task = get_task("language-modeling")
-    assert task is LanguageModeling
-    data = task.default_data()
-    assert data is not None
-    assert data == task.default_data()
-    made = task.from_options(task.default_options())
-    sizes = {split: sum(map(len, made.read(data, split).texts)) for split in ("train", "valid", "test")}
-    assert 200_000 < sum(sizes.values()) < 400_000
-    assert sizes["train"] > 4 * max(sizes["valid"], sizes["test"])
-    assert min(sizes.values()) > 1000
-    assert any('"""' in line for line in made.read(data, "train").texts)

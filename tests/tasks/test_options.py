@@ -1,15 +1,15 @@
 """Options of tasks: read from text, checked, kept."""
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 import pytest
 
 from synthetic_attention.tasks import UserError, get_task, known_tasks
-from synthetic_attention.tasks.options import check_options, missing_options
+from synthetic_attention.tasks.options import check_options, chosen_options, missing_options
 from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training.overrides import parse_override, read_task_options
-from synthetic_attention.training.settings import TrainingArguments, read_settings
+from synthetic_attention.training.arguments import argument_types
+from synthetic_attention.training.settings import parse_override, read_task_options
 
 
 @dataclass(frozen=True)
@@ -66,27 +66,16 @@ def test_text_stays_text_and_the_rest_is_yaml() -> None:
     assert missing_options(Translation, {"source": "en"}) == ["target"]
 
 
-def test_settings_leave_options_of_the_task_alone() -> None:
-    common: dict[str, Any] = {"synthesizer": "random", "preset": "tiny", "seed": 1, "overrides": ["source=en"]}
-    assert read_settings(**common, task=Translation).overrides == ["source=en"]
-    with pytest.raises(UserError, match="unknown setting 'source'"):
-        read_settings(**common)
-    with pytest.raises(UserError, match=r"unknown setting 'sauce'.*source.*target"):
-        read_settings(**{**common, "overrides": ["sauce=en"]}, task=Translation)
-
-
 @pytest.mark.parametrize("name", known_tasks())
 def test_no_option_of_a_task_is_a_setting_of_the_model_or_of_training(name: str) -> None:
     from synthetic_attention import SynthesizerConfig
 
     options = {field.name for field in fields(get_task(name))}
-    assert not options & {field.name for field in fields(TrainingArguments)}
+    assert not options & argument_types().keys()
     assert not options & set(SynthesizerConfig.__annotations__)
 
 
 def test_a_task_is_made_again_from_its_options() -> None:
     task = Translation("en", "de")
-    hub = {"column": "translation", "subset": None, "revision": None}
-    assert task.options() == {"source": "en", "target": "de", **hub}
-    assert Translation.from_options(task.options()) == task
-    assert Translation.headline({"loss": 1.0, "bleu": 36.905, "chrf": 61.2}) == "BLEU 36.91, chrF 61.20"
+    assert Translation.from_options(asdict(task)) == task
+    assert chosen_options(Translation, asdict(task)) == {"source": "en", "target": "de"}

@@ -1,21 +1,23 @@
 """The task of pretraining by span corruption: vocabulary, packing, noise of each pass, loss."""
 
-import gzip
 import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from synthetic_attention.data.corpus import read_corpus
 from synthetic_attention.data.tokenizer import decode, encode
 from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.tasks.span_corruption import SpanCorruption
-from synthetic_attention.tasks.span_noise import restore
+from synthetic_attention.tasks.base import count_tokens
+from synthetic_attention.tasks.span_corruption import SpanCorruption, SpanLayout, SpanLengths, corrupt, noise_mask
 from synthetic_attention.training.evaluation import evaluate_run
-from synthetic_attention.training.session import start_run
+from synthetic_attention.training.run import start_run
 from synthetic_attention.training.settings import read_settings
 
 LINES = [f"line {number} of a text that says {number * number}" for number in range(40)]
@@ -23,12 +25,28 @@ TEXT = read_corpus("train", LINES)
 TASK = SpanCorruption(sentinels=10)
 SMALL = (
     *("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=32", "vocab_size=280"),
-    *("batch_tokens=400", "warmup_steps=2", "eval_interval=2", "log_interval=1"),
+    *("batch_tokens=400", "warmup_steps=2", "eval_steps=2", "logging_steps=1"),
 )
 
 
+FIRST = 999
+
+
+def restore(inputs: np.ndarray, targets: np.ndarray, first_sentinel: int, spans: int) -> np.ndarray:
+    """The text that `corrupt` took apart."""
+    sides = []
+    for ids in (inputs, targets):
+        at = np.flatnonzero((ids <= first_sentinel) & (ids > first_sentinel - spans))
+        assert ids[at].tolist() == [first_sentinel - span for span in range(spans)]
+        sides.append(np.split(ids, at))
+    kept, cut = sides
+    # Every part after the first begins with a sentinel.
+    parts = [part[1:] for pair in zip(cut[1:], kept[1:], strict=True) for part in pair]
+    return np.concatenate([kept[0], *parts])
+
+
 def test_the_sentinels_are_the_top_of_the_vocabulary(tmp_path: Path) -> None:
-    tokenizer = TASK.tokenizer(TEXT, 300, 32)
+    tokenizer = TASK.train_tokenizer(TEXT, 300, 32)
     last = len(tokenizer) - 1
     assert last < 300
     assert tokenizer.convert_ids_to_tokens([last, last - 1, last - 9]) == [
@@ -45,12 +63,12 @@ def test_the_sentinels_are_the_top_of_the_vocabulary(tmp_path: Path) -> None:
     assert len(reloaded) == last + 1
     assert reloaded.convert_tokens_to_ids("<extra_id_0>") == last
     with pytest.raises(UserError, match=r"got vocab_size=269; expected at least 270: .* 10 sentinels"):
-        TASK.tokenizer(TEXT, 269, 32)
+        TASK.train_tokenizer(TEXT, 269, 32)
 
 
 def test_examples_fill_the_model_exactly_and_nothing_is_lost() -> None:
-    tokenizer = TASK.tokenizer(TEXT, 290, 32)
-    examples = TASK.examples(TEXT, tokenizer, 32)
+    tokenizer = TASK.train_tokenizer(TEXT, 290, 32)
+    examples = TASK.encode(TEXT, tokenizer, 32)
     stream = np.concatenate(encode(tokenizer, LINES))
     text = []
     for index, (targets_length, (inputs, targets)) in enumerate(
@@ -58,22 +76,22 @@ def test_examples_fill_the_model_exactly_and_nothing_is_lost() -> None:
     ):
         assert (len(inputs), len(targets)) == (32, targets_length)
         assert inputs[-1] == targets[-1] == tokenizer.eos_token_id
-        spans = examples.packing.lengths(index).spans
+        spans = examples.layout.lengths(index).spans
         # The last sentinel is there on both sides, whatever its span is cut to.
         assert examples.first_sentinel - spans + 1 in inputs
         assert examples.first_sentinel - spans + 1 in targets
         text.append(restore(inputs[:-1], targets[:-1], len(tokenizer) - 1, spans))
     joined = np.concatenate(text)
     assert joined.tolist() == stream[: len(joined)].tolist()
-    assert 0 <= len(stream) - len(joined) < examples.packing.start(1) + 2
+    assert 0 <= len(stream) - len(joined) < examples.layout.start(1) + 2
     batch = TASK.collate([examples[0], examples[1]], 0)
-    assert TASK.tokens(batch) == examples.lengths()[:2].sum()
+    assert count_tokens(batch, with_targets=True) == examples.lengths()[:2].sum()
     assert batch["attention_mask"].all()
 
 
 def test_every_pass_has_other_noise_and_validation_always_the_same() -> None:
-    tokenizer = TASK.tokenizer(TEXT, 290, 32)
-    one, other = (TASK.examples(TEXT, tokenizer, 32) for _ in range(2))
+    tokenizer = TASK.train_tokenizer(TEXT, 290, 32)
+    one, other = (TASK.encode(TEXT, tokenizer, 32) for _ in range(2))
     assert (one[3][0] == other[3][0]).all()
     first = one[3][0]
     for examples in (one, other):
@@ -84,21 +102,21 @@ def test_every_pass_has_other_noise_and_validation_always_the_same() -> None:
     assert not (first == second).all()
     assert not (second == one[3][0]).all()
     # And examples differ in where their noise is.
-    lowest = one.first_sentinel - one.packing.most_spans
+    lowest = one.first_sentinel - one.layout.most_spans
     assert len({tuple(np.flatnonzero(one[index][0] > lowest)) for index in range(len(one))}) > len(one) / 2
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    tokenizer = TASK.tokenizer(TEXT, 290, 64)
+    tokenizer = TASK.train_tokenizer(TEXT, 290, 64)
     with pytest.raises(UserError, match=r"train: \d+ tokens; expected at least"):
-        TASK.examples(read_corpus("train", ["short"]), tokenizer, 64)
+        TASK.encode(read_corpus("train", ["short"]), tokenizer, 64)
     with pytest.raises(UserError, match=r"up to 29 spans, and the vocabulary 10 sentinels; pass --set sentinels=29"):
-        TASK.examples(TEXT, tokenizer, 512)
+        TASK.encode(TEXT, tokenizer, 512)
     with pytest.raises(UserError, match=r"got inputs of 64 .* expected at most 32, max_position_embeddings"):
-        SpanCorruption(inputs_length=64).examples(TEXT, tokenizer, 32)
+        SpanCorruption(inputs_length=64).encode(TEXT, tokenizer, 32)
     for options, message in (
-        ({"density": 1.5}, "got density=1.5; expected more than 0"),
-        ({"mean_span_length": 0.1}, "got mean_span_length=0.1"),
+        ({"density": 1.5}, "got density=1.5"),
+        ({"mean_span_length": 0.1}, "mean_span_length=0.1"),
         ({"sentinels": 0}, "got sentinels=0"),
         ({"inputs_length": 2}, "got inputs_length=2; expected at least 19"),
         ({"max_documents": 0}, "got max_documents=0"),
@@ -118,7 +136,7 @@ def test_it_is_trained_and_scored(tmp_path: Path) -> None:
     (data / "valid.txt").write_text("\n".join(LINES[:10]), encoding="utf-8")
     assert TASK.read(data, "train").texts == LINES
     task = get_task("span-corruption").from_options({"sentinels": 10})
-    settings = read_settings(synthesizer="random", preset="tiny", seed=1, overrides=[*SMALL, "steps=2"])
+    settings = read_settings(synthesizer="random", preset="tiny", seed=1, overrides=[*SMALL, "max_steps=2"])
     lines: list[str] = []
     metrics = start_run(task=task, data=data, settings=settings, output=run, report=lines.append).metrics
     assert "examples" in lines[0]
@@ -130,38 +148,115 @@ def test_it_is_trained_and_scored(tmp_path: Path) -> None:
     assert sum(row["loss"] * row["tokens"] for row in rows) / tokens == pytest.approx(results["loss"])
 
 
-def test_documents_of_several_files_and_kinds(tmp_path: Path) -> None:
-    (tmp_path / "train-1.txt").write_text("one\n\ntwo\n", encoding="utf-8")
-    rows = [{"article": "three\nlines"}, {"source": ["four,", "joined."]}, {"text": " "}]
-    with gzip.open(tmp_path / "train-2.jsonl.gz", "wt", encoding="utf-8") as file:
-        file.write("".join(json.dumps(row) + "\n\n" for row in rows))
-    wanted = ["one", "two", "three\nlines", "four, joined."]
-    assert TASK.read(tmp_path, "train").texts == wanted
-    streamed = SpanCorruption(stream=True).read(tmp_path, "train")
-    assert not isinstance(streamed.texts, list)
-    assert [*streamed.texts] == [*streamed.texts] == wanted
-    assert streamed.fingerprint() == TASK.read(tmp_path, "train").fingerprint()
-    (tmp_path / "valid.jsonl").write_text('{"text": "a"}\n{"body": "b"}\n', encoding="utf-8")
-    with pytest.raises(UserError, match=r"jsonl, line 2: no field text, .* with text_field; the fields are: body"):
-        TASK.read(tmp_path, "valid")
-    (tmp_path / "valid.jsonl").write_text('{"text": "a", "body": "b"}\n{"text": 1}\n', encoding="utf-8")
-    with pytest.raises(UserError, match=r"valid.jsonl, line 2: no field 'body'; the fields are: text"):
-        SpanCorruption(text_field="body").read(tmp_path, "valid")
-    with pytest.raises(UserError, match=r"valid.jsonl, line 2: field 'text' has a int"):
-        TASK.read(tmp_path, "valid")
+def _text(length: int, rng: np.random.Generator) -> np.ndarray:
+    return rng.integers(0, 300, length).astype(np.int32)
 
 
-def test_a_streamed_corpus_gives_the_same_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "train.txt").write_text("\n".join(LINES), encoding="utf-8")
-    streaming = SpanCorruption(sentinels=10, stream=True)
-    corpus = streaming.read(tmp_path, "train")
-    tokenizer, other = streaming.tokenizer(corpus, 290, 32), TASK.tokenizer(TEXT, 290, 32)
-    assert tokenizer.get_vocab() == other.get_vocab()
-    streamed, whole = streaming.examples(corpus, tokenizer, 32), TASK.examples(TEXT, other, 32)
-    assert isinstance(streamed.tokens, np.memmap)
-    assert (streamed.lengths() == whole.lengths()).all()
-    for index in range(len(whole)):
-        for one, two in zip(streamed[index], whole[index], strict=True):
-            assert one.dtype == two.dtype == np.int32
-            assert one.tolist() == two.tolist()
+def test_the_example_of_the_documentation() -> None:
+    tokens = np.arange(8, dtype=np.int32)
+    mask = np.array([0, 0, 1, 1, 0, 0, 1, 1], dtype=bool)
+    inputs, targets = corrupt(tokens, mask, FIRST)
+    assert inputs.tolist() == [0, 1, 999, 4, 5, 998]
+    assert targets.tolist() == [999, 2, 3, 998, 6, 7]
+    assert inputs.dtype == targets.dtype == np.int32
+    assert restore(inputs, targets, FIRST, 2).tolist() == [*range(8)]
+
+
+@hypothesis_settings(max_examples=200, deadline=None)
+@given(st.integers(1, 40), st.integers(0, 80), st.integers(0, 200), st.integers(0, 2**32 - 1))
+def test_inputs_and_targets_joined_are_the_text(spans: int, further: int, kept_further: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lengths = SpanLengths(2 * spans + further + kept_further, spans + further, spans)
+    tokens = _text(lengths.raw, rng)
+    mask = noise_mask(lengths, rng)
+    # As many spans are cut out as are kept: the text begins with one that is kept and ends with one that is not.
+    assert spans == (np.diff(mask.astype(np.int8), prepend=0) == 1).sum()
+    assert (len(mask), mask.sum()) == (lengths.raw, lengths.noise)
+    assert not mask[0]
+    assert mask[-1]
+    inputs, targets = corrupt(tokens, mask, FIRST)
+    np.testing.assert_array_equal(restore(inputs, targets, FIRST, spans), tokens)
+    sentinels = [FIRST - span for span in range(spans)]
+    for side, kept in ((inputs, ~mask), (targets, mask)):
+        assert [token for token in side.tolist() if token > 300] == sentinels
+        assert [token for token in side.tolist() if token < 300] == tokens[kept].tolist()
+
+
+LAYOUTS = [(512, 0.15, 3.0), (256, 0.15, 3.0), (114, 0.15, 3.0), (40, 0.15, 3.0), (512, 0.15, 10.0), (64, 0.5, 2.0)]
+
+
+@pytest.mark.parametrize(("inputs", "density", "span"), LAYOUTS)
+def test_density_and_span_length_over_a_hundred_thousand_tokens(inputs: int, density: float, span: float) -> None:
+    layout, rng = SpanLayout(inputs, density, span), np.random.default_rng(5)
+    count = layout.count(100_000)
+    masks = [noise_mask(layout.lengths(index), rng) for index in range(count)]
+    noise, raw = sum(int(mask.sum()) for mask in masks), sum(len(mask) for mask in masks)
+    spans = sum(int((np.diff(mask.astype(np.int8), prepend=0) == 1).sum()) for mask in masks)
+    assert 100_000 - 2 * inputs < raw <= 100_000
+    assert noise / raw == pytest.approx(density, rel=0.001)
+    assert noise / spans == pytest.approx(span, rel=0.001)
+
+
+def test_spans_are_spread_evenly() -> None:
+    rng = np.random.default_rng(6)
+    mean = np.mean([noise_mask(SpanLengths(100, 15, 5), rng) for _ in range(4000)], axis=0)
+    # The first token is always kept, the last never; between them noise is everywhere about as likely.
+    assert (mean[0], mean[-1]) == (0, 1)
+    assert abs(mean[10:90] - mean[10:90].mean()).max() < 0.03
+    lengths = [np.flatnonzero(~noise_mask(SpanLengths(60, 9, 3), rng)[::-1])[0] for _ in range(4000)]
+    # 9 tokens in 3 spans: C(8, 2) = 28 ways, equally likely; the last has n tokens in 8 − n of them.
+    counts = np.bincount(lengths, minlength=8)[1:8] / 4000
+    np.testing.assert_allclose(counts, np.arange(7, 0, -1) / 28, atol=0.03)
+
+
+@hypothesis_settings(max_examples=100, deadline=None)
+@given(st.integers(20, 600), st.floats(0.01, 0.45), st.floats(1.0, 12.0), st.integers(0, 60))
+def test_examples_fit_exactly(inputs_length: int, density: float, span: float, index: int) -> None:
+    try:
+        layout = SpanLayout(inputs_length, density, span)
+    except UserError:
+        # Too short for a span, or too many spans; which those are is tested below.
+        assume(False)
+    lengths = layout.lengths(index)
+    # Examples follow each other without a gap.
+    assert layout.start(index + 1) == layout.start(index) + lengths.raw
+    assert lengths.spans <= layout.most_spans
+    length, targets_length = layout.table(index + 1)[-1].tolist()
+    assert length == inputs_length
+    assert targets_length <= layout.most_targets
+    mask = noise_mask(lengths, np.random.default_rng(inputs_length))
+    inputs, targets = corrupt(np.arange(lengths.raw, dtype=np.int32), mask, 5000)
+    # With </s> to come; so nothing is cut off, and the last sentinel is on both sides.
+    assert (len(inputs) + 1, len(targets) + 1) == (length, targets_length)
+    assert inputs.min() >= 0
+    assert inputs[-1] == 5000 - lengths.spans + 1
+    assert inputs[-1] in targets
+
+
+def test_lengths_are_within_one_of_those_of_t5() -> None:
+    layout = SpanLayout(512)
+    found = {tuple(layout.lengths(index)) for index in range(1000)}
+    # T5: 568 tokens, of which 85 in 28 spans.
+    assert found == {(568, 85, 28), (568, 86, 29), (567, 84, 28), (567, 85, 29)}
+    assert (layout.most_spans, layout.most_targets) == (29, 116)
+
+
+def test_how_many_examples_a_text_has() -> None:
+    layout = SpanLayout(40)
+    for tokens in range(layout.start(30)):
+        count = layout.count(tokens)
+        assert layout.start(count) <= tokens < layout.start(count + 1)
+
+
+def test_layouts_that_cannot_be_are_refused() -> None:
+    for density in (0, 1, -0.1, float("nan")):
+        with pytest.raises(UserError, match=f"density={density:g}"):
+            SpanLayout(512, density)
+    for span in (0.5, float("inf"), float("nan")):
+        with pytest.raises(UserError, match=f"mean_span_length={span:g}"):
+            SpanLayout(512, mean_span_length=span)
+    with pytest.raises(UserError, match="inputs_length=18; expected at least 19"):
+        SpanLayout(18)
+    assert SpanLayout(19).lengths(0).spans == 1
+    with pytest.raises(UserError, match="90 spans"):
+        SpanLayout(101, 0.9, 1)

@@ -1,8 +1,6 @@
 """Tokenizer, examples, batches and scores of translation."""
 
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 import sacrebleu.tokenizers.tokenizer_ja_mecab
 from transformers import AutoTokenizer
 
-from synthetic_attention.data import tokenizer
 from synthetic_attention.data.examples import pair_collate
 from synthetic_attention.data.tokenizer import decode, encode, train_tokenizer
 from synthetic_attention.tasks import UserError
@@ -46,38 +43,30 @@ def test_generated_newlines_stay_on_the_line() -> None:
     assert decode(tokenizer, encode(tokenizer, ["a\nb\r\nc", "a\u2028b"])) == ["a b c", "a\u2028b"]
 
 
-def test_many_lines_are_encoded_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = train_tokenizer(TEXT.sources, vocab_size=260, max_length=32)
-    whole = [row.tolist() for row in encode(made, LINES)]
-    monkeypatch.setattr(tokenizer, "_CHUNK", 3)
-    assert [row.tolist() for row in encode(made, LINES)] == whole
-    assert encode(made, []) == []
-
-
 def test_a_vocabulary_below_the_bytes_is_refused() -> None:
     with pytest.raises(UserError, match="got vocab_size=100; expected at least 260"):
         train_tokenizer(TEXT.sources, vocab_size=100, max_length=32)
 
 
 def test_blank_sides_are_dropped_and_rows_remembered() -> None:
-    examples = TASK.examples(TEXT, TASK.tokenizer(TEXT, 300, 32), maximum=32)
+    examples = TASK.encode(TEXT, TASK.train_tokenizer(TEXT, 300, 32), max_length=32)
     assert len(examples) == 9
     assert examples.dropped == 3
     assert examples.rows == [row for row in range(12) if row % 4 != 2]
 
 
-def test_long_sentences_are_refused_dropped_or_truncated() -> None:
-    text = TextPairs("train", ["a", "b " * 20, "c"], ["d", "e", "f " * 30])
+def test_on_long_are_refused_dropped_or_truncated() -> None:
+    text = TextPairs("train", ["a", "b " * 20, "c"], ["d", "e", "f " * 30], sides=("train.en", "train.de"))
     tokenizer = train_tokenizer(["x"], 260, 16)
     with pytest.raises(
         UserError,
         match=r"train\.en: 1 of 3 lines .* maximum of 16 tokens .*line 2, the longest has 41\); "
-        r"train\.de: 1 of 3 .*line 3, the longest has 61\); pass --drop-long .* --truncate",
+        r"train\.de: 1 of 3 .*line 3, the longest has 61\); pass --on-long drop .* --truncate",
     ):
-        TASK.examples(text, tokenizer, maximum=16)
-    dropped = TASK.examples(text, tokenizer, maximum=16, long="drop")
+        TASK.encode(text, tokenizer, max_length=16)
+    dropped = TASK.encode(text, tokenizer, max_length=16, on_long="drop")
     assert (len(dropped), dropped.dropped, dropped.truncated) == (1, 2, 0)
-    cut = TASK.examples(text, tokenizer, maximum=16, long="truncate")
+    cut = TASK.encode(text, tokenizer, max_length=16, on_long="truncate")
     assert (len(cut), cut.dropped, cut.truncated) == (3, 0, 2)
     assert cut.lengths().max() == 16
     assert cut.sources[1][-1] == tokenizer.eos_token_id
@@ -87,7 +76,7 @@ def test_long_sentences_are_refused_dropped_or_truncated() -> None:
 
 def test_a_corpus_of_which_nothing_is_left_is_refused() -> None:
     with pytest.raises(UserError, match="no pair of texts is left of 2"):
-        TASK.examples(TextPairs("train", ["a", ""], ["", "b"]), train_tokenizer(["x"], 260, 16), maximum=16)
+        TASK.encode(TextPairs("train", ["a", ""], ["", "b"]), train_tokenizer(["x"], 260, 16), max_length=16)
 
 
 def test_batches_are_padded_and_masked() -> None:
@@ -116,7 +105,7 @@ def test_languages_must_differ() -> None:
 def test_a_missing_tokenizer_of_bleu_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sacrebleu.tokenizers.tokenizer_ja_mecab, "MeCab", None)
     with pytest.raises(UserError, match=r"target language 'ja' .*pip install -e '\.\[ja\]'"):
-        Translation("en", "ja").scorers()
+        Translation("en", "ja").check_requirements()
 
 
 def test_scores_carry_their_signatures() -> None:
@@ -143,7 +132,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     class Found(list[dict[str, Any]]):
         column_names = ("translation", "en", "de")
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, **__: Found(rows)))
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: Found(rows))
     return rows
 
 

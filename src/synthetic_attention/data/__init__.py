@@ -1,1 +1,1 @@
-"""Readers of data sets: one file each, from a path to plain records. They know nothing of tokens or training."""
+"""Read data. Input that a user can correct raises `UserError` with the file and the line."""

@@ -1,39 +1,25 @@
-"""Texts, or pairs of texts, with a class: CSV, TSV or JSON lines, gzip or not, with named or numbered columns."""
+"""Texts, or pairs of texts, with a class or number: CSV, TSV or JSON lines, gzip or not."""
 
 from __future__ import annotations
 
+import csv
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ..errors import UserError
-from .classes import Classes, as_number, listed, shortened
-from .lines import MalformedLineError, Parsed, collect, json_object, numbered_lines
-from .tables import Row, by_column, first_row, table_rows
-
-__all__ = [
-    "ENDINGS",
-    "BlankFieldError",
-    "Column",
-    "Columns",
-    "FileKind",
-    "LabeledText",
-    "guess_columns",
-    "label_of",
-    "read_labeled",
-    "sides_of",
-    "without_breaks",
-]
+from .lines import MalformedLineError, Parsed, collect, json_object, numbered_lines, read_lines
 
 Column = str | int
-FileKind = Literal["csv", "tsv", "jsonl"]
-_KINDS: dict[str, FileKind] = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
-ENDINGS = tuple(_KINDS)
-# What known data sets call the two texts of a pair, a text (or the parts that make one), and the class.
+# The columns of a row, the fields of a JSON object, or the reason why it is malformed.
+_Row = list[str] | dict[str, Any] | MalformedLineError
+ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
+# Column names of known data sets: the two texts of a pair; a text, or its parts; the class.
 _PAIR_NAMES = (
     *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence")),
     *(("text", "text_pair"), ("text1", "text2")),
@@ -46,36 +32,76 @@ _LABEL_NAMES = ("label", "labels", "gold_label", "class", "class index", "catego
 _BREAK = re.compile(r"(?:\s*<br\s*/?>)+\s*")
 
 
-class BlankFieldError(MalformedLineError):
-    """A row that lacks a text or a class."""
-
-
 @dataclass(frozen=True)
 class LabeledText:
-    """A text, or two, and the class as the file writes it.
-
-    The id is the file's field or column `id`, else the number of the line. Examples of one `group` have a text in
-    common, by default the first.
-    """
+    """One text or two, the class as the file writes it ("" if hidden), and the field `id` or the line's number."""
 
     id: str
     texts: tuple[str, ...]
     label: str
-    group: str = ""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of a data set in the order of their indices: as the files write them, and as users name them."""
+
+    values: tuple[str, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, labels: Iterable[str], names: Sequence[str] = ()) -> Classes:
+        """The classes in `labels`, sorted as numbers if all are, else alphabetically, with names in that order."""
+        found = {*labels}
+        numbers = {value: number for value in found if (number := as_number(value)) is not None}
+        all_numbers = len(numbers) == len(found)
+        # Equal numbers (1 and 1.0) are sorted by their text, so that the order is fixed.
+        values = tuple(sorted(found, key=lambda value: (numbers[value], value) if all_numbers else value))
+        classes, column = f"got {len(values)} classes: {listed(values)}", "the column of the class with --set label=…"
+        if all_numbers and not names and not all(number.is_integer() for number in numbers.values()):
+            raise UserError(
+                f"{classes}; for numbers pass --set regression=true, else names with --set classes=…, or {column}"
+            )
+        if len(values) < 2:
+            raise UserError(f"{classes}; expected at least two; pass {column}")
+        if names and len(names) != len(values):
+            raise UserError(f"{classes}; expected {len(names)}, as many as names in --set classes=…; or pass {column}")
+        return cls(values, tuple(names) or values)
+
+    def index(self, label: str) -> int:
+        """The index of the class that a file writes as `label`."""
+        if label not in self.values:
+            raise UserError(f"got class {_shortened(label)!r}; expected one of: {listed(self.values)}")
+        return self.values.index(label)
+
+
+def listed(values: Sequence[str]) -> str:
+    """The first ten of `values`, shortened, and the number of the others."""
+    more = f", … ({len(values) - 10} more)" if len(values) > 10 else ""
+    return ", ".join(map(_shortened, values[:10])) + more
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def as_number(text: str) -> float | None:
+    """The finite number that a text contains, or None."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where the texts and the class are. A column is a name of the header, or a number from 1; JSON lines have names.
+    """The columns of texts and class: names of the header or of JSON fields, or numbers from 1.
 
     Args:
-        text: one column, or several that are joined by a space (a title and a description).
-        label: the class.
-        pair: the second text of a pair, likewise.
-        header: whether the first line names the columns; None: where a column is given by name.
+        text, pair: each one column, or several that are joined by a space (a title and a description).
+        header: whether the first line is a header; None: if a column is given by name.
         breaks: replace `<br />` by a space.
-        hidden: the column of the class may be missing, or blank, as in files of tests.
-        numeric: the class is a number.
+        hidden: the class may be missing or blank, as in test files.
     """
 
     text: tuple[Column, ...] = ("text",)
@@ -87,11 +113,6 @@ class Columns:
     numeric: bool = False
 
     def __post_init__(self) -> None:
-        if not self.text:
-            raise UserError("got no column for the text; expected at least one")
-        for column in self.wanted():
-            if isinstance(column, bool) or not isinstance(column, str | int) or column in ("", 0):
-                raise UserError(f"got column {column!r}; expected a name of the header, or a number from 1")
         if self.header is False and any(isinstance(column, str) for column in self.wanted()):
             raise UserError(f"got columns {self.wanted()} of a file without header; expected numbers from 1")
 
@@ -100,7 +121,7 @@ class Columns:
         return (*self.text, *self.pair, self.label)
 
     def needed(self) -> tuple[Column, ...]:
-        """Those of them that a file has to have."""
+        """The columns that a file must have."""
         return (*self.text, *self.pair) if self.hidden else self.wanted()
 
     def has_header(self) -> bool:
@@ -108,17 +129,9 @@ class Columns:
         return any(isinstance(column, str) for column in self.wanted()) if self.header is None else self.header
 
 
-def guess_columns(path: Path, kind: FileKind | None = None, columns: Columns | None = None) -> Columns:
-    """The columns of a file whose header, or first JSON object, has names that known data sets use.
-
-    Args:
-        kind: as for `read_labeled`.
-        columns: what is known of them; the text, the pair and the class are looked for.
-
-    Raises:
-        UserError: they are not clear from the names; these are listed.
-    """
-    names = _names(path, kind or _kind(path))
+def guess_columns(path: Path, columns: Columns | None = None) -> Columns:
+    """Choose the columns by names that known data sets use; `columns` has all other settings."""
+    names = [name.strip() for name in _first_row(path, _rows(path))[1]]
     known = {name.lower(): name for name in names}
     pairs = [pair for pair in _PAIR_NAMES if {*pair} <= {*known}]
     texts = [text for text in _TEXT_NAMES if {*text} <= {*known}]
@@ -126,8 +139,8 @@ def guess_columns(path: Path, kind: FileKind | None = None, columns: Columns | N
     hidden = columns is not None and columns.hidden and not labels
     if (len(labels) != 1 and not hidden) or len(pairs) > 1 or not (pairs or texts):
         raise UserError(
-            f"{path}: which columns are text and class is not clear from {', '.join(names)}; pass --set text=… and "
-            "--set label=…, and for pairs text_pair=…: names, or numbers from 1 of a file without header"
+            f"{path}: cannot tell the columns of text and class from {', '.join(names)}; pass --set text=… and "
+            "--set label=…, and for pairs text_pair=…: names, or numbers from 1 for a file without header"
         )
     found = replace(columns or Columns(), label="label" if hidden else known[labels[0]])
     if pairs:
@@ -136,111 +149,68 @@ def guess_columns(path: Path, kind: FileKind | None = None, columns: Columns | N
     return replace(found, text=tuple(known[name] for name in texts[0]), pair=())
 
 
-def _names(path: Path, kind: FileKind) -> list[str]:
-    """The fields of the first line."""
-    if kind == "jsonl":
-        number, line = next(numbered_lines(path))
-        try:
-            return list(json_object(line))
-        except MalformedLineError as error:
-            raise UserError(f"{path}, line {number}: {error}") from None
-    return [name.strip() for name in first_row(path, table_rows(path, kind == "csv"))[1]]
-
-
 def read_labeled(
     path: Path,
     columns: Columns,
-    kind: FileKind | None = None,
     classes: Classes | None = None,
     skip_bad_lines: bool = False,
 ) -> Parsed[LabeledText]:
-    """Read texts and their classes. In CSV quotes are quoting, as RFC 4180 says; in TSV they are text.
+    """Read texts and their classes, all or the given ones. CSV has quotes as in RFC 4180; in TSV quotes are text."""
+    rows = _rows(path)
+    number, first = _first_row(path, rows)
+    header: list[str] = []
+    if isinstance(first, list):
+        header = [name.strip() for name in first] if columns.has_header() else [""] * len(first)
+        for column in columns.needed():
+            if column not in _fields(header, header) or (isinstance(column, str) and header.count(column) > 1):
+                raise UserError(f"{path}: no column {column!r}, or several; the columns are: {', '.join(header)}")
+        label = "" if columns.has_header() else _fields(first, header).get(columns.label, "").strip()
+        if columns.header is None and label.lower() in _LABEL_NAMES:
+            raise UserError(
+                f"{path}, line {number}: class {label!r} looks like a header; pass --set header=true or false"
+            )
+    if not isinstance(first, list) or not columns.has_header():
+        rows = chain([(number, first)], rows)
 
-    Args:
-        kind: the format; by default what the file's name ends with: .csv, .tsv, .jsonl, .json, with or without .gz.
-        classes: the classes there are; without it any.
-        skip_bad_lines: leave out rows that are malformed, have a blank text or another class, and count them.
-
-    Raises:
-        UserError: the file cannot be read, lacks a column, has a malformed row, or its name does not tell the format.
-    """
-    kind = kind or _kind(path)
-
-    def parse(number: int, row: Mapping[Any, Any]) -> Iterator[LabeledText]:
-        label = label_of(row, columns)
+    def parse(number: int, row: _Row) -> Iterator[LabeledText]:
+        fields = _fields(row, header)
+        label = label_of(fields, columns)
         if label and classes is not None and label not in classes.values:
-            raise MalformedLineError(f"got class {shortened(label)!r}; expected one of: {listed(classes.values)}")
-        own = row.get("id")
-        yield LabeledText(str(number if own is None else own), sides_of(row, columns), label)
+            raise MalformedLineError(f"got class {_shortened(label)!r}; expected one of: {listed(classes.values)}")
+        own = fields.get("id")
+        yield LabeledText(str(number if own is None else own), sides_of(fields, columns), label)
 
-    if kind == "jsonl":
-        return collect(path, numbered_lines(path), lambda *row: parse(row[0], json_object(row[1])), skip_bad_lines)
-    header, rows = _table(path, kind, columns)
-    return collect(path, rows, lambda *row: parse(row[0], by_column(row[1], header)), skip_bad_lines)
+    return collect(path, rows, parse, skip_bad_lines)
 
 
 def label_of(row: Mapping[Any, Any], columns: Columns) -> str:
-    """The class of a row, by its columns; "" where it is hidden.
-
-    Raises:
-        MalformedLineError: it is missing, or no number where it has to be.
-    """
+    """The class of a row; "" if it is hidden."""
     if columns.hidden and (row.get(columns.label) is None or not str(row[columns.label]).strip()):
         return ""
     label = _value(row, columns.label)
     if columns.numeric and as_number(label) is None:
-        raise MalformedLineError(f"got the label {shortened(label)!r}; expected a number")
+        raise MalformedLineError(f"got the label {_shortened(label)!r}; expected a number")
     return label
 
 
 def sides_of(row: Mapping[Any, Any], columns: Columns) -> tuple[str, ...]:
-    """The text of a row, or both texts of a pair, by its columns.
-
-    Raises:
-        MalformedLineError: one is missing or blank.
-    """
+    """The text of a row, or both texts of a pair."""
     return tuple(_text(row, side, columns.breaks) for side in (columns.text, columns.pair) if side)
 
 
-def _kind(path: Path) -> FileKind:
-    name = path.name.removesuffix(".gz")
-    for ending, kind in _KINDS.items():
-        if name.endswith(ending):
-            return kind
-    raise UserError(f"{path}: the name does not tell the format; expected one of {', '.join(_KINDS)} (or with .gz)")
-
-
-def _table(path: Path, kind: FileKind, columns: Columns) -> tuple[list[str], Iterator[tuple[int, Row]]]:
-    """The names of the columns ("" for each where there is no header), and the rows with the lines they begin at."""
-    rows = table_rows(path, kind == "csv")
-    number, first = first_row(path, rows)
-    header = [name.strip() for name in first] if columns.has_header() else [""] * len(first)
-    for column in columns.needed():
-        if column not in by_column(header, header):
-            names = ", ".join(header) if columns.has_header() else "without header"
-            raise UserError(f"{path}: no column {column!r}; the file has {len(header)} columns: {names}")
-        if isinstance(column, str) and header.count(column) > 1:
-            raise UserError(f"{path}: {header.count(str(column))} columns are called {column!r}; pass its number")
-    if not columns.has_header() and columns.header is None:
-        name = by_column(first, header).get(columns.label, "").strip()
-        if name.lower() in _LABEL_NAMES:
-            raise UserError(
-                f"{path}, line {number}: the class is {name!r}, as the header of a file calls it; pass "
-                "--set header=true, or header=false if it is a class"
-            )
-    return header, rows if columns.has_header() else chain([(number, first)], rows)
+def without_breaks(text: str) -> str:
+    """Replace one or several `<br />` by a space."""
+    return _BREAK.sub(" ", text)
 
 
 def _value(row: Mapping[Any, Any], column: Column) -> str:
     if column not in row:
         raise MalformedLineError(f"no field {column!r}; the fields are: {', '.join(map(str, row)) or 'none'}")
     value = row[column]
-    if value is None:
-        raise BlankFieldError(f"field {column!r} is null")
+    if value is None or not str(value).strip():
+        raise MalformedLineError(f"field {column!r} is blank")
     if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
-        raise MalformedLineError(f"field {column!r} is no text")
-    if not str(value).strip():
-        raise BlankFieldError(f"field {column!r} is blank")
+        raise MalformedLineError(f"field {column!r} is not text")
     return str(value).strip()
 
 
@@ -248,10 +218,56 @@ def _text(row: Mapping[Any, Any], side: Sequence[Column], breaks: bool) -> str:
     text = " ".join(_value(row, column) for column in side)
     text = without_breaks(text).strip() if breaks else text
     if not text:
-        raise BlankFieldError(f"field {side[0]!r} is blank")
+        raise MalformedLineError(f"field {side[0]!r} is blank")
     return text
 
 
-def without_breaks(text: str) -> str:
-    """`text` with a space for each `<br />`, or several."""
-    return _BREAK.sub(" ", text)
+def _rows(path: Path) -> Iterator[tuple[int, _Row]]:
+    """The rows that are not blank, with the numbers of their first lines."""
+    ending = Path(path.name.removesuffix(".gz")).suffix
+    if ending not in ENDINGS:
+        raise UserError(f"{path}: unknown file name ending; expected one of {', '.join(ENDINGS)} (or with .gz)")
+    if ending == ".csv":
+        yield from _csv_rows(path)
+        return
+    for number, line in numbered_lines(path):
+        try:
+            yield number, line.split("\t") if ending == ".tsv" else json_object(line)
+        except MalformedLineError as error:
+            yield number, error
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, _Row]]:
+    # The default limit is 131,072 characters.
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
+    number = 1
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield number, MalformedLineError(f"{error}; expected CSV, with quotes doubled inside quotes")
+        else:
+            if any(value.strip() for value in row):
+                yield number, row
+        number = reader.line_num + 1
+
+
+def _first_row(path: Path, rows: Iterator[tuple[int, _Row]]) -> tuple[int, list[str] | dict[str, Any]]:
+    number, row = next(rows, (1, MalformedLineError("the file has only blank rows")))
+    if isinstance(row, MalformedLineError):
+        raise UserError(f"{path}, line {number}: {row}")
+    return number, row
+
+
+def _fields(row: _Row, header: Sequence[str]) -> dict[Any, Any]:
+    """Values by the number of their column, and by its name if it has one."""
+    if isinstance(row, MalformedLineError):
+        raise row
+    if isinstance(row, dict):
+        return row
+    if len(row) != len(header):
+        raise MalformedLineError(f"got {len(row)} columns; expected {len(header)}")
+    return {**dict(enumerate(row, start=1)), **{name: value for name, value in zip(header, row, strict=True) if name}}

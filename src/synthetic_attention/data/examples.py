@@ -1,11 +1,11 @@
-"""Encoded examples, and the batches made of them."""
+"""Encoded examples, their batches, and the batches of one process."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -13,24 +13,23 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..errors import UserError
-from .tokenizer import Tokens
+from ..models.loss import IGNORED as IGNORED
+from .tokenizer import Tokens, encode
 
-__all__ = ["IGNORED", "LONG_CHOICES", "Examples", "Long", "Pair", "Pairs", "fit_length", "pad", "pair_collate"]
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
-# A label that is not scored.
-IGNORED = -100
 _E = TypeVar("_E")
 Pair = tuple[Tokens, Tokens]
-Long = Literal["error", "drop", "truncate"]
-LONG_CHOICES: tuple[Long, ...] = ("error", "drop", "truncate")
+# The ids of a sequence, the number of ids of its first text, and the label.
+TextExample = tuple[Tokens, int, float]
+# How to handle inputs that are too long. Only generation splits them.
+OnLong = Literal["error", "truncate", "drop", "split"]
 
 
 @dataclass(frozen=True)
 class Examples(Dataset[_E]):
-    """The encoded examples of a split; how many were dropped, or truncated to the maximum length, on the way.
-
-    `skipped` lines of its files were malformed, and never were examples.
-    """
+    """The encoded examples of a split, the numbers of those that were too long, and of malformed lines."""
 
     _: KW_ONLY
     dropped: int = 0
@@ -42,30 +41,24 @@ class Examples(Dataset[_E]):
 
     @abstractmethod
     def lengths(self) -> np.ndarray:
-        """(N, columns): the tokens of each example, as batches and speed count them, in one or more sequences."""
+        """(N, columns) the number of tokens of each example, in one or more sequences."""
 
     def draw(self, rng: np.random.Generator, seed: int = 0, number: int = 0) -> np.ndarray:
-        """The indices of one pass of training, shuffled by `rng`: each example once, unless a task mixes otherwise.
-
-        Called before each pass, so it is also where a task draws anew what differs from pass to pass.
-
-        Args:
-            rng: made of `seed`, which is the run's, and `number`, that of the pass, from 0.
-        """
+        """The shuffled indices of epoch `number`; `rng` is seeded with both. Subclasses may draw new noise here."""
         return rng.permutation(len(self))
 
     def examples_per_pass(self) -> int:
-        """How many examples a pass has."""
+        """The number of examples in an epoch."""
         return len(self)
 
     def tokens_per_pass(self) -> float:
-        """How many tokens the examples of a pass have, on average."""
+        """The mean number of tokens in an epoch."""
         return float(self.lengths().sum())
 
 
 @dataclass(frozen=True)
 class Pairs(Examples[Pair]):
-    """Source and target ids; `rows` are the lines of the split that they come from."""
+    """Source and target ids; `rows` are the line indices in the split."""
 
     sources: list[Tokens]
     targets: list[Tokens]
@@ -78,32 +71,42 @@ class Pairs(Examples[Pair]):
         return self.sources[index], self.targets[index]
 
     def lengths(self) -> np.ndarray:
-        """(N, 2): source and target tokens of each pair."""
+        """(N, 2) source and target tokens."""
         return np.array([[len(source), len(target)] for source, target in zip(self.sources, self.targets, strict=True)])
 
 
+@dataclass(frozen=True)
+class TextExamples(Examples[TextExample]):
+    """Sequences of one or two texts, the number of ids of each first text, and labels; `rows` as in `Pairs`."""
+
+    sequences: list[Tokens]
+    firsts: list[int]
+    labels: list[int | float]
+    rows: list[int]
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def __getitem__(self, index: int) -> TextExample:
+        return self.sequences[index], self.firsts[index], self.labels[index]
+
+    def lengths(self) -> np.ndarray:
+        """(N, 1) the tokens of each sequence."""
+        return np.array([[len(sequence)] for sequence in self.sequences])
+
+
 def fit_length(
-    columns: Mapping[str, list[Tokens]], maximum: int, long: Long, advice: str, first_line: int = 1
+    columns: Mapping[str, list[Tokens]], maximum: int, on_long: OnLong, advice: str, first_line: int = 1
 ) -> tuple[list[int], int]:
-    """Deal with the rows of `columns` of which some sequence is longer than `maximum` tokens.
-
-    "truncate" cuts in place and keeps the last token, `</s>`; "drop" leaves rows out of the result.
-
-    Args:
-        columns: parallel columns, by the names that messages call them.
-        advice: what a user can do about rows that are too long.
-        first_line: the number of the line that row 0 comes from.
+    """Handle rows with a sequence of more than `maximum` tokens: raise UserError with `advice`, truncate, or drop.
 
     Returns:
-        The rows to keep, and how many rows were too long.
-
-    Raises:
-        UserError: there are such rows and `long` is "error": per column how many, the longest, the first line.
+        The rows that stay, and the number of rows that were too long.
     """
     lengths = np.array([[len(row) for row in column] for column in columns.values()], dtype=np.int64)
     over = lengths > maximum
     count = int(over.any(axis=0).sum())
-    if count and long == "error":
+    if count and on_long == "error":
         sides = [
             f"{name}: {mine.sum()} of {len(mine)} lines are longer than the maximum of {maximum} tokens (the first is "
             f"line {first_line + mine.argmax()}, the longest has {longest})"
@@ -111,26 +114,99 @@ def fit_length(
             if mine.any()
         ]
         raise UserError(f"{'; '.join(sides)}; {advice}")
-    if long == "truncate":
+    if on_long == "truncate":
         for column, mine in zip(columns.values(), over, strict=True):
             for row in np.flatnonzero(mine):
-                column[row] = np.concatenate([column[row][: maximum - 1], column[row][-1:]])
+                column[row] = _truncated(column[row], maximum)
         return list(range(lengths.shape[1])), count
     return np.flatnonzero(~over.any(axis=0)).tolist(), count
 
 
+def join_sides(
+    tokenizer: PreTrainedTokenizerFast, texts: Sequence[tuple[str, ...]], maximum: int | None = None
+) -> tuple[list[Tokens], list[int], int]:
+    """Encode texts as `<s> text </s>`, pairs as `<s> text </s> text </s>`; `maximum` truncates the longer text first.
+
+    Returns:
+        The ids, the number of ids of each first text, and the number of truncated examples.
+    """
+    columns = [encode(tokenizer, side) for side in zip(*texts, strict=True)]
+    sequences, firsts, count = [], [], 0
+    for sides in zip(*columns, strict=True):
+        # The second text has no start token.
+        parts = [sides[0], *(side[1:] for side in sides[1:])]
+        if maximum is not None and sum(map(len, parts)) > maximum:
+            count += 1
+            sizes = _sizes([len(part) for part in parts], maximum)
+            parts = [_truncated(part, size) for part, size in zip(parts, sizes, strict=True)]
+        sequences.append(np.concatenate(parts))
+        firsts.append(len(parts[0]))
+    return sequences, firsts, count
+
+
+def _sizes(lengths: list[int], maximum: int) -> list[int]:
+    """Lengths that sum to `maximum`: each side gets half, and the tokens that the other side does not need."""
+    if len(lengths) == 1:
+        return [maximum]
+    first, second = lengths
+    half = maximum // 2
+    if second <= half:
+        return [maximum - second, second]
+    if first <= maximum - half:
+        return [first, maximum - first]
+    return [maximum - half, half]
+
+
+def _truncated(ids: Tokens, size: int) -> Tokens:
+    """The first tokens and the last one, which is `</s>`."""
+    return ids if len(ids) <= size else np.concatenate([ids[: size - 1], ids[-1:]])
+
+
 def pad(rows: Sequence[Tokens], value: int) -> Tensor:
-    """(B, T) int64: `rows` side by side, filled on the right with `value`."""
+    """(B, T) int64, filled on the right with `value`."""
     padded = np.full((len(rows), max(len(row) for row in rows)), value, dtype=np.int64)
     for line, row in zip(padded, rows, strict=True):
         line[: len(row)] = row
     return torch.from_numpy(padded)
 
 
+def _inputs(rows: Sequence[Tokens], pad_token_id: int) -> dict[str, Tensor]:
+    input_ids = pad(rows, pad_token_id)
+    lengths = torch.tensor([len(row) for row in rows])
+    return {"input_ids": input_ids, "attention_mask": (torch.arange(input_ids.shape[1]) < lengths[:, None]).long()}
+
+
 def pair_collate(pairs: Sequence[Pair], pad_token_id: int = 0) -> dict[str, Tensor]:
-    """input_ids and attention_mask (B, S), labels (B, T) with −100 where there is none."""
+    """input_ids and attention_mask (B, S), labels (B, T) padded with −100."""
     sources, targets = zip(*pairs, strict=True)
-    input_ids = pad(sources, pad_token_id)
-    lengths = torch.tensor([len(source) for source in sources])
-    mask = (torch.arange(input_ids.shape[1]) < lengths[:, None]).long()
-    return {"input_ids": input_ids, "attention_mask": mask, "labels": pad(targets, IGNORED)}
+    return {**_inputs(sources, pad_token_id), "labels": pad(targets, IGNORED)}
+
+
+def text_collate(examples: Sequence[TextExample], pad_token_id: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    """input_ids and attention_mask (B, L), labels (B,) of `dtype`; for pairs token_type_ids (B, L), 1 on the second."""
+    sequences, firsts, labels = zip(*examples, strict=True)
+    batch = _inputs(sequences, pad_token_id)
+    if any(first < len(row) for row, first in zip(sequences, firsts, strict=True)):
+        is_second = torch.arange(batch["input_ids"].shape[1]) >= torch.tensor(firsts)[:, None]
+        batch["token_type_ids"] = is_second * batch["attention_mask"]
+    return {**batch, "labels": torch.tensor(labels, dtype=dtype)}
+
+
+def token_batches(
+    costs: Sequence[int] | np.ndarray, order: Sequence[int] | np.ndarray, budget: int, first: int | None = None
+) -> list[list[int]]:
+    """Cut `order` into batches of at most `budget` tokens, the first batch of at most `first`.
+
+    An example longer than the budget is a batch by itself.
+    """
+    batches: list[list[int]] = []
+    batch: list[int] = []
+    total = 0 if first is None else budget - first
+    for index in order:
+        cost = int(costs[index])
+        if batch and total + cost > budget:
+            batches.append(batch)
+            batch, total = [], 0
+        batch.append(int(index))
+        total += cost
+    return [*batches, batch] if batch else batches

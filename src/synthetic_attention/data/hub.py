@@ -1,4 +1,4 @@
-"""Rows of data sets on the Hugging Face hub, by the library `datasets`, which is imported only here and only then."""
+"""Read data sets of the Hugging Face hub with `datasets`, which is imported only when data is read."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
-from ..tasks.extras import require
-
-__all__ = ["HubSet", "NoSplitError", "is_hub_name"]
+from ..errors import UserError, require
 
 _PREFIX = "hub:"
-# What `datasets` calls the splits, where we have another name for them.
-_SPLITS = {"valid": "validation"}
-# How the message of `datasets` begins.
-_UNKNOWN_SPLIT = "Unknown split"
 
 
 class NoSplitError(UserError):
@@ -25,31 +18,29 @@ class NoSplitError(UserError):
 
 
 def is_hub_name(data: Path) -> bool:
-    """Whether `data` is no path but the name of a data set: hub:OWNER/NAME."""
+    """Whether `data` is the name of a data set on the hub, hub:OWNER/NAME, and not a path."""
     return str(data).startswith(_PREFIX)
 
 
-@dataclass(frozen=True)
-class HubSet:
-    """A data set on the hub.
+def import_datasets(purpose: str) -> Any:
+    """The library `datasets`, without its progress bars and log lines."""
+    datasets = require("datasets", "train", purpose)
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity_error()
+    return datasets
 
-    Args:
-        name: OWNER/NAME.
-        subset: which of its configurations, for those that have several ("wikitext-2-raw-v1", "en").
-        revision: a branch, tag or commit; by default the newest of the main branch.
-    """
+
+@dataclass(frozen=True)
+class HubDataset:
+    """A data set OWNER/NAME on the hub, one of its configurations, and a branch, tag or commit."""
 
     name: str
     subset: str | None = None
     revision: str | None = None
 
     @classmethod
-    def of(cls, data: Path, subset: str | None = None, revision: str | None = None) -> HubSet:
-        """The data set that `data` names: hub:OWNER/NAME.
-
-        Raises:
-            UserError: the name has another form.
-        """
+    def of(cls, data: Path, subset: str | None = None, revision: str | None = None) -> HubDataset:
+        """The data set that `data` names: hub:OWNER/NAME."""
         name = str(data).removeprefix(_PREFIX)
         if not is_hub_name(data) or not all(name.split("/")) or name.count("/") > 1:
             raise UserError(f"got {str(data)!r}; expected hub:OWNER/NAME")
@@ -64,37 +55,27 @@ class HubSet:
         limit: int | None = None,
         optional: Sequence[str] = (),
     ) -> Iterator[tuple[Any, ...]]:
-        """The values of `columns` in each row of a split.
+        """Yield the values of `columns` for each row of a split; None for a missing column that is `optional`.
 
-        Args:
-            split: "train", "valid", "test", or what the data set calls it; "train[:1%]" for a part, without `stream`.
-            stream: fetch the rows as they are asked for, and keep none; else the split is fetched whole, and kept by
-                `datasets`.
-            limit: give no more rows than this.
-            optional: those of `columns` that may be missing; their values are None then.
-
-        Raises:
-            UserError: `datasets` is not installed, or the data set or column is not there or cannot be fetched.
-            NoSplitError: the split is not there.
+        With `stream` rows are downloaded while they are read; by default `datasets` caches the split. A missing split
+        raises NoSplitError.
         """
-        datasets = require("datasets", "hub", f"reading {_PREFIX}{self.name}")
-        called = _SPLITS.get(split, split)
+        datasets = import_datasets(f"reading {_PREFIX}{self.name}")
+        split = "validation" if split == "valid" else split
         try:
-            found = datasets.load_dataset(
-                self.name, self.subset, split=called, revision=self.revision, streaming=stream
-            )
-            there = found.column_names
-            missing = [column for column in columns if there is not None and column not in (*there, *optional)]
+            table = datasets.load_dataset(self.name, self.subset, split=split, revision=self.revision, streaming=stream)
+            known = table.column_names
+            missing = [column for column in columns if known is not None and column not in (*known, *optional)]
             if missing:
                 raise UserError(
-                    f"{_PREFIX}{self.name}: no column {', '.join(missing)}; its columns are: {', '.join(there)}"
+                    f"{_PREFIX}{self.name}: no column {', '.join(missing)}; its columns are: {', '.join(known)}"
                 )
-            for row in islice(found, limit):
+            for row in islice(table, limit):
                 yield tuple(row.get(column) if column in optional else row[column] for column in columns)
         except UserError:
             raise
-        # A split or subset that is not there is a ValueError, a network that is not there an OSError.
+        # A missing split or subset is a ValueError, a missing network an OSError.
         except (KeyError, OSError, RuntimeError, ValueError) as error:
             text = " ".join(str(error).split())
-            kind = NoSplitError if text.startswith(_UNKNOWN_SPLIT) else UserError
-            raise kind(f"{_PREFIX}{self.name}, split {called!r}: cannot be read: {text}") from error
+            kind = NoSplitError if text.startswith("Unknown split") else UserError
+            raise kind(f"{_PREFIX}{self.name}, split {split!r}: cannot be read: {text}") from error

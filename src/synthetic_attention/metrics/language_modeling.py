@@ -1,82 +1,26 @@
-"""Loss of a language model over a text, by token, by word and by byte.
+"""Loss of a language model over a text: per token, per word and per byte.
 
-Let T be the nats that a model takes for a text: −Σ ln p(token | what is before), the end of each line counted where
-the model predicts it. A vocabulary of subwords or bytes can write every word, so T is what the text costs. A vocabulary
-of words cannot: it writes `<unk>` for a word that it lacks, which says nothing of the word, and the more words it lacks
-the less it pays. So such a word is charged in two parts, p(word) = p(`<unk>`) · p(spelling): the first is in T, the
-second is S, the sum over all unknown words of −ln p(spelling), from `Spelling`, a distribution over all strings of
-bytes. Then
+T is the loss of a text in nats, −Σ ln p(token | tokens before), with the end of each line where the model predicts it.
+A vocabulary of words writes `<unk>` for unknown words: the more words it lacks the lower T is. So each unknown word is
+charged p(`<unk>`) · p(spelling): the first is in T, the second in S = −Σ ln p(spelling), of `data.tokenizer.Spelling`.
 
-    perplexity       exp(T / tokens)              of its own vocabulary: not comparable between vocabularies
-    word_perplexity  exp((T + S) / words)         words: what whitespace divides, plus the predicted ends
-    bits_per_byte    (T + S) / (ln 2 · bytes)     bytes of the text in UTF-8, a line end counted where it is predicted
+    perplexity       exp(T / tokens)              not comparable between vocabularies
+    word_perplexity  exp((T + S) / words)         words between whitespace, plus the predicted line ends
+    bits_per_byte    (T + S) / (ln 2 · bytes)     bytes of the text in UTF-8, plus the predicted line ends
 
-The last two compare models of any vocabulary. p(word) sums to at most 1 over all words, known or not: some is lost on
-the spellings of known words, so the charge is, if anything, too high.
+The last two compare models of any vocabulary. p(word) sums to at most 1 over all words, so the charge is not too low.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-
-import numpy as np
-
-__all__ = ["Spelling", "TextLoss", "count_text", "finite"]
-
-_END = 256
-
-
-@dataclass(frozen=True)
-class Spelling:
-    """p(spelling): each byte of a word on its own, then an end.
-
-    Args:
-        nats: (257,): −ln p of each byte, and of the end.
-    """
-
-    nats: np.ndarray
-
-    @classmethod
-    def uniform(cls) -> Spelling:
-        """All bytes and the end equally likely: ln 257 for each, nothing to learn."""
-        return cls(np.full(_END + 1, math.log(_END + 1)))
-
-    @classmethod
-    def learned(cls, words: Iterable[str] | Mapping[str, int]) -> Spelling:
-        """Counts of bytes and ends in `words`, each plus 1.
-
-        Args:
-            words: the words of the training text that the vocabulary lacks, as often as they come, or how often each
-                comes: what is unknown in the text to score is spelled like them. Of no words it is uniform.
-        """
-        counts = np.ones(_END + 1)
-        for word, times in Counter(words).items():
-            counts += times * np.bincount(_symbols(word), minlength=_END + 1)
-        return cls(-np.log(counts / counts.sum()))
-
-    def cost(self, words: Iterable[str]) -> float:
-        """S: the nats to spell `words`."""
-        return float(sum(self.nats[_symbols(word)].sum() for word in words))
-
-
-def _symbols(word: str) -> np.ndarray:
-    return np.array([*word.encode(), _END])
+from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True)
 class TextLoss:
-    """Sums over a text, or a part of it: `a + b` is the loss over both.
-
-    Args:
-        nats: T.
-        tokens: predicted tokens.
-        words, bytes: as `count_text` counts them.
-        spelling_nats: S, 0 where every word can be written.
-        unknown_words: how many words were charged.
-    """
+    """T (`nats`), S and the counts of a text, or a part of it: `a + b` is the loss over both."""
 
     nats: float
     tokens: int
@@ -86,24 +30,13 @@ class TextLoss:
     unknown_words: int = 0
 
     def __add__(self, other: TextLoss) -> TextLoss:
-        return TextLoss(
-            self.nats + other.nats,
-            self.tokens + other.tokens,
-            self.words + other.words,
-            self.bytes + other.bytes,
-            self.spelling_nats + other.spelling_nats,
-            self.unknown_words + other.unknown_words,
-        )
+        return TextLoss(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     def scores(self) -> dict[str, float]:
-        """loss (nats per token), perplexity, word_perplexity, bits_per_byte, unknown_words.
-
-        Raises:
-            ValueError: there are no tokens, words or bytes.
-        """
+        """loss (nats per token), perplexity, word_perplexity, bits_per_byte, unknown_words."""
         if min(self.tokens, self.words, self.bytes) < 1:
             raise ValueError(
-                f"got {self.tokens} tokens, {self.words} words, {self.bytes} bytes; expected a text with some of each"
+                f"got {self.tokens} tokens, {self.words} words, {self.bytes} bytes; expected at least one of each"
             )
         total = self.nats + self.spelling_nats
         return {
@@ -116,7 +49,7 @@ class TextLoss:
 
 
 def _exp(nats: float) -> float:
-    """exp, which is infinite where a float cannot hold it: a model that has not learned yet must not stop training."""
+    """exp, or infinity instead of an OverflowError: a model that has not learned yet must not stop training."""
     try:
         return math.exp(nats)
     except OverflowError:
@@ -124,11 +57,7 @@ def _exp(nats: float) -> float:
 
 
 def count_text(lines: Iterable[str], ends: bool = True) -> tuple[int, int]:
-    """Words and bytes of lines.
-
-    Args:
-        ends: the end of each line is predicted too: it counts as a word, as in LM1B, and as a byte, the newline.
-    """
+    """Words and bytes of lines; with `ends`, each line end is a word, as in LM1B, and a byte."""
     words = count = 0
     for line in lines:
         words += len(line.split()) + ends
@@ -137,5 +66,5 @@ def count_text(lines: Iterable[str], ends: bool = True) -> tuple[int, int]:
 
 
 def finite(scores: Mapping[str, float]) -> dict[str, float | str]:
-    """The scores, a perplexity that no float holds as a text, since JSON has no infinity."""
+    """The scores for JSON, which has no infinity: an infinite perplexity becomes a text."""
     return {name: score if math.isfinite(score) else "not a finite number" for name, score in scores.items()}

@@ -1,8 +1,9 @@
-"""Tasks: one file each, found by name. `base.py` says what a task is."""
+"""Tasks: one file each, found by name. `base.py` defines the interface."""
 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
@@ -10,9 +11,9 @@ from ..errors import UserError
 if TYPE_CHECKING:
     from .base import Task
 
-__all__ = ["UserError", "get_task", "known_tasks"]
+__all__ = ["UserError", "example_data", "get_task", "known_tasks"]
 
-# A task is imported when it is asked for: the names alone must not cost an import of torch.
+# Tasks are imported when they are used, so that the names alone do not import torch.
 _HOMES = {
     "classification": ("classification", "Classification"),
     "dialogue": ("dialogue", "Dialogue"),
@@ -20,7 +21,7 @@ _HOMES = {
     "language-modeling": ("language_modeling", "LanguageModeling"),
     "span-corruption": ("span_corruption", "SpanCorruption"),
     "summarization": ("summarization", "Summarization"),
-    "superglue": ("superglue", "SuperGlue"),
+    "superglue": ("glue", "SuperGlue"),
     "translation": ("translation", "Translation"),
 }
 
@@ -31,12 +32,23 @@ def known_tasks() -> list[str]:
 
 
 def get_task(name: str) -> type[Task[Any, Any]]:
-    """The class of the task called `name`.
-
-    Raises:
-        UserError: no task has that name; the known ones are listed.
-    """
+    """The class of the task called `name`; raises UserError if there is none."""
     if name not in _HOMES:
         raise UserError(f"got unknown task {name!r}; expected one of: {', '.join(known_tasks())}")
     module, attribute = _HOMES[name]
     return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+
+
+def example_data(name: str) -> tuple[Path, dict[str, Any]] | None:
+    """Data for a task when the user names none, and the options that fit it; None for tasks without such data."""
+    if name == "translation":
+        # English and German phrases made from Babel's locale data.
+        from ..data.phrases import LANGUAGES, default_data
+
+        return default_data(), dict(zip(("source", "target"), LANGUAGES, strict=True))
+    if name == "language-modeling":
+        # The source of Python's standard library: running text, since its lines do not stand alone.
+        from ..data.corpus import standard_library_data as standard_library
+
+        return standard_library(), {"mode": "blocks"}
+    return None

@@ -1,7 +1,7 @@
-"""What training, evaluation and the command line ask of a task, and nothing else.
+"""The interface between tasks and the training, evaluation, comparison and inspection of their models.
 
-A task is a frozen dataclass in a file of its own; its fields are its options. It says how files are read, what a model
-of it is trained on, and how that is scored. Training knows none of this.
+A task is a frozen dataclass in its own file; its fields are its options. It defines how files are read and encoded,
+which model is trained, and how outputs are scored.
 """
 
 from __future__ import annotations
@@ -11,340 +11,333 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.batching import Share
-from ..data.examples import IGNORED, Examples, Long
+from ..data.classification import listed
+from ..data.examples import Examples, OnLong, token_batches
 from ..errors import UserError
+from ..models.loss import IGNORED
 from .options import check_options
-from .types import Evaluation, Scores, Search, Split, written
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+    from transformers import GenerationConfig, PreTrainedModel
+    from transformers import PreTrainedTokenizerFast as Tokenizer
 
     from ..models import SynthesizerConfig
 
-__all__ = ["Task"]
-
-_S = TypeVar("_S", bound=Split)
+_S = TypeVar("_S", bound="Split")
 _E = TypeVar("_E")
+_T = TypeVar("_T")
+Scores = dict[str, float | str]
+
+
+class Split(Protocol):
+    """A part of the data. `has_labels`: outputs can be scored against it; some test sets hide their labels."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def has_labels(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def fingerprint(self) -> dict[str, str | int]:
+        """Digests that tell whether two runs read the same data."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result of scoring a split.
+
+    Attributes:
+        scores: by name; the signature of a score is `NAME_signature`.
+        examples, answered: the number of scored examples, and of inputs that the model processed.
+        predictions, suffix: the content and the suffix of the predictions file.
+        truncated, divided: inputs over the maximum length that were truncated or split into sentences.
+        skipped: malformed lines left out of the split.
+    """
+
+    scores: Scores
+    examples: int
+    predictions: str
+    suffix: str
+    answered: int
+    truncated: int = 0
+    divided: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class EvaluationLoop:
+    """Runs a model on batches, without gradients; several processes share the batches.
+
+    Args:
+        batch_tokens: tokens in a batch.
+        rank, world_size: this process, and the number of processes.
+        before_batch: called before each batch; an exception ends the loop.
+        gather: joins the lists of all processes; every process has to call it.
+    """
+
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+    batch_tokens: int = 4096
+    rank: int = 0
+    world_size: int = 1
+    before_batch: Callable[[], None] = lambda: None
+    gather: Callable[[list[Any]], list[Any]] = lambda mine: mine
+
+    @property
+    def max_length(self) -> int:
+        """The model's maximum length in tokens."""
+        return cast(int, self.model.config.max_position_embeddings)
+
+    def batch(self, task: Task[Any, _E], examples: Examples[_E], rows: Sequence[int]) -> dict[str, Tensor]:
+        """The collated examples on the model's device."""
+        batch = task.collate([examples[row] for row in rows], cast(int, self.model.config.pad_token_id))
+        return {name: value.to(self.model.device) for name, value in batch.items()}
+
+    @torch.no_grad()
+    def run(self, batches: Sequence[list[int]], step: Callable[[list[int]], _T]) -> list[tuple[list[int], _T]]:
+        """The batches of this process with the result of `step` for each; the model is in evaluation mode meanwhile."""
+        was_training, results = self.model.training, []
+        self.model.eval()
+        try:
+            for batch in batches[self.rank :: self.world_size]:
+                self.before_batch()
+                results.append((batch, step(batch)))
+            return results
+        finally:
+            self.model.train(was_training)
+
+    def run_each(
+        self, costs: np.ndarray, step: Callable[[list[int]], Sequence[_T]], batches: Sequence[list[int]] | None = None
+    ) -> list[_T]:
+        """One result per example, in the order of the examples, the same list in every process.
+
+        Args:
+            costs: the tokens of each example.
+            step: takes indices, returns a result for each.
+            batches: by default of `batch_tokens`, the longest examples first: a lack of memory shows at once.
+        """
+        if batches is None:
+            batches = token_batches(costs, np.argsort(-costs, kind="stable"), self.batch_tokens)
+        mine: dict[int, _T] = {}
+        for rows, results in self.run(batches, step):
+            mine.update(zip(rows, results, strict=True))
+        merged: dict[int, _T] = {}
+        for part in self.gather([mine]):
+            merged.update(part)
+        return [merged[index] for index in range(len(merged))]
 
 
 @dataclass(frozen=True)
 class Task(ABC, Generic[_S, _E]):
-    """One thing to learn. `_S` is a split of it as it is read, `_E` an encoded example.
+    """A task. `_S` is a split as read from its files, `_E` an encoded example.
 
     Class attributes:
-        name: what the command line calls it.
-        score_labels: the scores of a validation that people are shown, in order, and how they are written there. "loss"
-            is among the scores of every task.
-        selects_by: the score that picks the checkpoint.
-        larger_is_better: whether more of it is better (perplexity and loss: False).
-        model_class: the class in `synthetic_attention.models` that is trained. It has to take `labels` and
-            `num_items_in_batch`, and to say `accepts_loss_kwargs`: the loss is a sum over the labels that are not −100,
-            divided by that number. A causal model shifts the labels itself: the first of each row has to be −100.
-        starts_from: classes of models, beside its own, that a run can start from.
-        unit: what messages call the examples.
-        tokens_name: what messages call the tokens that speed is counted in.
-        packages: what scores depend on beside this package; their versions are kept with a run.
-        scoring_options: the options that a trained run can be scored with others of.
-        divides: whether an input that is too long can be answered sentence by sentence.
+        name: the name on the command line.
+        model_class: the model that is trained: a class in `synthetic_attention.models` by name. It takes `labels` and
+            `num_items_in_batch`: the loss is the sum over labels other than −100, divided by that number. A causal
+            model shifts the labels itself, so the first label of each row has to be −100.
+        pretrained_classes: other model classes whose runs can be loaded as a start.
+        score_labels: the scores of a validation that are shown, in order, with their titles. Every task has "loss".
+        metric_for_best_model: the score that selects the checkpoint.
+        greater_is_better: whether a higher score is better (perplexity and loss: False).
+        predict_with_generate: whether an evaluation generates text.
+        splits_long_inputs: whether an input over the maximum length can be generated sentence by sentence.
+        unit: the word for the examples in messages.
+        tokens_name: the title of the tokens that the speed counts.
+        packages: packages that the scores depend on; their versions are recorded with a run.
+        evaluation_options: options that do not affect training, so that an evaluation can override them.
     """
 
     name: ClassVar[str]
+    model_class: ClassVar[str | type]
+    pretrained_classes: ClassVar[frozenset[str]] = frozenset()
     score_labels: ClassVar[Mapping[str, str]] = {"loss": "loss"}
-    selects_by: ClassVar[str] = "loss"
-    larger_is_better: ClassVar[bool] = False
-    model_class: ClassVar[str]
-    starts_from: ClassVar[frozenset[str]] = frozenset()
+    metric_for_best_model: ClassVar[str] = "loss"
+    greater_is_better: ClassVar[bool] = False
+    predict_with_generate: ClassVar[bool] = False
+    splits_long_inputs: ClassVar[bool] = False
     unit: ClassVar[str] = "examples"
     tokens_name: ClassVar[str] = "tokens"
     packages: ClassVar[tuple[str, ...]] = ()
-    scoring_options: ClassVar[frozenset[str]] = frozenset()
-    divides: ClassVar[bool] = False
-
-    @classmethod
-    def on_long(cls) -> str:
-        """What an evaluation can do about inputs that are too long, as the command line writes it."""
-        return "--on-long split or --on-long truncate" if cls.divides else "--on-long truncate"
+    evaluation_options: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """The task with these options, from run.yaml or the command line.
-
-        Raises:
-            UserError: an option is unknown (the known are listed), missing, or of another type.
-        """
+        """The task with these options, from run.yaml or the command line; raises UserError for a wrong one."""
         check_options(cls, options)
         return cls(**options)
 
-    def options(self) -> dict[str, Any]:
-        """Plain values from which `from_options` makes the task again."""
-        return asdict(self)
-
-    def lasting_options(self) -> dict[str, Any]:
-        """Those of `options` that a trained model depends on: all but `scoring_options`."""
-        return {name: value for name, value in self.options().items() if name not in self.scoring_options}
-
-    def scored_with(self, options: Mapping[str, Any]) -> Self:
-        """The task with other `scoring_options`.
-
-        Raises:
-            UserError: an option is none of them.
-        """
-        for option in options:
-            if option not in self.scoring_options:
-                known = ", ".join(sorted(self.scoring_options)) or "none"
-                raise UserError(f"got {option} for the scoring of {self.name}; it has of such options: {known}")
-        return type(self).from_options({**self.options(), **options})
-
-    def check(self) -> None:
-        """Refuse at the start what would only fail at the first validation, hours later.
-
-        Raises:
-            UserError: something that scoring needs is missing.
-        """
-
-    @classmethod
-    def default_data(cls) -> Path | None:
-        """The data where none is named; None if it has to be."""
-        return None
-
-    @classmethod
-    def default_options(cls) -> Mapping[str, Any]:
-        """The options that fit `default_data`, for those that are not given."""
-        return {}
+    def check_requirements(self) -> None:
+        """Raise UserError at the start of training if a package or file that scoring needs is missing."""
 
     @abstractmethod
     def read(self, data: Path, split: str) -> _S:
-        """Read a split of `data`, a folder or a file. "train" and "valid" have to be there for training.
+        """Read a split of `data`, a folder, a file or a hub data set. Training needs "train" and "valid".
 
         Raises:
-            UserError: something is missing or cannot be read.
+            UserError: the data is missing or malformed. All methods raise UserError for errors in data and options.
         """
 
     @abstractmethod
-    def tokenizer(self, split: _S, vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
-        """A tokenizer made from the training split.
+    def train_tokenizer(self, split: _S, vocab_size: int, max_length: int) -> Tokenizer:
+        """Train a tokenizer on the training split."""
 
-        Raises:
-            UserError: the vocabulary cannot have that size.
-        """
-
-    def taken_over(self, tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
-        """The tokenizer of a run to start from, as this task uses it: the same pieces with the same ids."""
+    def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        """The tokenizer of a pretrained run as this task uses it: same tokens and ids."""
         return tokenizer
 
-    def fill(self, model: PreTrainedModel, trained: PreTrainedModel) -> str | None:
-        """Put the weights of the model of a run to start from into a new model.
-
-        Returns:
-            What of the new model they are not for, and why, in words; None where they are for all of it.
-
-        Raises:
-            RuntimeError: they do not fit.
-        """
-        model.load_state_dict(trained.state_dict())
-        return None
-
     @abstractmethod
-    def examples(
-        self,
-        split: _S,
-        tokenizer: PreTrainedTokenizerFast,
-        maximum: int,
-        long: Long = "error",
-        training: bool = False,
+    def encode(
+        self, split: _S, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
     ) -> Examples[_E]:
-        """Encode a split.
+        """Encode a split, for training or for scoring.
 
         Args:
-            maximum: the longest sequence of the model.
-            long: what becomes of examples that are longer.
-            training: to be trained on, rather than scored.
-
-        Raises:
-            UserError: an example is longer and `long` is "error"; or none is left.
+            max_length: the model's maximum length in tokens.
+            on_long: how to handle longer examples.
         """
 
     @abstractmethod
     def collate(self, examples: Sequence[_E], pad_token_id: int) -> dict[str, Tensor]:
-        """The arguments of the model for a batch, `attention_mask` and `labels` among them."""
+        """A batch: the model's arguments, among them `labels` and `attention_mask` (or `segment_ids`)."""
 
-    def tokens(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """How many real tokens a batch has: the sum of `lengths()` over its examples."""
-        return batch["attention_mask"].sum()
-
-    def too_long(self, split: _S, tokenizer: PreTrainedTokenizerFast, maximum: int) -> int:
-        """How many inputs of a split an evaluation would refuse, or cut, for being over `maximum` tokens."""
-        return self.examples(split, tokenizer, maximum, "truncate").truncated
-
-    def can_score(self, split: _S) -> bool:
-        """Whether a split has what outputs are scored against; of some test files the labels are hidden."""
-        return True
-
-    def can_compute(self, score: str, reason: str) -> bool:
-        """Whether a score that an evaluation could not compute, for `reason`, can be computed by now."""
-        return False
-
-    def config_changes(self, split: _S, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    def config_changes(self, split: _S, tokenizer: Tokenizer) -> dict[str, Any]:
         """Fields of the model's configuration that follow from the task and its training data."""
         return {"vocab_size": len(tokenizer)}
 
-    @classmethod
-    def model_type(cls) -> type[PreTrainedModel]:
-        """The class that is trained."""
-        return cast(
-            "type[PreTrainedModel]", getattr(importlib.import_module("synthetic_attention.models"), cls.model_class)
-        )
-
-    def build(self, config: SynthesizerConfig) -> PreTrainedModel:
-        """A new model.
-
-        Raises:
-            ValueError: the configuration does not fit it.
-        """
-        return self.model_type()(config)
-
-    @torch.no_grad()
-    def loss(self, model: PreTrainedModel, examples: Examples[_E], share: Share) -> float:
-        """The loss per label that is scored, with dropout and label smoothing off."""
-        lengths = examples.lengths()
-        pad_token_id = cast(int, model.config.pad_token_id)
-        was_training = model.training
-        total, labels = 0.0, 0
-        model.eval()
-        try:
-            # Sorted by the last sequence, which the loss is about, then by the others.
-            for rows in share.batches(lengths.sum(axis=1), np.lexsort(lengths.T)):
-                batch = self.collate([examples[row] for row in rows], pad_token_id)
-                scored = batch["labels"]
-                # A number is no class that could be ignored.
-                labels += scored.numel() if scored.is_floating_point() else int((scored != IGNORED).sum())
-                inputs = {name: value.to(model.device) for name, value in batch.items()}
-                total += model(**inputs, num_items_in_batch=1).loss.item()
-        finally:
-            model.train(was_training)
-        return sum(share.gather([total])) / sum(share.gather([labels]))
-
-    def validate(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        split: _S,
-        examples: Examples[_E],
-        loss: float,
-        share: Share,
-    ) -> Scores:
-        """Scores beside the loss during training, of the whole split, the same in every process.
-
-        Args:
-            examples: those of `split`.
-            loss: what `loss` gave for them.
-        """
-        return {}
-
-    def search(self, options: Mapping[str, Any]) -> Search | None:
-        """How to generate text, with `options` in place of the defaults; None for tasks that generate none.
-
-        Raises:
-            UserError: an option cannot be, or the task has none.
-        """
+    def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig | None:
+        """The settings of text generation: the task's defaults updated by `options`; None without generation."""
         if options:
-            flags = {name: name.replace("_", "-") for name in options} | {"split_long": "on-long split"}
-            given = ", ".join(f"--{flags[name]}" for name in options)
-            raise UserError(f"got {given}, but task {self.name} generates no text; leave it out")
+            flags = ", ".join(f"--{option.replace('_', '-')}" for option in options)
+            raise UserError(f"got {flags}, but task {self.name} generates no text; leave it out")
         return None
+
+    def validate(self, loop: EvaluationLoop, split: _S, examples: Examples[_E], loss: float) -> Scores:
+        """Scores of a validation during training, besides `loss`; the same in every process."""
+        return {}
 
     @abstractmethod
     def evaluate(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        split: _S,
-        search: Any,
-        truncate: bool = False,
+        self, loop: EvaluationLoop, split: _S, generation: GenerationConfig | None = None, on_long: OnLong = "error"
     ) -> Evaluation:
-        """Score a split with a trained model.
-
-        Args:
-            search: what `search` gave.
-            truncate: cut inputs that are too long for the model, rather than refuse them.
-
-        Raises:
-            UserError: an input is too long and `truncate` is off.
-        """
+        """Score a trained model on a split; `generation` is by default the task's."""
 
     def generate(
         self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
+        loop: EvaluationLoop,
         lines: Sequence[str],
-        search: Any,
-        truncate: bool = False,
+        generation: GenerationConfig | None = None,
+        on_long: OnLong = "error",
         where: str = "input",
         first_line: int = 1,
     ) -> tuple[list[str], int]:
-        """A line for each line, in order, and how many were cut to the model's maximum.
+        """One output line per input line, in order; and the number of inputs that were truncated or split.
 
         Args:
-            where: what messages call the lines.
-            first_line: the number of the first of them, in messages.
-
-        Raises:
-            UserError: a line is too long and `truncate` is off, or the task gives no line for a line.
+            where, first_line: the name of the input and the number of the first line in messages.
         """
         raise UserError(f"a run of task {self.name} gives no text for a line; synthesizer evaluate scores it")
 
-    def line_search(self, options: Mapping[str, Any]) -> Search | None:
-        """How `generate` makes a line of a line: as `search` has it, unless a task is scored without writing text.
 
-        Raises:
-            UserError: an option cannot be, or the task has none.
-        """
-        return self.search(options)
+def model_type(task: Task[Any, Any] | type[Task[Any, Any]]) -> type[PreTrainedModel]:
+    """The model class that a task trains."""
+    if not isinstance(task.model_class, str):
+        return task.model_class
+    models = importlib.import_module("synthetic_attention.models")
+    return cast("type[PreTrainedModel]", getattr(models, task.model_class))
 
-    def sampling(self, options: Mapping[str, Any]) -> Any:
-        """How `continue_prompt` draws tokens.
 
-        Raises:
-            UserError: an option cannot be, or the task continues no prompt.
-        """
-        raise UserError(f"a run of task {self.name} continues no --prompt; only runs of language-modeling do")
+def build_model(task: Task[Any, Any], config: SynthesizerConfig) -> PreTrainedModel:
+    """A new model for a task. A sequence-to-sequence model generates up to its maximum length by default."""
+    model = model_type(task)(config)
+    if task.predict_with_generate:
+        assert model.generation_config is not None
+        model.generation_config.max_new_tokens = config.max_position_embeddings - 1
+    return model
 
-    def continue_prompt(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        prompt: str,
-        sampling: Any,
-        write: Callable[[str], object],
-    ) -> None:
-        """Write what follows `prompt`, as it comes.
 
-        Args:
-            sampling: what `sampling` gave.
+def load_pretrained(model: PreTrainedModel, pretrained: PreTrainedModel) -> str | None:
+    """Copy the weights of a pretrained model into a new one: all, or for a classifier the encoder.
 
-        Raises:
-            UserError: the prompt is too long, or the task continues none.
-        """
-        self.sampling({})
+    A classifier takes the head as well where the labels are the same. Token type embeddings that the pretrained model
+    does not have start at zero.
 
-    def improves(self, scores: Mapping[str, Any], best: Mapping[str, Any]) -> bool:
-        """Whether a validation is at least as good as the best so far (which may be empty).
+    Returns:
+        The parts that keep new weights, in words; None if every weight was copied.
 
-        Of equals the later one is taken: it has been trained longer.
-        """
-        if not best:
-            return True
-        new, old = scores[self.selects_by], best[self.selects_by]
-        return bool(new >= old if self.larger_is_better else new <= old)
+    Raises:
+        RuntimeError: the weights do not fit.
+    """
+    old, new = pretrained.state_dict(), model.state_dict()
+    if not any(name.startswith("classifier.") for name in new):
+        model.load_state_dict(old)
+        return None
+    notes = []
+    keys = ("id2label", "problem_type")
+    same_labels = all(getattr(model.config, key) == getattr(pretrained.config, key) for key in keys)
+    weights = {name: value for name, value in old.items() if name in new and not name.startswith("classifier.")}
+    head = old if same_labels and any(name.startswith("classifier.") for name in old) else new
+    if head is new:
+        labels = cast(Any, model.config).id2label
+        notes.append(f"the head is new, for {listed([labels[index] for index in range(len(labels))])}")
+    weights |= {name: value for name, value in head.items() if name.startswith("classifier.")}
+    for name in (name for name in new if "token_types." in name and name not in old):
+        weights[name] = torch.zeros_like(new[name])
+        notes.append("the types of tokens start at zero")
+    model.load_state_dict(weights)
+    return "; ".join(notes) or None
 
-    @classmethod
-    def headline(cls, scores: Mapping[str, Any]) -> str:
-        """The scores that people are shown, on a line: "BLEU 36.91, chrF 61.20"."""
-        return ", ".join(f"{label} {written(scores[key])}" for key, label in cls.score_labels.items() if key in scores)
+
+def count_tokens(batch: Mapping[str, Tensor], with_targets: bool) -> Tensor:
+    """The number of real tokens in a batch; `with_targets` for encoder–decoder models, whose labels count as well."""
+    if "segment_ids" in batch:
+        return (batch["segment_ids"] != 0).sum()
+    count = batch["attention_mask"].sum()
+    return count + (batch["labels"] != IGNORED).sum() if with_targets else count
+
+
+def evaluate_loss(task: Task[Any, _E], loop: EvaluationLoop, examples: Examples[_E]) -> float:
+    """The mean loss per label, without dropout and label smoothing."""
+    lengths = examples.lengths()
+
+    def step(rows: list[int]) -> tuple[float, int]:
+        batch = loop.batch(task, examples, rows)
+        labels = batch["labels"]
+        # The labels of a regression are floats, and every one counts.
+        count = labels.numel() if labels.is_floating_point() else int((labels != IGNORED).sum())
+        return loop.model(**batch, num_items_in_batch=1).loss.item(), count
+
+    # Sorted by the last sequence, to which the loss belongs, then by the others.
+    results = loop.run(token_batches(lengths.sum(axis=1), np.lexsort(lengths.T), loop.batch_tokens), step)
+    totals = loop.gather([sum(loss for _, (loss, _) in results)])
+    counts = loop.gather([sum(count for _, (_, count) in results)])
+    return sum(totals) / sum(counts)
+
+
+def training_options(task: Task[Any, Any]) -> dict[str, Any]:
+    """The options that a trained model depends on: all except `evaluation_options`."""
+    return {name: value for name, value in asdict(task).items() if name not in task.evaluation_options}
+
+
+def on_long_advice(task: Task[Any, Any]) -> str:
+    """The flags for evaluating inputs over the maximum length."""
+    return "--on-long split or --on-long truncate" if task.splits_long_inputs else "--on-long truncate"
+
+
+def check_on_long(task: Task[Any, Any], on_long: OnLong) -> None:
+    """Raise UserError if a task cannot split inputs into sentences, and `on_long` says so."""
+    if on_long == "split" and not task.splits_long_inputs:
+        raise UserError(
+            f"got --on-long split, but outputs for the sentences of an input of task {task.name} do not make an output "
+            f"for the whole input; expected {on_long_advice(task)}"
+        )
+
+
+def format_score(score: float | str) -> str:
+    """A score for display; a score that could not be computed is a text with the reason."""
+    return score if isinstance(score, str) else f"{score:.2f}"

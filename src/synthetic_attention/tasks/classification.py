@@ -2,255 +2,330 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.batching import Share
-from ..data.classes import listed
-from ..data.classification import Column, without_breaks
-from ..data.examples import Examples, Long, fit_length
-from ..data.glue import GLUE
-from ..data.text_examples import TextExample, TextExamples, frame_texts, join_sides, text_collate, text_tokenizer
-from ..errors import UserError
-from ..metrics.glue import accuracy, glue_scores, pearson_spearman
-from ..metrics.superglue import macro_f1
-from .base import Task
-from .classified_texts import ClassifiedTexts, TextReader
-from .extras import require
-from .types import Evaluation, Scores
+from ..data.classification import (
+    ENDINGS,
+    Classes,
+    Column,
+    Columns,
+    LabeledText,
+    guess_columns,
+    label_of,
+    listed,
+    read_labeled,
+    sides_of,
+    without_breaks,
+)
+from ..data.examples import Examples, OnLong, TextExample, TextExamples, fit_length, join_sides, text_collate
+from ..data.files import SPLIT_ALIASES, split_file, split_files
+from ..data.hub import HubDataset, NoSplitError, is_hub_name
+from ..data.lines import Parsed, collect, fingerprint
+from ..data.tokenizer import frame_texts, train_tokenizer
+from ..errors import UserError, require
+from ..metrics.glue import accuracy, macro_f1, pearson_spearman
+from .base import Evaluation, EvaluationLoop, Scores, Task, check_on_long
+from .seq2seq import json_lines
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+    from transformers import GenerationConfig, PreTrainedModel
+    from transformers import PreTrainedTokenizerFast as Tokenizer
 
-__all__ = ["Classification"]
-
-# What stands for the one label of a regression.
+# The name of the single output of a regression.
 _NUMBER = "score"
+# A hidden class in test data on the hub.
+_HIDDEN = "-1"
+
+
+@dataclass(frozen=True)
+class ClassifiedTexts:
+    """A split as read from its files.
+
+    Args:
+        records: texts and labels; a hidden label is "".
+        classes: those of the training data; None if that does not exist, and for a regression.
+        skipped: malformed lines that were left out.
+        named: whether the task names the classes, in the order of the files' own values.
+        regression: whether labels are numbers.
+    """
+
+    name: str
+    records: list[LabeledText]
+    classes: Classes | None
+    skipped: int = 0
+    named: bool = False
+    regression: bool = False
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether any label is known: test sets may hide theirs."""
+        return any(record.label for record in self.records)
+
+    def fingerprint(self) -> dict[str, str | int]:
+        """Digests that tell whether two runs read the same data."""
+        lines = [json.dumps([*record.texts, record.label], ensure_ascii=False) for record in self.records]
+        return {"split": self.name, "texts": len(lines), "sha256": fingerprint(lines)}
+
+    def labels(self, names: Sequence[str] = ()) -> list[int | float | None]:
+        """The class of each text, or its number in a regression; None if it is hidden.
+
+        Args:
+            names: those of the model's classes, if there is a model.
+        """
+        if self.regression:
+            return [float(record.label) if record.label else None for record in self.records]
+        classes = self.classes
+        if classes is None:
+            found = {record.label for record in self.records} - {""}
+            # Names given by the task are in the order of the values; other names must be the values.
+            named = self.named and len(found) == len(names) and not found <= {*names}
+            classes = Classes.of(found, names) if named else Classes(tuple(names), tuple(names))
+        elif names and classes.names != tuple(names):
+            raise UserError(
+                f"{self.name}: the classes of the data are {listed(classes.names)}, those of the model {listed(names)}"
+            )
+        try:
+            return [classes.index(record.label) if record.label else None for record in self.records]
+        except UserError as error:
+            advice = "leave examples of a class out with --set 'ignored_labels=[…]'"
+            if self.classes is None:
+                advice = "the training file, which defines the classes, is not in this folder"
+            raise UserError(f"{self.name}: {error}; {advice}") from None
 
 
 @dataclass(frozen=True)
 class Classification(Task[ClassifiedTexts, TextExample]):
-    """A class, or a number, for a text or a pair of texts, by an encoder alone: a new one, or a pretrained model's.
+    """A class, or a number, for a text or a pair of texts, by an encoder: a new one, or that of a pretrained model.
 
     Args:
-        text: the column of the text, by its name in the header or its number from 1; several are joined by a space. By
-            default what known data sets call it.
-        text_pair: that of the second text of a pair.
-        label: that of the class.
-        header: whether the first line of a CSV or TSV file names the columns; by default where a column has a name.
-        format: "csv", "tsv" or "jsonl"; by default what the names of the files end with.
-        classes: what the classes are called, in the order of the files' own values: of numbers, or of the alphabet. By
-            default as the files write them.
-        ignored_labels: examples with these are left out, like the "-" of SNLI.
+        text: the column of the text, by its name or its number from 1; several are joined by a space. By default the
+            names of known data sets; of a hub data set "text".
+        text_pair: the column of the second text of a pair.
+        label: the column of the class; of a hub data set "label" by default.
+        header: whether the first line of a CSV or TSV file names the columns; by default if a column is given by name.
+        classes: names of the classes, in the order of the files' own values (numbers, or the alphabet).
+        ignored_labels: examples with these labels are left out, like "-" in SNLI.
         regression: the label is a number.
         breaks: read `<br />` as a space.
-        held_out: this share of the training file is the split "valid", with all examples of one first text on the same
-            side; 0 where "valid" has a file of its own.
-        glue_task: read the official files of a task of GLUE ("sst2") instead.
-        skip_bad_lines: leave malformed lines out and count them, rather than refuse them.
-        subset, revision: of a data set on the hub (hub:OWNER/NAME), whose columns are "text" and "label" by default.
+        held_out: this share of the training file is the split "valid"; examples with the same first text stay
+            together. 0 if "valid" has its own file.
+        skip_bad_lines: skip and count malformed lines.
+        subset, revision: of a hub data set (hub:OWNER/NAME).
     """
 
     text: str | int | list[str | int] | None = None
     text_pair: str | int | list[str | int] | None = None
     label: str | int | None = None
     header: bool | None = None
-    format: Literal["csv", "tsv", "jsonl"] | None = None
     classes: list[str | int] | None = None
     ignored_labels: list[str | int] | None = None
     regression: bool = False
     breaks: bool = True
     held_out: float = 0.0
-    glue_task: str | None = None
     skip_bad_lines: bool = False
     subset: str | None = None
     revision: str | None = None
     name: ClassVar[str] = "classification"
-    model_class: ClassVar[str] = "SynthesizerForSequenceClassification"
-    starts_from: ClassVar[frozenset[str]] = frozenset({"SynthesizerForConditionalGeneration"})
+    model_class: ClassVar[str | type] = "SynthesizerForSequenceClassification"
+    pretrained_classes: ClassVar[frozenset[str]] = frozenset({"SynthesizerForConditionalGeneration"})
     score_labels: ClassVar[Mapping[str, str]] = {
         "accuracy": "accuracy",
         "macro_f1": "macro-F1",
-        "f1": "F1",
-        "matthews": "MCC",
         "pearson": "Pearson",
         "spearman": "Spearman",
         "loss": "loss",
     }
-    selects_by: ClassVar[str] = "accuracy"
-    larger_is_better: ClassVar[bool] = True
+    metric_for_best_model: ClassVar[str] = "accuracy"
+    greater_is_better: ClassVar[bool] = True
     unit: ClassVar[str] = "texts"
     packages: ClassVar[tuple[str, ...]] = ("scikit-learn", "scipy")
 
     def __post_init__(self) -> None:
-        self.reader()
-        # The class knows no options: what numbers are selected by is a matter of the instance.
-        if self.is_regression:
-            object.__setattr__(self, "selects_by", "pearson")
-        elif self.glue_task == "cola":
-            object.__setattr__(self, "selects_by", "matthews")
+        if not 0 <= self.held_out < 1:
+            raise UserError(f"got held_out={self.held_out}; expected 0 ≤ held_out < 1")
+        if bool(self.text) != (self.label is not None) or bool(self.text_pair) > bool(self.text):
+            raise UserError("got one of the columns text and label; expected both, or neither if names are known")
+        if self.text:
+            self._columns(Path())
+        if self.regression and self.classes:
+            raise UserError("got regression and classes; expected one of them")
+        if len({*self._names}) < len(self._names):
+            raise UserError(f"got classes {', '.join(self._names)}; expected different names")
+        if self.regression:
+            # The metric depends on the options.
+            object.__setattr__(self, "metric_for_best_model", "pearson")
 
     @property
-    def is_regression(self) -> bool:
-        """Whether labels are numbers."""
-        return self.regression or (self.glue_task is not None and not GLUE[self.glue_task].labels)
+    def _names(self) -> tuple[str, ...]:
+        return tuple(map(str, self.classes or ()))
 
-    def reader(self) -> TextReader:
-        """What reads the files.
-
-        Raises:
-            UserError: options exclude each other, or a value cannot be.
-        """
-        return TextReader(
-            text=_columns(self.text),
-            pair=_columns(self.text_pair),
-            label=self.label,
-            header=self.header,
-            kind=self.format,
-            names=tuple(map(str, self.classes or ())),
-            ignored=frozenset(map(str, self.ignored_labels or ())),
-            regression=self.regression,
-            breaks=self.breaks,
-            held_out=self.held_out,
-            glue_task=self.glue_task,
-            skip_bad_lines=self.skip_bad_lines,
-            subset=self.subset,
-            revision=self.revision,
-        )
-
-    def check(self) -> None:
-        """Refuse to start where the metrics are not installed."""
-        require("scipy.stats" if self.is_regression else "sklearn.metrics", "glue", "scoring of classification")
+    def check_requirements(self) -> None:
+        """Check that the packages of the metrics are installed."""
+        require("scipy.stats" if self.regression else "sklearn.metrics", "glue", "scoring of classification")
 
     def read(self, data: Path, split: str) -> ClassifiedTexts:
-        """Read the file of a split, packed or not. The classes are those of the training file, where that is there.
+        """Read a split. The classes are those of the training data, if that exists."""
+        # With `held_out`, both splits are parts of the training file.
+        parted = self.held_out > 0 and split in ("train", "valid")
+        hidden = split not in ("train", *SPLIT_ALIASES["valid"])
+        asked = "train" if parted else split
+        path = data if is_hub_name(data) else split_file(data, asked, ENDINGS)
+        ignored = tuple(map(str, self.ignored_labels or ()))
+        classes = None if self.regression or split == "train" else self._training_classes(data)
+        if is_hub_name(data):
+            parsed = self._read_hub(data, asked, hidden)
+        else:
+            allowed = None
+            if classes is not None:
+                values = (*classes.values, *ignored, *([_HIDDEN] if hidden else []))
+                allowed = Classes(values, values)
+            parsed = read_labeled(path, self._columns(path, hidden), allowed, self.skip_bad_lines)
+        records = [record for record in parsed.records if record.label not in ignored]
+        others = {record.label for record in records} - {"", _HIDDEN}
+        if hidden and (_HIDDEN not in classes.values if classes is not None else not others):
+            records = [replace(record, label="") if record.label == _HIDDEN else record for record in records]
+        if split == "train" and not self.regression:
+            # Before any record is held out: its class counts as well.
+            try:
+                classes = Classes.of((record.label for record in records), self._names)
+            except UserError as error:
+                raise UserError(f"{path}: {error}") from None
+        name = split if parted or is_hub_name(data) else path.name.split(".")[0]
+        if parted:
+            records = [record for record in records if _is_held_out(record, self.held_out) == (split == "valid")]
+        if not records:
+            raise UserError(f"{path}: no text is left for split {split!r}")
+        return ClassifiedTexts(name, records, classes, parsed.skipped, bool(self._names), self.regression)
 
-        Raises:
-            UserError: a file is missing or cannot be read, or has another class.
-        """
-        return self.reader().read(data, split)
+    def _columns(self, path: Path, hidden: bool = False) -> Columns:
+        columns = Columns(header=self.header, breaks=self.breaks, hidden=hidden, numeric=self.regression)
+        if not self.text or self.label is None:
+            return guess_columns(path, columns)
+        return replace(columns, text=_as_tuple(self.text), label=self.label, pair=_as_tuple(self.text_pair))
 
-    def tokenizer(self, split: ClassifiedTexts, vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
-        """A vocabulary learned from the texts; a sequence is `<s> text </s>`, of a pair `<s> text </s> text </s>`."""
-        return text_tokenizer([text for row in split.records for text in row.texts], vocab_size, max_length)
+    def _training_classes(self, data: Path) -> Classes | None:
+        """The classes of the training data; None if that does not exist."""
+        if not is_hub_name(data) and not split_files(data, "train", ENDINGS, required=False):
+            return None
+        try:
+            return replace(self, held_out=0.0).read(data, "train").classes
+        except NoSplitError:
+            return None
 
-    def taken_over(self, tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
-        """Its pieces, and `<s>` and `</s>` around a text as in `tokenizer`."""
+    def _read_hub(self, data: Path, split: str, hidden: bool) -> Parsed[LabeledText]:
+        """The rows of a hub data set. Malformed rows, such as those without a text, are skipped and counted."""
+        text, pair, label = _as_tuple(self.text) or ("text",), _as_tuple(self.text_pair), self.label or "label"
+        names = tuple(map(str, (*text, *pair, label)))
+        columns = Columns(
+            names[: len(text)], names[-1], names[len(text) : -1], None, self.breaks, hidden, self.regression
+        )
+
+        def parse(number: int, row: tuple[Any, ...]) -> Iterator[LabeledText]:
+            fields = dict(zip(names, row, strict=True))
+            yield LabeledText(str(number), sides_of(fields, columns), label_of(fields, columns))
+
+        source = HubDataset.of(data, self.subset, self.revision)
+        rows = enumerate(source.rows(split, names, optional=names[-1:] if hidden else ()))
+        where = f"{data}, split {split}"
+        return collect(where, rows, parse, skip_bad_lines=True, unit="row")
+
+    def train_tokenizer(self, split: ClassifiedTexts, vocab_size: int, max_length: int) -> Tokenizer:
+        """A tokenizer whose sequences are `<s> text </s>`, or `<s> text </s> text </s>` for a pair."""
+        texts = [text for row in split.records for text in row.texts]
+        return frame_texts(train_tokenizer(texts, vocab_size, max_length))
+
+    def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        """The same tokens, with `<s>` and `</s>` around a text."""
         return frame_texts(tokenizer)
 
-    def fill(self, model: PreTrainedModel, trained: PreTrainedModel) -> str | None:
-        """The encoder, and the head where it has the same classes; types of tokens that are new start at zero."""
-        old, new, news = trained.state_dict(), model.state_dict(), list[str]()
-        kept = {name: value for name, value in old.items() if name.startswith("encoder.")}
-        if any(name.startswith("classifier.") for name in old) and _says_the_same(model, trained):
-            kept |= {name: value for name, value in old.items() if name.startswith("classifier.")}
-        else:
-            kept |= {name: value for name, value in new.items() if name.startswith("classifier.")}
-            news.append(f"the head is new, for {listed(_class_names(model))}")
-        for name in (name for name in new if name.startswith("token_types.")):
-            kept[name] = old[name] if name in old else torch.zeros_like(new[name])
-            if name not in old:
-                news.append("the types of tokens start at zero")
-        model.load_state_dict(kept)
-        return "; ".join(news) or None
-
-    def examples(
+    def encode(
         self,
         split: ClassifiedTexts,
-        tokenizer: PreTrainedTokenizerFast,
-        maximum: int,
-        long: Long = "error",
+        tokenizer: Tokenizer,
+        max_length: int,
+        on_long: OnLong = "error",
         training: bool = False,
     ) -> TextExamples:
-        """Ids of all texts, or pairs, of at most `maximum` tokens. Of a pair that is truncated the longer side is cut.
+        """Token ids of all labeled texts, or pairs, of at most `max_length` tokens.
 
-        Raises:
-            UserError: one is longer and `long` is "error"; none is left; or the classes are not known.
+        Truncation cuts the longer text of a pair.
         """
-        labels = split.indices(split.known_classes()) if not self.is_regression else split.numbers()
-        rows = [row for row, label in enumerate(labels) if label is not None]
-        texts = [split.records[row].texts for row in rows]
-        sequences, firsts, over = join_sides(tokenizer, texts, maximum if long == "truncate" else None)
-        advice = "pass --drop-long to leave such texts out, or --truncate to cut them"
-        kept, _ = fit_length({f"{split.name} texts": sequences}, maximum, long, advice)
+        labeled = [(row, label) for row, label in enumerate(split.labels()) if label is not None]
+        texts = [split.records[row].texts for row, _ in labeled]
+        sequences, firsts, over = join_sides(tokenizer, texts, max_length if on_long == "truncate" else None)
+        advice = "pass --on-long drop to leave such texts out, or --truncate to cut them"
+        kept, _ = fit_length({f"{split.name} texts": sequences}, max_length, on_long, advice)
         if not kept:
             raise UserError(f"{split.name}: no text is left of {len(split)}")
         return TextExamples(
             [sequences[index] for index in kept],
             [firsts[index] for index in kept],
-            [label for row in (rows[index] for index in kept) if (label := labels[row]) is not None],
-            [rows[index] for index in kept],
+            [labeled[index][1] for index in kept],
+            [labeled[index][0] for index in kept],
             dropped=len(split) - len(kept),
             truncated=over,
             skipped=split.skipped,
         )
 
     def collate(self, examples: Sequence[TextExample], pad_token_id: int) -> dict[str, Tensor]:
-        """input_ids and attention_mask (B, L), labels (B,); token_type_ids (B, L) of pairs, 1 on the second side."""
-        return text_collate(examples, pad_token_id, torch.float32 if self.is_regression else torch.int64)
+        """input_ids and attention_mask (B, L), labels (B,); token_type_ids (B, L) of pairs, 1 on the second text."""
+        return text_collate(examples, pad_token_id, torch.float32 if self.regression else torch.int64)
 
-    def config_changes(self, split: ClassifiedTexts, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
-        """The classes, the kind of problem, and two types of tokens for pairs."""
-        names = (_NUMBER,) if self.is_regression else split.known_classes().names
+    def config_changes(self, split: ClassifiedTexts, tokenizer: Tokenizer) -> dict[str, Any]:
+        """The classes, the type of problem, and two token types for pairs."""
+        names = (_NUMBER,) if split.classes is None else split.classes.names
         return {
             **super().config_changes(split, tokenizer),
-            "problem_type": "regression" if self.is_regression else "single_label_classification",
+            "problem_type": "regression" if self.regression else "single_label_classification",
             "id2label": dict(enumerate(names)),
             "label2id": {name: index for index, name in enumerate(names)},
-            "type_vocab_size": 2 if split.sides == 2 else 0,
+            "type_vocab_size": 2 if len(split.records[0].texts) == 2 else 0,
         }
 
-    def can_score(self, split: ClassifiedTexts) -> bool:
-        """Whether it has labels."""
-        return any(record.label for record in split.records)
-
     def validate(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        split: ClassifiedTexts,
-        examples: Examples[TextExample],
-        loss: float,
-        share: Share,
+        self, loop: EvaluationLoop, split: ClassifiedTexts, examples: Examples[TextExample], loss: float
     ) -> Scores:
-        """Accuracy and macro-F1, or the correlations; of a task of GLUE its official metrics besides."""
+        """Accuracy and macro-F1, or the correlations."""
         assert isinstance(examples, TextExamples)
-        return self._scores(self._outputs(model, examples, share), examples.labels)
+        return self._scores(self._outputs(loop, examples), examples.labels)
 
     def evaluate(
         self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
+        loop: EvaluationLoop,
         split: ClassifiedTexts,
-        search: Any,
-        truncate: bool = False,
+        generation: GenerationConfig | None = None,
+        on_long: OnLong = "error",
     ) -> Evaluation:
-        """Score the labeled texts. The file of predictions has all: id, gold, predicted, score.
+        """Score the labeled texts. The predictions file has all texts: id, gold, predicted, score.
 
-        `score` is the probability of the class predicted, and null for regression; `gold` is null where it is hidden.
+        `score` is the probability of the predicted class, null for a regression; `gold` is null if it is hidden.
         """
-        names = _class_names(model)
-        golds = split.numbers() if self.is_regression else split.indices(split.classes_of(names))
+        names = _class_names(loop.model)
+        golds = split.labels(names)
         texts = [record.texts for record in split.records]
-        outputs, over = self._predict(model, tokenizer, texts, truncate, f"{split.name} texts")
+        outputs, over = self._predict(loop, texts, on_long, f"{split.name} texts")
         labeled = [row for row, gold in enumerate(golds) if gold is not None]
         scores = self._scores(outputs[labeled], [gold for gold in golds if gold is not None]) if labeled else {}
-        lines = [
-            {"id": record.id, "gold": _named(gold, names, self.is_regression), **self._described(output, names)}
-            for record, gold, output in zip(split.records, golds, outputs, strict=True)
-        ]
-        predictions = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        lines = []
+        for record, gold, output in zip(split.records, golds, outputs, strict=True):
+            named = gold if self.regression or gold is None else names[int(gold)]
+            lines.append({"id": record.id, "gold": named, **self._prediction(output, names)})
         return Evaluation(
             scores,
             len(labeled),
-            predictions,
+            json_lines(lines),
             "jsonl",
             answered=len(texts),
             truncated=over,
@@ -259,94 +334,71 @@ class Classification(Task[ClassifiedTexts, TextExample]):
 
     def generate(
         self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
+        loop: EvaluationLoop,
         lines: Sequence[str],
-        search: Any,
-        truncate: bool = False,
+        generation: GenerationConfig | None = None,
+        on_long: OnLong = "error",
         where: str = "input",
         first_line: int = 1,
     ) -> tuple[list[str], int]:
-        """The class, or the number, for each line; that of a pair has a tab between its texts. Blank lines stay blank.
-
-        Raises:
-            UserError: a line is too long and `truncate` is off, or is no pair where the model is of pairs.
-        """
+        """The class, or the number, for each line; a tab separates the texts of a pair. Blank lines stay blank."""
         rows = [row for row, line in enumerate(lines) if line.strip()]
-        paired = bool(model.config.type_vocab_size)
+        paired = bool(loop.model.config.type_vocab_size)
         texts = [tuple(map(self._as_read, lines[row].split("\t") if paired else [lines[row]])) for row in rows]
-        if paired:
-            for row, sides in zip(rows, texts, strict=True):
-                if len(sides) != 2 or not all(sides):
-                    raise UserError(
-                        f"{where}, line {first_line + row}: expected a pair of texts with a tab between them"
-                    )
-        outputs, over = self._predict(model, tokenizer, texts, truncate, where)
-        names = _class_names(model)
-        results = [""] * len(lines)
+        for row, sides in zip(rows, texts, strict=True):
+            if paired and (len(sides) != 2 or not all(sides)):
+                raise UserError(f"{where}, line {first_line + row}: expected a pair of texts with a tab between them")
+        outputs, over = self._predict(loop, texts, on_long, where)
+        names, results = _class_names(loop.model), [""] * len(lines)
         for row, output in zip(rows, outputs, strict=True):
-            results[row] = str(self._described(output, names)["predicted"])
+            results[row] = str(self._prediction(output, names)["predicted"])
         return results, over
 
     def _as_read(self, text: str) -> str:
-        """`text` as it would be in a file."""
-        return (without_breaks(text) if self.breaks and self.glue_task is None else text).strip()
+        """`text` as it is read from a file."""
+        return (without_breaks(text) if self.breaks else text).strip()
 
     def _predict(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        texts: Sequence[tuple[str, ...]],
-        truncate: bool,
-        where: str,
+        self, loop: EvaluationLoop, texts: Sequence[tuple[str, ...]], on_long: OnLong, where: str
     ) -> tuple[np.ndarray, int]:
-        """What the model says of texts, (N, labels), and how many were cut."""
-        maximum = model.config.max_position_embeddings
-        sequences, firsts, over = join_sides(tokenizer, texts, maximum if truncate else None)
-        fit_length({where: sequences}, maximum, "error", "pass --on-long truncate to cut them")
+        """The outputs for texts, (N, labels), and the number of truncated texts."""
+        check_on_long(self, on_long)
+        maximum = loop.max_length if on_long == "truncate" else None
+        sequences, firsts, over = join_sides(loop.tokenizer, texts, maximum)
+        fit_length({where: sequences}, loop.max_length, "error", "pass --on-long truncate to cut them")
         examples = TextExamples(sequences, firsts, [0] * len(texts), list(range(len(texts))))
-        return self._outputs(model, examples, Share()), over
+        return self._outputs(loop, examples), over
 
-    @torch.inference_mode()
-    def _outputs(self, model: PreTrainedModel, examples: TextExamples, share: Share) -> np.ndarray:
+    def _outputs(self, loop: EvaluationLoop, examples: TextExamples) -> np.ndarray:
         """Probabilities of the classes (N, classes), or numbers (N, 1)."""
-        pad_token_id: Any = model.config.pad_token_id
-        was_training, results = model.training, dict[int, list[float]]()
-        costs = examples.lengths()[:, 0] if len(examples) else np.zeros(0, dtype=np.int64)
-        model.eval()
-        try:
-            # The longest first: if memory does not suffice, it shows at once.
-            for rows in share.batches(costs, np.argsort(-costs, kind="stable")):
-                batch = self.collate([examples[row] for row in rows], pad_token_id)
-                del batch["labels"]
-                logits = model(**{name: value.to(model.device) for name, value in batch.items()}).logits.float()
-                output = logits if self.is_regression else logits.softmax(-1)
-                results.update(zip(rows, output.tolist(), strict=True))
-        finally:
-            model.train(was_training)
-        return np.array(share.merge(results)).reshape(len(examples), len(_class_names(model)))
+        costs = np.array([len(sequence) for sequence in examples.sequences], dtype=np.int64)
+
+        def step(rows: list[int]) -> list[list[float]]:
+            batch = loop.batch(self, examples, rows)
+            del batch["labels"]
+            logits = loop.model(**batch).logits.float()
+            return (logits if self.regression else logits.softmax(-1)).tolist()
+
+        return np.array(loop.run_each(costs, step)).reshape(len(examples), len(_class_names(loop.model)))
 
     def _scores(self, outputs: np.ndarray, golds: Sequence[int | float]) -> Scores:
-        if self.is_regression:
+        if self.regression:
             return {**pearson_spearman(outputs[:, 0].tolist(), golds)}
         predictions: list[int] = outputs.argmax(1).tolist()
-        classes: list[int] = [int(gold) for gold in golds]
-        official = glue_scores(self.glue_task, predictions, classes) if self.glue_task is not None else {}
-        official.pop("invalid", None)
+        classes = [int(gold) for gold in golds]
         return {
             "accuracy": accuracy(predictions, classes),
             "macro_f1": macro_f1(predictions, classes, outputs.shape[1]),
-            **official,
         }
 
-    def _described(self, output: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
-        if self.is_regression:
+    def _prediction(self, output: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
+        if self.regression:
             return {"predicted": round(float(output[0]), 4), "score": None}
         best = int(output.argmax())
         return {"predicted": names[best], "score": round(float(output[best]), 6)}
 
 
-def _columns(given: str | int | list[str | int] | None) -> tuple[Column, ...]:
+def _as_tuple(given: str | int | list[str | int] | None) -> tuple[Column, ...]:
     return () if given is None else tuple(given) if isinstance(given, list) else (given,)
 
 
@@ -355,10 +407,7 @@ def _class_names(model: PreTrainedModel) -> tuple[str, ...]:
     return tuple(names[index] for index in range(len(names)))
 
 
-def _says_the_same(model: PreTrainedModel, other: PreTrainedModel) -> bool:
-    """Whether the outputs of two models are of the same classes in the same order, or numbers both."""
-    return all(getattr(model.config, name) == getattr(other.config, name) for name in ("id2label", "problem_type"))
-
-
-def _named(gold: int | float | None, names: Sequence[str], regression: bool) -> str | float | None:
-    return gold if regression or gold is None else names[int(gold)]
+def _is_held_out(record: LabeledText, share: float) -> bool:
+    """By a digest of the first text, so that examples that share it stay together."""
+    digest = hashlib.sha256(record.texts[0].encode()).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64

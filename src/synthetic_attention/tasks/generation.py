@@ -1,128 +1,217 @@
-"""Generate from many sources of all lengths: sorted into batches, given back by their indices."""
+"""Text generation for all tasks: the settings, one loop over batches of prompts, and streaming."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
+from transformers import GenerationConfig, TextStreamer
 
-from ..data.batching import Share
-from ..data.examples import pad
-from ..data.tokenizer import Tokens
+from ..data.examples import OnLong, pad, token_batches
+from ..data.tokenizer import SPECIAL_TOKENS, Tokens, is_word_tokenizer
 from ..errors import UserError
+from .base import EvaluationLoop, Task
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedTokenizerFast as Tokenizer
 
-__all__ = ["GREEDY", "BeamSearch", "generate_ids", "output_limit"]
+_DEFAULTS = {
+    "num_beams": 4,
+    "length_penalty": 0.6,
+    "min_new_tokens": 0,
+    "max_new_tokens": None,
+    "no_repeat_ngram_size": 0,
+}
+_SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+# The smallest value of each option.
+_LEAST = {
+    "num_beams": 1,
+    "min_new_tokens": 0,
+    "max_new_tokens": 1,
+    "no_repeat_ngram_size": 0,
+    "temperature": 0,
+    "top_k": 0,
+}
 
 
-@dataclass(frozen=True)
-class BeamSearch:
-    """How to search for an output.
+def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> GenerationConfig:
+    """Settings of generation: beam search with 4 beams, updated by a task's `defaults` and by `options`.
 
-    Sampling is off whatever the model's generation configuration says, so that a run can be repeated.
-
-    Args:
-        beams: hypotheses that are kept; 1 is greedy.
-        length_penalty: a hypothesis of n tokens is ranked by log-probability / n^length_penalty.
-        min_tokens: tokens before `</s>` may come.
-        max_tokens: the most tokens, with `</s>`; `output_limit` holds too.
-        no_repeat_ngram: no n-gram of this many tokens comes twice in an output; 0 allows all.
-        split_long: divide a source that is too long for the model into sentences (see `long_text.divide`), search for
-            an output of each, and join those.
+    The options are fields of transformers' `GenerationConfig`. With `do_sample` they are `temperature` (0 takes the
+    most probable token), `top_k` (0: all tokens), `top_p` and `max_new_tokens`. Without, generation is deterministic
+    and ignores the model's own generation configuration. Greedy search (one beam) has no length penalty.
 
     Raises:
-        UserError: a value cannot be.
+        UserError: an option is unknown or has an invalid value.
     """
-
-    beams: int = 4
-    length_penalty: float = 0.6
-    min_tokens: int = 0
-    max_tokens: int | None = None
-    no_repeat_ngram: int = 0
-    split_long: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("min_tokens", "no_repeat_ngram"):
-            if getattr(self, name) < 0:
-                raise UserError(f"got {name}={getattr(self, name)}; expected 0 or more")
-        if self.max_tokens is not None and self.max_tokens <= self.min_tokens:
-            raise UserError(f"got max_tokens={self.max_tokens}; expected more than {self.min_tokens}")
-        if not math.isfinite(self.length_penalty):
-            raise UserError(f"got length penalty {self.length_penalty}; expected a finite number")
-        if self.beams < 1:
-            raise UserError(f"got {self.beams} beams; expected 1 (greedy) or more")
-
-    @property
-    def label(self) -> str:
-        """Part of the names of files."""
-        bounds = {"min": self.min_tokens, "max": self.max_tokens, "ngram": self.no_repeat_ngram}
-        marks = [f"beam{self.beams}", f"penalty{self.length_penalty:g}", *(f"{k}{v}" for k, v in bounds.items() if v)]
-        return ".".join([*marks, "split"] if self.split_long else marks)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as results keep them."""
-        return asdict(self)
+    sampling = bool(options.get("do_sample"))
+    known = {**_SAMPLING, "max_new_tokens": None} if sampling else {**_DEFAULTS, **defaults}
+    if unknown := options.keys() - known:
+        raise UserError(f"got unknown option {', '.join(sorted(unknown))}; expected some of: {', '.join(known)}")
+    values = {**known, **options}
+    for name, value in values.items():
+        least = _LEAST.get(name, 0)
+        if value is not None and not (math.isfinite(value) and value >= least):
+            raise UserError(f"got {name}={value}; expected a finite number, at least {least}")
+    if not 0 < values.get("top_p", 1.0) <= 1:
+        raise UserError(f"got top_p={values['top_p']}; expected more than 0 and at most 1 (all tokens)")
+    if sampling:
+        if not values["temperature"]:
+            return GenerationConfig(do_sample=False, num_beams=1, max_new_tokens=values["max_new_tokens"])
+        return GenerationConfig(num_beams=1, **values)
+    least, most = values["min_new_tokens"], values["max_new_tokens"]
+    if most is not None and most <= least:
+        raise UserError(f"got max_new_tokens={most}; expected more than min_new_tokens={least}")
+    if values["num_beams"] == 1:
+        values["length_penalty"] = 1.0
+    return GenerationConfig(do_sample=False, **values)
 
 
-GREEDY = BeamSearch(beams=1, length_penalty=1.0)
+def evaluation_config(task: Task[Any, Any], options: Mapping[str, Any]) -> GenerationConfig | None:
+    """The settings of generation in an evaluation of `task`, updated by `options`; None if it generates no text."""
+    if task.predict_with_generate:
+        return task.generation_config(options)
+    return Task.generation_config(task, options)
 
 
-def output_limit(source_length: int, maximum: int) -> int:
-    """The most tokens to generate for a source: twice its own and 32 more, within the model's `maximum`.
+def generation_settings(config: GenerationConfig) -> dict[str, Any]:
+    """The settings as plain values, for result files."""
+    return {name: getattr(config, name) for name in _DEFAULTS}
 
-    A batch has the limit of its longest source.
 
-    Without a bound in proportion to the source, a model that has not learned to stop costs every batch the maximum.
+def generation_label(config: GenerationConfig, on_long: OnLong = "error") -> str:
+    """The settings as a part of file names."""
+    bounds = {"min": config.min_new_tokens, "max": config.max_new_tokens, "ngram": config.no_repeat_ngram_size}
+    parts = [f"beam{config.num_beams}", f"penalty{config.length_penalty:g}"]
+    parts += [f"{name}{value}" for name, value in bounds.items() if value]
+    return ".".join([*parts, "split"] if on_long == "split" else parts)
+
+
+def output_limit(source_length: int, max_length: int) -> int:
+    """The most tokens to generate for a source: twice its own and 32 more, within the model's maximum length.
+
+    A batch has the limit of its longest source. Without a bound in proportion to the source, a model that has not
+    learned to stop would generate the maximum for every batch.
     """
-    return min(2 * source_length + 32, maximum - 1)
+    return min(2 * source_length + 32, max_length - 1)
+
+
+def generate_tokens(
+    loop: EvaluationLoop, prompts: Sequence[Tokens], generation: GenerationConfig, suppress_tokens: Sequence[int] = ()
+) -> list[list[int]]:
+    """The generated tokens for each prompt, without the prompt of a causal model and without `</s>` and padding.
+
+    Sources of an encoder are padded to a batch. Prompts of a causal model form batches of equal length, so that no
+    prompt depends on the others.
+    """
+    model, config = loop.model, loop.model.config
+    lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
+    beams, most = generation.num_beams or 1, generation.max_new_tokens
+    settings = {name: value for name, value in generation_settings(generation).items() if value}
+    if beams == 1:
+        settings.pop("length_penalty", None)
+    if suppress_tokens:
+        settings["suppress_tokens"] = list(suppress_tokens)
+
+    def limit(length: int) -> int:
+        room = output_limit(length, loop.max_length) if config.is_encoder_decoder else loop.max_length - length
+        return min(room, most or room)
+
+    def step(rows: list[int]) -> list[list[int]]:
+        ids = pad([prompts[row] for row in rows], config.pad_token_id or 0)
+        mask = (torch.arange(ids.shape[1]) < torch.from_numpy(lengths[rows])[:, None]).long()
+        bounds = {"max_new_tokens": limit(ids.shape[1])}
+        if generation.min_new_tokens:
+            bounds["min_new_tokens"] = min(generation.min_new_tokens, bounds["max_new_tokens"])
+        # `generate` is typed for any model and any output.
+        output = cast(Any, model).generate(
+            input_ids=ids.to(model.device),
+            attention_mask=mask.to(model.device),
+            do_sample=False,
+            **{**settings, **bounds},
+        )
+        start = 0 if config.is_encoder_decoder else ids.shape[1]
+        return [_strip(row[start:], config) for row in output.tolist()]
+
+    batches = None
+    if not config.is_encoder_decoder:
+        costs = np.array([beams * (length + limit(length)) for length in lengths.tolist()])
+        groups = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
+        batches = [batch for rows in groups for batch in token_batches(costs, rows, loop.batch_tokens)]
+    with torch.inference_mode():
+        return loop.run_each(lengths * beams, step, batches)
+
+
+def _strip(tokens: list[int], config: Any) -> list[int]:
+    """The tokens of a text: a decoder's output up to `</s>`, or that of an encoder–decoder without special tokens."""
+    if config.is_encoder_decoder:
+        special = {config.pad_token_id, config.bos_token_id, config.eos_token_id}
+        return [token for token in tokens if token not in special]
+    return tokens[: tokens.index(config.eos_token_id)] if config.eos_token_id in tokens else tokens
+
+
+def word_gap(tokenizer: Tokenizer, prompt: Tokens) -> str:
+    """The space between a prompt and its continuation that a vocabulary of whole words does not encode."""
+    return " " if is_word_tokenizer(tokenizer) and prompt[-1] != tokenizer.eos_token_id else ""
+
+
+def suppressed_tokens(tokenizer: Tokenizer) -> list[int]:
+    """The special tokens that no text contains: all except `</s>`."""
+    names = [token for name, token in SPECIAL_TOKENS.items() if name != "eos_token"]
+    return cast("list[int]", tokenizer.convert_tokens_to_ids(names))
+
+
+class _LineStreamer(TextStreamer):
+    """Writes text as soon as its words are complete; with `many_lines`, `</s>` as a newline."""
+
+    def __init__(self, tokenizer: Tokenizer, write: Callable[[str], object], many_lines: bool, gap: str) -> None:
+        super().__init__(tokenizer, skip_prompt=True)
+        self._write, self._end, self._many_lines, self._gap = write, tokenizer.eos_token_id, many_lines, gap
+
+    def put(self, value: torch.Tensor) -> None:
+        """Take the prompt, then one token at a time."""
+        if self.next_tokens_are_prompt or int(value) != self._end:
+            super().put(value)
+        elif self._many_lines:
+            self.end()
+            self.next_tokens_are_prompt = False
+            self._write("\n")
+            self._gap = ""
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        """Write text that is final."""
+        if text:
+            self._write(self._gap + text)
+            self._gap = ""
 
 
 @torch.inference_mode()
-def generate_ids(
-    model: PreTrainedModel, sources: Sequence[Tokens], search: BeamSearch = GREEDY, share: Share | None = None
-) -> dict[int, list[int]]:
-    """Generate from each source; the ids per index in `sources`, special tokens left out.
+def stream_text(
+    loop: EvaluationLoop,
+    prompt: Tokens,
+    generation: GenerationConfig,
+    write: Callable[[str], object],
+    many_lines: bool,
+) -> None:
+    """Write the continuation of a prompt, a few words at a time; sampling uses torch's global random state.
 
     Args:
-        share: what this process does of it; the tokens of its batches are source tokens × beams.
+        prompt: shorter than the model's maximum length.
+        many_lines: continue after `</s>`, which ends a line; otherwise it ends the text.
     """
-    config, was_training = model.config, model.training
-    special = [config.pad_token_id, config.bos_token_id, config.eos_token_id]
-    costs = np.array([len(source) * search.beams for source in sources])
-    # The longest first: if memory does not suffice, it shows at once.
-    order = np.argsort(-costs, kind="stable")
-    options: dict[str, Any] = {"length_penalty": search.length_penalty} if search.beams > 1 else {}
-    if search.no_repeat_ngram:
-        options["no_repeat_ngram_size"] = search.no_repeat_ngram
-    results: dict[int, list[int]] = {}
-    model.eval()
-    try:
-        for batch in (share or Share()).batches(costs, order):
-            ids = pad([sources[index] for index in batch], config.pad_token_id or 0)
-            lengths = torch.tensor([len(sources[index]) for index in batch])
-            mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
-            limit = output_limit(ids.shape[1], config.max_position_embeddings)
-            if search.max_tokens is not None:
-                limit = min(limit, search.max_tokens)
-            if search.min_tokens:
-                options["min_new_tokens"] = min(search.min_tokens, limit)
-            # `generate` is typed for any model and any output.
-            output = cast(Any, model).generate(
-                input_ids=ids.to(model.device),
-                attention_mask=mask.to(model.device),
-                max_new_tokens=limit,
-                num_beams=search.beams,
-                do_sample=False,
-                **options,
-            )
-            for index, row in zip(batch, output.tolist(), strict=True):
-                results[index] = [token for token in row if token not in special]
-    finally:
-        model.train(was_training)
-    return results
+    tokenizer, room = loop.tokenizer, loop.max_length - len(prompt)
+    ids = torch.from_numpy(prompt.astype(np.int64))[None].to(loop.model.device)
+    sampling = {name: getattr(generation, name) for name in _SAMPLING} if generation.do_sample else {"do_sample": False}
+    loop.model.eval()
+    cast(Any, loop.model).generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=min(room, generation.max_new_tokens or room),
+        eos_token_id=None if many_lines else tokenizer.eos_token_id,
+        suppress_tokens=suppressed_tokens(tokenizer),
+        streamer=_LineStreamer(tokenizer, write, many_lines, word_gap(tokenizer, prompt)),
+        **sampling,
+    )

@@ -1,273 +1,234 @@
-"""What all tasks from text to text share: pairs of texts, a model that generates, scores of what it wrote."""
+"""The base class of tasks from text to text: pairs of texts, a model that generates, scores of its outputs."""
 
 from __future__ import annotations
 
+import copy
+import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
-from ..data.batching import Share
-from ..data.examples import IGNORED, Examples, Long, Pair, Pairs, fit_length, pair_collate
-from ..data.long_text import divide, separator
-from ..data.text import fingerprint
+from ..data.examples import Examples, OnLong, Pair, Pairs, fit_length, pair_collate
+from ..data.lines import fingerprint
+from ..data.long_inputs import separator, split_lines
 from ..data.tokenizer import decode, encode, train_tokenizer
 from ..errors import UserError
-from .base import Task
-from .generation import GREEDY, BeamSearch, generate_ids
-from .types import Evaluation, Scores
+from .base import Evaluation, EvaluationLoop, Scores, Task, check_on_long, on_long_advice
+from .generation import generate_tokens, make_generation_config
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
-
-    from ..models import SynthesizerConfig
-
-__all__ = ["SequenceToSequence", "TextPairs"]
+    from transformers import GenerationConfig
+    from transformers import PreTrainedTokenizerFast as Tokenizer
 
 
 @dataclass(frozen=True)
 class TextPairs:
-    """A split as text: entry i of `targets` is what should come of entry i of `sources`.
+    """A split as text: `targets[i]` is the expected output for `sources[i]`.
 
-    `skipped` lines of its files were malformed, and are not among them.
+    Args:
+        ids: the ids of the examples in result files, if they have some.
+        references: what outputs are scored against, one entry per row; by default the targets.
+        sides: the names of sources and targets in messages; by default with the name of the split.
+        skipped: malformed lines that were left out.
     """
 
     name: str
     sources: list[str]
     targets: list[str]
     _: KW_ONLY
+    ids: Sequence[str] = ()
+    references: Sequence[Any] = ()
+    sides: tuple[str, str] = ("", "")
     skipped: int = 0
+
+    def __post_init__(self) -> None:
+        if not any(self.sides):
+            object.__setattr__(self, "sides", (f"{self.name} sources", f"{self.name} targets"))
 
     def __len__(self) -> int:
         return len(self.sources)
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether it has targets."""
+        return bool(self.complete())
+
     def complete(self) -> list[int]:
-        """The rows of which neither side is blank: others are not trained on, validated on or scored."""
+        """The rows without a blank side: only these are trained on, validated on and scored."""
         pairs = zip(self.sources, self.targets, strict=True)
         return [row for row, (source, target) in enumerate(pairs) if source.strip() and target.strip()]
 
+    def references_of(self, rows: Sequence[int]) -> list[Any]:
+        """The references of `rows`."""
+        return [(self.references or self.targets)[row] for row in rows]
+
     def fingerprint(self) -> dict[str, str | int]:
-        """What tells whether two runs read the same text."""
-        return {
+        """Digests that tell whether two runs read the same text."""
+        digests: dict[str, str | int] = {
             "split": self.name,
             "pairs": len(self.sources),
             "source_sha256": fingerprint(self.sources),
             "target_sha256": fingerprint(self.targets),
         }
+        if self.ids:
+            digests["references_sha256"] = fingerprint(["\0".join(several) for several in self.references])
+        return digests
+
+
+S = TypeVar("S", bound=TextPairs)
 
 
 @dataclass(frozen=True)
-class SequenceToSequence(Task[TextPairs, Pair]):
-    """A task from text to text: a subclass says how files are read and how what the model writes is scored.
+class SequenceToSequence(Task[S, Pair], Generic[S]):
+    """A task from text to text. A subclass reads files and scores outputs.
 
-    Validation is greedy; `synthesizer evaluate` searches with beams.
+    A validation generates greedily; `synthesizer evaluate` uses beam search.
     """
 
-    model_class: ClassVar[str] = "SynthesizerForConditionalGeneration"
-    larger_is_better: ClassVar[bool] = True
+    model_class: ClassVar[str | type] = "SynthesizerForConditionalGeneration"
+    greater_is_better: ClassVar[bool] = True
+    predict_with_generate: ClassVar[bool] = True
     unit: ClassVar[str] = "pairs"
     tokens_name: ClassVar[str] = "source + target tokens"
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Codes of the languages of sources and targets ("de"); "" where they are not known."""
+        """The language codes of sources and targets ("de"), "" if unknown."""
         return "", ""
 
     @abstractmethod
-    def score(self, predictions: Sequence[str], references: Sequence[Any]) -> Scores:
-        """Scores of predictions against what `references` gave for the same rows."""
+    def score(self, outputs: Sequence[str], references: Sequence[Any], loop: EvaluationLoop | None = None) -> Scores:
+        """Scores of outputs against their references.
 
-    def final_scores(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        predictions: Sequence[str],
-        references: Sequence[Any],
-    ) -> Scores:
-        """Scores of an evaluation: those of a validation, unless a task has some that take long or need the model."""
-        return self.score(predictions, references)
-
-    def references(self, split: TextPairs, rows: Sequence[int]) -> Sequence[Any]:
-        """What predictions for `rows` are scored against: the targets, unless a task knows more."""
-        return [split.targets[row] for row in rows]
-
-    def sides(self, split: TextPairs) -> tuple[str, str]:
-        """What messages call the two sides of a split."""
-        return f"{split.name} sources", f"{split.name} targets"
-
-    def can_score(self, split: TextPairs) -> bool:
-        """Whether it has targets."""
-        return bool(split.complete())
-
-    def predictions(self, split: TextPairs, texts: Sequence[str]) -> tuple[str, str]:
-        """The file of predictions, one for each row of `split`, and the suffix of its name."""
-        return "".join(f"{text}\n" for text in texts), "txt"
-
-    def shown(self, split: TextPairs, texts: Sequence[str]) -> dict[str, str]:
-        """Files that show outputs to people, by the endings of their names; one text for each row of `split`."""
-        return {}
-
-    def too_long(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast, maximum: int) -> int:
-        """How many sources are over `maximum` tokens: targets are only read in training."""
-        return sum(len(ids) > maximum for ids in encode(tokenizer, split.sources))
-
-    def shorten(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast, maximum: int) -> tuple[TextPairs, int]:
-        """The split as it is read where inputs are truncated, and how many sources are over `maximum` tokens by then.
-
-        What is still too long loses its end. A task does better that knows what of a source matters least.
+        Args:
+            loop: only in an evaluation: scores that are slow or need the model are computed as well.
         """
-        return split, 0
 
-    def shorten_lines(
-        self, lines: Sequence[str], tokenizer: PreTrainedTokenizerFast, maximum: int
-    ) -> tuple[Sequence[str], int]:
-        """The same for lines that are given as the model reads them."""
+    def predictions(self, split: S, outputs: Sequence[str]) -> tuple[str, str]:
+        """The content and the suffix of the predictions file."""
+        return "".join(f"{text}\n" for text in outputs), "txt"
+
+    def shorten(self, split: S, tokenizer: Tokenizer, max_length: int) -> tuple[list[str], int]:
+        """The sources before truncation, and how many were shortened.
+
+        A task that knows which part of a source matters least shortens it here; otherwise sources lose their end.
+        """
+        return split.sources, 0
+
+    def shorten_lines(self, lines: Sequence[str], tokenizer: Tokenizer, max_length: int) -> tuple[Sequence[str], int]:
+        """The same for lines in the form that the model reads."""
         return lines, 0
 
-    def tokenizer(self, split: TextPairs, vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
-        """One vocabulary for both sides, learned from the training text."""
+    def longest_output(self, split: S, tokenizer: Tokenizer) -> int | None:
+        """The limit of new tokens if the settings have none; None leaves it to the length of the sources."""
+        return None
+
+    def train_tokenizer(self, split: S, vocab_size: int, max_length: int) -> Tokenizer:
+        """One vocabulary for both sides."""
         return train_tokenizer(split.sources + split.targets, vocab_size, max_length)
 
-    def examples(
-        self,
-        split: TextPairs,
-        tokenizer: PreTrainedTokenizerFast,
-        maximum: int,
-        long: Long = "error",
-        training: bool = False,
+    def encode(
+        self, split: S, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
     ) -> Pairs:
-        """Ids of all pairs of at most `maximum` tokens a side. Pairs with a blank side are dropped.
-
-        Raises:
-            UserError: a side is longer and `long` is "error"; or no pair is left.
-        """
+        """The pairs without a blank side, as ids."""
         shortened = 0
-        if long == "truncate":
-            split, shortened = self.shorten(split, tokenizer, maximum)
+        if on_long == "truncate":
+            lines, shortened = self.shorten(split, tokenizer, max_length)
+            split = replace(split, sources=lines)
         sources, targets = encode(tokenizer, split.sources), encode(tokenizer, split.targets)
-        names = self.sides(split)
-        advice = "pass --drop-long to leave such pairs out, or --truncate to cut them"
-        kept, over = fit_length(dict(zip(names, (sources, targets), strict=True)), maximum, long, advice)
+        columns = dict(zip(split.sides, (sources, targets), strict=True))
+        advice = "pass --on-long drop to leave such pairs out, or --truncate to cut them"
+        kept, over = fit_length(columns, max_length, on_long, advice)
         rows = sorted({*kept} & {*split.complete()})
         if not rows:
-            raise UserError(f"{' | '.join(names)}: no pair of texts is left of {len(sources)}")
+            raise UserError(f"{' | '.join(split.sides)}: no pair of texts is left of {len(sources)}")
         return Pairs(
             [sources[row] for row in rows],
             [targets[row] for row in rows],
             rows,
             dropped=len(sources) - len(rows),
-            truncated=max(over, shortened) if long == "truncate" else 0,
+            truncated=max(over, shortened) if on_long == "truncate" else 0,
             skipped=split.skipped,
         )
 
     def collate(self, examples: Sequence[Pair], pad_token_id: int) -> dict[str, Tensor]:
-        """input_ids and attention_mask (B, S), labels (B, T) with −100 where there is none."""
+        """input_ids and attention_mask (B, S), labels (B, T) padded with −100."""
         return pair_collate(examples, pad_token_id)
 
-    def tokens(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Real source and target tokens."""
-        return batch["attention_mask"].sum() + (batch["labels"] != IGNORED).sum()
+    def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
+        """Beam search, updated by `options`."""
+        return make_generation_config(options)
 
-    def build(self, config: SynthesizerConfig) -> PreTrainedModel:
-        """A new model, which generates up to its maximum length."""
-        model = super().build(config)
-        assert model.generation_config is not None
-        model.generation_config.max_new_tokens = config.max_position_embeddings - 1
-        return model
+    def _limited(self, generation: GenerationConfig, split: S, tokenizer: Tokenizer) -> GenerationConfig:
+        limit = self.longest_output(split, tokenizer) if generation.max_new_tokens is None else None
+        if limit is None:
+            return generation
+        generation = copy.deepcopy(generation)
+        generation.max_new_tokens = max(limit, (generation.min_new_tokens or 0) + 1)
+        return generation
 
-    def validate(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        split: TextPairs,
-        examples: Examples[Pair],
-        loss: float,
-        share: Share,
-    ) -> Scores:
-        """Scores of what the model writes greedily."""
+    def validate(self, loop: EvaluationLoop, split: S, examples: Examples[Pair], loss: float) -> Scores:
+        """Scores of greedy outputs."""
         assert isinstance(examples, Pairs)
-        search = self.greedy(split, tokenizer)
-        texts = decode(tokenizer, share.merge(generate_ids(model, examples.sources, search, share)))
-        return self.score(texts, self.references(split, examples.rows))
-
-    def greedy(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast) -> BeamSearch:
-        """How validation generates."""
-        return GREEDY
-
-    def search(self, options: Mapping[str, Any]) -> BeamSearch:
-        """Beam search with `options` in place of the defaults.
-
-        Raises:
-            UserError: inputs are to be divided, which the task does not.
-        """
-        if options.get("split_long") and not self.divides:
-            raise UserError(
-                f"got --on-long split, but answers to the sentences of an input of {self.name} make no answer to all "
-                f"of it; expected {self.on_long()}"
-            )
-        return BeamSearch(**options)
+        greedy = self._limited(self.generation_config({"num_beams": 1}), split, loop.tokenizer)
+        outputs = decode(loop.tokenizer, generate_tokens(loop, examples.sources, greedy))
+        return self.score(outputs, split.references_of(examples.rows))
 
     def evaluate(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
-        split: TextPairs,
-        search: BeamSearch,
-        truncate: bool = False,
+        self, loop: EvaluationLoop, split: S, generation: GenerationConfig | None = None, on_long: OnLong = "error"
     ) -> Evaluation:
-        """Generate from every source; pairs with a blank side are not scored, as they are not in validation."""
+        """Generate from every source. Pairs with a blank side are not scored, as in a validation."""
         shortened = 0
-        if truncate:
-            split, shortened = self.shorten(split, tokenizer, model.config.max_position_embeddings)
-        where, _ = self.sides(split)
-        texts, over = self.generate(model, tokenizer, split.sources, search, truncate, where)
+        if on_long == "truncate":
+            lines, shortened = self.shorten(split, loop.tokenizer, loop.max_length)
+            split = replace(split, sources=lines)
+        generation = self._limited(generation or self.generation_config({}), split, loop.tokenizer)
+        outputs, over = self.generate(loop, split.sources, generation, on_long, split.sides[0])
         rows = split.complete()
-        predictions, suffix = self.predictions(split, texts)
+        content, suffix = self.predictions(split, outputs)
         return Evaluation(
-            self.final_scores(model, tokenizer, [texts[row] for row in rows], self.references(split, rows)),
+            self.score([outputs[row] for row in rows], split.references_of(rows), loop),
             examples=len(rows),
-            predictions=predictions,
+            predictions=content,
             suffix=suffix,
-            answered=len(texts),
-            truncated=0 if search.split_long else max(over, shortened),
-            divided=over if search.split_long else 0,
+            answered=len(outputs),
+            truncated=0 if on_long == "split" else max(over, shortened),
+            divided=over if on_long == "split" else 0,
             skipped=split.skipped,
-            files=self.shown(split, texts),
         )
 
     def generate(
         self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerFast,
+        loop: EvaluationLoop,
         lines: Sequence[str],
-        search: BeamSearch,
-        truncate: bool = False,
+        generation: GenerationConfig | None = None,
+        on_long: OnLong = "error",
         where: str = "input",
         first_line: int = 1,
     ) -> tuple[list[str], int]:
-        """A line for each line, in order; a blank line gives an empty one. And how many sources were cut or divided.
-
-        Raises:
-            UserError: sources are over the model's maximum, and neither `truncate` nor `search.split_long` is on.
-        """
-        if search.split_long:
-            divided = divide(lines, tokenizer, model.config.max_position_embeddings, self.languages[0])
-            each = replace(search, split_long=False)
-            texts, _ = self.generate(model, tokenizer, divided.pieces, each, where=where, first_line=first_line)
-            return divided.join(texts, separator(self.languages[1])), divided.divided
-        maximum, advice = model.config.max_position_embeddings, f"pass {self.on_long()}"
-        long: Long = "truncate" if truncate else "error"
+        """One output per line, blank for a blank line; and the number of lines that were truncated or split."""
+        check_on_long(self, on_long)
+        generation = generation or self.generation_config({})
+        if on_long == "split":
+            parts = split_lines(lines, loop.tokenizer, loop.max_length, self.languages[0])
+            outputs, _ = self.generate(loop, parts.parts, generation, where=where, first_line=first_line)
+            return parts.join(outputs, separator(self.languages[1])), parts.split
         shortened = 0
-        if truncate:
-            lines, shortened = self.shorten_lines(lines, tokenizer, maximum)
-        sources = encode(tokenizer, lines)
-        _, over = fit_length({where: sources}, maximum, long, advice, first_line)
+        if on_long == "truncate":
+            lines, shortened = self.shorten_lines(lines, loop.tokenizer, loop.max_length)
+        sources = encode(loop.tokenizer, lines)
+        _, over = fit_length({where: sources}, loop.max_length, on_long, f"pass {on_long_advice(self)}", first_line)
         rows = [row for row, line in enumerate(lines) if line.strip()]
-        generated = generate_ids(model, [sources[row] for row in rows], search)
-        texts = decode(tokenizer, Share().merge(generated))
+        texts = decode(loop.tokenizer, generate_tokens(loop, [sources[row] for row in rows], generation))
         results = [""] * len(lines)
         for row, text in zip(rows, texts, strict=True):
             results[row] = text
         return results, max(over, shortened)
+
+
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The content of a predictions file."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

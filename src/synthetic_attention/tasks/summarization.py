@@ -1,53 +1,35 @@
-"""Summarization: JSON lines {train,valid,test…}.jsonl of documents and summaries or the hub, scored with ROUGE."""
+"""Summarization: JSON lines {train,valid,test…}.jsonl of documents and summaries or a hub data set; ROUGE."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..data.files import split_file
-from ..data.hub import HubSet, is_hub_name
+from ..data.hub import HubDataset, is_hub_name
 from ..data.summarization import read_hub_summaries, read_summaries
-from ..data.text import fingerprint
 from ..errors import UserError
-from ..metrics.rouge import rouge, rouge_l_per_example, rouge_per_example, rouge_signature
-from .generation import GREEDY, BeamSearch
-from .seq2seq import SequenceToSequence, TextPairs
-from .side_by_side import Scored, best_and_worst
-from .types import Scores
+from ..metrics.text import rouge, rouge_per_example, rouge_signature
+from .base import EvaluationLoop, Scores
+from .generation import make_generation_config
+from .seq2seq import SequenceToSequence, TextPairs, json_lines
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
-
-__all__ = ["Summaries", "Summarization"]
+    from transformers import GenerationConfig
 
 
 @dataclass(frozen=True)
-class Summaries(TextPairs):
-    """A split: `sources` are documents, `targets` the first summary of each on one line, `references` all of them."""
-
-    ids: list[str]
-    references: list[tuple[str, ...]]
-
-    def fingerprint(self) -> dict[str, str | int]:
-        """What tells whether two runs read the same text."""
-        texts = ["\0".join(several) for several in self.references]
-        return {**super().fingerprint(), "references_sha256": fingerprint(texts)}
-
-
-@dataclass(frozen=True)
-class Summarization(SequenceToSequence):
+class Summarization(SequenceToSequence[TextPairs]):
     """Summaries of documents. Trained on the first reference, scored against the best of all.
 
     Args:
-        document_field, summary_field: the fields of a JSON line; by default those that known data sets have. Of a data
-            set on the hub, the columns; by default article and highlights.
-        max_summary_tokens: the longest summary that is written.
-        skip_bad_lines: leave malformed lines out and count them, rather than refuse them.
-        subset, revision: of a data set on the hub (hub:OWNER/NAME).
+        document_field, summary_field: the fields of a JSON line, by default those of known data sets; the columns of a
+            hub data set, by default article and highlights.
+        max_summary_tokens: the longest generated summary.
+        skip_bad_lines: skip and count malformed lines.
+        subset, revision: of a hub data set (hub:OWNER/NAME).
     """
 
     document_field: str | None = None
@@ -63,75 +45,47 @@ class Summarization(SequenceToSequence):
         "rougel": "ROUGE-L",
         "rougelsum": "ROUGE-Lsum",
     }
-    selects_by: ClassVar[str] = "rougelsum"
+    metric_for_best_model: ClassVar[str] = "rougelsum"
     packages: ClassVar[tuple[str, ...]] = ("rouge-score", "sentencex")
 
     def __post_init__(self) -> None:
         if self.max_summary_tokens < 1:
             raise UserError(f"got max_summary_tokens={self.max_summary_tokens}; expected at least 1")
 
-    def read(self, data: Path, split: str) -> Summaries:
-        """Read the file of a split, packed or not, or a split of a data set on the hub.
-
-        Raises:
-            UserError: it is missing or cannot be read, or a line is malformed and `skip_bad_lines` is off.
-        """
+    def read(self, data: Path, split: str) -> TextPairs:
+        """Read the file of a split, gzip or not, or a split of a hub data set."""
         fields = (self.document_field, self.summary_field)
         if is_hub_name(data):
-            source = HubSet.of(data, self.subset, self.revision)
+            source = HubDataset.of(data, self.subset, self.revision)
             name, parsed = split, read_hub_summaries(source, split, *fields, self.skip_bad_lines)
         else:
             path = split_file(data, split, (".jsonl", ".json"))
             name, parsed = path.name.split(".")[0], read_summaries(path, *fields, self.skip_bad_lines)
-        return Summaries(
+        return TextPairs(
             name,
             [row.document for row in parsed.records],
             [" ".join(row.summaries[0].split()) for row in parsed.records],
-            [row.id for row in parsed.records],
-            [row.summaries for row in parsed.records],
+            ids=[row.id for row in parsed.records],
+            references=[row.summaries for row in parsed.records],
             skipped=parsed.skipped,
         )
 
-    def references(self, split: TextPairs, rows: Sequence[int]) -> Sequence[tuple[str, ...]]:
-        """All summaries of each document."""
-        assert isinstance(split, Summaries)
-        return [split.references[row] for row in rows]
+    def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
+        """Beam search of at most `max_summary_tokens` tokens, updated by `options`."""
+        return make_generation_config(options, max_new_tokens=self.max_summary_tokens)
 
-    def score(self, predictions: Sequence[str], references: Sequence[tuple[str, ...]]) -> Scores:
-        """ROUGE-1, -2, -L and -Lsum with rouge-score, best over the references."""
-        scores: Scores = {**rouge(predictions, references)}
-        return {**scores, "rouge1_signature": rouge_signature()}
+    def score(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]], loop: EvaluationLoop | None = None
+    ) -> Scores:
+        """ROUGE-1, -2, -L and -Lsum of rouge-score, the best over the references."""
+        return {**rouge(outputs, references), "rouge1_signature": rouge_signature()}
 
-    def greedy(self, split: TextPairs, tokenizer: PreTrainedTokenizerFast) -> BeamSearch:
-        """Greedy, to the longest summary."""
-        return replace(GREEDY, max_tokens=self.max_summary_tokens)
-
-    def search(self, options: Mapping[str, Any]) -> BeamSearch:
-        """Beam search to the longest summary, unless `options` say otherwise."""
-        return super().search({"max_tokens": self.max_summary_tokens, **options})
-
-    def shown(self, split: TextPairs, texts: Sequence[str]) -> dict[str, str]:
-        """The best and the worst summaries by ROUGE-L."""
-        assert isinstance(split, Summaries)
-        references = split.references
-        scores = rouge_l_per_example(texts, references)
-        rows = zip(split.ids, split.sources, references, texts, scores, strict=True)
-        return {"examples.md": best_and_worst(split.name, "ROUGE-L", [Scored(*row) for row in rows])}
-
-    def predictions(self, split: TextPairs, texts: Sequence[str]) -> tuple[str, str]:
-        """JSON lines: id, document, gold (the references), predicted, score (ROUGE-Lsum), and each ROUGE."""
-        assert isinstance(split, Summaries)
-        each = rouge_per_example(texts, split.references)
-        rows = zip(split.ids, split.sources, split.references, texts, each, strict=True)
+    def predictions(self, split: TextPairs, outputs: Sequence[str]) -> tuple[str, str]:
+        """JSON lines with id, document, gold (the references), predicted, score (ROUGE-Lsum) and each ROUGE."""
+        scores = rouge_per_example(outputs, split.references)
+        rows = zip(split.ids, split.sources, split.references, outputs, scores, strict=True)
         lines = [
-            {
-                "id": name,
-                "document": document,
-                "gold": references,
-                "predicted": text,
-                "score": scores["rougelsum"],
-                **scores,
-            }
-            for name, document, references, text, scores in rows
+            {"id": i, "document": document, "gold": gold, "predicted": text, "score": each["rougelsum"], **each}
+            for i, document, gold, text, each in rows
         ]
-        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), "jsonl"
+        return json_lines(lines), "jsonl"

@@ -10,12 +10,17 @@ from transformers import PreTrainedTokenizerFast
 
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
 from synthetic_attention.data.corpus import read_corpus
-from synthetic_attention.data.tokenizer import encode
-from synthetic_attention.data.word_vocabulary import known_words, normalized, spelling, train_word_tokenizer
-from synthetic_attention.metrics.language_modeling import Spelling
-from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.continuation import Sampling, continue_lines, stream_text
-from synthetic_attention.tasks.generation import BeamSearch
+from synthetic_attention.data.tokenizer import (
+    Spelling,
+    encode,
+    known_words,
+    normalized,
+    spelling,
+    train_word_tokenizer,
+)
+from synthetic_attention.errors import UserError
+from synthetic_attention.tasks.base import EvaluationLoop
+from synthetic_attention.tasks.generation import make_generation_config, stream_text
 from synthetic_attention.tasks.language_modeling import LanguageModeling
 
 TEXTS = ["the cat and the dog", "the dog and a bird", "an <unk> bird", "the end </s> of"]
@@ -67,12 +72,10 @@ def test_a_text_goes_on_with_a_space(tokenizer: PreTrainedTokenizerFast) -> None
     model.set_output_embeddings(torch.nn.Linear(8, 9))
     torch.nn.init.zeros_(model.get_output_embeddings().weight)
     model.get_output_embeddings().bias.data = torch.eye(9)[7]
-    prompts = [np.array(ids) for ids in ([2, 4, 8], [2], [2, 4, 2])]
-    expected = [" dog dog", "dog dog", "dog dog"]
-    assert continue_lines(model, tokenizer, prompts, BeamSearch(max_tokens=2)) == expected
-    for prompt, text in zip(prompts, expected, strict=True):
+    greedy = make_generation_config({"do_sample": True, "max_new_tokens": 2, "temperature": 0})
+    for ids, text in (([2, 4, 8], " dog dog"), ([2], "dog dog"), ([2, 4, 2], "dog dog")):
         parts: list[str] = []
-        stream_text(model, tokenizer, prompt, Sampling(max_tokens=2, temperature=0), parts.append, many_lines=True)
+        stream_text(EvaluationLoop(model, tokenizer), np.array(ids), greedy, parts.append, many_lines=True)
         assert "".join(parts) == text
 
 
@@ -85,13 +88,13 @@ def test_whitespace_is_what_python_calls_so(tokenizer: PreTrainedTokenizerFast) 
 def test_unknown_words_are_charged() -> None:
     task = LanguageModeling(vocabulary="words")
     text = read_corpus("train", [normalized(line) for line in TEXTS])
-    tokenizer = task.tokenizer(text, 9, 32)
+    tokenizer = task.train_tokenizer(text, 9, 32)
     scored = read_corpus("valid", ["the cat", "a <unk> dog"])
-    examples = task.examples(scored, tokenizer, 32)
+    examples = task.encode(scored, tokenizer, 32)
     cost = spelling(tokenizer).cost(["cat"])
-    assert examples.charged.tolist() == [[3, 8, 1, pytest.approx(cost)], [4, 12, 0, 0]]
+    assert examples.counts.tolist() == [[3, 8, 1, pytest.approx(cost)], [4, 12, 0, 0]]
     assert examples[0].ids.tolist() == [2, 4, 3, 2]
-    scores = task.validate(None, tokenizer, scored, examples, 0.5, None)  # type: ignore[arg-type]
+    scores = task.validate(EvaluationLoop(None, tokenizer), scored, examples, 0.5)  # type: ignore[arg-type]
     # Seven tokens: five words and two ends.
     assert scores["perplexity"] == pytest.approx(math.exp(0.5))
     assert scores["word_perplexity"] == pytest.approx(math.exp((7 * 0.5 + cost) / 7))

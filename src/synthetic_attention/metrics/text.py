@@ -1,0 +1,171 @@
+"""Scores of generated text: ROUGE, BLEU, METEOR, CIDEr. Texts have one or several references."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from subprocess import PIPE, Popen
+from tempfile import TemporaryFile
+from typing import Any
+
+from ..errors import UserError, require
+
+NEEDS_JAVA = "needs Java"
+_Texts = Sequence[str]
+_References = Sequence[Sequence[str]]
+_ROUGE = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougel", "rougeLsum": "rougelsum"}
+
+
+def check_pairs(predictions: Sequence[object], golds: Sequence[object]) -> None:
+    """Raise ValueError if there are no predictions, or not as many as golds."""
+    if len(predictions) != len(golds) or not predictions:
+        raise ValueError(
+            f"got {len(predictions)} predictions and {len(golds)} references; expected equal numbers, at least one"
+        )
+
+
+def check_references(hypotheses: _Texts, references: _References) -> None:
+    """Raise ValueError as `check_pairs`, or if references are not lists of at least one text."""
+    check_pairs(hypotheses, references)
+    for row, several in enumerate(references):
+        if isinstance(several, str) or not several:
+            raise ValueError(f"got references[{row}]={several!r}; expected a list of at least one text")
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences for ROUGE-Lsum: a line break ends one; within a line sentencex finds the ends (English)."""
+    from sentencex import segment
+
+    sentences = (sentence.strip() for line in text.split("\n") for sentence in segment("en", line))
+    return [sentence for sentence in sentences if sentence]
+
+
+def rouge_per_example(hypotheses: _Texts, references: _References) -> list[dict[str, float]]:
+    """F-measure of ROUGE-1, -2, -L and -Lsum of each hypothesis, in percent: rouge1, rouge2, rougel, rougelsum.
+
+    Each measure takes the best reference. Words are runs of a–z and 0–9 with Porter's stemmer, as in rouge-score, so
+    other scripts score 0.
+    """
+    from rouge_score.rouge_scorer import RougeScorer
+
+    check_references(hypotheses, references)
+    scorer = RougeScorer([*_ROUGE], use_stemmer=True)
+    scores = []
+    for hypothesis, several in zip(hypotheses, references, strict=True):
+        lines = "\n".join(split_sentences(hypothesis))
+        best = scorer.score_multi(["\n".join(split_sentences(text)) for text in several], lines)
+        scores.append({ours: 100 * best[theirs].fmeasure for theirs, ours in _ROUGE.items()})
+    return scores
+
+
+def rouge(hypotheses: _Texts, references: _References) -> dict[str, float]:
+    """The means of `rouge_per_example`."""
+    scores = rouge_per_example(hypotheses, references)
+    return {name: sum(score[name] for score in scores) / len(scores) for name in scores[0]}
+
+
+def rouge_l_per_example(hypotheses: _Texts, references: _References) -> list[float]:
+    """ROUGE-L of each hypothesis, as `rouge_per_example`."""
+    return [scores["rougel"] for scores in rouge_per_example(hypotheses, references)]
+
+
+def rouge_signature() -> str:
+    """The settings and versions that make a ROUGE score comparable."""
+    return f"rouge-score:{version('rouge-score')}|stem:yes|measure:f|refs:best|lsum:sentencex:{version('sentencex')}"
+
+
+def dialogue_scores(hypotheses: _Texts, references: _References) -> dict[str, float | str]:
+    """`quick_scores`, METEOR and CIDEr of replies, in percent.
+
+    If METEOR or CIDEr cannot be computed, its score is a text with the reason ("needs Java", or the missing package).
+    """
+    scores = quick_scores(hypotheses, references)
+    for name, metric in (("meteor", meteor), ("cider", cider)):
+        try:
+            scores[name] = metric(hypotheses, references)
+        except UserError as error:
+            scores[name] = str(error)
+    return scores
+
+
+def quick_scores(hypotheses: _Texts, references: _References) -> dict[str, float | str]:
+    """BLEU-1, BLEU-4 and ROUGE-L of replies, in percent, with their signatures."""
+    scores: dict[str, float | str] = {}
+    for order in (1, 4):
+        scores[f"bleu{order}"], scores[f"bleu{order}_signature"] = bleu(hypotheses, references, order)
+    rouge_l = sum(rouge_l_per_example(hypotheses, references)) / len(hypotheses)
+    return {**scores, "rougel": rouge_l, "rougel_signature": rouge_signature()}
+
+
+def bleu(hypotheses: _Texts, references: _References, order: int) -> tuple[float, str]:
+    """Corpus BLEU of sacreBLEU with n-grams up to `order`, and its signature."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    check_references(hypotheses, references)
+    # sacreBLEU takes a list of all first references, a list of all second references, …, with None where there is none.
+    streams: list[list[Any]] = [
+        [several[turn] if turn < len(several) else None for several in references]
+        for turn in range(max(map(len, references)))
+    ]
+    # `force` stops sacreBLEU's warning about tokenized text, which PersonaChat is.
+    metric = BLEU(max_ngram_order=order, force=True)
+    return metric.corpus_score(list(hypotheses), streams).score, str(metric.get_signature())
+
+
+def cider(hypotheses: _Texts, references: _References) -> float:
+    """CIDEr of pycocoevalcap, times 100. Document frequencies are those of the references."""
+    check_references(hypotheses, references)
+    scorer = require("pycocoevalcap.cider.cider", "dialogue", "CIDEr").Cider()
+    score, _ = scorer.compute_score(*_coco(hypotheses, references))
+    return 100 * float(score)
+
+
+def can_compute(reason: str) -> bool:
+    """Whether a score that `dialogue_scores` replaced by `reason` can be computed now."""
+    if reason == NEEDS_JAVA:
+        return shutil.which("java") is not None
+    return "which is not installed" in reason and importlib.util.find_spec("pycocoevalcap") is not None
+
+
+def meteor(hypotheses: _Texts, references: _References) -> float:
+    """METEOR 1.5 for English with the Java program of pycocoevalcap, times 100."""
+    check_references(hypotheses, references)
+    home = require("pycocoevalcap.meteor", "dialogue", "METEOR").__path__[0]
+    if shutil.which("java") is None:
+        raise UserError(NEEDS_JAVA)
+    golds, guesses = _coco(hypotheses, references)
+    # pycocoevalcap's own class leaves pipes open and hangs if Java fails; this is its command and protocol.
+    command = ["java", "-jar", "-Xmx2G", str(Path(home) / "meteor-1.5.jar"), "-", "-", "-stdio", "-l", "en", "-norm"]
+    with TemporaryFile() as errors:
+        try:
+            with Popen(command, stdin=PIPE, stdout=PIPE, stderr=errors, text=True, encoding="utf-8") as java:
+                rows = [_ask(java, "SCORE", *golds[row], *guesses[row])[0] for row in golds]
+                # One score per row, then the score of the corpus.
+                return 100 * float(_ask(java, "EVAL", *rows, answers=len(rows) + 1)[-1])
+        # Java has ended: the pipe is broken, or the answer is empty.
+        except (BrokenPipeError, ValueError):
+            errors.seek(0)
+            message = errors.read().decode(errors="replace").split("\n")[0]
+            raise UserError(f"{NEEDS_JAVA} that works; it printed: {message}") from None
+
+
+def _ask(java: Popen[str], *words: str, answers: int = 1) -> list[str]:
+    """Send METEOR a line and return its answers."""
+    assert java.stdin is not None
+    assert java.stdout is not None
+    java.stdin.write(" ||| ".join(words) + "\n")
+    java.stdin.flush()
+    return [java.stdout.readline().strip() for _ in range(answers)]
+
+
+def _coco(hypotheses: _Texts, references: _References) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
+    """References and hypotheses as pycocoevalcap takes them: by number, on one line, without METEOR's separator."""
+
+    def clean(text: str) -> str:
+        return " ".join(text.replace("|||", " ").split())
+
+    golds = {row: [clean(text) for text in several] for row, several in enumerate(references)}
+    return golds, {row: [clean(text)] for row, text in enumerate(hypotheses)}

@@ -1,0 +1,184 @@
+"""Data sets of the hub, whose library is replaced by one that has rows in its layout: no network is needed."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from synthetic_attention.data.corpus import hub_texts
+from synthetic_attention.data.glue import read_superglue
+from synthetic_attention.data.hub import HubDataset, NoSplitError, is_hub_name
+from synthetic_attention.data.summarization import read_hub_summaries
+from synthetic_attention.errors import UserError
+from synthetic_attention.tasks.glue import Glue, SuperGlue
+from synthetic_attention.tasks.glue_data import SUITES
+from tasks.glue_files import superglue_row, write_superglue
+
+
+class _Table:
+    def __init__(self, rows: list[dict[str, Any]], read: list[int]) -> None:
+        self.rows, self.read = rows, read
+        self.column_names = [*rows[0]]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for row in self.rows:
+            self.read.append(1)
+            yield row
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A hub with one data set; it records what it is asked for."""
+    fake = SimpleNamespace(calls=[], read=[])
+    rows = [{"text": f"text {number}\n", "id": number, "article": "a b", "highlights": "a"} for number in range(5)]
+
+    def load_dataset(name: str, subset: str | None, **options: Any) -> _Table:
+        fake.calls.append((name, subset, options))
+        if name != "owner/name":
+            raise FileNotFoundError(f"no data set\n{name}")
+        if options["split"] not in ("train", "validation"):
+            raise ValueError(f"Unknown split {options['split']!r}")
+        return _Table(rows, fake.read)
+
+    monkeypatch.setattr(pytest.importorskip("datasets"), "load_dataset", load_dataset)
+    return fake
+
+
+def test_rows_of_columns(hub: SimpleNamespace) -> None:
+    assert is_hub_name(Path("hub:owner/name"))
+    assert not is_hub_name(Path("owner/name"))
+    source = HubDataset.of(Path("hub:owner/name"), "small", "v1")
+    assert [*source.rows("valid", ["id", "text"], limit=2)] == [(0, "text 0\n"), (1, "text 1\n")]
+    assert hub.calls == [("owner/name", "small", {"split": "validation", "revision": "v1", "streaming": False})]
+    assert [*source.rows("train", ["id", "body"], limit=1, optional=["body"])] == [(0, None)]
+    with pytest.raises(UserError, match=r"owner/name.*body.*text, id"):
+        [*source.rows("train", ["body"])]
+    with pytest.raises(NoSplitError, match=r"owner/name.*'best'"):
+        [*source.rows("best", ["text"])]
+    with pytest.raises(UserError, match=r"hub:other, split 'train'.*no data set other"):
+        [*HubDataset.of(Path("hub:other")).rows("train", ["text"])]
+    for name in ("hub:", "hub:a/b/c", "hub:/b", "a/b"):
+        with pytest.raises(UserError, match="hub:OWNER/NAME"):
+            HubDataset.of(Path(name))
+
+
+def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"hub:owner/name needs datasets.*\[train\]"):
+        [*HubDataset.of(Path("hub:owner/name")).rows("train", ["text"])]
+
+
+def test_streamed_texts_are_downloaded_once(
+    hub: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["datasets"].config, "HF_DATASETS_CACHE", tmp_path)
+    source = HubDataset("owner/name")
+    expected = [f"text {number}" for number in range(3)]
+    assert hub_texts(source, "train", "text", limit=3) == expected
+    streamed = hub_texts(source, "train", "text", stream=True, limit=3)
+    assert [*streamed] == [*streamed] == expected
+    assert hub.calls[-1][2]["streaming"] is True
+    calls = len(hub.calls)
+    # Only the rows that are needed, and only once.
+    assert len(hub.read) == 6
+    assert [*hub_texts(source, "train", "text", stream=True, limit=3)] == expected
+    assert len(hub.calls) == calls
+    with pytest.raises(UserError, match="row 1: column 'id' has a int"):
+        hub_texts(source, "train", "id", stream=True)
+
+
+@pytest.mark.usefixtures("hub")
+def test_summaries() -> None:
+    rows = read_hub_summaries(HubDataset("owner/name"), "train").records
+    assert (rows[4].id, rows[4].document, rows[4].summaries) == ("5", "a b", ("a",))
+    with pytest.raises(UserError, match=r"row 1: .*'id'"):
+        read_hub_summaries(HubDataset("owner/name"), "train", "id", "text")
+
+
+Asked = list[tuple[str, str | None, str, str | None]]
+
+
+def _glue_row(task: str, number: int, label: float) -> dict[str, Any]:
+    texts = {name: f"{name} {number} " for name in SUITES["glue"][task].texts}
+    return {**texts, "label": label, "idx": number}
+
+
+def _superglue_rows(task: str) -> list[dict[str, Any]]:
+    """The rows of `superglue_row`, as the hub has them."""
+    rows = []
+    for number in range(5, 7):
+        row = superglue_row(task, number)
+        labels = SUITES["superglue"][task].labels
+        if task == "multirc":
+            for question in row["passage"]["questions"]:
+                for answer in question["answers"]:
+                    place = {"paragraph": number, "question": question["idx"], "answer": answer["idx"]}
+                    texts = {"paragraph": row["passage"]["text"], "question": question["question"]}
+                    rows.append({**texts, "answer": answer["text"], "idx": place, "label": answer["label"]})
+        elif task == "record":
+            (query,) = row["qas"]
+            texts = {"passage": row["passage"]["text"], "query": query["query"], "entities": ["Bob", "Ann"]}
+            answers = [answer["text"] for answer in query["answers"]]
+            rows.append({**texts, "answers": answers, "idx": {"passage": number, "query": query["idx"]}})
+        else:
+            label, spans = str(row.pop("label")), row.pop("target", {})
+            rows.append({**row, **spans, "label": labels.index(label) if label in labels else int(label)})
+    return rows
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    calls: Asked = []
+
+    def load_dataset(name: str, subset: str | None, **options: Any) -> Any:
+        calls.append((name, subset, options["split"], options["revision"]))
+        if name.endswith("super_glue"):
+            rows = _superglue_rows(str(subset))
+        elif subset is None:
+            rows = [{"premise": f"p<br />{n} ", "hypothesis": "h", "label": n % 3 - 1} for n in range(6)]
+            rows.append({"premise": "p", "hypothesis": " ", "label": 1})
+        else:
+            hidden = options["split"].startswith("test")
+            rows = [_glue_row(subset, n, -1 if hidden else n) for n in range(2)]
+        return type("Rows", (list,), {"column_names": [*rows[0]]})(rows)
+
+    monkeypatch.setattr(pytest.importorskip("datasets"), "load_dataset", load_dataset)
+    return calls
+
+
+def test_glue(asked: Asked) -> None:
+    hub = Path("hub:nyu-mll/glue")
+    split = Glue(tasks=["sst2", "mnli", "stsb"], revision="v1").read(hub, "valid")
+    assert asked == [
+        ("nyu-mll/glue", "sst2", "validation", "v1"),
+        ("nyu-mll/glue", "mnli", "validation_matched", "v1"),
+        ("nyu-mll/glue", "mnli", "validation_mismatched", "v1"),
+        ("nyu-mll/glue", "stsb", "validation", "v1"),
+    ]
+    assert split.sources[1] == "sst2 sentence: sentence 1"
+    assert split.targets == ["negative", "positive", *["entailment", "neutral"] * 2, "0.0", "1.0"]
+    assert [item.subset for item in split.items] == ["", "", *["matched"] * 2, *["mismatched"] * 2, "", ""]
+    assert Glue(tasks="sst2").read(hub, "test").targets == ["", ""]
+    assert len(Glue().read(hub, "train")) == 18
+
+
+@pytest.mark.parametrize("task", ["boolq", "cb", "copa", "multirc", "record", "rte", "wic", "wsc"])
+def test_superglue_is_what_the_official_files_are(task: str, asked: Asked, tmp_path: Path) -> None:
+    write_superglue(tmp_path, valid=2, tasks=(task,))
+    (path,) = tmp_path.rglob("val.jsonl")
+    items = SuperGlue(tasks=task).read(Path("hub:aps/super_glue"), "valid").items
+    assert asked == [("aps/super_glue", task, "validation", None)]
+    assert [item.example for item in items] == read_superglue(path, task).records
+
+
+def test_both_suites_are_found(asked: Asked) -> None:
+    split = Glue(together=True, tasks=["rte"]).read(Path("hub:mirror/glue"), "train")
+    assert asked == [("mirror/glue", "rte", "train", None), ("aps/super_glue", "rte", "train", None)]
+    assert [item.suite for item in split.items] == ["glue"] * 2 + ["superglue"] * 2
+    asked.clear()
+    # The revisions of one repository are not those of another.
+    SuperGlue(together=True, tasks=["rte"], revision="v1").read(Path("hub:aps/super_glue"), "train")
+    assert asked == [("nyu-mll/glue", "rte", "train", None), ("aps/super_glue", "rte", "train", "v1")]

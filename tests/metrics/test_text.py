@@ -1,0 +1,157 @@
+"""Scores of text against rouge-score, sacreBLEU, pycocoevalcap and counting by hand."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from rouge_score.rouge_scorer import RougeScorer
+
+from synthetic_attention.metrics.text import (
+    NEEDS_JAVA,
+    bleu,
+    cider,
+    dialogue_scores,
+    meteor,
+    rouge,
+    rouge_l_per_example,
+    rouge_per_example,
+    rouge_signature,
+    split_sentences,
+)
+from synthetic_attention.tasks import UserError
+
+# Empty, one word, several references, non-ASCII, stems, lines.
+SUMMARIES = ["the cats sat on the mats", "", "Le café de Zoë ferme à minuit", "A first line.\nThe second one", "数える"]
+SUMMARY_REFERENCES = [
+    ["The cat is sitting on a mat", "cats sat on mats", "a dog"],
+    ["something"],
+    ["Le café de Zoë ouvre à midi", "Chez Zoë"],
+    ["The second one.\nA first line came."],
+    ["数える"],
+]
+NAMES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougel", "rougeLsum": "rougelsum"}
+
+
+def test_every_measure_equals_rouge_score_and_the_best_reference_counts() -> None:
+    scorer = RougeScorer([*NAMES], use_stemmer=True)
+    mine = rouge_per_example(SUMMARIES, SUMMARY_REFERENCES)
+    for row, (hypothesis, several) in enumerate(zip(SUMMARIES, SUMMARY_REFERENCES, strict=True)):
+        # None of these texts has two sentences on a line, so rouge-score's own splitting at line ends is the same.
+        theirs = [scorer.score(reference, hypothesis) for reference in several]
+        for name, ours in NAMES.items():
+            assert mine[row][ours] == pytest.approx(100 * max(score[name].fmeasure for score in theirs), abs=1e-4)
+    means = rouge(SUMMARIES, SUMMARY_REFERENCES)
+    for ours in NAMES.values():
+        assert means[ours] == pytest.approx(sum(score[ours] for score in mine) / len(mine))
+
+
+def test_scores_that_can_be_counted_by_hand() -> None:
+    # 3 of 3 and 3 of 6 words, 2 of 2 and 2 of 5 pairs, a common subsequence of 3.
+    scores = rouge(["the cat sat"], [["the cat sat on the mat"]])
+    assert scores["rouge1"] == pytest.approx(100 * 6 / 9)
+    assert scores["rouge2"] == pytest.approx(100 * 4 / 7)
+    assert scores["rougel"] == pytest.approx(100 * 6 / 9)
+    # Swapped sentences: L sees one of the two, Lsum both.
+    swapped = rouge(["We ran home. It was dark."], [["It was dark. We ran home."]])
+    assert swapped["rougel"] == pytest.approx(50)
+    assert swapped["rougelsum"] == pytest.approx(100)
+    # Stemming: ran/running are different stems, walk/walking/walks one.
+    assert rouge(["he walks"], [["he was walking"]])["rouge1"] == pytest.approx(100 * 4 / 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One here. Two there!  Three?", ["One here.", "Two there!", "Three?"]),
+        ("A line\nand another. And more", ["A line", "and another.", "And more"]),
+        ("Mr. Lee met the U.S. envoy. He left.", ["Mr. Lee met the U.S. envoy.", "He left."]),
+        ("", []),
+    ],
+)
+def test_sentences(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text) == sentences
+
+
+def test_what_cannot_be_scored_is_refused() -> None:
+    with pytest.raises(ValueError, match="got 1 predictions and 2 references"):
+        rouge(["a"], [["a"], ["b"]])
+    with pytest.raises(ValueError, match="got 0 predictions"):
+        rouge([], [])
+    with pytest.raises(ValueError, match=r"got references\[1\]='b'; expected a list"):
+        rouge(["a", "b"], [["a"], "b"])
+    with pytest.raises(ValueError, match=r"got references\[0\]=\[\]"):
+        rouge_l_per_example(["a"], [[]])
+
+
+def test_the_signature_says_what_was_scored() -> None:
+    assert rouge_signature().startswith("rouge-score:0.1.2|stem:yes|measure:f|refs:best|lsum:sentencex:")
+
+
+# Empty, one word, several references, non-ASCII, METEOR's separator and its line end.
+HYPOTHESES = ["the cat sat on the mat", "", "one", "naïve café zoë .", "a ||| b\nc", "i like red boats a lot"]
+REFERENCES = [
+    ["the cat is on the mat", "a cat sat there", "there is a cat on the mat"],
+    ["something was said"],
+    ["one", "one two"],
+    ["naïve café zoë ."],
+    ["a b c d"],
+    ["i like blue boats a lot"],
+]
+
+
+@pytest.mark.parametrize("order", [1, 4])
+def test_bleu_is_sacrebleu(order: int) -> None:
+    streams = [[several[turn] if turn < len(several) else None for several in REFERENCES] for turn in range(3)]
+    expected = sacrebleu.BLEU(max_ngram_order=order).corpus_score(HYPOTHESES, streams)
+    score, signature = bleu(HYPOTHESES, REFERENCES, order)
+    assert score == pytest.approx(expected.score, abs=1e-4)
+    assert "tok:13a" in signature
+    assert "nrefs:var" in signature
+
+
+def test_cider_is_pycocoevalcap() -> None:
+    module = pytest.importorskip("pycocoevalcap.cider.cider", reason="pycocoevalcap is not installed")
+    golds = {row: [" ".join(text.split()) for text in several] for row, several in enumerate(REFERENCES)}
+    guesses = {row: [" ".join(text.replace("|||", " ").split())] for row, text in enumerate(HYPOTHESES)}
+    expected, _ = module.Cider().compute_score(golds, guesses)
+    assert cider(HYPOTHESES, REFERENCES) == pytest.approx(100 * expected, abs=1e-4)
+    # Alone in its corpus an n-gram is in every document: all weights are 0.
+    assert cider(["a b"], [["a b"]]) == 0
+    # Of two texts that share nothing: cosine 1 for each order there is, 10 of 10.
+    assert cider(["a b c d", "e f g h"], [["a b c d"], ["e f g h"]]) == pytest.approx(1000)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("java") is None, reason="METEOR needs Java")
+def test_meteor_is_pycocoevalcap() -> None:
+    pytest.importorskip("pycocoevalcap.meteor", reason="pycocoevalcap is not installed")
+    # What pycocoevalcap 1.2's own Meteor().compute_score gives for these texts, without "|||" and the line end.
+    assert meteor(HYPOTHESES, REFERENCES) == pytest.approx(41.451852, abs=1e-4)
+
+
+def _java_on_path(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "java").write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    (folder / "java").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def test_without_java_the_rest_is_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pycocoevalcap.meteor", reason="pycocoevalcap is not installed")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    scores = dialogue_scores(HYPOTHESES, REFERENCES)
+    assert scores["meteor"] == NEEDS_JAVA == "needs Java"
+    assert {name for name, score in scores.items() if isinstance(score, float)} == {"bleu1", "bleu4", "rougel", "cider"}
+    _java_on_path(tmp_path, "echo no memory >&2", monkeypatch)
+    assert str(dialogue_scores(["a"], [["a"]])["meteor"]).endswith("no memory")
+
+
+def test_without_pycocoevalcap_the_columns_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("pycocoevalcap.meteor", "pycocoevalcap.cider.cider"):
+        monkeypatch.setitem(sys.modules, module, None)
+    scores = dialogue_scores(HYPOTHESES, REFERENCES)
+    for column, name in (("meteor", "METEOR"), ("cider", "CIDEr")):
+        assert all(fact in str(scores[column]) for fact in (name, "pycocoevalcap", "[dialogue]"))
+    with pytest.raises(UserError, match="pycocoevalcap"):
+        cider(["a"], [["a"]])

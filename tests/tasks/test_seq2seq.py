@@ -1,0 +1,152 @@
+"""What the tasks that generate share: settings, the loop over batches, long inputs, the page of examples."""
+
+import itertools
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from synthetic_attention import SynthesizerConfig
+from synthetic_attention.data.tokenizer import train_tokenizer
+from synthetic_attention.tasks import UserError, get_task
+from synthetic_attention.tasks.base import EvaluationLoop, build_model
+from synthetic_attention.tasks.dialogue import Dialogue
+from synthetic_attention.tasks.generation import (
+    evaluation_config,
+    generate_tokens,
+    generation_label,
+    generation_settings,
+    make_generation_config,
+)
+from synthetic_attention.tasks.glue import Glue
+from synthetic_attention.tasks.language_modeling import LanguageModeling
+from synthetic_attention.tasks.seq2seq import TextPairs
+from synthetic_attention.tasks.summarization import Summarization
+from synthetic_attention.tasks.translation import Translation
+
+TRANSLATION = Translation("en", "de")
+TEXT = TextPairs("train", ["a cat sat", "two cats", "a dog"], ["eine Katze", "zwei Katzen", "Hund"])
+
+
+@pytest.mark.parametrize(
+    ("task", "beams", "penalty", "most"),
+    [
+        (TRANSLATION, 4, 0.6, None),
+        (Summarization(max_summary_tokens=7), 4, 0.6, 7),
+        (Dialogue(max_reply_tokens=9), 4, 0.6, 9),
+        (Glue(), 1, 1.0, None),
+        (LanguageModeling(), 1, 1.0, None),
+    ],
+)
+def test_defaults_of_generation(task: Any, beams: int, penalty: float, most: int | None) -> None:
+    config = task.generation_config({})
+    assert (config.num_beams, config.length_penalty, config.max_new_tokens) == (beams, penalty, most)
+    assert not config.do_sample
+    assert task.generation_config({"max_new_tokens": 3}).max_new_tokens == 3
+    assert task.generation_config({"num_beams": 1}).length_penalty == 1.0
+
+
+def test_settings_are_in_results_and_file_names() -> None:
+    config = make_generation_config({"min_new_tokens": 2, "no_repeat_ngram_size": 3}, max_new_tokens=7)
+    assert generation_label(config, "split") == "beam4.penalty0.6.min2.max7.ngram3.split"
+    assert generation_settings(config) == {
+        "num_beams": 4,
+        "length_penalty": 0.6,
+        "min_new_tokens": 2,
+        "max_new_tokens": 7,
+        "no_repeat_ngram_size": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_beams": 0},
+        {"length_penalty": float("nan")},
+        {"min_new_tokens": -1},
+        {"max_new_tokens": 0},
+        {"max_new_tokens": 2, "min_new_tokens": 2},
+        {"no_repeat_ngram_size": -2},
+        {"temperature": 0.5},
+        {"do_sample": True, "temperature": -1},
+        {"do_sample": True, "top_k": -1},
+        {"do_sample": True, "top_p": 0.0},
+        {"do_sample": True, "num_beams": 2},
+    ],
+)
+def test_invalid_settings_are_named(options: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=[*options][0 if len(options) == 1 or "min_new_tokens" in options else 1]):
+        make_generation_config(options)
+
+
+@pytest.mark.parametrize("name", ["classification", "language-modeling", "span-corruption"])
+def test_tasks_scored_without_generation_refuse_its_options(name: str) -> None:
+    task = get_task(name)()
+    assert evaluation_config(task, {}) is None
+    with pytest.raises(UserError, match=f"--num-beams.*{name}"):
+        evaluation_config(task, {"num_beams": 2})
+
+
+def _model(vocabulary: int, length: int = 48) -> Any:
+    config = SynthesizerConfig(
+        vocab_size=vocabulary,
+        d_model=16,
+        num_heads=2,
+        d_ff=16,
+        num_layers=1,
+        max_position_embeddings=length,
+        synthesizer="random",
+    )
+    return build_model(TRANSLATION, config).eval()
+
+
+def test_length_and_repetition_are_limited() -> None:
+    tokenizer = train_tokenizer(TEXT.sources, 300, 48)
+    model = _model(len(tokenizer))
+    # It would end at once, or else repeat one token.
+    head = torch.nn.Linear(16, len(tokenizer))
+    torch.nn.init.zeros_(head.weight)
+    word = tokenizer.convert_tokens_to_ids("e")
+    head.bias.data = torch.zeros(len(tokenizer)).index_fill(0, torch.tensor([word]), 5.0)
+    head.bias.data[[tokenizer.pad_token_id, tokenizer.bos_token_id]] = -9.0
+    head.bias.data[tokenizer.eos_token_id] = 9.0
+    cast(Any, model).lm_head = head
+
+    def written(**options: int) -> list[int]:
+        config = make_generation_config({"max_new_tokens": 12, **options})
+        return generate_tokens(EvaluationLoop(model, tokenizer), [np.array([5, 6, tokenizer.eos_token_id])], config)[0]
+
+    assert written() == []
+    assert written(min_new_tokens=8) == [word] * 8
+    varied = written(min_new_tokens=8, no_repeat_ngram_size=2)
+    pairs = [*itertools.pairwise(varied)]
+    assert len(varied) == 8
+    assert len(pairs) == len({*pairs})
+
+
+def test_outputs_do_not_depend_on_the_batches() -> None:
+    tokenizer = train_tokenizer(TEXT.sources, 300, 48)
+    model = _model(len(tokenizer))
+    lines = ["a cat sat on a dog " * size for size in (1, 2, 1, 2)] + [""]
+    loops = [EvaluationLoop(model, tokenizer, batch_tokens=size) for size in (4096, 1)]
+    greedy = TRANSLATION.generation_config({"num_beams": 1, "max_new_tokens": 6})
+    found = [TRANSLATION.generate(loop, lines, greedy) for loop in loops]
+    assert found[0] == found[1]
+    assert found[0][0][-1] == ""
+    assert model.training is False
+
+
+def test_long_inputs_are_refused_truncated_or_split() -> None:
+    tokenizer = train_tokenizer(TEXT.sources, 300, 48)
+    loop = EvaluationLoop(_model(len(tokenizer), 24), tokenizer)
+    lines = ["a cat", "One cat sat. Two dogs sat. A cat sat on a dog."]
+    greedy = TRANSLATION.generation_config({"num_beams": 1, "max_new_tokens": 4})
+    with pytest.raises(UserError, match=r"input: 1 of 2 .* 24 tokens .*line 2.*--on-long split or --on-long truncate"):
+        TRANSLATION.generate(loop, lines, greedy)
+    for choice in ("truncate", "split"):
+        outputs, count = TRANSLATION.generate(loop, lines, greedy, choice)  # type: ignore[arg-type]
+        assert (len(outputs), count) == (2, 1)
+    for task in (Glue(), Summarization()):
+        with pytest.raises(UserError, match=f"--on-long split.*{task.name}"):
+            task.generate(loop, lines, greedy, "split")
