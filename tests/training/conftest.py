@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from synthetic_attention.data.cldr import write_cldr_corpus
+from synthetic_attention.data.phrases import write_phrases
 from synthetic_attention.training.settings import Settings, read_settings
+from training.runs import start
 
 SMALL = (
     *("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=64", "vocab_size=300"),
-    *("batch_tokens=200", "warmup_steps=5", "eval_interval=4", "log_interval=2"),
+    *("batch_tokens=200", "warmup_steps=5", "eval_steps=4", "logging_steps=2"),
 )
 
 
@@ -24,15 +25,23 @@ def _one_thread() -> None:
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
-    write_cldr_corpus(folder, train=60, held_out=6)
+    write_phrases(folder, train=60, held_out=6)
     return folder
+
+
+def small_settings(*overrides: str, synthesizer: str = "random+vanilla", **changes: Any) -> Settings:
+    overrides = (*SMALL, "max_steps=8", *overrides)
+    return read_settings(synthesizer=synthesizer, preset="tiny", overrides=overrides, **{"seed": 3, **changes})
 
 
 @pytest.fixture
 def small() -> Callable[..., Settings]:
-    def make(*overrides: str, synthesizer: str = "random+vanilla", **changes: Any) -> Settings:
-        return read_settings(
-            synthesizer=synthesizer, preset="tiny", seed=3, overrides=[*SMALL, "steps=8", *overrides], **changes
-        )
+    return small_settings
 
-    return make
+
+@pytest.fixture(scope="session")
+def straight(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of eight steps that nothing interrupts."""
+    run = tmp_path_factory.mktemp("straight") / "run"
+    start(corpus, run, small_settings())
+    return run

@@ -5,19 +5,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from synthetic_attention import tasks
-from synthetic_attention.data.batching import Share
-from synthetic_attention.data.examples import IGNORED, Examples, Long, pad
-from synthetic_attention.data.text import fingerprint, read_lines
+from synthetic_attention.data.examples import IGNORED, Examples, OnLong, pad
+from synthetic_attention.data.lines import fingerprint, read_lines
 from synthetic_attention.data.tokenizer import Tokens, encode, train_tokenizer
-from synthetic_attention.tasks.base import Task
-from synthetic_attention.tasks.types import Evaluation, Scores
+from synthetic_attention.tasks.base import Evaluation, EvaluationLoop, Scores, Task, evaluate_loss
 
 NAME = "counting"
 
@@ -26,6 +24,10 @@ NAME = "counting"
 class Lines:
     name: str
     lines: list[str]
+
+    @property
+    def has_labels(self) -> bool:
+        return True
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -54,41 +56,41 @@ class Counting(Task[Lines, Tokens]):
 
     every: int = 5
     name: ClassVar[str] = NAME
-    model_class: ClassVar[str] = "SynthesizerForCausalLM"
+    model_class: ClassVar[str | type] = "SynthesizerForCausalLM"
     score_labels: ClassVar[Mapping[str, str]] = {"perplexity": "perplexity"}
-    selects_by: ClassVar[str] = "perplexity"
+    metric_for_best_model: ClassVar[str] = "perplexity"
     unit: ClassVar[str] = "lines"
 
     def read(self, data: Path, split: str) -> Lines:
         lines, held_out = read_lines(data), split != "train"
         return Lines(split, [line for i, line in enumerate(lines) if (i % self.every == 0) == held_out])
 
-    def tokenizer(self, split: Lines, vocab_size: int, max_length: int) -> Any:
+    def train_tokenizer(self, split: Lines, vocab_size: int, max_length: int) -> Any:
         return train_tokenizer(split.lines, vocab_size, max_length)
 
-    def examples(
-        self, split: Lines, tokenizer: Any, maximum: int, long: Long = "error", training: bool = False
+    def encode(
+        self, split: Lines, tokenizer: Any, max_length: int, on_long: OnLong = "error", training: bool = False
     ) -> Blocks:
-        return Blocks([np.concatenate([[1], row])[:maximum] for row in encode(tokenizer, split.lines)])
+        return Blocks([np.concatenate([[1], row])[:max_length] for row in encode(tokenizer, split.lines)])
 
     def collate(self, examples: Sequence[Tokens], pad_token_id: int) -> dict[str, Tensor]:
         input_ids, labels = pad(examples, pad_token_id), pad(examples, IGNORED)
         labels[:, 0] = IGNORED
         return {"input_ids": input_ids, "attention_mask": (input_ids != pad_token_id).long(), "labels": labels}
 
-    def validate(
-        self, model: Any, tokenizer: Any, split: Lines, examples: Examples[Tokens], loss: float, share: Share
-    ) -> Scores:
+    def validate(self, loop: EvaluationLoop, split: Lines, examples: Examples[Tokens], loss: float) -> Scores:
         return {"perplexity": float(np.exp(loss))}
 
-    def evaluate(self, model: Any, tokenizer: Any, split: Lines, search: None, truncate: bool = False) -> Evaluation:
-        examples = self.examples(split, tokenizer, model.config.max_position_embeddings)
-        loss = self.loss(model, examples, Share())
+    def evaluate(
+        self, loop: EvaluationLoop, split: Lines, generation: Any = None, on_long: str = "error"
+    ) -> Evaluation:
+        examples = self.encode(split, loop.tokenizer, loop.max_length)
+        loss = evaluate_loss(self, loop, examples)
         # The loss of all, from the losses of each by itself: nothing is counted twice, nothing is left out.
         alone = 0.0
         for example in examples.blocks:
             with torch.no_grad():
-                alone += model(**self.collate([example], 0)).loss.item() * (len(example) - 1)
+                alone += cast(Any, loop.model)(**self.collate([example], 0)).loss.item() * (len(example) - 1)
         scores: Scores = {"perplexity": float(np.exp(loss)), "loss": alone / sum(len(b) - 1 for b in examples.blocks)}
         return Evaluation(scores, len(examples), f"{loss}\n", "txt", answered=len(examples))
 

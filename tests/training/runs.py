@@ -1,16 +1,19 @@
 """Runs that tests start, and what they compare of them."""
 
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training.session import Outcome, start_run
+from synthetic_attention.training.run import Outcome, start_run
 from synthetic_attention.training.settings import Settings
 
 Small = Callable[..., Settings]
@@ -28,12 +31,6 @@ class Kill(TrainerCallback):
         self.step = step
         self.action = action
 
-    def __enter__(self) -> "Kill":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == self.step - 1:
             self.action()
@@ -41,6 +38,25 @@ class Kill(TrainerCallback):
 
 class KilledError(Exception):
     pass
+
+
+@contextmanager
+def on_call(owner: Any, name: str, number: int, action: Callable[[], object], after: bool = False) -> Iterator[None]:
+    """Does something before, or after, the n-th call of a function inside."""
+    original, calls = getattr(owner, name), itertools.count(1)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        due = next(calls) == number
+        if due and not after:
+            action()
+        result = original(*args, **kwargs)
+        if due and after:
+            action()
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, call)
+        yield
 
 
 def die() -> None:

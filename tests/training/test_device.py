@@ -1,4 +1,4 @@
-"""--device, --dtype and --compile."""
+"""Devices, bfloat16 and torch.compile."""
 
 import shutil
 from functools import partialmethod
@@ -10,8 +10,9 @@ import yaml
 
 from synthetic_attention import SynthesizerAttention
 from synthetic_attention.tasks import UserError
-from synthetic_attention.training.device import choose_device, choose_dtype, choose_training_device
+from synthetic_attention.training.device import choose_device, choose_training_device
 from synthetic_attention.training.evaluation import evaluate_run, generate_lines
+from synthetic_attention.training.failures import shortage_reported
 from training.runs import Small, start, without_times
 
 
@@ -32,24 +33,22 @@ def test_devices_that_nobody_has(name: str) -> None:
 
 
 def test_devices_that_are_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"got device 'hpu', which this machine does not have"):
+    with pytest.raises(UserError, match="'hpu'"):
         choose_device("hpu")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
     assert choose_device("cuda:1") == torch.device("cuda:1")
-    with pytest.raises(UserError, match="got device 'cuda:2', but there are only 2 of cuda"):
+    with pytest.raises(UserError, match="'cuda:2'"):
         choose_device("cuda:2")
-    with pytest.raises(UserError, match="expected cuda for training, with CUDA_VISIBLE_DEVICES=1"):
+    with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES=1"):
         choose_training_device("cuda:1")
-    with pytest.raises(UserError, match="got dtype 'int8'; expected one of: float32, bfloat16"):
-        choose_dtype("int8")
 
 
 def test_bfloat16_trains_with_weights_in_float32(corpus: Path, tmp_path: Path, small: Small) -> None:
-    runs = [tmp_path / name for name in ("float32", "bfloat16")]
+    runs = [tmp_path / name for name in ("false", "true")]
     for run in runs:
-        start(corpus, run, small("dropout_rate=0", f"dtype={run.name}"), device="cpu")
+        start(corpus, run, small("dropout_rate=0", f"bf16={run.name}"), device="cpu")
     logs = [[entry["loss"] for entry in without_times(run / "log.jsonl") if "loss" in entry] for run in runs]
     assert logs[0] != logs[1]
     assert logs[0] == pytest.approx(logs[1], rel=2e-2)
@@ -57,10 +56,10 @@ def test_bfloat16_trains_with_weights_in_float32(corpus: Path, tmp_path: Path, s
 
     assert {tensor.dtype for tensor in load_file(runs[1] / "model.safetensors").values()} == {torch.float32}
     assert yaml.safe_load((runs[1] / "run.yaml").read_text(encoding="utf-8"))["versions"]["device"] == "cpu"
-    scores = [evaluate_run(runs[0], beams=1, device="cpu", dtype=dtype) for dtype in ("float32", "bfloat16")]
+    scores = [evaluate_run(runs[0], num_beams=1, device="cpu", bf16=bf16) for bf16 in (False, True)]
     assert [result["dtype"] for result in scores] == ["float32", "bfloat16"]
     assert scores[0]["predictions"] != scores[1]["predictions"]
-    assert generate_lines(runs[0], ["one", ""], beams=1, dtype="bfloat16")[0][1] == ""
+    assert generate_lines(runs[0], ["one", ""], num_beams=1, bf16=True)[0][1] == ""
 
 
 # The compiler itself looks at the .grad of what goes into a block.
@@ -75,11 +74,21 @@ def test_a_compiled_model_trains_as_an_eager_one(
     monkeypatch.setattr(torch.nn.Module, "compile", partialmethod(compile_module, backend="eager"))
     runs = [tmp_path / name for name in ("false", "true")]
     for run in runs:
-        start(corpus, run, small("dropout_rate=0", f"compile={run.name}"), device="cpu")
+        start(corpus, run, small("dropout_rate=0", f"torch_compile={run.name}"), device="cpu")
     logs = [[entry["loss"] for entry in without_times(run / "log.jsonl") if "loss" in entry] for run in runs]
     assert logs[0] == pytest.approx(logs[1], rel=1e-3)
     # At most two for the layers of the encoder and as many for those of the decoder, whatever the shapes.
     assert 2 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 4
+
+
+@pytest.mark.slow
+def test_a_failed_compilation_is_reported_without_advice_for_developers() -> None:
+    error = torch._dynamo.exc.TorchDynamoException("no compiler\n\nSet TORCHDYNAMO_VERBOSE=1 for the stack trace")
+    with (
+        pytest.raises(UserError, match=r"^torch.compile failed: no compiler; leave out --torch-compile; kept$"),
+        shortage_reported("", lambda: "kept"),
+    ):
+        raise error
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")

@@ -11,7 +11,7 @@ import pytest
 from training.conftest import SMALL
 from training.runs import Small, start, without_times
 
-OPTIONS = ("dropout_rate=0", "log_interval=1", "steps=4")
+OPTIONS = ("dropout_rate=0", "logging_steps=1", "max_steps=4")
 
 
 def _run(rank: int, port: int, arguments: list[str]) -> subprocess.Popen[str]:
@@ -27,6 +27,7 @@ def _run(rank: int, port: int, arguments: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_with_accumulation(corpus: Path, tmp_path: Path, small: Small) -> None:
     """Each update is of the two batches that one process would have accumulated; one process writes."""
     sets = [word for setting in (*SMALL, *OPTIONS) for word in ("--set", setting)]

@@ -7,8 +7,7 @@ import pytest
 from synthetic_attention.models import SynthesizerConfig, SynthesizerForConditionalGeneration
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training import dry_run as module
-from synthetic_attention.training.dry_run import count_parameters, dry_run
-from synthetic_attention.training.summary import describe_dry_run
+from synthetic_attention.training.dry_run import count_parameters, describe_dry_run, dry_run
 from training.runs import Small, silent, snapshot, start
 
 
@@ -22,7 +21,7 @@ def test_what_is_said_is_what_comes(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = snapshot(corpus)
-    settings = small("steps=40", "gradient_accumulation_steps=2")
+    settings = small("max_steps=40", "gradient_accumulation_steps=2")
     plan = dry_run(Translation("en", "de"), corpus, settings, report=silent)
     assert [*tmp_path.iterdir()] == []
     assert snapshot(corpus) == before
@@ -37,7 +36,7 @@ def test_what_is_said_is_what_comes(
     text = describe_dry_run(plan)
     assert "60 pairs" in text
     assert "40 steps of 2 batches" in text
-    assert "validations not counted" in text
+    assert "without validation" in text
 
 
 def test_minutes_end_training_too(corpus: Path, small: Small) -> None:

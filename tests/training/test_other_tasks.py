@@ -10,10 +10,9 @@ import yaml
 
 from synthetic_attention.cli import main
 from synthetic_attention.tasks import UserError
-from synthetic_attention.training.batching import TokenBatchSampler
 from synthetic_attention.training.evaluation import evaluate_run, generate_lines
-from synthetic_attention.training.session import resume_run, start_run
-from synthetic_attention.training.trainer import SynthesizerTrainer
+from synthetic_attention.training.run import resume_run, start_run
+from synthetic_attention.training.trainer import TokenBatchSampler
 from training.conftest import SMALL
 from training.counting import Counting, known
 from training.runs import Kill, KilledError, Small, assert_same_runs, die, silent
@@ -33,31 +32,29 @@ def file(corpus: Path) -> Path:
 def test_a_language_model_is_trained_resumed_and_scored(file: Path, tmp_path: Path, small: Small) -> None:
     run, straight = tmp_path / "run", tmp_path / "straight"
     with pytest.raises(KilledError):
-        start_run(
-            task=Counting(), data=file, settings=small(), output=run, report=silent, watch=lambda *_: Kill(7, die)
-        )
+        start_run(task=Counting(), data=file, settings=small(), output=run, report=silent, callbacks=[Kill(7, die)])
     metrics = resume_run(run, report=silent).metrics
     start_run(task=Counting(), data=file, settings=small(), output=straight, report=silent)
     assert_same_runs(straight, run)
     task = Counting()
     train = task.read(file, "train")
-    lengths = task.examples(train, task.tokenizer(train, 300, 64), 64).lengths()
+    lengths = task.encode(train, task.train_tokenizer(train, 300, 64), 64).lengths()
     batches = TokenBatchSampler(lengths, budget=200, seed=3, num_batches=8)
     assert metrics["tokens"] == sum(lengths[batch].sum() for batch in batches)
     results = evaluate_run(run, split="valid")
     assert results["perplexity"] == pytest.approx(metrics["best"]["perplexity"])
     assert np.exp(results["loss"]) == pytest.approx(results["perplexity"])
-    with pytest.raises(UserError, match="got --beams, but task counting generates no text; leave it out"):
-        evaluate_run(run, beams=4)
+    with pytest.raises(UserError, match="got --num-beams, but task counting generates no text; leave it out"):
+        evaluate_run(run, num_beams=4)
     with pytest.raises(UserError, match="a run of task counting gives no text for a line"):
         generate_lines(run, ["one"])
 
 
 def test_less_may_be_better(file: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([5.0, 1.0, 2.0, 1.0])
-    monkeypatch.setattr(SynthesizerTrainer, "_score", lambda self, loss: {"perplexity": next(scores)})
+    monkeypatch.setattr(Counting, "validate", lambda *_: {"perplexity": next(scores)})
     metrics = start_run(
-        task=Counting(), data=file, settings=small("steps=16"), output=tmp_path / "run", report=silent
+        task=Counting(), data=file, settings=small("max_steps=16"), output=tmp_path / "run", report=silent
     ).metrics
     # Of equals the later one.
     assert metrics["best"]["step"] == 16

@@ -1,126 +1,177 @@
-"""Our settings as the arguments of Hugging Face's Trainer."""
+"""The training arguments: Hugging Face's `Seq2SeqTrainingArguments`, with other defaults and a few additions."""
 
 from __future__ import annotations
 
-import math
-from functools import partial
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from operator import ge, gt, lt
 from typing import Any
 
 import torch
-from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
-from transformers import Adafactor
-from transformers import TrainingArguments as HuggingFaceArguments
+from transformers import Seq2SeqTrainingArguments
+from transformers.integrations import get_available_reporting_integrations  # type: ignore[attr-defined]
 
-from ..synthesizers import SynthesizingFunction
-from .checkpoint import Checkpoint
-from .run_folder import RunFolder
-from .settings import Settings, TrainingArguments
+from ..data.examples import OnLong
+from ..errors import UserError
+from ..validation import check_value
 
-__all__ = ["choose_optimizer", "constant_first", "free_logits", "trainer_arguments"]
+__all__ = ["SynthesizerTrainingArguments", "argument_types"]
 
-# Where only the minutes end training. Trainer wants a number.
+# The number of steps of a run that only minutes end; Trainer needs a number.
 _ENDLESS = 10**9
+_OPTIMIZERS = ("adamw_torch_fused", "adamw_torch", "adafactor", "sgd")
+# Schedules that do not depend on the number of steps, and those that do.
+_OPEN_SCHEDULES = ("inverse_sqrt", "constant", "constant_with_warmup")
+_SCHEDULES = (*_OPEN_SCHEDULES, "linear", "cosine", "polynomial")
 
 
-def _max_steps(training: TrainingArguments, start: Checkpoint | None) -> int:
-    # Of a complete run only the validation can be missing.
-    if start is not None and start.is_complete(training):
-        return start.step
-    return training.steps or _ENDLESS
+# ruff: noqa: RUF009 (dataclass fields are made by `_argument`, which calls `field`)
+def _argument(default: Any, meaning: str, **limits: Any) -> Any:
+    """A field with its meaning and its limits: `least`, `above`, `below` (both excluded), `choices`."""
+    return field(default=default, metadata={"help": meaning, **limits})
 
 
-def trainer_arguments(
-    settings: Settings, run: RunFolder, start: Checkpoint | None, device: torch.device
-) -> HuggingFaceArguments:
-    """The arguments of a run, from `start` if that is given."""
-    training = settings.training
-    arguments = HuggingFaceArguments(
-        output_dir=str(run.checkpoints),
-        seed=settings.seed,
-        max_steps=_max_steps(training, start),
-        gradient_accumulation_steps=training.gradient_accumulation_steps,
-        learning_rate=training.learning_rate,
-        lr_scheduler_type="constant_with_warmup" if training.schedule == "constant" else "inverse_sqrt",
-        warmup_steps=training.warmup_steps,
-        optim="adamw_torch_fused",
-        adam_beta1=training.beta1,
-        adam_beta2=training.beta2,
-        adam_epsilon=training.epsilon,
-        weight_decay=training.weight_decay,
-        max_grad_norm=training.max_grad_norm,
-        bf16=training.dtype == "bfloat16",
-        eval_strategy="steps",
-        eval_steps=training.eval_interval,
-        eval_on_start=start is not None and start.lacks_validation(training),
-        save_strategy="steps",
-        save_steps=training.eval_interval,
-        logging_steps=training.log_interval,
-        # It would wait for the device at each step, and hide what `log` refuses.
-        logging_nan_inf_filter=False,
-        dataloader_pin_memory=device.type == "cuda",
-        remove_unused_columns=False,
-        # Without it, torchrun's processes would each train alone on a CPU.
-        use_cpu=device.type == "cpu",
-        # Of several processes each takes every n-th batch, however many examples it has.
-        accelerator_config={"even_batches": False},
-        ddp_find_unused_parameters=False,
-        label_names=["labels"],
-        report_to="none",
-        disable_tqdm=True,
-        log_level="error",
+@dataclass
+class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
+    """Every argument of training that a preset or `--set` can change; `metadata["help"]` of a field has its meaning.
+
+    Fields of `TrainingArguments` that are not declared here cannot be set. Without `output_dir` the arguments only hold
+    values: transformers initialises devices and process groups only for arguments with a folder (`for_trainer`).
+
+    Raises:
+        UserError: a value has the wrong type or is out of range.
+    """
+
+    max_steps: int = _argument(-1, "stop after this number of updates; -1: only `minutes` ends training")
+    minutes: float | None = _argument(
+        None, "stop after this many minutes of training; validation and saving are not counted", above=0
     )
-    # Several GPUs are for several processes; Trainer would split each batch among them in this one.
-    if arguments.n_gpu > 1:
-        arguments._n_gpu = 1
-    return arguments
+    batch_tokens: int = _argument(4096, "source and target tokens in a batch, without padding", above=0)
+    eval_batch_tokens: int = _argument(4096, "tokens in a batch of validation or generation", above=0)
+    gradient_accumulation_steps: int = _argument(1, "batches per update", above=0)
+    optim: str = _argument(
+        "adamw_torch_fused",
+        "the optimizer. `adafactor` is configured as for T5: no first moment, updates scaled by the size of the "
+        "weights (so learning rates are relative, about 0.01) and clipped",
+        choices=_OPTIMIZERS,
+    )
+    learning_rate: float = _argument(1e-3, "the highest learning rate, reached after warm-up", above=0)
+    warmup_steps: int = _argument(1000, "updates over which the learning rate rises linearly", least=0)
+    constant_steps: int = _argument(
+        0, "with `inverse_sqrt`: the learning rate stays at its highest value until this update", least=0
+    )
+    lr_scheduler_type: str = _argument(
+        "inverse_sqrt",
+        "the learning rate schedule; all but the first three need `max_steps`",
+        choices=_SCHEDULES,
+    )
+    adam_beta1: float = _argument(0.9, "AdamW's β₁", least=0, below=1)
+    adam_beta2: float = _argument(0.98, "AdamW's β₂", least=0, below=1)
+    adam_epsilon: float = _argument(1e-9, "AdamW's ε", above=0)
+    weight_decay: float = _argument(0.0, "weight decay", least=0)
+    logit_scale: float = _argument(
+        0.1,
+        "with `adafactor`: the smallest size that counts for attention logits and gates, which start near zero and "
+        "would hardly move otherwise",
+        above=0,
+    )
+    max_grad_norm: float = _argument(1.0, "clip gradients to this norm; 0: no clipping", least=0)
+    label_smoothing_factor: float = _argument(
+        0.0, "label smoothing of the training loss; validation reports the loss without it", least=0, below=1
+    )
+    eval_steps: int = _argument(1000, "updates between validations; each one saves a checkpoint", above=0)
+    logging_steps: int = _argument(50, "updates between log entries", above=0)
+    on_long: OnLong = _argument(
+        "error", "training examples longer than max_position_embeddings", choices=("error", "truncate", "drop")
+    )
+    bf16: bool = _argument(
+        False,
+        "bfloat16 autocast: matrix products and attention in bfloat16; weights, gradients, optimizer states and sums "
+        "in float32",
+    )
+    torch_compile: bool = _argument(False, "compile the layers of the model with torch.compile, once for all lengths")
+    average_checkpoints: int = _argument(
+        1,
+        "at the end, average the weights of up to this many best validations, and keep the average if it is at least "
+        "as good; 1: no averaging",
+        above=0,
+    )
+    report_to: str | list[str] = _argument("none", "loggers, such as `tensorboard` or `wandb`")
+    run_name: str | None = _argument(None, "the name of the run in these loggers")
+    seed: int = _argument(0, "seed of weights, batches and dropout", least=0, below=2**32)
+
+    def __post_init__(self) -> None:
+        if self.output_dir is not None:
+            super().__post_init__()
+            return
+        for entry in fields(self):
+            if entry.name in argument_types():
+                _check(entry.name, getattr(self, entry.name), entry.metadata)
+        loggers = {self.report_to} if isinstance(self.report_to, str) else {*self.report_to}
+        if unknown := loggers - {"none"} and loggers - {"none", "all", *get_available_reporting_integrations()}:
+            raise UserError(f"got report_to={', '.join(unknown)}, which is unknown or not installed")
+        if self.max_steps == 0 or self.max_steps < -1:
+            raise UserError(f"got max_steps={self.max_steps}; expected more than 0, or -1")
+        if self.max_steps == -1 and self.minutes is None:
+            raise UserError("got neither max_steps nor minutes; expected at least one of them to end training")
+        if self.max_steps == -1 and self.lr_scheduler_type not in _OPEN_SCHEDULES:
+            raise UserError(f"got lr_scheduler_type={self.lr_scheduler_type!r} without max_steps; set max_steps")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The arguments that can be set, as plain values."""
+        return {name: getattr(self, name) for name in argument_types()}
+
+    def is_complete(self, step: int, seconds: float) -> bool:
+        """Whether training ends at this step or after these seconds."""
+        return 0 < self.max_steps <= step or (self.minutes is not None and seconds >= 60 * self.minutes)
+
+    def for_trainer(self, output_dir: str, device: torch.device, **changes: Any) -> SynthesizerTrainingArguments:
+        """The same arguments for a Trainer that writes to `output_dir`.
+
+        Args:
+            changes: further arguments of Hugging Face's.
+        """
+        fixed: dict[str, Any] = {
+            "max_steps": _ENDLESS if self.max_steps == -1 else self.max_steps,
+            # The Trainer would compile the whole model; we compile its layers.
+            "torch_compile": False,
+            # `SynthesizerTrainer` validates after saving.
+            "save_strategy": "steps",
+            "save_steps": self.eval_steps,
+            # It would wait for the device at each step, and hide a loss that is not finite.
+            "logging_nan_inf_filter": False,
+            "dataloader_pin_memory": device.type == "cuda",
+            "remove_unused_columns": False,
+            # Without it, the processes of torchrun would train separate models on a CPU.
+            "use_cpu": device.type == "cpu",
+            # Each process takes every n-th batch, whatever number of examples it has.
+            "accelerator_config": {"even_batches": False},
+            "ddp_find_unused_parameters": False,
+            "label_names": ["labels"],
+            "disable_tqdm": True,
+            "log_level": "error",
+        }
+        arguments = replace(self, output_dir=output_dir, **{**fixed, **changes})
+        # Several GPUs need several processes; Trainer would split each batch among the GPUs of this process.
+        if arguments.n_gpu > 1:
+            arguments._n_gpu = 1
+        return arguments
 
 
-def choose_optimizer(training: TrainingArguments) -> tuple[type[Optimizer], dict[str, Any]] | None:
-    """The class of the optimizer and its options, where it is none that `trainer_arguments` can name with all of them.
-
-    Adafactor is set as T5's: no first moment, updates clipped at a root mean square of 1 and scaled by that of the
-    weights, which counts as at least 1e-3 (of some as more, see `free_logits`). The `optim` of transformers turns that
-    scaling off.
-    """
-    if training.optimizer == "adamw":
-        return None
-    options = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
-    return Adafactor, {**options, "scale_parameter": True, "relative_step": False, "warmup_init": False}
+@cache
+def argument_types() -> dict[str, Any]:
+    """The types of the arguments that can be set, by name."""
+    return inspect.get_annotations(SynthesizerTrainingArguments, eval_str=True)
 
 
-def free_logits(optimizer: Optimizer, model: nn.Module, scale: float) -> None:
-    """Let Adafactor move parameters that are logits (R, gates, biases of keys) as if they had the size of weights.
-
-    They start near zero so that attention starts almost uniform. Scaled by that, updates would leave them there for
-    thousands of steps: R's first one, at T5's rate of 0.01, is 3e-5, and that of a gate 1e-5.
-
-    Args:
-        optimizer: a new one, with groups as Trainer makes them.
-        scale: what they count as at least; 0.1 is about what the weights of a layer a hundred wide start with.
-    """
-    logits = {
-        id(parameter)
-        for module in model.modules()
-        if isinstance(module, SynthesizingFunction)
-        for parameter in module.logit_parameters()
-    }
-    for group in [*optimizer.param_groups]:
-        apart = [parameter for parameter in group["params"] if id(parameter) in logits]
-        if apart and isinstance(optimizer, Adafactor):
-            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in logits]
-            smallest, _ = group["eps"]
-            optimizer.add_param_group({**group, "params": apart, "eps": (smallest, scale)})
-
-
-def constant_first(optimizer: Optimizer, training: TrainingArguments) -> LambdaLR:
-    """T5's schedule: the highest rate for `constant_steps`, then times √(constant_steps / step); warm-up before it."""
-    return LambdaLR(optimizer, partial(_constant_first, training.warmup_steps, training.constant_steps))
-
-
-def _constant_first(warmup_steps: int, constant_steps: int, step: int) -> float:
-    if step < warmup_steps:
-        return step / warmup_steps
-    scale = max(warmup_steps, constant_steps)
-    return math.sqrt(scale / max(step, scale))
+def _check(name: str, value: Any, limits: Mapping[str, Any]) -> None:
+    if "choices" in limits and value not in limits["choices"]:
+        raise UserError(f"got {name}={value!r}; expected one of: {', '.join(limits['choices'])}")
+    check_value(name, value, argument_types()[name])
+    if value is None:
+        return
+    for limit, words, holds in (("least", "at least", ge), ("above", "more than", gt), ("below", "less than", lt)):
+        if limit in limits and not holds(value, limits[limit]):
+            raise UserError(f"got {name}={value}; expected {words} {limits[limit]}")

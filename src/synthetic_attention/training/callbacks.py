@@ -1,39 +1,60 @@
-"""When training ends, and what is written on the way."""
+"""The training clock, stopping on a signal, and progress on a terminal."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState
-from transformers import TrainingArguments as HuggingFaceArguments
+import torch
+from tqdm import tqdm  # type: ignore[import-untyped]
+from transformers import TrainerCallback, TrainerState
 
-from ..tasks import UserError
-from .clock import TrainingClock
-from .distributed import any_process
-from .failures import damage_reported
-
-__all__ = ["LogFile", "StopRequest", "StopWhenDue"]
+__all__ = ["ProgressReport", "StopRequest", "TrainingClock", "format_seconds"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+class TrainingClock:
+    """Seconds of training: the time between `start` and `stop`, added to the seconds before a resume."""
+
+    def __init__(self, device: torch.device, seconds: float = 0.0) -> None:
+        self._device = device
+        self._before = seconds
+        self._started: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds so far."""
+        return self._before + (0.0 if self._started is None else time.perf_counter() - self._started)
+
+    def start(self) -> None:
+        """Start the clock; no effect if it runs."""
+        if self._started is None:
+            self._started = time.perf_counter()
+
+    def stop(self) -> None:
+        """Stop the clock, after the device has finished its work; no effect if it is stopped."""
+        if self._started is not None and self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self._before, self._started = self.seconds, None
+
+
 class StopRequest:
-    """Turns the first Ctrl-C or SIGTERM into a request to stop in order; the second one interrupts at once."""
+    """Turns the first Ctrl-C or SIGTERM into a request to stop after a checkpoint; the second one interrupts."""
 
     def __init__(self) -> None:
         self.received: int | None = None
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Catch the signals inside; outside of the main thread, where Python has none, do nothing."""
+        """Handle the signals inside; no effect outside of the main thread, where Python does not allow it."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -48,82 +69,65 @@ class StopRequest:
         if self.received is not None:
             raise KeyboardInterrupt
         self.received = number
-        # print() may not be entered twice, and a signal may come in the middle of one.
-        os.write(2, b"\nstopping as soon as a checkpoint is saved; once more stops at once, without\n")
+        # A signal may arrive inside of print(), which is not reentrant.
+        os.write(2, b"\nstopping after the next checkpoint; a second signal stops at once\n")
 
 
-class StopWhenDue(TrainerCallback):
-    """Ends training at the step, at the minute, or on request; a regular end validates and saves."""
+class ProgressReport(TrainerCallback):
+    """Shows progress on standard error: a bar on a terminal, else a line per log entry; and each validation."""
 
-    def __init__(self, clock: TrainingClock, minutes: float | None, request: StopRequest) -> None:
-        self.clock = clock
-        self.minutes = minutes
-        self.request = request
+    def __init__(self) -> None:
+        self.bar: Any = None
 
-    def on_step_end(
-        self, args: HuggingFaceArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Decide after each update."""
-        # All processes have to stop at the same step, and neither their clocks nor their signals are the same.
-        out_of_time = self.minutes is not None and any_process(self.clock.seconds >= 60 * self.minutes)
-        if out_of_time or state.global_step >= state.max_steps:
-            control.should_evaluate = True
-        elif not any_process(self.request.received is not None):
-            return
-        control.should_training_stop = control.should_save = control.should_log = True
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Show the bar."""
+        if state.is_world_process_zero and sys.stderr.isatty():
+            total = args.max_steps if args.minutes is None else None
+            self.bar = tqdm(total=total, initial=state.global_step, unit="step", dynamic_ncols=True, leave=False)
 
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Move the bar."""
+        if self.bar is not None:
+            self.bar.update(state.global_step - self.bar.n)
 
-class LogFile(TrainerCallback):
-    """Appends each log entry to a file as a JSON object. On resuming, entries after the checkpoint are cut off.
-
-    Args:
-        path: the file.
-        rewrite: replaces its content.
-        validated: the step of the last validation that the checkpoint knows of; later ones are done again.
-    """
-
-    def __init__(self, path: Path, rewrite: Callable[[str], object], validated: int) -> None:
-        self.path = path
-        self.rewrite = rewrite
-        self.validated = validated
-
-    def on_train_begin(
-        self, args: HuggingFaceArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Keep what the checkpoint knows of.
-
-        Raises:
-            UserError: a line is damaged.
-        """
-        if not state.is_world_process_zero or not self.path.is_file():
-            return
-        # A kill may have cut the last line.
-        with damage_reported(str(self.path)):
-            lines, _, _ = self.path.read_text(encoding="utf-8").rpartition("\n")
-        kept = [
-            f"{line}\n"
-            for number, line in enumerate(lines.split("\n") if lines else [], start=1)
-            if self._is_known(line, number, state.global_step)
-        ]
-        self.rewrite("".join(kept))
-
-    def _is_known(self, line: str, number: int, step: int) -> bool:
-        try:
-            entry = json.loads(line)
-            validation = "eval_loss" in entry or "average_loss" in entry
-            return bool(entry["step"] <= (self.validated if validation else step))
-        except (ValueError, TypeError, KeyError):
-            raise UserError(f"{self.path}, line {number}: no entry of a log; remove the line to resume") from None
+    def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Remove the bar."""
+        if self.bar is not None:
+            self.bar.close()
 
     def on_log(
-        self,
-        args: HuggingFaceArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
+        self, args: Any, state: TrainerState, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        """Append an entry."""
-        if state.is_world_process_zero:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": state.global_step, **(logs or {})}, allow_nan=False) + "\n")
+        """Show an entry."""
+        if not state.is_world_process_zero or logs is None:
+            return
+        if "loss" in logs:
+            numbers = f"loss {logs['loss']:.3f}  lr {logs['learning_rate']:.2e}"
+            left = format_seconds(_seconds_left(args, state.global_step, 60 * logs["minutes"]))
+            text = f"{numbers}  {logs['tokens_per_second']:,.0f} tokens/s  {left} left"
+            if self.bar is not None:
+                self.bar.set_postfix_str(text)
+                return
+        elif "eval_loss" in logs:
+            text = f"validation: {_format_scores(logs, 'eval_')}"
+        else:
+            steps = ", ".join(map(str, logs["averaged"]))
+            text = f"validation with the average of the weights at {steps}: {_format_scores(logs, 'average_')}"
+        tqdm.write(f"step {state.global_step}  {text}", file=sys.stderr)
+
+
+def format_seconds(seconds: float) -> str:
+    """3725 → 1:02:05."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _seconds_left(args: Any, step: int, seconds: float) -> float:
+    by_steps = (args.max_steps - step) * seconds / step
+    return by_steps if args.minutes is None else max(0.0, min(by_steps, 60 * args.minutes - seconds))
+
+
+def _format_scores(logs: dict[str, Any], prefix: str) -> str:
+    scores = {name.removeprefix(prefix): value for name, value in logs.items() if name.startswith(prefix)}
+    return "  ".join(f"{name} {value:.2f}" for name, value in scores.items())

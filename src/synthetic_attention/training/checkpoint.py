@@ -1,56 +1,50 @@
-"""A checkpoint as it lies on disk: Trainer's files, and the progress that they do not have."""
+"""Checkpoints: Trainer's files, our progress, and the weights of the best validations, which may be averaged.
+
+`progress.json` is written last. A folder without it is an interrupted save; it is never resumed from. The previous
+checkpoint is removed after that. Weights of earlier validations lie in `snapshots/STEP.safetensors`, as hard links
+where the file system has them.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..tasks import UserError
-from .failures import damage_reported
-from .hyperparameters import TrainingArguments
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
 
-__all__ = ["Checkpoint", "Progress", "Snapshot", "checkpoint_step", "is_complete", "snapshot_paths"]
+from .arguments import SynthesizerTrainingArguments
+from .failures import damage_reported
+
+__all__ = ["Checkpoint", "Progress", "averaged_weights", "best_snapshots", "commit_checkpoint", "last_checkpoint"]
 
 _NAME = re.compile(r"checkpoint-(\d+)")
-# Without some of them Trainer would go on all the same, from other states.
-_FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json")
+# Trainer would resume without some of them, from another state.
+_FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt")
+_PROGRESS = "progress.json"
 
-
-def checkpoint_step(path: Path) -> int | None:
-    """The step in the name of a checkpoint; None for what is no checkpoint."""
-    match = _NAME.fullmatch(path.name)
-    return int(match[1]) if match else None
-
-
-def snapshot_paths(checkpoint: Path, steps: Iterable[int]) -> list[Path]:
-    """Where a checkpoint has the weights of these steps; those of its own step are those it goes on from."""
-    own = checkpoint_step(checkpoint)
-    return [checkpoint / ("model.safetensors" if step == own else f"snapshots/{step}.safetensors") for step in steps]
-
-
-def is_complete(training: TrainingArguments, step: int, seconds: float) -> bool:
-    """Whether training has reached its end, by steps or by minutes."""
-    by_steps = training.steps is not None and step >= training.steps
-    return by_steps or (training.minutes is not None and seconds >= 60 * training.minutes)
-
-
-# A step whose weights are kept, and the score of its validation.
+# The step of a validation whose weights are kept, and its score.
 Snapshot = tuple[int, float]
 
 
 @dataclass
 class Progress:
-    """What a checkpoint has to remember beside Trainer's own state.
+    """The state of a run that Trainer's checkpoint lacks.
 
     Attributes:
-        seconds: on the training clock.
-        tokens: trained on.
+        seconds: training time.
+        tokens: tokens trained on.
         best, last: the scores of the best and of the last validation.
-        snapshots: the validations whose weights are kept to be averaged.
+        snapshots: the validations whose weights are kept.
+        log: the log entries so far.
     """
 
     seconds: float = 0.0
@@ -58,25 +52,22 @@ class Progress:
     best: dict[str, Any] = field(default_factory=dict)
     last: dict[str, Any] = field(default_factory=dict)
     snapshots: list[Snapshot] = field(default_factory=list)
-
-    NAME = "progress.json"
+    log: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Refuse what would fail far from here."""
-        numbers, scores = (self.seconds, self.tokens), (self.best, self.last)
-        if not all(isinstance(x, int | float) for x in numbers) or not all(isinstance(x, dict) for x in scores):
-            raise TypeError("expected numbers for seconds and tokens, scores for best and last")
         # JSON has no tuples.
         self.snapshots = [(int(step), float(score)) for step, score in self.snapshots]
 
-    def to_json(self) -> str:
-        """The content of its file."""
-        return json.dumps(asdict(self), allow_nan=False)
+    def write(self, checkpoint: Path) -> None:
+        """Write `progress.json` in one step."""
+        partial = checkpoint / f"{_PROGRESS}.partial"
+        partial.write_text(json.dumps(asdict(self), allow_nan=False), encoding="utf-8")
+        partial.replace(checkpoint / _PROGRESS)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint to go on from."""
+    """A complete checkpoint."""
 
     path: Path
     step: int
@@ -84,29 +75,110 @@ class Checkpoint:
 
     @classmethod
     def open(cls, path: Path) -> Checkpoint:
-        """The checkpoint at `path`.
+        """Read the checkpoint at `path`.
 
         Raises:
             UserError: files are missing or damaged.
         """
-        step = checkpoint_step(path)
-        missing = [name for name in (*_FILES, Progress.NAME) if not (path / name).is_file()]
-        if step is None or missing or not any(path.glob("rng_state*.pth")):
-            raise UserError(f"{path}: the checkpoint is damaged: {', '.join(missing) or 'rng_state.pth'} missing")
+        step = _step(path)
         with damage_reported(f"{path}: the checkpoint"):
-            progress = Progress(**json.loads((path / Progress.NAME).read_text(encoding="utf-8")))
+            progress = Progress(**json.loads((path / _PROGRESS).read_text(encoding="utf-8")))
             if json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] != step:
-                raise UserError(f"{path}: the checkpoint is damaged: trainer_state.json is of another step")
-        for snapshot in snapshot_paths(path, (step for step, _ in progress.snapshots)):
-            if not snapshot.is_file():
-                raise UserError(f"{path}: the checkpoint is damaged: {snapshot.relative_to(path)} missing")
+                raise ValueError("trainer_state.json has another step")
+            snapshots = _snapshot_paths(path, (step for step, _ in progress.snapshots))
+            rng_states = [*path.glob("rng_state*.pth")] or [path / "rng_state.pth"]
+            for file in (*(path / name for name in _FILES), *rng_states, *snapshots):
+                if not file.is_file():
+                    raise ValueError(f"{file.relative_to(path)} missing")
         return cls(path, step, progress)
 
-    def is_complete(self, training: TrainingArguments) -> bool:
-        """Whether training had reached its end here."""
-        return is_complete(training, self.step, self.progress.seconds)
+    def is_complete(self, training: SynthesizerTrainingArguments) -> bool:
+        """Whether training ends here."""
+        return training.is_complete(self.step, self.progress.seconds)
 
-    def lacks_validation(self, training: TrainingArguments) -> bool:
-        """Whether the validation that is due here was interrupted."""
-        due = self.step % training.eval_interval == 0 or self.is_complete(training)
+    def lacks_validation(self, training: SynthesizerTrainingArguments) -> bool:
+        """Whether a validation is due here and was interrupted."""
+        due = self.step % training.eval_steps == 0 or self.is_complete(training)
         return due and self.progress.last.get("step") != self.step
+
+
+def last_checkpoint(folder: Path) -> Checkpoint | None:
+    """The checkpoint of the highest step."""
+    paths = _complete_paths(folder)
+    return Checkpoint.open(max(paths, key=_step)) if paths else None
+
+
+def commit_checkpoint(path: Path, progress: Progress) -> None:
+    """Complete a checkpoint that Trainer has written; then remove the others."""
+    before = [other for other in _complete_paths(path.parent) if other != path]
+    if before:
+        _copy_snapshots(max(before, key=_step), path, [step for step, _ in progress.snapshots])
+    progress.write(path)
+    for other in path.parent.glob("checkpoint-*"):
+        if other != path:
+            shutil.rmtree(other)
+
+
+def remove_incomplete(folder: Path) -> None:
+    """Remove interrupted saves."""
+    for path in {*folder.glob("checkpoint-*")} - {*_complete_paths(folder)}:
+        shutil.rmtree(path)
+
+
+def best_snapshots(snapshots: Iterable[Snapshot], count: int, greater_is_better: bool) -> list[Snapshot]:
+    """The `count` best, ordered by step; of equal ones the later."""
+    sign = 1 if greater_is_better else -1
+    ranked = sorted(snapshots, key=lambda snapshot: (sign * snapshot[1], snapshot[0]), reverse=True)
+    return sorted(ranked[:count])
+
+
+@contextmanager
+def averaged_weights(model: nn.Module, checkpoint: Path, steps: Sequence[int]) -> Iterator[None]:
+    """Replace the model's weights by the mean of those of `steps`, which `checkpoint` has; restore them at the end."""
+    state = model.state_dict()
+    own = {name: value.clone() for name, value in state.items()}
+    _assign(state, _means(_snapshot_paths(checkpoint, steps)))
+    try:
+        yield
+    finally:
+        _assign(state, own.items())
+
+
+def _means(paths: Sequence[Path]) -> Iterator[tuple[str, Tensor]]:
+    files = [safe_open(path, framework="pt") for path in paths]
+    for name in files[0].keys():  # noqa: SIM118 (no dictionary)
+        # In float64, so that the mean of equal weights is exact.
+        total = sum((file.get_tensor(name).double() for file in files), start=torch.zeros((), dtype=torch.float64))
+        yield name, total / len(files)
+
+
+@torch.no_grad()
+def _assign(state: dict[str, Tensor], values: Iterable[tuple[str, Tensor]]) -> None:
+    # Tied weights have two names in the model and one in a file; setting one sets both.
+    for name, value in values:
+        state[name].copy_(value)
+
+
+def _snapshot_paths(checkpoint: Path, steps: Iterable[int]) -> list[Path]:
+    """The weights of these steps; those of the checkpoint's own step are its `model.safetensors`."""
+    own = _step(checkpoint)
+    return [checkpoint / ("model.safetensors" if step == own else f"snapshots/{step}.safetensors") for step in steps]
+
+
+def _copy_snapshots(before: Path, path: Path, steps: Sequence[int]) -> None:
+    for old, new in zip(_snapshot_paths(before, steps), _snapshot_paths(path, steps), strict=True):
+        new.parent.mkdir(exist_ok=True)
+        try:
+            os.link(old, new)
+        except OSError:
+            shutil.copyfile(old, new)
+
+
+def _complete_paths(folder: Path) -> list[Path]:
+    return [path.parent for path in folder.glob(f"checkpoint-*/{_PROGRESS}") if _NAME.fullmatch(path.parent.name)]
+
+
+def _step(path: Path) -> int:
+    match = _NAME.fullmatch(path.name)
+    assert match is not None, path
+    return int(match[1])

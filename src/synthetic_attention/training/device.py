@@ -1,75 +1,88 @@
-"""Where a model runs, in which numbers, and whether compiled."""
+"""Devices, and the processes that train one model under torchrun."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+
 import torch
+from accelerate import PartialState  # type: ignore[import-untyped]
+from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from transformers import PreTrainedModel
 
-from ..tasks import UserError
+from ..errors import UserError
 
-__all__ = ["DTYPES", "choose_device", "choose_dtype", "choose_training_device", "compile_blocks", "describe_device"]
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+__all__ = [
+    "any_process",
+    "choose_device",
+    "choose_training_device",
+    "compile_layers",
+    "describe_device",
+    "entered_by_main_process",
+    "on_main_process",
+]
 
 
 def choose_device(name: str | None = None) -> torch.device:
-    """The device of that name; by default the accelerator that is there, or else the CPU.
-
-    Raises:
-        UserError: no device is called that, or this machine or this PyTorch has none.
-    """
-    there = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    """The device of that name; by default the accelerator if there is one, else the CPU."""
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if name is None:
-        return there or torch.device("cpu")
-    known = "cpu" if there is None else f"cpu, {there.type}"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"got device {name!r}; expected one of: {known}") from None
-    if device.type != "cpu" and (there is None or device.type != there.type):
-        raise UserError(f"got device {name!r}, which this machine does not have for PyTorch; expected one of: {known}")
-    if device.type != "cpu" and (device.index or 0) >= torch.accelerator.device_count():
-        raise UserError(f"got device {name!r}, but there are only {torch.accelerator.device_count()} of {device.type}")
-    return device
+        return found or torch.device("cpu")
+    count = 0 if found is None else torch.accelerator.device_count()
+    known = ["cpu", *([found.type] if found else []), *(f"{found.type}:{i}" for i in range(count) if found)]
+    if name not in known:
+        raise UserError(f"got device {name!r}; expected one of: {', '.join(known)}")
+    return torch.device(name)
 
 
 def choose_training_device(name: str | None = None) -> torch.device:
-    """As `choose_device`, for training, which takes the first device, or that of its process under torchrun.
-
-    Raises:
-        UserError: as `choose_device`, or another than the first device was asked for.
-    """
+    """As `choose_device`, and join the other processes of torchrun; each process uses the device of its local rank."""
     device = choose_device(name)
     if device.index:
-        raise UserError(
-            f"got device {name!r}; expected {device.type} for training, with {device.type.upper()}_VISIBLE_DEVICES="
-            f"{device.index} in the environment to choose the device"
-        )
+        variable = f"{device.type.upper()}_VISIBLE_DEVICES={device.index}"
+        raise UserError(f"got device {name!r}; expected {device.type} for training, and {variable} in the environment")
+    PartialState(cpu=device.type == "cpu")
     return device
 
 
-def choose_dtype(name: str) -> torch.dtype:
-    """The dtype of that name.
-
-    Raises:
-        UserError: it is none that models run in.
-    """
-    if name not in DTYPES:
-        raise UserError(f"got dtype {name!r}; expected one of: {', '.join(DTYPES)}")
-    return DTYPES[name]
-
-
 def describe_device(device: torch.device) -> str:
-    """What people call the device."""
+    """The name of the device's model, or "cpu"."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def compile_blocks(model: PreTrainedModel) -> None:
-    """Compile the layers of a model in place, for all sizes of batches at once.
+def compile_layers(model: PreTrainedModel) -> None:
+    """Compile the layers of a model in place, for all batch sizes at once.
 
-    Layers of a kind share what is compiled, so it takes as long for many as for few; and the loss stays the one that
-    stores no logits.
+    Layers of the same kind share their compiled code, and the loss stays the one that does not store logits.
     """
     for module in model.modules():
         if type(module).__name__ in (model._no_split_modules or ()):
             module.compile(dynamic=True)
+
+
+@contextmanager
+def entered_by_main_process(make: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+    """Enter a context in the main process only; all processes wait until it is entered."""
+    state = PartialState()
+    state.wait_for_everyone()
+    with ExitStack() as entered:
+        problem: Exception | None = None
+        if state.is_main_process:
+            try:
+                entered.enter_context(make())
+            except Exception as error:
+                problem = error
+        if any_process(problem is not None):
+            raise problem or UserError("the main process failed; see its message")
+        yield
+
+
+def on_main_process(action: Callable[[], object]) -> None:
+    """Run an action in the main process only; all processes wait for it."""
+    with entered_by_main_process(lambda: nullcontext(action())):
+        pass
+
+
+def any_process(condition: bool) -> bool:
+    """Whether the condition holds in any process; every process has to call this."""
+    return any(gather_object([condition])) if PartialState().num_processes > 1 else condition

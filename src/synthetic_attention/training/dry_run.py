@@ -1,11 +1,12 @@
-"""What a run would cost, measured by its first steps: everything but the writing is done as training does it."""
+"""The cost of a run, measured in its first steps. Nothing is written."""
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,28 +14,26 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState
-from transformers import TrainingArguments as HuggingFaceArguments
 
-from ..attention import SynthesizerAttention
-from ..baselines import Baseline
+from ..attention import SelfAttention
+from ..tasks import get_task
 from ..tasks.base import Task
-from .batching import TokenBatchSampler
+from .callbacks import format_seconds
 from .device import choose_training_device, describe_device
 from .failures import shortage_reported
-from .hyperparameters import TrainingArguments
-from .preparation import Data, Materials, Report, prepare
+from .pretrained import PretrainedRun
+from .run import Report, prepare_inputs, read_splits
 from .run_folder import RunFolder
 from .settings import Settings
-from .source import Source
-from .trainer import SynthesizerTrainer
+from .trainer import SynthesizerTrainer, TokenBatchSampler, TrainingInputs
 
-__all__ = ["count_parameters", "dry_run"]
+__all__ = ["count_parameters", "describe_dry_run", "dry_run"]
 
-# Steps that allocate and compile, before those that are measured; and the end of these.
+# The first steps allocate and compile; then steps are measured until one of the limits.
 _WARMUP, _STEPS, _SECONDS = 3, 50, 10.0
-# Weight, gradient and two moments of Adam, in float32; Adafactor's means of rows and columns are few.
-_TRAINED_BYTES, _FROZEN_BYTES = {"adamw": 16, "adafactor": 8}, 4
-_ENDLESS = 10**9
+# Weight, gradient and two moments of AdamW in float32; other optimizers keep little or nothing.
+_TRAINED_BYTES, _FROZEN_BYTES = {"adamw_torch_fused": 16, "adamw_torch": 16}, 4
+_NEVER = 10**9
 
 
 def dry_run(
@@ -42,38 +41,34 @@ def dry_run(
     data: Path,
     settings: Settings,
     *,
-    source: Source | None = None,
+    pretrained: PretrainedRun | None = None,
     device: str | None = None,
     report: Report = print,
 ) -> dict[str, Any]:
-    """Read the data, build tokenizer and model, train a few steps, and write nothing.
-
-    Args:
-        source, device, report: as for `start_run`.
+    """Read the data, build tokenizer and model, and train a few steps; the arguments are those of `start_run`.
 
     Returns:
-        Plain values: parameters, tokens, batches, speed and memory of the steps measured, and what follows from them
-        for the whole training, validations not counted.
-
-    Raises:
-        UserError: what would keep a run from starting.
+        Parameters, tokens, batches, speed and memory of the measured steps, and the estimates for the whole training
+        without validation; plain values.
     """
     place = choose_training_device(device)
-    task.check()
-    materials = prepare(task, Data.read(task, data), settings, report, source=source)
+    task.check_requirements()
+    inputs = prepare_inputs(task, read_splits(task, data), settings, report, pretrained=pretrained)
     training = settings.training
-    speed, steps, memory = _measure(task, settings, materials, place)
-    tokens = round(materials.train.tokens_per_pass())
-    batches = _batches_per_epoch(materials, settings)
+    speed, steps = _measure_speed(task, settings, inputs, place)
+    tokens = round(inputs.train.tokens_per_pass())
+    sampler = TokenBatchSampler(inputs.train.lengths(), training.batch_tokens, training.seed, 1, inputs.train.draw)
+    batches = len(sampler.epoch(0))
     per_step = tokens / batches * training.gradient_accumulation_steps
-    planned = _planned_steps(training, speed / per_step)
+    by_time = math.inf if training.minutes is None else 60 * training.minutes * speed / per_step
+    planned = round(min(by_time, training.max_steps if training.max_steps > 0 else math.inf))
     return {
         "task": task.name,
         "device": describe_device(place),
-        "dtype": training.dtype,
-        "vocabulary": len(materials.tokenizer),
-        **count_parameters(materials.model, training.optimizer),
-        "examples": materials.train.examples_per_pass(),
+        "dtype": "bfloat16" if training.bf16 else "float32",
+        "vocabulary": len(inputs.tokenizer),
+        **count_parameters(inputs.model, training.optim),
+        "examples": inputs.train.examples_per_pass(),
         "tokens_per_epoch": tokens,
         "batches_per_epoch": batches,
         "batches_per_step": training.gradient_accumulation_steps,
@@ -82,102 +77,85 @@ def dry_run(
         "seconds": planned * per_step / speed,
         "tokens_per_second": speed,
         "measured_steps": steps,
-        "peak_bytes": memory,
+        "peak_bytes": _peak_bytes(place),
     }
 
 
-def count_parameters(model: nn.Module, optimizer: str = "adamw") -> dict[str, int]:
-    """How many parameters a model has, how many are trained, how many make attention logits; the bytes they take.
+def count_parameters(model: nn.Module, optim: str = "adamw_torch_fused") -> dict[str, int]:
+    """The parameters of a model: all, trainable, and those of synthesizing functions; and the bytes of training state.
 
-    Those that make logits are the synthesizing functions and the rows of the joint projection that serve them; in
-    cross-attention, which is vanilla, nothing is counted.
+    Cross-attention, which is vanilla, is not counted as synthesizing.
     """
     total = sum(p.numel() for p in model.parameters())
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     synthesizers = 0
     for module in model.modules():
-        if isinstance(module, SynthesizerAttention):
-            rows, projection = module.function.projected, module.in_proj
-            synthesizers += sum(p.numel() for p in module.function.parameters())
-            synthesizers += rows * (projection.in_features + (projection.bias is not None))
-        elif isinstance(module, Baseline):
+        if isinstance(module, SelfAttention):
             synthesizers += module.weight_parameters
     return {
         "parameters": total,
         "trainable": trained,
         "in_synthesizers": synthesizers,
-        "state_bytes": trained * _TRAINED_BYTES[optimizer] + (total - trained) * _FROZEN_BYTES,
+        "state_bytes": trained * _TRAINED_BYTES.get(optim, 8) + (total - trained) * _FROZEN_BYTES,
     }
 
 
+def describe_dry_run(estimate: Mapping[str, Any]) -> str:
+    """The result of `dry_run` for a terminal: a table with two columns."""
+    task = get_task(estimate["task"])
+    accumulated = f" of {estimate['batches_per_step']} batches" if estimate["batches_per_step"] > 1 else ""
+    speed = f"{estimate['tokens_per_second']:,.0f} {task.tokens_name}/s"
+    rows = {
+        "parameters": f"{estimate['parameters']:,} ({estimate['trainable']:,} trained, "
+        f"{estimate['in_synthesizers']:,} in synthesizers)",
+        "vocabulary": f"{estimate['vocabulary']:,} tokens",
+        "an epoch": f"{estimate['examples']:,} {task.unit}, {estimate['tokens_per_epoch']:,} {task.tokens_name} in "
+        f"{estimate['batches_per_epoch']:,} batches",
+        "training": f"{estimate['steps']:,} steps{accumulated}, {estimate['epochs']:.1f} epochs",
+        "device": f"{estimate['device']}, {estimate['dtype']}",
+        "speed": f"{speed} over {estimate['measured_steps']} steps",
+        "memory": f"{_megabytes(estimate['state_bytes'])} for weights, gradients and optimizer; "
+        f"{_megabytes(estimate['peak_bytes'])} at most in these steps, everything included",
+        "time": f"{format_seconds(estimate['seconds'])}, without validation",
+    }
+    width = max(map(len, rows))
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
+
+
 class _Stopwatch(TrainerCallback):
-    """Ends training when enough steps were measured."""
+    """Notes time and tokens after each step, and stops training after enough of them."""
 
-    def __init__(self, look: Callable[[], tuple[float, int]]) -> None:
-        self._look = look
-        self._seen: list[tuple[float, int]] = []
+    def __init__(self, trainer: SynthesizerTrainer) -> None:
+        self.trainer = trainer
+        self.seen: list[tuple[float, int]] = []
 
-    def on_step_end(
-        self, args: HuggingFaceArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Note the time and the tokens so far."""
-        if state.global_step < _WARMUP:
-            return
-        self._seen.append(self._look())
-        enough = self.steps and self._seen[-1][0] - self._seen[0][0] >= _SECONDS
-        if enough or self.steps >= _STEPS:
-            control.should_training_stop = True
-
-    @property
-    def steps(self) -> int:
-        """How many were measured."""
-        return max(0, len(self._seen) - 1)
-
-    @property
-    def tokens_per_second(self) -> float:
-        """The speed of the steps measured."""
-        (start, before), (end, after) = self._seen[0], self._seen[-1]
-        return (after - before) / (end - start)
+        if state.global_step >= _WARMUP:
+            # Counting waits for the device, so the time is that of finished work.
+            tokens = self.trainer.count_tokens()
+            self.seen.append((self.trainer.clock.seconds, tokens))
+            enough = len(self.seen) > 1 and self.seen[-1][0] - self.seen[0][0] >= _SECONDS
+            control.should_training_stop = enough or len(self.seen) > _STEPS
 
 
-class _Rehearsal(SynthesizerTrainer):
-    """Trains without checkpoints."""
-
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        return
-
-
-def _measure(
-    task: Task[Any, Any], settings: Settings, materials: Materials, device: torch.device
-) -> tuple[float, int, int]:
-    """Tokens per second, the steps that this is from, and the highest memory on the way."""
-    training = replace(
-        settings.training, steps=_WARMUP + _STEPS, minutes=None, eval_interval=_ENDLESS, log_interval=_ENDLESS
-    )
-    # Trainer wants a folder, though nothing is written into it.
+def _measure_speed(
+    task: Task[Any, Any], settings: Settings, inputs: TrainingInputs, device: torch.device
+) -> tuple[float, int]:
+    """Tokens per second, and the number of measured steps."""
+    # One step more than are measured: the last one would save and validate.
+    steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
+    training = replace(settings.training, minutes=None, report_to="none", **steps)
+    settings = replace(settings, training=training)
+    # Trainer needs a folder.
     with tempfile.TemporaryDirectory() as folder:
-        trainer = _Rehearsal(
-            materials.model,
-            task=task,
-            settings=replace(settings, training=training),
-            run=RunFolder(Path(folder)),
-            tokenizer=materials.tokenizer,
-            train=materials.train,
-            validation=materials.validation,
-            device=device,
-        )
-
-        def look() -> tuple[float, int]:
-            # Counting waits for the device, so that the clock shows what was done and not what was queued.
-            tokens = trainer.count_tokens()
-            return trainer.clock.seconds, tokens
-
-        stopwatch = _Stopwatch(look)
+        trainer = SynthesizerTrainer(inputs, task=task, settings=settings, run=RunFolder(Path(folder)), device=device)
+        stopwatch = _Stopwatch(trainer)
         trainer.add_callback(stopwatch)
-        less_memory = f"lower --set batch_tokens=… (now {training.batch_tokens})"
-        with shortage_reported(less_memory, lambda: "nothing was written"):
+        with shortage_reported(f"lower batch_tokens (now {training.batch_tokens})", lambda: "nothing was written"):
             trainer.run_training()
-    return stopwatch.tokens_per_second, stopwatch.steps, _peak_bytes(device)
+    (start, before), (end, after) = stopwatch.seen[0], stopwatch.seen[-1]
+    return (after - before) / (end - start), len(stopwatch.seen) - 1
 
 
 def _peak_bytes(device: torch.device) -> int:
@@ -188,12 +166,5 @@ def _peak_bytes(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def _batches_per_epoch(materials: Materials, settings: Settings) -> int:
-    lengths, draw = materials.train.lengths(), materials.train.draw
-    return len(TokenBatchSampler(lengths, settings.training.batch_tokens, settings.seed, 1, draw).epoch(0))
-
-
-def _planned_steps(training: TrainingArguments, steps_per_second: float) -> int:
-    """Steps until the first of the two ends."""
-    by_time = None if training.minutes is None else round(60 * training.minutes * steps_per_second)
-    return min(steps for steps in (training.steps, by_time) if steps is not None)
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB"

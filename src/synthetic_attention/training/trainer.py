@@ -1,226 +1,351 @@
-"""The Trainer: batches by tokens, a training clock, validation by the task, checkpoints that are whole."""
+"""The Trainer: batches by tokens, validation by the task, checkpoints that are complete or ignored."""
 
 from __future__ import annotations
 
+import json
 import math
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, PreTrainedTokenizerFast, PrinterCallback, Trainer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.utils.data import DataLoader, Sampler
+from transformers import (
+    Adafactor,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+)
 
-from ..data.batching import Share
-from ..data.examples import Examples
-from ..tasks import UserError
-from ..tasks.base import Task
-from ..tasks.types import Scores, Split
-from .arguments import choose_optimizer, constant_first, free_logits, trainer_arguments
-from .averaging import averaged, best_snapshots
-from .batching import TokenBatchSampler
-from .checkpoint import Checkpoint, Progress, Snapshot, is_complete, snapshot_paths
-from .clock import TrainingClock
-from .device import compile_blocks
-from .distributed import any_process
-from .failures import damage_reported
+from ..data.examples import Examples, token_batches
+from ..errors import UserError
+from ..synthesizers import SynthesizingFunction
+from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss
+from .arguments import SynthesizerTrainingArguments
+from .callbacks import StopRequest, TrainingClock
+from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, best_snapshots, commit_checkpoint
+from .device import any_process, compile_layers
+from .failures import damage_reported, one_line
 from .run_folder import RunFolder
 from .settings import Settings
 
-__all__ = ["SynthesizerTrainer", "Validation"]
+__all__ = ["SynthesizerTrainer", "TokenBatchSampler", "TrainingInputs", "constant_then_inverse_sqrt"]
 
 
 @dataclass(frozen=True)
-class Validation:
-    """What to validate on: a split as it was read, and its examples."""
+class TrainingInputs:
+    """The model and the data of a run."""
 
-    split: Split
-    examples: Examples[Any]
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    train: Examples[Any]
+    validation: Examples[Any]
+    validation_split: Split
 
 
-class _StoppedError(Exception):
-    """A validation was given up on request."""
+class TokenBatchSampler(Sampler[list[int]]):
+    """Batches of examples with at most `budget` tokens: an endless stream, cut after `num_batches`.
 
+    The stream depends on the arguments only. Each pass over the data shuffles, sorts by length (by the first column
+    first; equal lengths stay shuffled), cuts batches and shuffles them. The first cut is at a random place, so passes
+    differ even if no two lengths are equal. With one stream instead of epochs, resuming only skips batches.
 
-class SynthesizerTrainer(Trainer):
-    """Trains one run, from `start` if that is given; `stopped` says whether to give up a validation.
-
-    The task validates, rather than `Trainer.evaluate`, which pads every batch to one length and gathers without
-    trimming. The best model by the task's score is written to the run as soon as it is found.
+    Args:
+        lengths: (N, columns), the tokens of each example, such as source and target.
+        budget: tokens in a batch, over all columns.
+        seed: of the shuffles.
+        num_batches: length of the stream.
+        draw: the examples of one pass, from a generator, the seed and the number of the pass (`Examples.draw`); by
+            default each example once.
     """
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        lengths: np.ndarray,
+        budget: int,
+        seed: int,
+        num_batches: int,
+        draw: Callable[[np.random.Generator, int, int], np.ndarray] | None = None,
+    ) -> None:
+        self.lengths = lengths
+        self.budget = budget
+        self.seed = seed
+        self.num_batches = num_batches
+        self._draw = draw or (lambda rng, seed, number: rng.permutation(len(lengths)))
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        left, epoch = self.num_batches, 0
+        while left > 0:
+            batches = self.epoch(epoch)
+            yield from batches[:left]
+            left, epoch = left - len(batches), epoch + 1
+
+    def epoch(self, epoch: int) -> list[list[int]]:
+        """The batches of one pass, counted from 0."""
+        rng = np.random.default_rng([self.seed, epoch])
+        shuffled = self._draw(rng, self.seed, epoch)
+        # The last key of lexsort is the first to sort by.
+        order = shuffled[np.lexsort(self.lengths[shuffled].T[::-1])]
+        first = int(rng.integers(1, self.budget + 1))
+        batches = token_batches(self.lengths.sum(axis=1), order, self.budget, first)
+        return [batches[index] for index in rng.permutation(len(batches))]
+
+
+class _StoppedError(Exception):
+    """A validation was interrupted on request."""
+
+
+class _Loop(TrainerCallback):
+    """Stops training when due, runs the clock, and validates after each checkpoint."""
+
+    def __init__(self, trainer: SynthesizerTrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Trainer saved its state before the last validation, so the log entries are ours."""
+        state.log_history = [*self.trainer.progress.log]
+        self.trainer.write_log("w", state.log_history)
+
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Training has the clock; everything of a checkpoint is loaded now."""
+        self.trainer.phase = "training"
+        self.trainer.clock.start()
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Decide after each update."""
+        trainer = self.trainer
+        complete = trainer.settings.training.is_complete(state.global_step, trainer.clock.seconds)
+        # Processes must stop at the same step, but their clocks and signals differ.
+        if any_process(complete or trainer.stop_request.received is not None):
+            control.should_training_stop = control.should_save = control.should_log = True
+        if control.should_save:
+            trainer.phase = "saving"
+            trainer.clock.stop()
+
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Trainer has written its files."""
+        self.trainer.commit()
+        if state.global_step % args.eval_steps == 0 or self.trainer.is_complete():
+            self.trainer.evaluate()
+
+
+class SynthesizerTrainer(Trainer):
+    """Trains one run. The best model by the task's score is written to the run folder as soon as it is found.
+
+    The task validates, because `evaluate` of the base class pads every batch to one length and gathers without
+    trimming. Checkpoints are saved before validation and get their scores after it.
+
+    Args:
+        inputs: model, tokenizer and data.
+        start: the checkpoint to resume from.
+
+    Attributes:
+        stop_request: a signal asks to stop after the next checkpoint; it also interrupts a validation.
+        phase: "loading", "training", "saving" or "validating", to explain errors.
+    """
+
+    # Arguments of Trainer, as this class narrows them.
+    args: Any
+
+    def __init__(
+        self,
+        inputs: TrainingInputs,
         *,
         task: Task[Any, Any],
         settings: Settings,
         run: RunFolder,
-        tokenizer: PreTrainedTokenizerFast,
-        train: Examples[Any],
-        validation: Validation,
         device: torch.device,
         start: Checkpoint | None = None,
-        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        arguments = trainer_arguments(settings, run, start, device)
-        collate = partial(task.collate, pad_token_id=cast(int, model.config.pad_token_id))
-        # Without processing_class: the run has the tokenizer already, checkpoints need no copy of it.
+        model, training = inputs.model, settings.training
+        changes: dict[str, Any] = {"eval_on_start": start is not None and start.lacks_validation(training)}
+        if start is not None and start.is_complete(training):
+            # Only the validation of a complete run can be missing.
+            changes["max_steps"] = start.step
+        # Without processing_class: checkpoints need no copy of the run's tokenizer.
         super().__init__(
             model,
-            arguments,
-            data_collator=collate,
-            train_dataset=train,
-            eval_dataset=validation.examples,
-            optimizer_cls_and_kwargs=choose_optimizer(settings.training),
+            training.for_trainer(str(run.checkpoints), device, **changes),
+            data_collator=partial(task.collate, pad_token_id=cast(int, model.config.pad_token_id)),
+            train_dataset=inputs.train,
+            optimizer_cls_and_kwargs=_t5_adafactor(training),
         )
-        # Trainer turns the cache off in the configuration, and it would be saved like that.
+        # Trainer turns the cache off in the configuration, which would be saved.
         model.config.use_cache = True
-        if settings.training.compile:
-            compile_blocks(model)
-        self.remove_callback(PrinterCallback)
-        self.task = task
-        self.run = run
-        self.settings = settings
-        self.tokenizer = tokenizer
-        self.validation = validation
+        # The models smooth labels inside of their fused loss.
+        self.label_smoother = None
+        if training.torch_compile:
+            compile_layers(model)
+        self.inputs, self.task, self.settings, self.run = inputs, task, settings, run
         self.progress = progress = Progress() if start is None else start.progress
-        self.clock = TrainingClock(arguments.device, progress.seconds)
+        self.clock = TrainingClock(self.args.device, progress.seconds)
+        self.phase = "loading"
+        self.stop_request = StopRequest()
         self._start = start
-        self._stopped = stopped
-        self._saved_step = None if start is None else start.step
-        self._collate = collate
-        self._tokens = torch.zeros((), dtype=torch.int64, device=arguments.device)
+        self._tokens = torch.zeros((), dtype=torch.int64, device=self.args.device)
         self._logged = (progress.tokens, progress.seconds)
-        self._staging: Path | None = None
-        lengths = train.lengths()
-        self._tokens_per_epoch = train.tokens_per_pass()
-        self._sampler = TokenBatchSampler(
-            lengths,
-            settings.training.batch_tokens,
-            settings.seed,
-            arguments.max_steps * arguments.gradient_accumulation_steps * arguments.world_size,
-            train.draw,
-        )
+        self._tokens_per_epoch = inputs.train.tokens_per_pass()
+        self.remove_callback(PrinterCallback)
+        self.add_callback(_Loop(self))
+
+    def run_training(self) -> None:
+        """Train to the end or until a stop is requested."""
+        start = None if self._start is None else str(self._start.path)
+        try:
+            self.train(resume_from_checkpoint=start)
+        except _StoppedError:
+            # The validation is repeated when the run is resumed, from the checkpoint before it.
+            pass
+        except (UserError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            if start is not None and self.phase == "loading":
+                with damage_reported(f"{start}: the checkpoint"):
+                    raise
+            # On a full disk torch.save raises a RuntimeError of the C++ library.
+            if self.phase == "saving" and isinstance(error, RuntimeError):
+                raise OSError(f"a checkpoint could not be written, as on a full disk: {one_line(error)}") from error
+            raise
+        finally:
+            self.clock.stop()
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """The stream of token batches; Trainer takes all of it for one epoch."""
-        loader = DataLoader(
-            cast("Examples[Any]", self.train_dataset), batch_sampler=self._sampler, collate_fn=self._collate
+        """The stream of token batches, as one epoch."""
+        train = self.inputs.train
+        sampler = TokenBatchSampler(
+            train.lengths(),
+            self.args.batch_tokens,
+            self.args.seed,
+            self.args.max_steps * self.args.gradient_accumulation_steps * self.args.world_size,
+            train.draw,
         )
+        loader = DataLoader(train, batch_sampler=sampler, collate_fn=self.data_collator)
         return cast("DataLoader[Any]", self.accelerator.prepare(loader))
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
-        """Trainer's, by which logits are free to move whatever size they start with."""
+        """The optimizer, with a larger Adafactor scale floor for logit parameters."""
         is_new = self.optimizer is None
         optimizer: Optimizer = super().create_optimizer(*args, **kwargs)
         if is_new:
-            free_logits(optimizer, cast(nn.Module, self.model), self.settings.training.logit_scale)
+            _raise_logit_scale(optimizer, self.inputs.model, self.args.logit_scale)
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
-        """The schedule of the rate: transformers' own, or that of T5."""
-        training = self.settings.training
+        """The schedule of transformers, or T5's."""
         optimizer = optimizer or self.optimizer
-        if self.lr_scheduler is None and training.schedule == "inverse_sqrt" and training.constant_steps:
+        if self.lr_scheduler is None and self.args.lr_scheduler_type == "inverse_sqrt" and self.args.constant_steps:
             assert optimizer is not None
-            self.lr_scheduler = constant_first(optimizer, training)
+            self.lr_scheduler = constant_then_inverse_sqrt(optimizer, self.args.warmup_steps, self.args.constant_steps)
         return super().create_scheduler(num_training_steps, optimizer)
 
-    def run_training(self) -> None:
-        """Train from the start or the checkpoint, with the clock running, to the end or until `stopped`."""
-        self.clock.start()
-        try:
-            self.train(resume_from_checkpoint=None if self._start is None else str(self._start.path))
-        except _StoppedError:
-            # Validation will be done when the run is resumed, from the checkpoint that was saved before it.
-            pass
-        finally:
-            self.clock.stop()
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The model's own loss, with label smoothing."""
+        if self.args.label_smoothing_factor:
+            # Not called label…: Trainer takes such arguments of `forward` for labels.
+            inputs = {**inputs, "smoothing": self.args.label_smoothing_factor}
+        return super().compute_loss(model, inputs, *args, **kwargs)
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | int | None = None
     ) -> Tensor:
-        """One batch; its real tokens are counted on the device, so that the counting does not wait for the step."""
+        """One batch. Its tokens are counted on the device, without waiting for it."""
         loss = super().training_step(model, inputs, num_items_in_batch)
-        self._tokens += self.task.tokens(inputs)
+        self._tokens += count_tokens(inputs, with_targets=self.inputs.model.config.is_encoder_decoder)
         return loss
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Not counted: the base class walks through the whole model at each step for it, and nothing here reads it."""
+        """Not counted: the base class would walk through all parameters at each step."""
         return 0
 
     def count_tokens(self) -> int:
-        """Tokens trained on so far, by all processes, padding not counted."""
-        mine = int(self._tokens.item())
-        return self.progress.tokens + sum(gather_object([mine]))
+        """Tokens trained on so far by all processes, without padding."""
+        return self.progress.tokens + sum(gather_object([int(self._tokens.item())]))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log with tokens, tokens per second since the last entry, and minutes on the training clock.
-
-        Raises:
-            UserError: the loss or the gradient is not finite any more.
-        """
-        # The summary at the end is in samples per second, which says nothing about batches by tokens.
+        """Log with tokens, tokens per second since the last entry, and minutes of training."""
+        # The final summary counts samples per second, which means nothing for batches by tokens.
         if "train_runtime" in logs:
             return
         tokens, seconds = self.count_tokens(), self.clock.seconds
         if "loss" in logs:
-            self._refuse_divergence("the loss", logs["loss"])
-            self._refuse_divergence("the norm of the gradient", logs.get("grad_norm", 0.0))
+            self._check_finite("the loss", logs["loss"])
+            self._check_finite("the norm of the gradient", logs.get("grad_norm", 0.0))
             elapsed = seconds - self._logged[1]
             logs["tokens_per_second"] = round((tokens - self._logged[0]) / elapsed, 1) if elapsed > 0 else 0.0
             self._logged = (tokens, seconds)
-        # Trainer's own is the share of the endless stream.
+        # Trainer's epoch is the part of the endless stream.
         self.state.epoch = round(tokens / self._tokens_per_epoch, 3)
         super().log({**logs, "tokens": tokens, "minutes": round(seconds / 60, 3)})
+        self.write_log("a", self.state.log_history[-1:])
+
+    def write_log(self, mode: str, entries: list[dict[str, Any]]) -> None:
+        """Write log.jsonl anew, or append to it."""
+        if self.args.should_save:
+            with (self.run.path / "log.jsonl").open(mode, encoding="utf-8") as file:
+                file.writelines(json.dumps({"step": 0, **entry}, allow_nan=False) + "\n" for entry in entries)
+
+    def commit(self) -> None:
+        """Complete the checkpoint that was just saved."""
+        # Every process has added its random state.
+        self.accelerator.wait_for_everyone()
+        if not all(bool(parameter.isfinite().all()) for parameter in self.inputs.model.parameters()):
+            self._check_finite("a weight", math.nan)
+        progress = self._current_progress()
+        if self.args.should_save:
+            commit_checkpoint(self._checkpoint_path(), progress)
+        self.accelerator.wait_for_everyone()
+
+    def is_complete(self) -> bool:
+        """Whether training ends at this step; the same in all processes, whose clocks differ."""
+        return any_process(self.settings.training.is_complete(self.state.global_step, self.clock.seconds))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Validate, keep the model if it is the best so far, write metrics.json. The clock stands still.
-
-        The checkpoint comes before it and learns the scores last. So nothing that happens here costs steps, and a
-        run that is killed here validates once more when it is resumed.
-
-        Raises:
-            UserError: weights or loss are not finite any more.
-        """
+        """Validate, keep the model if it is the best so far, write metrics.json and the checkpoint's scores."""
+        phase, self.phase = self.phase, "validating"
         # Generation would be compiled again for each of its many shapes.
-        with self.clock.paused(), torch.compiler.set_stance("force_eager"):
-            self._save_checkpoint(self.model_wrapped, None)
+        with torch.compiler.set_stance("force_eager"):
             scores = self._validate()
             self._keep_if_best(scores)
-            self._keep_snapshot(scores)
+            # Only regular validations count, so that a run that was stopped and resumed averages the same.
+            if self.args.average_checkpoints > 1 and self.state.global_step % self.args.eval_steps == 0:
+                self.progress.snapshots = self._best_snapshots(scores)
             metrics = {f"eval_{name}": value for name, value in scores.items() if isinstance(value, float)}
             self.log(dict(metrics))
-            if self._is_complete():
+            if self.is_complete():
                 self._average(scores)
-            # Not before: a run that is stopped while it averages is not finished.
-            self.progress.last = scores
-            self.write_metrics()
-            progress = self._progress()
-            if self.args.should_save:
-                self.run.write_text(f"{self._checkpoint_name()}/{Progress.NAME}", progress.to_json())
-            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        # A run that is stopped while it averages is not finished.
+        self.progress.last = scores
+        self.write_metrics()
+        progress = self._current_progress()
+        if self.args.should_save:
+            progress.write(self._checkpoint_path())
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.phase = phase
         return metrics
 
     def write_metrics(self) -> dict[str, Any]:
-        """Write metrics.json: best and last validation, and the speed over the whole run."""
+        """Write metrics.json: best and last validation, and the speed of the whole run."""
         tokens, seconds = self.count_tokens(), self.clock.seconds
-        examples = cast("Examples[Any]", self.train_dataset)
-        step = self.state.global_step
-        finished = self._is_complete() and self.progress.last.get("step") == step
+        step, train = self.state.global_step, self.inputs.train
         metrics = {
             "task": self.task.name,
             "synthesizer": self.settings.synthesizer,
             "seed": self.settings.seed,
-            "finished": finished,
+            "finished": self.is_complete() and self.progress.last.get("step") == step,
             "best": self.progress.best or None,
             "last": self.progress.last or None,
             "steps": step,
@@ -228,123 +353,121 @@ class SynthesizerTrainer(Trainer):
             "tokens": tokens,
             "tokens_per_second": tokens / seconds if seconds else 0.0,
             "epochs": self.state.epoch,
-            "parameters": cast(PreTrainedModel, self.model).num_parameters(only_trainable=True),
-            "train_examples": len(examples),
-            "train_examples_dropped": examples.dropped,
-            "train_lines_skipped": examples.skipped,
-            "train_examples_truncated": examples.truncated,
+            "parameters": self.inputs.model.num_parameters(only_trainable=True),
+            "train_examples": len(train),
+            "train_examples_dropped": train.dropped,
+            "train_lines_skipped": train.skipped,
+            "train_examples_truncated": train.truncated,
         }
         if self.args.should_save:
             self.run.write_json("metrics.json", metrics)
         return metrics
 
     def _validate(self) -> dict[str, Any]:
-        loss = self._loss()
-        self._refuse_divergence("the validation loss", loss)
-        return {"step": self.state.global_step, "loss": loss, **self._score(loss)}
+        examples = self.inputs.validation
+        loop = EvaluationLoop(
+            self.inputs.model,
+            self.inputs.tokenizer,
+            batch_tokens=self.args.eval_batch_tokens,
+            rank=self.args.process_index,
+            world_size=self.args.world_size,
+            before_batch=self._stop_if_requested,
+            gather=gather_object,
+        )
+        loss = evaluate_loss(self.task, loop, examples)
+        self._check_finite("the validation loss", loss)
+        scores = self.task.validate(loop, self.inputs.validation_split, examples, loss)
+        return {"step": self.state.global_step, "loss": loss, **scores}
 
     def _keep_if_best(self, scores: dict[str, Any]) -> None:
-        if self.task.improves(scores, self.progress.best):
-            self.progress.best = scores
-            if self.args.should_save:
-                self.run.save_model(cast(PreTrainedModel, self.model))
-
-    def _keep_snapshot(self, scores: dict[str, Any]) -> None:
-        # Where a run was stopped, or ended by the minute, must not matter to one that is resumed.
-        if (
-            self.settings.training.average_checkpoints > 1
-            and scores["step"] % self.settings.training.eval_interval == 0
-        ):
-            self.progress.snapshots = self._best_snapshots(scores)
+        metric, best = self.task.metric_for_best_model, self.progress.best
+        # Of equal scores the later: its model was trained longer.
+        if best and scores[metric] != best[metric] and (scores[metric] > best[metric]) != self.task.greater_is_better:
+            return
+        self.progress.best = scores
+        if self.args.should_save:
+            self.run.save_model(self.inputs.model)
 
     def _best_snapshots(self, scores: dict[str, Any]) -> list[Snapshot]:
-        known = {*self.progress.snapshots, (scores["step"], float(scores[self.task.selects_by]))}
-        return best_snapshots(known, self.settings.training.average_checkpoints, self.task.larger_is_better)
+        known = {*self.progress.snapshots, (scores["step"], float(scores[self.task.metric_for_best_model]))}
+        return best_snapshots(known, self.args.average_checkpoints, self.task.greater_is_better)
 
     def _average(self, last: dict[str, Any]) -> None:
-        """Validate the mean of the best weights too, and take it if it is as good; `last` are the present scores."""
+        """Validate the average of the best weights, and keep it if it is as good; `last` has the present scores."""
         steps = [step for step, _ in self._best_snapshots(last)]
         if len(steps) < 2:
             return
-        checkpoint = self.run.path / self._checkpoint_name()
-        with averaged(cast(PreTrainedModel, self.model), snapshot_paths(checkpoint, steps)):
+        with averaged_weights(self.inputs.model, self._checkpoint_path(), steps):
             scores = {**self._validate(), "averaged": steps}
             self._keep_if_best(scores)
         numbers = {f"average_{name}": value for name, value in scores.items() if isinstance(value, float)}
         self.log({**numbers, "averaged": steps})  # type: ignore[dict-item]
 
-    def _is_complete(self) -> bool:
-        # Clocks differ between processes, and all have to go on to the same work.
-        return any_process(is_complete(self.settings.training, self.state.global_step, self.clock.seconds))
-
-    def _loss(self) -> float:
-        return self.task.loss(cast(PreTrainedModel, self.model), self.validation.examples, self._share())
-
-    def _score(self, loss: float) -> Scores:
-        model, validation = cast(PreTrainedModel, self.model), self.validation
-        return self.task.validate(model, self.tokenizer, validation.split, validation.examples, loss, self._share())
-
-    def _share(self) -> Share:
-        return Share(
-            batch_tokens=self.settings.training.eval_batch_tokens,
-            rank=self.args.process_index,
-            world_size=self.args.world_size,
-            before_batch=self._give_up_if_stopped,
-            gather=gather_object,
-        )
-
-    def _give_up_if_stopped(self) -> None:
-        # One process alone may not: the others would wait for it.
-        if self.args.world_size == 1 and self._stopped():
+    def _stop_if_requested(self) -> None:
+        # A process alone may not: the others would wait for it.
+        if self.args.world_size == 1 and self.stop_request.received is not None:
             raise _StoppedError
 
-    def _refuse_divergence(self, what: str, value: float) -> None:
+    def _check_finite(self, name: str, value: float) -> None:
         if not math.isfinite(value):
             raise UserError(
-                f"training diverged: {what} is {value} at step {self.state.global_step}; lower learning_rate or "
+                f"training diverged: {name} is {value} at step {self.state.global_step}; lower learning_rate or "
                 "raise warmup_steps"
             )
 
-    def _progress(self) -> Progress:
-        return replace(self.progress, seconds=self.clock.seconds, tokens=self.count_tokens())
+    def _current_progress(self) -> Progress:
+        return replace(
+            self.progress, seconds=self.clock.seconds, tokens=self.count_tokens(), log=self.state.log_history
+        )
 
-    def _checkpoint_name(self) -> str:
-        return f"{self.run.checkpoints.name}/checkpoint-{self.state.global_step}"
+    def _checkpoint_path(self) -> Path:
+        return self.run.checkpoints / f"checkpoint-{self.state.global_step}"
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        with damage_reported(f"{resume_from_checkpoint}: the checkpoint"):
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
 
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with damage_reported(f"{checkpoint}: the checkpoint"):
-            super()._load_optimizer_and_scheduler(checkpoint)
+def _t5_adafactor(arguments: SynthesizerTrainingArguments) -> tuple[type[Optimizer], dict[str, Any]] | None:
+    """T5's Adafactor and its options for `optimizer_cls_and_kwargs` of Trainer; None for other optimizers.
 
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        with damage_reported(f"{checkpoint}: the checkpoint"):
-            super()._load_rng_state(checkpoint)
+    It has no first moment, clips updates at a root mean square of 1 and scales them by the root mean square of the
+    weights, at least 1e-3. The `adafactor` of transformers' `TrainingArguments.optim` turns this scaling off.
+    """
+    if arguments.optim != "adafactor":
+        return None
+    options = {"lr": arguments.learning_rate, "weight_decay": arguments.weight_decay}
+    return Adafactor, {**options, "scale_parameter": True, "relative_step": False, "warmup_init": False}
 
-    def _get_output_dir(self, trial: Any) -> str:
-        return str(self._staging or super()._get_output_dir(trial))
 
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Save beside the last checkpoint, and put it in its place only when it is complete; once for each step."""
-        if self._saved_step == self.state.global_step:
-            return
-        # A checkpoint is never replaced by what nobody can go on from.
-        if not all(bool(p.isfinite().all()) for p in model.parameters()):
-            self._refuse_divergence("a weight", math.nan)
-        with self.clock.paused():
-            self._staging = self.run.checkpoints / ".partial"
-            if self.args.should_save:
-                shutil.rmtree(self._staging, ignore_errors=True)
-            self.accelerator.wait_for_everyone()
-            super()._save_checkpoint(model, trial)
-            progress = self._progress()
-            # Every process adds its random state, and afterwards reads what the first one has put in place.
-            self.accelerator.wait_for_everyone()
-            if self.args.should_save:
-                staged = self._staging / Path(self._checkpoint_name()).name
-                (staged / Progress.NAME).write_text(progress.to_json(), encoding="utf-8")
-                self.run.commit_checkpoint(staged, [step for step, _ in progress.snapshots])
-            self.accelerator.wait_for_everyone()
-            self._staging, self._saved_step = None, self.state.global_step
+def _raise_logit_scale(optimizer: Optimizer, model: nn.Module, scale: float) -> None:
+    """Give a new Adafactor optimizer a larger scale floor for logit parameters (R, gates, key biases).
+
+    They start near zero so that attention starts almost uniform. Scaled by their size, updates would leave them there
+    for thousands of steps: at T5's rate of 0.01 the first update of R is 3e-5, that of a gate 1e-5.
+
+    Args:
+        scale: their smallest root mean square; 0.1 is about the initial size of the weights of a 100 wide layer.
+    """
+    if not isinstance(optimizer, Adafactor):
+        return
+    logits = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, SynthesizingFunction)
+        for parameter in module.logit_parameters()
+    }
+    for group in [*optimizer.param_groups]:
+        apart = [parameter for parameter in group["params"] if id(parameter) in logits]
+        if apart:
+            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in logits]
+            smallest, _ = group["eps"]
+            optimizer.add_param_group({**group, "params": apart, "eps": (smallest, scale)})
+
+
+def constant_then_inverse_sqrt(optimizer: Optimizer, warmup_steps: int, constant_steps: int) -> LambdaLR:
+    """T5's schedule: warm-up, the highest rate until `constant_steps`, then the rate times √(constant_steps / step)."""
+    return LambdaLR(optimizer, partial(_factor, warmup_steps, constant_steps))
+
+
+def _factor(warmup_steps: int, constant_steps: int, step: int) -> float:
+    if step < warmup_steps:
+        return step / warmup_steps
+    scale = max(warmup_steps, constant_steps)
+    return math.sqrt(scale / max(step, scale))

@@ -1,6 +1,5 @@
 """The folder of a run: made, replaced, or refused without harm."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,12 @@ import pytest
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.evaluation import generate_lines
-from synthetic_attention.training.session import resume_run
+from synthetic_attention.training.run import resume_run
 from training.runs import Kill, Small, silent, snapshot, start
 
 
 def test_what_is_there_is_not_overwritten_unasked(corpus: Path, tmp_path: Path, small: Small) -> None:
-    run, settings = tmp_path / "run", small("steps=1")
+    run, settings = tmp_path / "run", small("max_steps=1")
     start(corpus, run, settings)
     before = (run / "model.safetensors").read_bytes()
     with pytest.raises(UserError, match="--resume continues it, --overwrite replaces it"):
@@ -22,16 +21,16 @@ def test_what_is_there_is_not_overwritten_unasked(corpus: Path, tmp_path: Path, 
     with pytest.raises(UserError, match="no such folder"):
         start(tmp_path / "nowhere", run, settings, overwrite=True)
     assert (run / "model.safetensors").read_bytes() == before
-    start(corpus, run, replace(settings, seed=9), overwrite=True)
+    start(corpus, run, small("max_steps=1", seed=9), overwrite=True)
     assert (run / "model.safetensors").read_bytes() != before
-    with pytest.raises(UserError, match="has files and is no run"):
+    with pytest.raises(UserError, match="has files and is not a run"):
         start(corpus, corpus, settings, overwrite=True)
     with pytest.raises(UserError, match="not a folder"):
         start(corpus, run / "run.yaml", settings, overwrite=True)
 
 
 def test_a_run_that_came_meanwhile_is_not_replaced(corpus: Path, tmp_path: Path, small: Small) -> None:
-    run, settings = tmp_path / "run", small("steps=1")
+    run, settings = tmp_path / "run", small("max_steps=1")
     start(corpus, tmp_path / "other", settings)
 
     def come(line: str) -> None:
@@ -45,24 +44,6 @@ def test_a_run_that_came_meanwhile_is_not_replaced(corpus: Path, tmp_path: Path,
     assert snapshot(run) == before
 
 
-def test_a_run_that_cannot_be_replaced_stays(
-    corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, settings, rename = tmp_path / "run", small("steps=1"), Path.rename
-    start(corpus, run, settings)
-    before = snapshot(tmp_path)
-
-    def fail(self: Path, target: Path) -> Path:
-        if self.name == "new":
-            raise OSError("no more space")
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", fail)
-    with pytest.raises(OSError, match="no more space"):
-        start(corpus, run, settings, overwrite=True)
-    assert snapshot(tmp_path) == before
-
-
 @pytest.mark.parametrize("link", [False, True])
 def test_an_empty_folder_is_filled_not_replaced(corpus: Path, tmp_path: Path, small: Small, link: bool) -> None:
     folder = tmp_path / "empty"
@@ -71,17 +52,17 @@ def test_an_empty_folder_is_filled_not_replaced(corpus: Path, tmp_path: Path, sm
     if link:
         output = tmp_path / "link"
         output.symlink_to(folder)
-    start(corpus, output, small("steps=1"))
+    start(corpus, output, small("max_steps=1"))
     assert folder.stat().st_ino == before
     assert output.is_symlink() == link
-    assert generate_lines(output, ["one"], beams=1)[1] == 0
+    assert generate_lines(output, ["one"], num_beams=1)[1] == 0
     # A link stays when the run that it leads to is replaced.
-    start(corpus, output, small("steps=1"), overwrite=True)
+    start(corpus, output, small("max_steps=1"), overwrite=True)
     assert output.is_symlink() == link
 
 
 def test_data_inside_the_run_that_is_replaced_is_refused(corpus: Path, tmp_path: Path, small: Small) -> None:
-    run, settings = tmp_path / "run", small("steps=1")
+    run, settings = tmp_path / "run", small("max_steps=1")
     start(corpus, run, settings)
     (run / "data").mkdir()
     for path in corpus.iterdir():
@@ -102,13 +83,8 @@ def test_data_on_the_hub_is_not_inside_the_folder_that_we_are_in(
 
     monkeypatch.setattr(Translation, "read", fetch)
     monkeypatch.chdir(tmp_path)
-    start(Path("hub:owner/name"), Path(), small("steps=1"))
+    start(Path("hub:owner/name"), Path(), small("max_steps=1"))
     assert "data: hub:owner/name\n" in (tmp_path / "run.yaml").read_text(encoding="utf-8")
-
-
-def test_overwriting_nothing_is_filling_it(corpus: Path, tmp_path: Path, small: Small) -> None:
-    (tmp_path / "run").mkdir()
-    assert start(corpus, tmp_path / "run", small("steps=1"), overwrite=True).metrics["steps"] == 1
 
 
 def test_nobody_else_trains_the_same_run(corpus: Path, tmp_path: Path, small: Small) -> None:
@@ -120,8 +96,8 @@ def test_nobody_else_trains_the_same_run(corpus: Path, tmp_path: Path, small: Sm
                 attempt()
             refused.append(error.value)
 
-    metrics = start(corpus, run, small("steps=6"), watch=lambda *_: Kill(6, try_too)).metrics
+    metrics = start(corpus, run, small("max_steps=6"), callbacks=[Kill(6, try_too)]).metrics
     assert len(refused) == 2
     assert (metrics["steps"], metrics["finished"]) == (6, True)
     # Whoever was at it has let go.
-    assert resume_run(run, steps=8, report=silent).metrics["steps"] == 8
+    assert resume_run(run, max_steps=8, report=silent).metrics["steps"] == 8

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +10,24 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from synthetic_attention.inspect.inspection import inspect_run
+from synthetic_attention import SynthesizerConfig, SynthesizerForSequenceClassification
 from synthetic_attention.tasks import UserError, get_task
+from synthetic_attention.tasks.base import load_pretrained, model_type
 from synthetic_attention.tasks.classification import Classification
 from synthetic_attention.tasks.span_corruption import SpanCorruption
 from synthetic_attention.tasks.summarization import Summarization
 from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training.dry_run import dry_run
 from synthetic_attention.training.evaluation import evaluate_run
+from synthetic_attention.training.pretrained import PretrainedRun
+from synthetic_attention.training.run import resume_run, start_run
 from synthetic_attention.training.run_folder import RunFolder
-from synthetic_attention.training.session import resume_run, start_run
 from synthetic_attention.training.settings import Settings, build_config, read_settings
-from synthetic_attention.training.source import Source
 from training.conftest import SMALL
 from training.counting import Counting
 from training.runs import Kill, KilledError, assert_same_runs, die, silent, snapshot
 
 MODEL = SMALL[:5]
-TRAINING = ("batch_tokens=400", "warmup_steps=2", "eval_interval=2", "log_interval=1", "steps=4")
+TRAINING = ("batch_tokens=400", "warmup_steps=2", "eval_steps=2", "logging_steps=1", "max_steps=4")
 SENTENCES = [f"the {number} of {number * number} is here" for number in range(30)]
 TASK = Summarization()
 
@@ -53,7 +52,7 @@ def pretrained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _settings(source: Source, *overrides: str, synthesizer: str | None = None) -> Settings:
+def _settings(source: PretrainedRun, *overrides: str, synthesizer: str | None = None) -> Settings:
     return read_settings(
         synthesizer=synthesizer,
         preset="small",
@@ -64,14 +63,14 @@ def _settings(source: Source, *overrides: str, synthesizer: str | None = None) -
     )
 
 
-def _start(data: Path, source: Source, output: Path, *overrides: str, **options: Any) -> None:
+def _start(data: Path, source: PretrainedRun, output: Path, *overrides: str, **options: Any) -> None:
     settings = _settings(source, *overrides)
     options = {"report": silent, **options}
-    start_run(task=TASK, data=data, settings=settings, output=output, source=source, **options)
+    start_run(task=TASK, data=data, settings=settings, output=output, pretrained=source, **options)
 
 
 def test_model_and_tokenizer_are_those_of_the_run(data: Path, pretrained: Path, tmp_path: Path) -> None:
-    source, output, lines = Source.open(pretrained, Summarization), tmp_path / "run", list[str]()
+    source, output, lines = PretrainedRun.open(pretrained, Summarization), tmp_path / "run", list[str]()
     settings = _settings(source, "dropout_rate=0.3")
     assert settings.synthesizer == "random+vanilla"
     assert settings.synthesizer_options == {"random": {"std": 0.1}}
@@ -102,89 +101,62 @@ def test_a_classifier_takes_the_encoder(data: Path, pretrained: Path, tmp_path: 
         lines = [json.loads(line) for line in (data / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()]
         rows = [json.dumps({**line, "even": ["no", "yes"][number % 2]}) for number, line in enumerate(lines)]
         (tmp_path / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    task, source, output = Classification(**options), Source.open(pretrained, Classification), tmp_path / "run"
+    task, source, output = Classification(**options), PretrainedRun.open(pretrained, Classification), tmp_path / "run"
     overrides = [*TRAINING, "learning_rate=1e-12"]
     settings = read_settings(
         synthesizer=None, preset="small", seed=2, overrides=overrides, task=Classification, start=source.settings
     )
-    start_run(task=task, data=tmp_path, settings=settings, output=output, source=source, report=silent)
+    start_run(task=task, data=tmp_path, settings=settings, output=output, pretrained=source, report=silent)
     before, after = (load_file(path / "model.safetensors") for path in (pretrained, output))
-    encoder = {name for name in before if name.startswith("encoder.")}
-    new = {"classifier.weight", "classifier.bias", *(["token_types.weight"] if pair else [])}
+    encoder = {name for name in before if name.startswith(("model.encoder.", "model.embed_tokens."))}
+    new = {"classifier.weight", "classifier.bias", *(["model.token_types.weight"] if pair else [])}
     assert after.keys() == encoder | new
     for name in encoder:
         torch.testing.assert_close(after[name], before[name], atol=1e-9, rtol=0.0)
     assert after["classifier.weight"].std() > 0.01
     if pair:
-        assert after["token_types.weight"].abs().max() < 1e-9
+        assert after["model.token_types.weight"].abs().max() < 1e-9
     # The pieces are those of the run, between the tokens that a text of this task has.
     tokenizer = RunFolder(output).load_tokenizer()
     assert tokenizer.get_vocab() == source.tokenizer().get_vocab()
     tokens = tokenizer.convert_ids_to_tokens(tokenizer("the")["input_ids"])
     assert (tokens[0], tokens[-1]) == ("<s>", "</s>")
     evaluate_run(output, split="valid", report=silent)
-    with pytest.raises(UserError, match="can start from a SynthesizerForConditionalGeneration only"):
-        Source.open(output, Summarization)
+    with pytest.raises(UserError, match="can only start from SynthesizerForConditionalGeneration"):
+        PretrainedRun.open(output, Summarization)
 
 
 @pytest.mark.parametrize(
-    ("columns", "classes", "news"),
+    ("labels", "type_vocab_size", "news"),
     [
-        ({}, ["no", "yes"], None),
-        ({}, ["yes", "no"], "the head is new, for yes, no"),
-        ({}, ["no", "yes", "maybe"], "the head is new, for no, yes, maybe"),
-        ({"text_pair": "highlights"}, ["no", "yes"], "the types of tokens start at zero"),
-        ({"text_pair": "highlights"}, None, "the head is new, for score; the types of tokens start at zero"),
+        (["no", "yes"], 0, []),
+        (["yes", "no"], 0, ["the head is new, for yes, no"]),
+        (["no", "yes", "maybe"], 2, ["the head is new, for no, yes, maybe", "types of tokens start at zero"]),
     ],
 )
-def test_a_classifier_takes_a_classifier(
-    tmp_path: Path, columns: dict[str, str], classes: list[str] | None, news: str | None
-) -> None:
-    """The head only where it says the same."""
+def test_a_classifier_takes_a_classifier(labels: list[str], type_vocab_size: int, news: list[str]) -> None:
+    """The head only if it has the same labels."""
 
-    def write(labels: list[str]) -> None:
-        for split, lines in (("train", SENTENCES), ("valid", SENTENCES[:5])):
-            rows = [{"text": s, "highlights": s[:9], "label": labels[i % len(labels)]} for i, s in enumerate(lines)]
-            (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    def make(names: list[str], types: int) -> SynthesizerForSequenceClassification:
+        sizes = {"vocab_size": 9, "d_model": 8, "num_heads": 2, "d_ff": 5, "num_layers": 1}
+        config = SynthesizerConfig(**sizes, id2label=dict(enumerate(names)), type_vocab_size=types)
+        return SynthesizerForSequenceClassification(config)
 
-    def train(task: Classification, name: str, **options: Any) -> dict[str, torch.Tensor]:
-        start = source.settings if (source := options.get("source")) else None
-        overrides = [*([] if start else MODEL), *TRAINING, "learning_rate=1e-12"]
-        settings = read_settings(
-            synthesizer=None if start else "random",
-            preset="tiny",
-            seed=2 if start else 1,
-            overrides=overrides,
-            task=Classification,
-            start=start,
-        )
-        start_run(task=task, data=tmp_path, settings=settings, output=tmp_path / name, **{"report": silent, **options})
-        evaluate_run(tmp_path / name, split="valid", report=silent)
-        return load_file(tmp_path / name / "model.safetensors")
-
-    write(["0", "1"])
-    before = train(Classification(text="text", label="label", classes=["no", "yes"]), "first")
-    write([str(index) for index in range(len(classes))] if classes else ["0.5", "2"])
-    source, lines = Source.open(tmp_path / "first", Classification), list[str]()
-    task = Classification(text="text", label="label", classes=classes, regression=classes is None, **columns)
-    after = train(task, "second", source=source, report=lines.append)
-    assert [line for line in lines if line.startswith(("the head", "the types"))] == ([news] if news else [])
-    new = {name for name in after if name.startswith("token_types.")}
-    assert after.keys() == before.keys() | new
-    for name in before.keys() - {"classifier.weight", "classifier.bias"}:
-        torch.testing.assert_close(after[name], before[name], atol=1e-9, rtol=0.0)
-    head = after["classifier.weight"]
-    kept = head.shape == before["classifier.weight"].shape and torch.allclose(head, before["classifier.weight"])
-    assert kept == ("head" not in (news or ""))
-    assert all(after[name].abs().max() < 1e-9 for name in new)
+    old, new = make(["no", "yes"], 0), make(labels, type_vocab_size)
+    note = load_pretrained(new, old) or ""
+    assert all(text in note for text in news)
+    assert bool(note) == bool(news)
+    for name, value in old.state_dict().items():
+        if name != "classifier.bias":
+            assert torch.equal(new.state_dict()[name], value) == (name != "classifier.weight" or not news), name
 
 
 def test_new_weights_for_the_same_model(data: Path, pretrained: Path, tmp_path: Path) -> None:
-    source = Source.open(pretrained, Summarization, scratch=True)
+    source = PretrainedRun.open(pretrained, Summarization, scratch=True)
     _start(data, source, tmp_path / "run", "learning_rate=1e-12")
     before, after = (load_file(path / "model.safetensors") for path in (pretrained, tmp_path / "run"))
-    assert before["encoder.embed_tokens.weight"].shape == after["encoder.embed_tokens.weight"].shape
-    assert not torch.equal(before["encoder.embed_tokens.weight"], after["encoder.embed_tokens.weight"])
+    assert before["model.embed_tokens.weight"].shape == after["model.embed_tokens.weight"].shape
+    assert not torch.equal(before["model.embed_tokens.weight"], after["model.embed_tokens.weight"])
     assert RunFolder(tmp_path / "run").load_tokenizer().get_vocab() == source.tokenizer().get_vocab()
 
 
@@ -192,74 +164,67 @@ def test_resuming_needs_the_source_only_before_the_first_checkpoint(
     data: Path, pretrained: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(pretrained, tmp_path / "source")
-    source = Source.open(tmp_path / "source", Summarization)
+    source = PretrainedRun.open(tmp_path / "source", Summarization)
     straight, late, early = (tmp_path / name for name in ("straight", "late", "early"))
     _start(data, source, straight)
     for output, step in ((late, 4), (early, 1)):
         with pytest.raises(KilledError):
-            _start(data, source, output, watch=lambda *_, step=step: Kill(step, die))
+            _start(data, source, output, callbacks=[Kill(step, die)])
     with pytest.raises(UserError, match="was started with"):
         resume_run(late, expected={"from": "/elsewhere"}, report=silent)
     resume_run(early, expected={"from": str(tmp_path / "source")}, report=silent)
     assert_same_runs(straight, early)
     shutil.rmtree(early)
     with pytest.raises(KilledError):
-        _start(data, source, early, watch=lambda *_: Kill(1, die))
+        _start(data, source, early, callbacks=[Kill(1, die)])
     shutil.rmtree(tmp_path / "source")
     resume_run(late, report=silent)
     assert_same_runs(straight, late)
-    with pytest.raises(UserError, match=r"early has no checkpoint yet, and cannot start from where it did: .* no such"):
+    with pytest.raises(UserError, match="source: no such folder"):
         resume_run(early, report=silent)
     shutil.copytree(straight, tmp_path / "source")
-    with pytest.raises(UserError, match="its weights are not those that they were"):
+    with pytest.raises(UserError, match="its weights have changed"):
         resume_run(early, report=silent)
 
 
 def test_a_run_that_is_started_from_is_not_replaced(data: Path, pretrained: Path) -> None:
     before = snapshot(pretrained)
     with pytest.raises(UserError, match="the run to start from would be replaced"):
-        _start(data, Source.open(pretrained, Summarization), pretrained, overwrite=True)
+        _start(data, PretrainedRun.open(pretrained, Summarization), pretrained, overwrite=True)
     assert snapshot(pretrained) == before
-
-
-def test_dry_runs_start_from_runs_too(data: Path, pretrained: Path) -> None:
-    source, lines = Source.open(pretrained, Summarization), list[str]()
-    found = dry_run(TASK, data, _settings(source), source=source, report=lines.append)
-    assert "weights and tokenizer" in lines[0]
-    assert found["vocabulary"] == len(source.tokenizer())
 
 
 @pytest.mark.parametrize(
     ("overrides", "synthesizer", "message"),
     [
-        ((), "vanilla", r"got synthesizer vanilla, but the run to start from has 'random\+vanilla'"),
-        (("d_model=32",), None, "got d_model=32, but the run to start from has 16; of its model only .*dropout_rate"),
-        (("norm_type=rms_norm",), None, "got norm_type='rms_norm', but the run to start from has 'layer_norm'"),
-        (("random.std=0.5",), None, r"got synthesizer_options=.* the run to start from has \{'random': \{'std': 0.1"),
-        (("steps=0",), None, "got steps=0"),
+        ((), "vanilla", r"synthesizer='vanilla'.* 'random\+vanilla'"),
+        (("d_model=32",), None, "d_model=32, .* 16; only .*dropout_rate.* can change"),
+        (("num_heads=1",), None, "got num_heads=1, .* 2; only"),
+        (("norm_type=rms_norm",), None, "norm_type='rms_norm'.* 'layer_norm'"),
+        (("random.std=0.5",), None, r"0.5.* 0.1"),
+        (("max_steps=0",), None, "got max_steps=0"),
     ],
 )
 def test_another_model_is_refused(
     pretrained: Path, overrides: tuple[str, ...], synthesizer: str | None, message: str
 ) -> None:
-    source = Source.open(pretrained, Summarization)
+    source = PretrainedRun.open(pretrained, Summarization)
     with pytest.raises(UserError, match=message):
         _settings(source, *overrides, synthesizer=synthesizer)
     # What is the same may be said.
-    same = _settings(source, "d_model=16", "random.std=0.1", "label_smoothing=0.0", synthesizer="random+vanilla")
-    assert same.model["label_smoothing"] == 0.0
+    same = _settings(source, "d_model=16", "random.std=0.1", "fused_loss=false", synthesizer="random+vanilla")
+    assert same.model["fused_loss"] is False
 
 
 @pytest.mark.parametrize("name", ["translation", "summarization", "dialogue", "glue", "superglue", "span-corruption"])
 def test_every_task_of_such_a_model_starts_from_it(pretrained: Path, name: str) -> None:
     task = get_task(name)
-    source = Source.open(pretrained, task)
+    source = PretrainedRun.open(pretrained, task)
     settings = read_settings(
         synthesizer=None, preset="t5-tiny", seed=0, overrides=TRAINING, task=task, start=source.settings
     )
-    model = task.model_type()(build_config(settings, vocab_size=len(source.tokenizer())))
-    options = {"source": "en", "target": "de"} if name == "translation" else {}
-    assert source.fill(task.from_options(options), model, source.model()) is None
+    model = model_type(task)(build_config(settings, vocab_size=len(source.tokenizer())))
+    assert source.load_into(model) is None
     for key, value in load_file(pretrained / "model.safetensors").items():
         assert torch.equal(model.state_dict()[key], value)
 
@@ -270,7 +235,7 @@ def _cut(path: Path) -> None:
 
 def _without_a_weight(path: Path) -> None:
     weights = load_file(path)
-    del weights["decoder.final_norm.weight"]
+    del weights["model.decoder.norm.weight"]
     save_file(weights, path, metadata={"format": "pt"})
 
 
@@ -281,12 +246,12 @@ def _settings_gone(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("model.safetensors", Path.unlink, "no model there yet; train it further"),
+        ("model.safetensors", Path.unlink, "no model yet; continue training"),
         ("model.safetensors", _cut, "the run cannot be loaded"),
-        ("model.safetensors", _without_a_weight, "missing keys: decoder.final_norm.weight"),
+        ("model.safetensors", _without_a_weight, "missing keys: model.decoder.norm.weight"),
         ("tokenizer.json", _cut, "the run cannot be loaded"),
         ("config.json", _cut, "the run cannot be loaded"),
-        ("run.yaml", Path.unlink, "no run"),
+        ("run.yaml", Path.unlink, "not a run"),
         ("run.yaml", _settings_gone, "no valid settings.synthesizer"),
     ],
 )
@@ -296,7 +261,7 @@ def test_damaged_runs_are_one_line(
     shutil.copytree(pretrained, tmp_path / "source")
     damage(tmp_path / "source" / name)
     with pytest.raises(UserError, match=message):
-        _start(data, Source.open(tmp_path / "source", Summarization), tmp_path / "run")
+        _start(data, PretrainedRun.open(tmp_path / "source", Summarization), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -304,46 +269,19 @@ def test_runs_that_do_not_fit_are_refused(
     data: Path, pretrained: Path, corpus: Path, small: Callable[..., Settings], tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=r"none: no such folder; expected a folder made by `synthesizer train`"):
-        Source.open(tmp_path / "none", Summarization)
+        PretrainedRun.open(tmp_path / "none", Summarization)
     with pytest.raises(UserError, match="a run of task span-corruption, whose model is a SynthesizerForConditional"):
-        Source.open(pretrained, Counting)
+        PretrainedRun.open(pretrained, Counting)
     # A tokenizer without sentinels cannot name spans.
     start_run(task=Translation("en", "de"), data=corpus, settings=small(), output=tmp_path / "mt", report=silent)
-    source = Source.open(tmp_path / "mt", SpanCorruption)
+    source = PretrainedRun.open(tmp_path / "mt", SpanCorruption)
     with pytest.raises(UserError, match="the tokenizer has no <extra_id_0>"):
         start_run(
             task=SpanCorruption(sentinels=10),
             data=data,
-            settings=small("long_sentences=drop", start=source.settings, synthesizer=None),
+            settings=small("on_long=drop", start=source.settings, synthesizer=None),
             output=tmp_path / "run",
-            source=source,
+            pretrained=source,
             report=silent,
         )
     assert not (tmp_path / "run").exists()
-
-
-def test_before_training_is_the_run_that_it_started_from(data: Path, tmp_path: Path, pretrained: Path) -> None:
-    source = Source.open(Path(shutil.copytree(pretrained, tmp_path / "source")), Summarization)
-    run = tmp_path / "run"
-    # The seed of the source, which gives what that one started from.
-    settings = replace(_settings(source), seed=1)
-    start_run(task=TASK, data=data, settings=settings, output=run, source=source, report=silent)
-
-    def inspect(name: str) -> tuple[str, dict[str, Any]]:
-        page = inspect_run(run, count=1, sample=1, output=tmp_path / name, report=lines.append)
-        return page.read_text(encoding="utf-8"), json.loads((page.parent / "inspect.json").read_text(encoding="utf-8"))
-
-    lines: list[str] = []
-    text, numbers = inspect("one")
-    assert f"R before training is that of {source.run.path}" in text
-    table = load_file(source.run.path / "model.safetensors")["encoder.layers.0.self_attention.function.parts.0.table"]
-    head = numbers["random"]["layers"][0]["heads"][0]
-    size = numbers["random"]["layers"][0]["positions"]
-    assert head["before"]["std"] == pytest.approx(table[0, :size, :size].numpy().std(), rel=1e-6)
-    assert "histogram_before" in numbers["attention"][0]
-    shutil.rmtree(source.run.path)
-    text, numbers = inspect("two")
-    assert "R before training is not shown" in text
-    assert lines[-1].startswith("before training is not shown: ")
-    assert "before" not in numbers["random"]["layers"][0]["heads"][0]
-    assert "histogram_before" not in numbers["attention"][0]
