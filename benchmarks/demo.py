@@ -1,9 +1,9 @@
-"""Four ways to attend, trained under one budget on a corpus made on the spot: what `make demo` runs.
+"""Train four models on example phrases, score and compare them: what `make demo` runs, in less than five minutes.
 
-    python benchmarks/demo.py [FOLDER] [--minutes 0.9]
+    python benchmarks/demo.py [FOLDER] [--steps 800]
 
-All is done by the commands that are shown, and stays in FOLDER (default: demo). Stopped and called again, it goes on
-with what is left.
+The models differ only in their self-attention and are trained for the same number of steps. Everything is written to
+FOLDER (default: demo); when repeated after an interruption, the demo continues.
 """
 
 from __future__ import annotations
@@ -17,189 +17,89 @@ import time
 from pathlib import Path
 from typing import Any
 
-from babel.core import get_cldr_version
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from synthetic_attention.data.cldr import write_cldr_corpus
+from synthetic_attention.data.phrases import write_phrases
 
-_VARIANTS = {
-    "vanilla": "softmax of query · key: every pair of tokens is compared",
-    "random": "one learned matrix for all sentences: no token is looked at",
-    "dense": "each token writes its own weights, without looking at the others",
-    "random+vanilla": "the first two together, mixed by learned weights",
+SYNTHESIZERS = {
+    "vanilla": "softmax(QKᵀ): compares every pair of tokens",
+    "random": "a learned matrix, the same for all sentences: looks at no token",
+    "dense": "each token predicts its own weights without looking at the others",
+    "random+vanilla": "a mixture of both with learned weights",
 }
-_TESTS = {"test": "new values", "test_templates": "new sentences"}
-_SHOWN = 4
+SPLITS = {"test": "known sentences, new values", "test_templates": "new sentences"}
+SAMPLES = 3
 console = Console(highlight=False)
 
 
 def main() -> None:
-    """The demo."""
-    parser = argparse.ArgumentParser(description="Train four models on a corpus made on the spot, and compare them.")
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("demo"), help="where everything is written")
-    parser.add_argument("--minutes", type=float, default=0.9, help="training of each model (default: %(default)s)")
+    """Parse the arguments and run the demo."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("demo"), help="output folder (default: demo)")
+    parser.add_argument("--steps", type=int, default=800, help="training steps of each model (default: %(default)s)")
     options = parser.parse_args()
     started = time.monotonic()
-    folder: Path = options.folder
-    make_data(folder / "data")
-    results = compare(folder, options.minutes)
-    show_table(results)
-    examples = {split: read_examples(folder, results, split) for split in _TESTS}
-    for split, rows in examples.items():
-        show_translations(split, rows)
-    draw(folder, results, examples["test"][0][0])
-    say_what_it_shows(results)
-    console.print(
-        f"\n{(time.monotonic() - started) / 60:.1f} minutes. Everything is in {folder}; try a phrase of your own:"
-    )
-    best = folder / "comparison" / best_row(results, "test")["folder"]
-    console.print(f'$ synthesizer generate {best} "The concert in Vienna begins at 8:30 PM."')
-
-
-def make_data(folder: Path) -> None:
-    """Write the corpus, and show some of it."""
-    heading("A corpus, made on the spot")
-    write_cldr_corpus(folder)
-    lines = {name: (folder / name).read_text("utf-8").splitlines() for name in ("train.en", "train.de")}
-    console.print(
-        f"{len(lines['train.en']):,} English phrases and their German translations: templates with dates, times, "
-        f"amounts and names from the Unicode locale data (CLDR {get_cldr_version()}). Some of them:\n"
-    )
-    for english, german in list(zip(*lines.values(), strict=True))[:_SHOWN]:
+    data, output = options.folder / "data", options.folder / "comparison"
+    console.rule("[bold]English phrases and their German translations", align="left")
+    write_phrases(data)
+    for english, german in zip(*(read_lines(data / f"train.{side}")[:SAMPLES] for side in ("en", "de")), strict=True):
         console.print(f"  {english}\n    [dim]{german}[/]")
-
-
-def compare(folder: Path, minutes: float) -> dict[str, Any]:
-    """Train and score all variants; the content of results.json."""
-    heading("Four models, one budget")
-    for name, idea in _VARIANTS.items():
+    console.rule(f"[bold]Four models, {options.steps:,} steps each", align="left")
+    for name, idea in SYNTHESIZERS.items():
         console.print(f"  [bold]{name:15}[/]{idea}")
-    console.print(f"\nThey differ in nothing but self-attention. Each has {minutes:g} minutes of training.\n")
-    output = synthesizer(
-        *("compare", "translation", "--data", folder / "data", "--source", "en", "--target", "de"),
-        *("--preset", "demo", "--set", "log_interval=200", "--synthesizers", ",".join(_VARIANTS)),
-        *("--minutes", f"{minutes:g}", "--beams", 1),
-        *(word for split in _TESTS for word in ("--split", split)),
-        *("--output", folder / "comparison", "--json"),
-    )
-    return json.loads(output)
+    results = run_comparison(data, output, options.steps)
+    for split in SPLITS:
+        print_samples(results, data, output, split)
+    best = max(results["runs"], key=lambda run: run["tests"]["test"]["scores"]["exact_match"])
+    console.print(f"{(time.monotonic() - started) / 60:.1f} minutes; everything is in {options.folder}. Next:\n")
+    run = output / best["folder"]
+    console.print(f'$ synthesizer generate {run} "The concert in Vienna begins at 8:30 PM."', soft_wrap=True)
+    console.print(f'$ synthesizer inspect {run} "The concert in Vienna begins at 8:30 PM."', soft_wrap=True)
 
 
-def show_table(results: dict[str, Any]) -> None:
-    """Scores on both tests, parameters, speed and time of each variant."""
-    heading("Results")
-    # It has to fit into 80 columns.
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("synthesizer", vertical="bottom", no_wrap=True)
-    for meaning in _TESTS.values():
-        table.add_column(meaning.replace(" ", "\n") + "\nBLEU", justify="right")
-        table.add_column("exact %", justify="right", vertical="bottom")
-    for name in ("params", "tokens/s", "seconds"):
-        table.add_column(name, justify="right", vertical="bottom", no_wrap=True)
-    for run in results["runs"]:
-        scores = [run["tests"][split]["scores"] for split in _TESTS]
-        metrics = run["metrics"]
-        table.add_row(
-            run["row"],
-            *(f"{score[name]:.1f}" for score in scores for name in ("bleu", "exact_match")),
-            f"{metrics['parameters'] / 1e6:.2f} M",
-            f"{metrics['tokens_per_second']:,.0f}",
-            f"{60 * metrics['minutes']:.0f}",
-        )
-    console.print(table)
-    console.print(
-        "[bold]new values[/]: sentences of the training text with other values in them. "
-        "[bold]new sentences[/]: known words, put together in a way that training never showed.\n"
-        "exact: the share of translations that are right to the last character. seconds: training alone. "
-        "One seed each: small differences may be chance."
-    )
+def run_comparison(data: Path, output: Path, steps: int) -> dict[str, Any]:
+    """Run `synthesizer compare` as a user would; returns the content of results.json."""
+    words = ["compare", "translation", "--data", str(data), "--source", "en", "--target", "de", "--preset", "demo"]
+    words += ["--synthesizers", ",".join(SYNTHESIZERS), "--steps", str(steps), "--num-beams", "1"]
+    words += [word for split in SPLITS for word in ("--split", split)]
+    # Validation is for longer trainings: the last checkpoint is the best one here.
+    words += ["--set", f"eval_steps={steps}", "--set", "logging_steps=100", "--output", str(output)]
+    console.print(Text(f"\n$ synthesizer {shlex.join(words)}", style="cyan"))
+    with subprocess.Popen([sys.executable, "-m", "synthetic_attention.cli", *words]) as process:
+        try:
+            process.wait()
+        except KeyboardInterrupt:
+            # The command received the signal too; wait until it has saved its checkpoint.
+            process.wait()
+            raise
+    if process.returncode:
+        # The command has printed the reason.
+        sys.exit(process.returncode)
+    return json.loads((output / "results.json").read_text(encoding="utf-8"))
 
 
-Example = tuple[str, str, dict[str, str]]
-
-
-def read_examples(folder: Path, results: dict[str, Any], split: str) -> list[Example]:
-    """The first phrases of a split: source, reference, and what each variant made of it."""
-    source, reference = ((folder / "data" / f"{split}.{side}").read_text("utf-8").splitlines() for side in ("en", "de"))
-    outputs = {}
-    for run in results["runs"]:
-        home = folder / "comparison" / run["folder"] / "evaluation"
-        outputs[run["row"]] = find_predictions(home, split, results).read_text("utf-8").splitlines()
-    return [
-        (source[row], reference[row], {name: lines[row] for name, lines in outputs.items()}) for row in range(_SHOWN)
-    ]
-
-
-def find_predictions(home: Path, split: str, results: dict[str, Any]) -> Path:
-    """The predictions that the scores of a split are of; there may be others, of another search or other data."""
-    wanted = {**results["search"], "fingerprint": results["tests"][split], "dtype": "float32"}
-    for path in sorted(home.glob(f"{split}.*.json")):
-        about = json.loads(path.read_text("utf-8"))
-        if all(about.get(name) == value for name, value in wanted.items()):
-            return path.with_suffix(".de")
-    sys.exit(f"Error: {home}: no predictions of {split} with {results['search']}; remove {home.parent}")
-
-
-def show_translations(split: str, examples: list[Example]) -> None:
-    """What each variant wrote, side by side, and where it is right."""
-    heading(f"The first phrases of the test with {_TESTS[split]}")
-    for source, reference, outputs in examples:
-        console.print(Text(source, style="bold"))
-        console.print(Text(f"  {'reference':15}{reference}", style="dim"))
-        for name, output in outputs.items():
-            right = output == reference
-            console.print(Text(f"{'✓' if right else '✗'} {name:15}{output}", style="green" if right else "red"))
+def print_samples(results: dict[str, Any], data: Path, output: Path, split: str) -> None:
+    """Print the first phrases of a split, the reference and the output of each model."""
+    console.rule(f"[bold]Test: {SPLITS[split]}", align="left")
+    sources, references = (read_lines(data / f"{split}.{side}") for side in ("en", "de"))
+    outputs = {
+        run["row"]: read_lines(output / run["folder"] / run["tests"][split]["predictions"]) for run in results["runs"]
+    }
+    exact = {run["row"]: run["tests"][split]["scores"]["exact_match"] for run in results["runs"]}
+    console.print("Without any mistake: " + ", ".join(f"{name} {score:.0f} %" for name, score in exact.items()) + "\n")
+    for index in range(SAMPLES):
+        console.print(Text(sources[index], style="bold"))
+        console.print(Text(f"  {'reference':15}{references[index]}", style="dim"))
+        for name, lines in outputs.items():
+            mark, colour = ("✓", "green") if lines[index] == references[index] else ("✗", "red")
+            console.print(Text(f"{mark} {name:15}{lines[index]}", style=colour))
         console.print()
 
 
-def draw(folder: Path, results: dict[str, Any], phrase: str) -> None:
-    """Heat maps of every variant for one phrase."""
-    heading("Where each model looks")
-    console.print("The attention weights of every layer and head for the first phrase, as pictures in a page:\n")
-    for run in results["runs"]:
-        output = folder / "attention" / Path(run["folder"]).parent
-        synthesizer("inspect", folder / "comparison" / run["folder"], phrase, "--output", output)
-
-
-def say_what_it_shows(results: dict[str, Any]) -> None:
-    """The outcome in words, from the numbers."""
-    heading("What it shows")
-    for split, meaning in _TESTS.items():
-        run = best_row(results, split)
-        score = run["tests"][split]["scores"]["exact_match"]
-        console.print(f"On {meaning} the best is [bold]{run['row']}[/], with {score:.0f} % exactly right.")
-
-
-def best_row(results: dict[str, Any], split: str) -> dict[str, Any]:
-    """The run with the most exact translations of a split."""
-    return max(results["runs"], key=lambda run: run["tests"][split]["scores"]["exact_match"])
-
-
-def heading(text: str) -> None:
-    """A line that says what comes."""
-    console.print()
-    console.rule(f"[bold]{text}[/]", align="left")
-
-
-def synthesizer(*arguments: object) -> str:
-    """Run the command as a user would, and show it; what it prints."""
-    words = [str(argument) for argument in arguments]
-    console.print(Text(f"$ synthesizer {shlex.join(words)}", style="cyan"))
-    command = [sys.executable, "-m", "synthetic_attention.cli", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
-        try:
-            output, _ = process.communicate()
-        except KeyboardInterrupt:
-            # The command got the signal too, and saves what it has: subprocess.run would kill it.
-            process.communicate()
-            raise
-    if process.returncode:
-        # It has said why.
-        sys.exit(process.returncode)
-    return output
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file; outputs may contain other separators that `splitlines` would split at."""
+    return path.read_text(encoding="utf-8").split("\n")
 
 
 if __name__ == "__main__":

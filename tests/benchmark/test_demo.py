@@ -1,12 +1,12 @@
-"""The demo: that it finds its own results among others."""
+"""The demo: the results that it prints."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from scripts import load_script
 
@@ -16,23 +16,29 @@ def demo() -> Any:
     return load_script("demo")
 
 
-def test_predictions_are_those_of_the_scores(demo: Any, tmp_path: Path) -> None:
-    fingerprint = {"source": "abc", "lines": 3}
-    wanted = {"beams": 1, "length_penalty": 0.6, "fingerprint": fingerprint, "dtype": "float32"}
-    results = {"search": {"beams": 1, "length_penalty": 0.6}, "tests": {"test": fingerprint}}
-    with pytest.raises(SystemExit, match="no predictions of test"):
-        demo.find_predictions(tmp_path, "test", results)
-    others: dict[str, dict[str, Any]] = {
-        "test.1": {"beams": 4},
-        "test.2": {"dtype": "bfloat16"},
-        "test.4": {"fingerprint": {"source": "d"}},
-    }
-    for name, changes in {**others, "test.3": {}, "test_templates.0": {}}.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps({**wanted, **changes}))
-    assert demo.find_predictions(tmp_path, "test", results) == tmp_path / "test.3.de"
+def test_samples_are_marked(
+    demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = []
+    for name in demo.SYNTHESIZERS:
+        tests = {split: {"predictions": f"{split}.de", "scores": {"exact_match": 66.7}} for split in demo.SPLITS}
+        runs.append({"row": name, "folder": f"{name}/seed-0", "tests": tests})
+        (tmp_path / name / "seed-0").mkdir(parents=True)
+        (tmp_path / name / "seed-0/test.de").write_text("eins\nfalsch\ndrei\n", encoding="utf-8")
+    for side, lines in (("en", "one\ntwo\nthree\n"), ("de", "eins\nzwei\ndrei\n")):
+        (tmp_path / f"test.{side}").write_text(lines, encoding="utf-8")
+    monkeypatch.setattr(demo, "console", Console(width=80, highlight=False))
+    demo.print_samples({"runs": runs}, tmp_path, tmp_path, "test")
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "vanilla 67 %, random 67 %, dense 67 %" in printed
+    assert (printed.count("✓"), printed.count("✗")) == (8, 4)
 
 
-def test_a_command_that_fails_ends_the_demo_with_its_status(demo: Any) -> None:
+def test_a_failed_command_ends_the_demo_with_its_status(
+    demo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo.sys, "executable", "/bin/false")
     with pytest.raises(SystemExit) as ended:
-        demo.synthesizer("nothing")
-    assert ended.value.code == 2
+        demo.run_comparison(tmp_path, tmp_path, 1)
+    assert ended.value.code == 1

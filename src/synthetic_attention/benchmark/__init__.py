@@ -1,1 +1,1 @@
-"""Measurements of speed and memory, side by side with PyTorch's and Hugging Face's own layers and models."""
+"""Speed and memory of our layers and models, compared with those of PyTorch and Hugging Face in one process."""

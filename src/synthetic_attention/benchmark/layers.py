@@ -1,29 +1,49 @@
-"""The attention layers that are measured: ours, their slow twins, and those of PyTorch and Hugging Face."""
+"""Attention layers and encoders: ours, and those of PyTorch and Hugging Face."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import T5Config
+from transformers.models.t5.modeling_t5 import T5Attention
 
 from ..attention import SynthesizerAttention
-from ..kernels import attention_weights
-from ..synthesizers import Span
+from ..errors import UserError
+from ..layout import TokenLayout
+from ..models import SynthesizerConfig
+from ..models.modeling import SynthesizerStack
+from .harness import Contender, Inputs, Measurement, building, measure_memory, step_without_gradients, time_turns
 
-__all__ = ["BASELINE", "MASKS", "Case", "Layer", "build_layers", "check", "run_step"]
+__all__ = [
+    *("BASELINE", "ENCODER_BASELINE", "ENCODER_VARIANTS", "MASKS", "PEERS", "VARIANTS", "Case"),
+    *("build_layers", "check", "measure_encoders", "measure_layers"),
+]
 
 BASELINE = "mha"
+PEERS = (BASELINE, "sdpa", "t5")
 MASKS = ("full", "causal", "padded")
+VARIANTS = (
+    *("random", "fixed_random", "factorized_random", "dense", "factorized_dense"),
+    *("random+vanilla", "dense+vanilla", "vanilla"),
+)
+ENCODER_BASELINE = "vanilla"
+ENCODER_VARIANTS = ("random", "fixed_random", "factorized_random", "dense", "factorized_dense")
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a layer is run on: x (B, L, width), in one of the kinds of `MASKS`."""
+    """The input of a layer: x (batch, length, width), with one of the masks of `MASKS`.
+
+    Raises:
+        UserError: sizes that do not fit, or an unknown mask.
+    """
 
     batch: int
     length: int
@@ -33,160 +53,205 @@ class Case:
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
 
+    def __post_init__(self) -> None:
+        if self.mask not in MASKS:
+            raise UserError(f"got mask {self.mask!r}; expected one of: {', '.join(MASKS)}")
+        if self.batch < 1 or self.length < 2:
+            raise UserError(f"got {self.batch} sequences of length {self.length}; expected at least 1 of length 2")
+        if self.heads < 1 or self.width < 1 or self.width % self.heads:
+            raise UserError(f"got width {self.width} and {self.heads} heads; expected heads that divide the width")
+
     @property
     def is_causal(self) -> bool:
         return self.mask == "causal"
 
-    def inputs(self) -> tuple[Tensor, Tensor | None, Tensor]:
-        """x, the mask (B, L) or None, and a gradient of the output."""
+    def inputs(self) -> Inputs:
+        """Random inputs, the same for the same seed."""
         x = torch.randn(self.batch, self.length, self.width, dtype=self.dtype, device=self.device)
         mask = None
         if self.mask == "padded":
-            # Spread over L/2 … L.
+            # Lengths between L/2 and L.
             lengths = torch.linspace(self.length // 2, self.length, self.batch, device=self.device).long()
             mask = torch.arange(self.length, device=self.device) < lengths[:, None]
         return x.requires_grad_(), mask, torch.randn_like(x)
 
 
-@dataclass(frozen=True)
-class Layer:
-    """A module, and how it is called with x and a mask of real tokens."""
+def measure_layers(
+    case: Case, variants: Sequence[str], *, training: bool = True, repeats: int = 0, memory: bool = False
+) -> list[Measurement]:
+    """Measure the peers and our variants in `repeats` turns, after checking each variant against its reference.
 
-    name: str
-    module: nn.Module
-    call: Callable[[Tensor, Tensor | None], Tensor]
+    Raises:
+        RuntimeError: a variant differs from its reference.
+    """
+    torch.manual_seed(0)
+    layers = build_layers(case, variants)
+    differences = {layer.name: check(layer, case) for layer in layers if layer.name in variants}
+    found = _measure(case, layers, BASELINE, training, repeats, memory)
+    return [replace(each, difference=differences.get(each.name)) for each in found]
 
 
-def build_layers(case: Case, variants: list[str], twins: bool = False) -> list[Layer]:
+def measure_encoders(
+    case: Case, layers: int, variants: Sequence[str], *, training: bool = True, repeats: int = 5
+) -> list[Measurement]:
+    """Measure time and memory of a vanilla encoder, PyTorch's, and those of `variants`."""
+    torch.manual_seed(0)
+    return _measure(case, _encoders(case, layers, variants), ENCODER_BASELINE, training, repeats, memory=True)
+
+
+def _measure(
+    case: Case, contenders: Sequence[Contender], baseline: str, training: bool, repeats: int, memory: bool
+) -> list[Measurement]:
+    """Time the contenders in turns, then count the bytes of each."""
+    inputs, found = case.inputs(), []
+    turns = {each.name: partial(step_without_gradients, each, inputs, training) for each in contenders}
+    times = time_turns(turns, baseline, repeats, device=case.device)
+    for each in contenders:
+        milliseconds, ratio = times[each.name] if repeats else (None, None)
+        peak, kept = measure_memory(each, inputs, training) if memory else (None, None)
+        parameters = sum(p.numel() for p in each.module.parameters())
+        figures: dict[str, Any] = {
+            "milliseconds": milliseconds,
+            "ratio": ratio,
+            "peak": peak,
+            "kept": kept,
+            "parameters": parameters,
+        }
+        found.append(Measurement(name=each.name, case=case, training=training, **figures))
+    return found
+
+
+def build_layers(case: Case, variants: Sequence[str]) -> list[Contender]:
     """The peers, the baseline first, and our layers."""
     layers = [_multihead(case), _sdpa(case), _t5(case)]
-    for name in variants:
-        ours = SynthesizerAttention(case.width, case.heads, name, case.length)
-        layers.append(Layer(name, ours, partial(_call, ours, case.is_causal)))
-        if twins:
-            layers.append(Layer(f"{name} (twin)", ours, partial(slow_twin, ours, case.is_causal)))
-    for layer in layers:
-        layer.module.to(case.device, case.dtype)
-    return layers
+    with building():
+        ours = [(name, SynthesizerAttention(case.width, case.heads, name, case.length)) for name in variants]
+    for name, layer in ours:
+        layers.append(Contender(name, layer, partial(_call_layer, layer, case.is_causal)))
+    return _moved(layers, case)
 
 
-def _call(layer: SynthesizerAttention, is_causal: bool, x: Tensor, mask: Tensor | None) -> Tensor:
-    y: Tensor = layer(x, mask, is_causal=is_causal)
-    return y
+def _moved(contenders: list[Contender], case: Case) -> list[Contender]:
+    for each in contenders:
+        each.module.to(case.device, case.dtype)
+    return contenders
 
 
-def _multihead(case: Case) -> Layer:
-    mha = nn.MultiheadAttention(case.width, case.heads, batch_first=True)
-    hidden = _later(case) if case.is_causal else None
-
-    def call(x: Tensor, mask: Tensor | None) -> Tensor:
-        padding = None if mask is None else ~mask
-        y: Tensor = mha(
-            x, x, x, need_weights=False, key_padding_mask=padding, attn_mask=hidden, is_causal=case.is_causal
-        )[0]
-        return y
-
-    return Layer(BASELINE, mha, call)
+def _call_layer(layer: nn.Module, is_causal: bool, x: Tensor, mask: Tensor | None) -> Tensor:
+    return layer(x, mask, is_causal=is_causal)
 
 
-def _later(case: Case) -> Tensor:
-    """True where a causal row may not look."""
+def _hidden(case: Case) -> Tensor | None:
+    """True at the keys that a causal row must not see."""
+    if not case.is_causal:
+        return None
     return torch.ones(case.length, case.length, dtype=torch.bool, device=case.device).triu(1)
 
 
-class _SdpaLayer(nn.Module):
-    """Fused projections round `scaled_dot_product_attention`: what an engineer would write."""
+def _multihead(case: Case) -> Contender:
+    mha = nn.MultiheadAttention(case.width, case.heads, batch_first=True)
+    hidden = _hidden(case)
 
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+    def call(x: Tensor, mask: Tensor | None) -> Tensor:
+        padding = None if mask is None else ~mask
+        return mha(x, x, x, need_weights=False, key_padding_mask=padding, attn_mask=hidden, is_causal=case.is_causal)[0]
 
-    def forward(self, x: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+    return Contender(BASELINE, mha, call)
+
+
+def _sdpa(case: Case) -> Contender:
+    """Fused projections around `scaled_dot_product_attention`."""
+    qkv, out = nn.Linear(case.width, 3 * case.width), nn.Linear(case.width, case.width)
+
+    def call(x: Tensor, mask: Tensor | None) -> Tensor:
+        q, k, v = qkv(x).unflatten(-1, (3, case.heads, -1)).permute(2, 0, 3, 1, 4)
         allowed = None if mask is None else mask[:, None, None, :]
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=is_causal)
-        projected: Tensor = self.out(y.transpose(1, 2).flatten(2))
-        return projected
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=case.is_causal)
+        return out(y.transpose(1, 2).flatten(2))
+
+    return Contender("sdpa", nn.ModuleDict({"qkv": qkv, "out": out}), call)
 
 
-def _sdpa(case: Case) -> Layer:
-    layer = _SdpaLayer(case.width, case.heads)
-    return Layer("sdpa", layer, lambda x, mask: layer(x, mask, case.is_causal))
-
-
-def _t5(case: Case) -> Layer:
+def _t5(case: Case) -> Contender:
     """Hugging Face's T5 attention, without biases and relative positions; it builds whole matrices of weights."""
-    from transformers import T5Config
-    from transformers.models.t5.modeling_t5 import T5Attention
-
     config: Any = T5Config(
         d_model=case.width, d_kv=case.width // case.heads, num_heads=case.heads, dropout_rate=0.0, is_decoder=False
     )
     config._attn_implementation = "eager"
     layer = T5Attention(config, has_relative_attention_bias=False, layer_idx=0)
-    lowest = torch.finfo(case.dtype).min
-    causal = None
-    if case.is_causal:
-        causal = torch.zeros(1, 1, case.length, case.length, dtype=case.dtype, device=case.device)
-        causal.masked_fill_(_later(case), lowest)
+    hidden = _hidden(case)
 
     def call(x: Tensor, mask: Tensor | None) -> Tensor:
-        additive = causal
-        if mask is not None:
-            additive = torch.zeros(mask.shape, dtype=x.dtype, device=x.device).masked_fill_(~mask, lowest)
-            additive = additive[:, None, None, :]
-        y: Tensor = layer(x, mask=additive)[0]
-        return y
+        left_out = hidden if mask is None else ~mask[:, None, None, :]
+        if left_out is None:
+            return layer(x, mask=None)[0]
+        return layer(x, mask=x.new_zeros(left_out.shape).masked_fill_(left_out, torch.finfo(x.dtype).min))[0]
 
-    return Layer("t5", layer, call)
+    return Contender("t5", layer, call)
 
 
-def slow_twin(layer: SynthesizerAttention, is_causal: bool, x: Tensor, mask: Tensor | None) -> Tensor:
-    """The layer's equation through whole matrices of weights."""
-    value, inputs = layer._project(x, None)
-    logits = layer.function(inputs, Span(x.shape[1], x.shape[1]), layer.function.keys(inputs))
-    weights = attention_weights(logits, mask, is_causal, length=x.shape[1])
-    y: Tensor = layer.out_proj((weights.to(value.dtype) @ value).transpose(1, 2).flatten(2))
-    return y if mask is None else y * mask[..., None]
+def _encoders(case: Case, layers: int, variants: Sequence[str]) -> list[Contender]:
+    """The vanilla encoder, PyTorch's, then `variants`; all pre-norm, with feed-forward layers 4 times as wide."""
+    sizes: dict[str, Any] = {
+        "d_model": case.width,
+        "num_heads": case.heads,
+        "d_ff": 4 * case.width,
+        "num_layers": layers,
+    }
+    encoders = []
+    for name in dict.fromkeys((ENCODER_BASELINE, *variants)):
+        with building():
+            config = SynthesizerConfig(
+                vocab_size=3, synthesizer=name, max_position_embeddings=case.length, dropout_rate=0.0, **sizes
+            )
+            encoder = SynthesizerStack(config, "encoder")
+        encoders.append(Contender(name, encoder, partial(_call_encoder, encoder)))
+    layer = nn.TransformerEncoderLayer(
+        case.width, case.heads, 4 * case.width, dropout=0.0, batch_first=True, norm_first=True
+    )
+    # PyTorch supports nested tensors only without norm_first.
+    peer = nn.TransformerEncoder(layer, layers, nn.LayerNorm(case.width), enable_nested_tensor=False)
+    encoders.insert(1, Contender("nn.TransformerEncoder", peer, partial(_call_peer, peer)))
+    return _moved(encoders, case)
 
 
-def run_step(layer: Layer, x: Tensor, mask: Tensor | None, g: Tensor, training: bool) -> None:
-    """Forward and backward, or the forward in inference mode."""
-    if not training:
-        with torch.inference_mode():
-            layer.call(x, mask)
-        return
-    layer.call(x, mask).backward(g)
-    x.grad = None
-    layer.module.zero_grad()
+def _call_encoder(encoder: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
+    return encoder(x, TokenLayout.of(mask, x)).last_hidden_state
 
 
-def check(layer: Layer, case: Case) -> float:
-    """Compare output and gradients of one of our layers with those of its slow twin.
+def _call_peer(encoder: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
+    return encoder(x, src_key_padding_mask=None if mask is None else ~mask)
 
-    Returns:
-        The largest relative difference among them, in the Euclidean norm.
+
+def reference(layer: SynthesizerAttention, is_causal: bool, x: Tensor, mask: Tensor | None) -> Tensor:
+    """The layer's equation as it is written, with whole matrices of weights."""
+    with sdpa_kernel(SDPBackend.MATH):
+        return layer(x, mask, is_causal=is_causal)
+
+
+def check(layer: Contender, case: Case) -> float:
+    """The largest relative difference of output and gradients from the reference, in the Euclidean norm.
 
     Raises:
-        RuntimeError: it is more than rounding explains.
+        RuntimeError: it is larger than rounding explains.
     """
-    ours = layer.module
-    assert isinstance(ours, SynthesizerAttention)
-    x, mask, g = case.inputs()
-    fast = _gradients(layer.call, ours, x, mask, g)
-    slow = _gradients(partial(slow_twin, ours, case.is_causal), ours, x, mask, g)
-    worst = max(float((a - b).norm() / b.norm().clamp_min(1e-20)) for a, b in zip(fast, slow, strict=True))
+    module = layer.module
+    assert isinstance(module, SynthesizerAttention)
+    inputs = case.inputs()
+    fast = _gradients(layer.call, module, inputs)
+    slow = _gradients(partial(reference, module, case.is_causal), module, inputs)
+    # Some gradients are only rounding errors around zero, such as that of vanilla's key bias.
+    smallest = 0.01 * max(float(each.norm()) for each in slow)
+    worst = max(float((a - b).norm() / b.norm().clamp_min(smallest)) for a, b in zip(fast, slow, strict=True))
     limit = 1e-3 if case.dtype == torch.float32 else 5e-2
     if not worst <= limit:
-        raise RuntimeError(f"{layer.name} differs from its slow twin by {worst:.1e}; expected at most {limit:.0e}")
+        raise RuntimeError(f"{layer.name} differs from its reference by {worst:.1e}; expected at most {limit:.0e}")
     return worst
 
 
-def _gradients(
-    call: Callable[[Tensor, Tensor | None], Tensor], module: nn.Module, x: Tensor, mask: Tensor | None, g: Tensor
-) -> list[Tensor]:
+def _gradients(call: Callable[[Tensor, Tensor | None], Tensor], module: nn.Module, inputs: Inputs) -> list[Tensor]:
     """Output and all gradients, in float32."""
+    x, mask, gradient = inputs
     y = call(x, mask)
     parameters = [p for p in module.parameters() if p.requires_grad]
-    return [t.float() for t in (y.detach(), *torch.autograd.grad(y, [x, *parameters], g))]
+    return [t.float() for t in (y.detach(), *torch.autograd.grad(y, [x, *parameters], gradient))]

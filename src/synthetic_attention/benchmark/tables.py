@@ -1,174 +1,114 @@
-"""Benchmarks of layers as tables, JSON and a picture."""
+"""Tables, JSON records and a plot of the measurements."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from .attention import FLOOR, Share, Timing
-from .encoder import ENCODER_BASELINE, Cost
-from .layers import BASELINE, Case
-from .memory import Memory
+from .harness import Measurement
+from .layers import PEERS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_sweep", "encoder_table", "memory_table", "profile_table", "records", "timing_table"]
-
-_MB = 1e6
-# The peers are grey; ours have a colour a family, and a line each.
-_STYLES = {
-    BASELINE: ("black", "-"),
-    "sdpa": ("0.45", "-"),
-    "t5": ("0.45", ":"),
-    "random": ("tab:blue", "-"),
-    "fixed_random": ("tab:blue", "--"),
-    "factorized_random": ("tab:blue", ":"),
-    "dense": ("tab:orange", "-"),
-    "factorized_dense": ("tab:orange", ":"),
-    "vanilla": ("tab:green", "-"),
-    "random+vanilla": ("tab:red", "-"),
-    "dense+vanilla": ("tab:red", "--"),
-    FLOOR: ("0.7", "--"),
-}
+__all__ = ["draw_sweep", "generation_table", "memory_table", "records", "speed_table"]
 
 
-def _by_shape(
-    results: Sequence[Timing] | Sequence[Memory],
-) -> tuple[list[Case], list[str], dict[tuple[str, Case], Any]]:
-    cases = list(dict.fromkeys(result.case for result in results))
-    names = list(dict.fromkeys(result.name for result in results))
-    return cases, names, {(result.name, result.case): result for result in results}
+def speed_table(found: Sequence[Measurement]) -> Table:
+    """One row per layer, one column per shape: the speedup over the baseline."""
+    baseline = next(each.name for each in found if each.ratio == (1, 1, 1))
+    title = f"speed, {_what(found)} ({baseline} = 1)"
+    return _shapes(title, _spread(found), found, lambda each: f"{_median(each.ratio):.2f}")
 
 
-def _columns(table: Table, cases: Sequence[Case]) -> None:
-    table.add_column("layer", no_wrap=True)
-    for case in cases:
-        table.add_column(f"{case.batch}×{case.length}", justify="right", no_wrap=True)
-
-
-def _passes(training: bool) -> str:
-    return "forward + backward" if training else "forward, inference"
-
-
-def timing_table(results: Sequence[Timing]) -> Table:
-    """A row per layer, a column per shape: how many times as fast as the baseline; all of one kind of mask."""
-    cases, names, found = _by_shape(results)
-    first = results[0]
-    spread = max((r.ratio[2] - r.ratio[0]) / r.ratio[1] for r in results)
-    table = Table(
-        title=f"speed, {first.case.mask}, {_passes(first.training)} (nn.MultiheadAttention = 1)",
-        caption=f"medians of turns; the quartiles of a figure are at most {100 * spread:.0f} % apart",
+def memory_table(found: Sequence[Measurement]) -> Table:
+    """One row per layer, one column per shape: peak megabytes, and those kept for the backward."""
+    caption = "memory without parameters and gradients; in brackets, what the forward keeps for the backward"
+    return _shapes(
+        f"peak MB, {_what(found)}",
+        caption,
+        found,
+        lambda each: f"{(each.peak or 0) / 1e6:,.0f}" + (f" ({(each.kept or 0) / 1e6:,.0f})" if each.training else ""),
     )
-    _columns(table, cases)
-    for name in names:
-        cells = [found.get((name, case)) for case in cases]
-        table.add_row(name, *("" if cell is None else f"{cell.ratio[1]:.2f}" for cell in cells))
+
+
+def generation_table(found: Sequence[Measurement]) -> Table:
+    """One row per model: speed, speedup over the peer, size of the cache."""
+    case = found[0].case
+    search = "greedy" if case.num_beams == 1 else f"{case.num_beams} beams"
+    title = f"{case.task}, {case.batch} × ({case.prompt} + {case.new_tokens}) tokens, {search}, "
+    table = Table(title=f"{title}{case.layers} layers, {case.width} wide", caption=_spread(found))
+    table.add_column("model", no_wrap=True)
+    for heading in ("tokens/s", f"× {found[0].name}", "cache, MB", "parameters"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in found:
+        cache = f"{(each.cache_bytes or 0) / 1e6:.1f}"
+        speed, ratio = (
+            f"{1e3 * case.batch * case.new_tokens / _median(each.milliseconds):,.0f}",
+            f"{_median(each.ratio):.2f}",
+        )
+        table.add_row(each.name, speed, ratio, cache, f"{each.parameters:,}")
     return table
 
 
-def memory_table(results: Sequence[Memory]) -> Table:
-    """A row per layer, a column per shape: peak megabytes, and what the forward leaves for the backward."""
-    cases, names, found = _by_shape(results)
-    first = results[0]
-    caption = "beyond parameters and their gradients"
-    table = Table(
-        title=f"peak MB, {first.case.mask}, {_passes(first.training)}",
-        caption=f"{caption}; in brackets, what the forward keeps for the backward" if first.training else caption,
-    )
-    _columns(table, cases)
-    for name in names:
-        cells = []
-        for case in cases:
-            memory = found[name, case]
-            kept = f" ({memory.kept / _MB:,.0f})" if memory.training else ""
-            cells.append(f"{memory.peak / _MB:,.0f}{kept}")
-        table.add_row(name, *cells)
-    return table
-
-
-def encoder_table(costs: Sequence[Cost]) -> Table:
-    """A row per encoder, of one case: parameters, milliseconds, speed beside the vanilla encoder, megabytes."""
-    first = costs[0]
-    spread = max((cost.ratio[2] - cost.ratio[0]) / cost.ratio[1] for cost in costs)
-    caption = f"medians of turns; the quartiles of a speed are at most {100 * spread:.0f} % apart. Memory is beyond "
-    caption += "parameters and gradients"
-    table = Table(
-        title=f"encoder of {first.layers} layers, {first.case.batch}×{first.case.length}, {first.case.mask}, "
-        f"{_passes(first.training)}",
-        caption=caption + (", in brackets what the forward keeps for the backward" if first.training else ""),
-    )
-    table.add_column("encoder", no_wrap=True)
-    for name in ("parameters", "ms", f"speed ({ENCODER_BASELINE} = 1)", "peak MB"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for cost in costs:
-        kept = f" ({cost.kept / _MB:,.0f})" if cost.training else ""
-        milliseconds, speed, peak = f"{cost.milliseconds[1]:,.1f}", f"{cost.ratio[1]:.2f}", f"{cost.peak / _MB:,.0f}"
-        table.add_row(cost.name, f"{cost.parameters:,}", milliseconds, speed, peak + kept)
-    return table
-
-
-def profile_table(shares: Sequence[Share], name: str, operations: int = 8) -> Table:
-    """The dearest operations of a layer's step, of all shapes side by side."""
-    mine = [share for share in shares if share.name == name]
-    cases = list(dict.fromkeys(share.case for share in mine))
-    totals = {
-        operation: sum(share.milliseconds for share in mine if share.operation == operation)
-        for operation in dict.fromkeys(share.operation for share in mine)
-    }
-    table = Table(title=f"{name}, {cases[0].mask}: percent of a step (calls)")
-    table.add_column("operation", no_wrap=True)
-    for case in cases:
-        table.add_column(f"{case.batch}×{case.length}", justify="right", no_wrap=True)
-    for operation in sorted(totals, key=lambda each: -totals[each])[:operations]:
-        found = {share.case: share for share in mine if share.operation == operation}
-        cells = [found.get(case) for case in cases]
-        row = ["" if cell is None else f"{100 * cell.share:.0f} ({cell.calls})" for cell in cells]
-        table.add_row(operation, *row)
-    return table
-
-
-def records(results: Sequence[Timing] | Sequence[Memory] | Sequence[Cost]) -> list[dict[str, Any]]:
-    """Plain values, as JSON keeps them."""
-    found = []
-    for result in results:
-        record = asdict(result)
-        case = record.pop("case")
+def records(found: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """Plain values for JSON, without the figures that were not measured."""
+    plain = []
+    for each in found:
+        figures = asdict(each)
+        case = figures.pop("case")
         case["dtype"] = str(case["dtype"]).removeprefix("torch.")
-        found.append({**case, **record})
-    return found
+        plain.append({**case, **{name: value for name, value in figures.items() if value is not None}})
+    return plain
 
 
-def draw_sweep(timings: Sequence[Timing], memories: Sequence[Memory], title: str) -> Figure:
-    """Milliseconds and peak megabytes of a step against length, both axes logarithmic."""
-    from ..inspect.figures import panels
+def draw_sweep(found: Sequence[Measurement], title: str) -> Figure:
+    """Milliseconds and peak megabytes of a step against length, on logarithmic axes."""
+    from matplotlib.figure import Figure
 
-    figure, ((left, right),) = panels(1, 2, (5.6, 4.6), title)
-    _lines(left, {(t.name, t.case.length): t.milliseconds[1] for t in timings})
-    left.set_ylabel("milliseconds a step")
-    _lines(right, {(m.name, m.case.length): m.peak / _MB for m in memories})
-    right.set_ylabel("peak megabytes a step")
-    handles = {str(line.get_label()): line for axis in (left, right) for line in axis.get_lines()}
-    figure.legend(list(handles.values()), list(handles), loc="outside right center", frameon=False, fontsize=9)
+    figure = Figure(figsize=(12.7, 5.8), dpi=150, layout="constrained")
+    figure.suptitle(title, wrap=True)
+    figures: dict[str, Callable[[Measurement], float]] = {
+        "milliseconds per step": lambda each: _median(each.milliseconds),
+        "peak megabytes per step": lambda each: (each.peak or 0) / 1e6,
+    }
+    lengths = sorted({each.case.length for each in found})
+    for axis, (label, value) in zip(figure.subplots(1, 2), figures.items(), strict=True):
+        for name in dict.fromkeys(each.name for each in found):
+            points = sorted((each.case.length, value(each)) for each in found if each.name == name)
+            style = "--" if name in PEERS else "-"
+            axis.plot(*zip(*points, strict=True), style, marker="o", markersize=3, label=name)
+        axis.set(xscale="log", yscale="log", ylabel=label, xlabel="length (same number of tokens in every batch)")
+        axis.set_xticks(lengths, [str(length) for length in lengths])
+        axis.grid(alpha=0.3)
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=9)
     return figure
 
 
-def _lines(axis: Any, values: Mapping[tuple[str, int], float]) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+def _shapes(title: str, caption: str, found: Sequence[Measurement], cell: Callable[[Measurement], str]) -> Table:
+    """One row per layer, one column per shape."""
+    cases = list(dict.fromkeys(each.case for each in found))
+    cells = {(each.name, each.case): cell(each) for each in found}
+    table = Table(title=title, caption=caption)
+    table.add_column("layer", no_wrap=True)
+    for case in cases:
+        table.add_column(f"{case.batch}×{case.length}", justify="right", no_wrap=True)
+    for name in dict.fromkeys(each.name for each in found):
+        table.add_row(name, *(cells.get((name, case), "") for case in cases))
+    return table
 
-    for name in dict.fromkeys(name for name, _ in values):
-        points = sorted((length, value) for (owner, length), value in values.items() if owner == name)
-        colour, dashes = _STYLES.get(name, ("tab:purple", "-"))
-        axis.plot(*zip(*points, strict=True), color=colour, linestyle=dashes, marker="o", markersize=3, label=name)
-    lengths = sorted({length for _, length in values})
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.yaxis.set_minor_formatter(NullFormatter())
-    axis.set_xticks(lengths, [str(length) for length in lengths])
-    axis.set_xlabel("length (tokens in a batch constant)")
-    axis.grid(True, which="major", alpha=0.3)
+
+def _what(found: Sequence[Measurement]) -> str:
+    return f"{found[0].case.mask}, {'forward + backward' if found[0].training else 'forward, inference'}"
+
+
+def _median(values: tuple[float, float, float] | None) -> float:
+    return float("nan") if values is None else values[1]
+
+
+def _spread(found: Sequence[Measurement]) -> str:
+    spread = max((each.ratio[2] - each.ratio[0]) / each.ratio[1] for each in found if each.ratio is not None)
+    return f"medians over turns; the quartiles of a ratio are at most {100 * spread:.0f} % apart"

@@ -1,268 +1,348 @@
-"""What a comparison will do: everything is read and checked here, before anything is written or trained."""
+"""Check a comparison before anything is written or trained: data, splits, starting runs, settings and sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch import nn
 
-from ..data.examples import Long
-from ..tasks import UserError
-from ..tasks.base import Task
-from ..tasks.types import Split
+from ..data.examples import OnLong
+from ..data.tokenizer import encode
+from ..errors import UserError
+from ..models import SynthesizerConfig
+from ..tasks.base import Split, Task, build_model, check_on_long, on_long_advice, training_options
+from ..tasks.generation import evaluation_config, generation_settings
+from ..tasks.seq2seq import TextPairs
 from ..training.failures import one_line
-from ..training.preparation import Data
-from ..training.settings import Settings, build_config, read_settings, read_task_options
-from ..training.source import Source
-from .rows import Row, closest_d_ff
-from .sources import Sources, find_sources
-from .vocabulary import describe_tokenizer, one_tokenizer
+from ..training.pretrained import PretrainedRun
+from ..training.run import read_splits
+from ..training.settings import Settings, build_config, parse_synthesizer, read_settings, read_task_options
+from .rows import Row, folder_name, read_record
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-__all__ = ["Part", "Plan", "Scoring", "Shared", "Size", "make_plan", "without_row"]
+__all__ = ["Comparison", "ModelSize", "Plan", "differences", "find_sources", "make_plan", "recipe", "tokenizer_record"]
 
-# What of the settings is a row's own; the overrides only say how the rest came about.
-_OWN = {"synthesizer", "seed", "overrides"}
+# In these, runs to start from may differ.
+_MAY_DIFFER = (
+    *("synthesizer", "synthesizer_options", "preset", "seed"),
+    # They do not change the result.
+    *("logging_steps", "eval_batch_tokens", "torch_compile", "report_to", "run_name"),
+)
+_PLACES = ("{synthesizer}", "{row}", "{seed}")
+Sources = Mapping[tuple[Row, int], PretrainedRun]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared:
-    """What all runs of a comparison have in common; the arguments are those of `read_settings`.
+class Comparison:
+    """What all runs of a comparison have in common.
 
     Args:
-        where: what rows start from, as `find_sources` takes it.
+        source: the runs to start from, as `find_sources` takes them; None for new weights.
+        overrides: `--set` of all rows.
+        training: training arguments from flags, as `read_settings` takes them.
+        splits: the splits to score the selected checkpoints on.
+        generation: options of text generation in these tests.
+        on_long: how inputs over the maximum length are handled: "truncate" holds for training and tests, "drop" for
+            training only, "split" for tests only.
     """
 
     task: Task[Any, Any]
     data: Path
     preset: str
-    where: str | None = None
+    source: str | None = None
     overrides: Sequence[str] = ()
-    long: Long | None = None
-    steps: int | None = None
-    minutes: float | None = None
-    dtype: str | None = None
-    compile_model: bool | None = None
+    training: Mapping[str, Any] = field(default_factory=dict)
+    splits: Sequence[str] = ("test",)
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    on_long: str | None = None
+
+    @property
+    def test_on_long(self) -> OnLong:
+        """How the tests handle inputs over the maximum length."""
+        return cast(OnLong, self.on_long) if self.on_long in ("truncate", "split") else "error"
 
     def settings(
-        self,
-        synthesizer: str = "vanilla",
-        own: Sequence[str] = (),
-        seed: int = 0,
-        source: Source | None = None,
+        self, synthesizer: str = "vanilla", own: Sequence[str] = (), seed: int = 0, source: PretrainedRun | None = None
     ) -> Settings:
-        """The settings of one run, with overrides of its `own` after those of all."""
+        """The settings of one run; its `own` overrides follow those of all rows."""
         return read_settings(
             synthesizer=synthesizer,
             preset=self.preset,
-            seed=seed,
             overrides=[*self.overrides, *own],
-            long=self.long,
-            steps=self.steps,
-            minutes=self.minutes,
-            dtype=self.dtype,
-            compile_model=self.compile_model,
             task=type(self.task),
             start=None if source is None else source.settings,
+            seed=seed,
+            on_long=None if self.on_long == "split" else self.on_long,
+            **self.training,
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scoring:
-    """How the selected checkpoint of a run is scored.
+@dataclass(frozen=True)
+class ModelSize:
+    """The size of a row's model.
 
-    Args:
-        splits: the parts of the data to score it on.
-        search: options of how text is generated, as `Task.search` takes them.
-        truncate: cut inputs over the maximum length, rather than refuse them.
+    Attributes:
+        parameters: the number of trainable parameters.
+        cost: an upper estimate of the cost per token, to compare rows: the multiplications in linear layers, times the
+            number of terms of a mixture.
+        d_ff: for a control row, the d_ff that matches the parameters.
     """
 
-    splits: Sequence[str] = ("test",)
-    search: Mapping[str, Any] = field(default_factory=dict)
-    truncate: bool = False
-
-
-@dataclass(frozen=True)
-class Part:
-    """A split to score: the name that it has in the data, that which the user asked for, what is in it."""
-
-    name: str
-    asked: str
-    fingerprint: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Size:
-    """The trainable parameters of a row's model, and of a control row the d_ff that was chosen for them."""
-
     parameters: int
+    cost: int
     d_ff: int | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A comparison, checked.
+    """A checked comparison.
 
     Attributes:
         seeds: the seeds of each row, in the order of the table.
         sizes: the size of each row's model.
-        settings: what all runs share of their settings.
-        fingerprints: of the training and validation data.
-        tests: the splits to score.
-        search: how text is generated for them, every option of it; None for a task that generates none.
-        tokenizer: how many pieces the tokenizer has, and a digest that tells it from others.
-        sources: the runs to start from; None where all weights are new.
+        settings: the settings that all runs share.
+        fingerprints: fingerprints of the training and validation data.
+        tests: the splits to score, by the names that the user gave.
+        generation: all settings of text generation; None for a task without generation.
+        tokenizer: as `tokenizer_record` gives it.
+        sources: the runs to start from; empty without --from.
     """
 
-    shared: Shared
-    scoring: Scoring
+    comparison: Comparison
     seeds: dict[Row, list[int]]
-    sizes: dict[Row, Size]
+    sizes: dict[Row, ModelSize]
     settings: dict[str, Any]
     fingerprints: dict[str, Any]
-    tests: list[Part]
-    search: dict[str, Any] | None
+    tests: dict[str, Split]
+    generation: dict[str, Any] | None
     tokenizer: dict[str, Any]
-    sources: Sources | None = None
+    sources: Sources
 
-    def source(self, row: Row, seed: int) -> Source | None:
-        """What a run starts from."""
-        return None if self.sources is None else self.sources.runs[row, seed]
+    def runs(self) -> list[tuple[Row, int]]:
+        """Row and seed of each run."""
+        return [(row, seed) for row, seeds in self.seeds.items() for seed in seeds]
 
     def run_settings(self, row: Row, seed: int) -> Settings:
         """The settings of one run."""
         d_ff = self.sizes[row].d_ff
         own = [*row.overrides, *([f"d_ff={d_ff}"] if d_ff else [])]
-        return self.shared.settings(row.synthesizer, own, seed, self.source(row, seed))
-
-    def record(self) -> dict[str, Any]:
-        """What must be the same whenever the comparison goes on."""
-        return {
-            "task": self.shared.task.name,
-            "options": self.shared.task.lasting_options(),
-            "settings": self.settings,
-            "data": self.fingerprints,
-            "tokenizer": self.tokenizer,
-            # Not where from: runs may be moved, and each of this comparison keeps a digest of the weights that it had.
-            "from": self.sources is not None,
-        }
-
-    def describe(self) -> Iterator[str]:
-        """A line for each row, and one for what they share."""
-        width = max(len(row.label) for row in self.seeds)
-        for row, size in self.sizes.items():
-            control = f"  (d_ff {size.d_ff:,}, to match {row.match})" if size.d_ff else ""
-            yield f"{row.label:{width}}  {size.parameters:>13,} parameters{control}"
-        whose = "made from the same training data" if self.sources is None else f"that of {self.sources.where}"
-        yield f"one tokenizer for all rows, of {self.tokenizer['pieces']:,} pieces, {whose}"
+        return self.comparison.settings(row.synthesizer, own, seed, self.sources.get((row, seed)))
 
 
-def make_plan(shared: Shared, scoring: Scoring, seeds: dict[Row, list[int]]) -> Plan:
+def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
     """Check a comparison.
 
     Raises:
         UserError: a setting, the data, a split to score or a row cannot be used.
     """
-    task, sources = shared.task, _find_sources(shared, seeds)
+    task, sources = comparison.task, find_sources(comparison, seeds)
     for row, numbers in seeds.items():
+        if row.scratch and not sources:
+            raise UserError(f"got the row {row.label!r} without --from; then all rows start from new weights")
         if own := read_task_options(type(task), row.overrides):
-            raise UserError(f"got {', '.join(own)} in the row {row.label!r}; all rows are of one task: use --set")
+            raise UserError(f"got {', '.join(own)} in the row {row.label!r}; all rows share one task: use --set")
         for seed in numbers:
-            source = None if sources is None else sources.runs[row, seed]
-            shared.settings(row.synthesizer, row.overrides, seed, source)
-    base = _base(shared, sources)
-    search = task.search(scoring.search)
-    task.check()
-    data = Data.read(task, shared.data)
-    parts = {split: task.read(shared.data, split) for split in scoring.splits}
-    config = build_config(base)
-    maximum = config.max_position_embeddings
-    if sources is None:
-        tokenizer = task.tokenizer(data.train, config.vocab_size, maximum)
+            comparison.settings(row.synthesizer, row.overrides, seed, sources.get((row, seed)))
+    shared = comparison.settings()
+    if sources:
+        row, seed = min(sources, key=_is_control)
+        shared = replace(comparison.settings(row.synthesizer, source=sources[row, seed]), synthesizer_options={})
+    generation = evaluation_config(task, comparison.generation)
+    check_on_long(task, comparison.test_on_long)
+    task.check_requirements()
+    data = read_splits(task, comparison.data)
+    tests = {split: task.read(comparison.data, split) for split in comparison.splits}
+    config = build_config(shared)
+    if sources:
+        tokenizer = task.adapt_tokenizer(next(iter(sources.values())).tokenizer())
     else:
-        tokenizer = task.taken_over(one_tokenizer(sources.runs.values()))
-    for asked, part in parts.items():
-        if not task.can_score(part):
-            raise UserError(
-                f"{part.name}: got --split {asked}, whose answers are hidden; expected one that can be scored, such as "
-                "--split valid"
-            )
-    if not scoring.truncate and not scoring.search.get("split_long"):
-        for part in parts.values():
-            _refuse_long(task, part, tokenizer, maximum)
-    changes = task.config_changes(data.train, tokenizer)
+        tokenizer = task.train_tokenizer(data["train"], config.vocab_size, config.max_position_embeddings)
+    _check_tests(comparison, tests, tokenizer, config.max_position_embeddings)
+    changes = task.config_changes(data["train"], tokenizer)
+    values = shared.to_dict()
+    for name in ("synthesizer", "overrides"):
+        del values[name]
+    values["training"]["seed"] = None
     return Plan(
-        shared,
-        scoring,
+        comparison,
         seeds,
-        sizes={row: _size(shared, row, changes, sources, numbers[0]) for row, numbers in seeds.items()},
-        settings=without_row(base),
-        fingerprints=data.fingerprints(),
-        tests=[Part(part.name, asked, part.fingerprint()) for asked, part in parts.items()],
-        search=search.to_dict() if search else None,
-        tokenizer=describe_tokenizer(tokenizer),
+        sizes={
+            row: _model_size(comparison, row, changes, sources.get((row, numbers[0]))) for row, numbers in seeds.items()
+        },
+        settings=values,
+        fingerprints={name: split.fingerprint() for name, split in data.items()},
+        tests=tests,
+        generation=None if generation is None else generation_settings(generation),
+        tokenizer=tokenizer_record(tokenizer),
         sources=sources,
     )
 
 
-def _find_sources(shared: Shared, seeds: Mapping[Row, Sequence[int]]) -> Sources | None:
-    if shared.where is not None:
-        return find_sources(shared.where, type(shared.task), seeds)
-    for row in seeds:
-        if row.scratch:
-            raise UserError(f"got the row {row.label!r} without --from; all rows start from new weights then")
-    return None
+def _check_tests(
+    comparison: Comparison, tests: Mapping[str, Split], tokenizer: PreTrainedTokenizerFast, maximum: int
+) -> None:
+    """Refuse now what scoring would refuse after the training."""
+    task = comparison.task
+    for asked, split in tests.items():
+        if not split.has_labels:
+            raise UserError(
+                f"{split.name}: got --split {asked}, which has no labels; expected a split that can be scored, such as "
+                "--split valid"
+            )
+        if comparison.test_on_long != "error":
+            continue
+        if isinstance(split, TextPairs):
+            # The model does not read the targets.
+            over = sum(len(ids) > maximum for ids in encode(tokenizer, split.sources))
+        else:
+            over = task.encode(split, tokenizer, maximum, "truncate").truncated
+        if over:
+            raise UserError(
+                f"{split.name}: {over} of {len(split)} {task.unit} are longer than the maximum of {maximum} tokens; "
+                f"pass {on_long_advice(task)}, or raise max_position_embeddings"
+            )
 
 
-def _base(shared: Shared, sources: Sources | None) -> Settings:
-    """The settings of a run that has none of its own."""
-    if sources is None:
-        return shared.settings()
-    # A control row has a d_ff of its own.
-    row, seed = min(sources.runs, key=lambda key: key[0].match is not None)
-    return replace(shared.settings(row.synthesizer, source=sources.runs[row, seed]), synthesizer_options={})
-
-
-def without_row(settings: Settings) -> dict[str, Any]:
-    """The settings that rows and seeds do not differ in, unless a row says so."""
-    return {name: value for name, value in settings.to_dict().items() if name not in _OWN}
-
-
-def _refuse_long(task: Task[Any, Any], split: Split, tokenizer: PreTrainedTokenizerFast, maximum: int) -> None:
-    """Scoring would refuse them too, hours later."""
-    over = task.too_long(split, tokenizer, maximum)
-    if over:
-        raise UserError(
-            f"{split.name}: {over} of {len(split)} {task.unit} are longer than the maximum of {maximum} tokens; choose "
-            f"what becomes of them with {task.on_long()}, or raise max_position_embeddings"
-        )
-
-
-def _size(shared: Shared, row: Row, changes: Mapping[str, Any], sources: Sources | None, seed: int) -> Size:
-    source = None if sources is None else sources.runs[row, seed]
-
-    def count(synthesizer: str, *own: str) -> int:
-        settings = shared.settings(synthesizer, [*row.overrides, *own], source=source)
+def _model_size(
+    comparison: Comparison, row: Row, changes: Mapping[str, Any], source: PretrainedRun | None
+) -> ModelSize:
+    def build(synthesizer: str, d_ff: int | None = None) -> PreTrainedModel:
+        own = [*row.overrides, *([f"d_ff={d_ff}"] if d_ff else [])]
+        settings = comparison.settings(synthesizer, own, source=source)
         try:
             # Without memory and random numbers: only the shapes count.
             with torch.device("meta"):
-                model = shared.task.build(build_config(settings, **changes))
+                return build_model(comparison.task, build_config(settings, **changes))
         except (ValueError, TypeError, RuntimeError) as error:
             raise UserError(f"row {row.label}: the model cannot be built: {one_line(error)}") from error
-        return int(model.num_parameters(only_trainable=True))
 
-    if row.match is None:
-        return Size(count(row.synthesizer))
-    if source is not None:
+    def parameters(synthesizer: str, d_ff: int | None = None) -> int:
+        return build(synthesizer, d_ff).num_parameters(only_trainable=True)
+
+    d_ff = None
+    if row.match is not None and source is not None:
         # It was chosen when the source was trained.
-        return Size(count(row.synthesizer), build_config(source.settings).d_ff)
-    try:
-        d_ff = closest_d_ff(lambda d_ff: count(row.synthesizer, f"d_ff={d_ff}"), count(row.match))
-    except UserError as error:
-        raise UserError(f"row {row.label}: {error}") from error
-    return Size(count(row.synthesizer, f"d_ff={d_ff}"), d_ff)
+        d_ff = build_config(source.settings).d_ff
+    elif row.match is not None:
+        # The number of parameters is linear in d_ff.
+        smallest, second, target = parameters(row.synthesizer, 1), parameters(row.synthesizer, 2), parameters(row.match)
+        if smallest > target:
+            raise UserError(f"row {row.label}: with d_ff=1 it has {smallest:,} parameters; expected at most {target:,}")
+        d_ff = 1 + round((target - smallest) / (second - smallest))
+    model = build(row.synthesizer, None if source is not None else d_ff)
+    linear = sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear))
+    terms = 1 + max(name.count("+") for name in re.split(r"[^\w+]+", row.synthesizer))
+    return ModelSize(model.num_parameters(only_trainable=True), linear * terms, d_ff)
+
+
+def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> Sources:
+    """The run that each row and seed starts from; empty without `comparison.source`.
+
+    `source` is the path of a run with {synthesizer}, {row} and {seed} in it, which stand for the synthesizer of a row,
+    its label (both as names of folders) and its seed; or the folder of a comparison, whose runs are found by the label
+    of the row, or else its synthesizer, and by the seed.
+
+    Raises:
+        UserError: a run is missing, unfinished or cannot be started from, or has another synthesizer; or the runs
+            differ in more than their synthesizers.
+    """
+    where = comparison.source
+    if where is None:
+        return {}
+    labels = read_record(Path(where))
+    if labels is None and not any(place in where for place in _PLACES):
+        raise UserError(f"got --from {where}; expected the folder of a comparison, or {', '.join(_PLACES)} in a path")
+    sources = {}
+    for row, seed in [(row, seed) for row, numbers in seeds.items() for seed in numbers]:
+        path = _source_path(where, labels, row, seed)
+        sources[row, seed] = source = PretrainedRun.open(path, type(comparison.task), row.scratch)
+        if not source.finished:
+            raise UserError(f"{path}: its training is not finished; finish it first, or rows differ in budget")
+        if source.settings.synthesizer != parse_synthesizer(row.synthesizer):
+            raise UserError(f"{path}: a run of {source.settings.synthesizer!r}; the row is {row.label!r}")
+    _check_same_recipe(sources)
+    return sources
+
+
+def _source_path(where: str, labels: Mapping[str, Any] | None, row: Row, seed: int) -> Path:
+    is_own = row.match is not None or (labels is not None and row.source_label in labels)
+    if labels is not None:
+        where += "/{row}/seed-{seed}" if is_own else "/{synthesizer}/seed-{seed}"
+    if row.match is not None and "{row}" not in where:
+        raise UserError(
+            f"got the row {row.label!r} with --from {where}; expected {{row}} in it: a control row has its own size"
+        )
+    names = (folder_name(row.synthesizer), folder_name(row.source_label), str(seed))
+    for place, name in zip(_PLACES, names, strict=True):
+        where = where.replace(place, name)
+    return Path(where)
+
+
+def _check_same_recipe(sources: Sources) -> None:
+    """Refuse runs that differ in more than their synthesizers: other data, training, tokenizers or models."""
+    first = min(sources, key=_is_control)
+    recipes = {
+        key: {
+            **recipe(source.task, source.settings, source.fingerprints),
+            "tokenizer": tokenizer_record(source.tokenizer())["sha256"],
+        }
+        for key, source in sources.items()
+    }
+    for (row, seed), mine in recipes.items():
+        if differing := differences(mine, recipes[first], (*_MAY_DIFFER, *(("d_ff",) if row.match else ()))):
+            raise UserError(
+                f"{sources[row, seed].run.path}: the run of row {row.label!r}, seed {seed} differs from "
+                f"{sources[first].run.path} in {differing}; expected runs that differ only in their synthesizers"
+            )
+
+
+def recipe(
+    task: Task[Any, Any], settings: Settings, fingerprints: Mapping[str, Any], source: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """How a run is trained, in one dictionary.
+
+    Args:
+        source: the record of the run to start from. Its path does not count: runs may be moved.
+    """
+    values = settings.to_dict()
+    del values["overrides"]
+    return {
+        "from": source and {name: source[name] for name in ("weights_sha256", "scratch")},
+        "task": task.name,
+        **training_options(task),
+        **values.pop("training"),
+        **values.pop("model"),
+        **values,
+        **{f"{split}.{name}": value for split, found in fingerprints.items() for name, value in found.items()},
+    }
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any], ignored: Sequence[str] = ()) -> str:
+    """The values in which two recipes differ, in words. A field of the model that is not given has its default."""
+    pairs = {
+        name: [each.get(name, getattr(SynthesizerConfig, name, None)) for each in (one, other)]
+        for name in {**one, **other}
+        if name not in ignored
+    }
+    return ", ".join(f"{name} {mine!r} (there {theirs!r})" for name, (mine, theirs) in pairs.items() if mine != theirs)
+
+
+def _is_control(key: tuple[Row, int]) -> bool:
+    """Whether a run is of a control row, which has its own d_ff."""
+    return key[0].match is not None
+
+
+def tokenizer_record(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    """The number of tokens, and a digest of the tokenizer's model without truncation and padding."""
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    digest = hashlib.sha256(json.dumps(model, sort_keys=True).encode()).hexdigest()
+    return {"size": len(tokenizer), "sha256": digest}

@@ -1,79 +1,77 @@
-"""One HTML page that shows pictures and tables: no scripts, nothing loaded from elsewhere."""
+"""An HTML page with a table of contents, its tables and its pictures: no scripts, nothing loaded from elsewhere."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["Picture", "Section", "Table", "render"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Page"]
 
 _STYLE = """
-body { font-family: sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+body { font-family: sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; color: #222; line-height: 1.4; }
+h1, h2, p, li { overflow-wrap: anywhere; }
 img { max-width: 100%; border: 1px solid #ddd; }
 figure { margin: 1rem 0; }
 figcaption { font-size: 0.9rem; color: #555; }
+div { overflow-x: auto; }
 table { border-collapse: collapse; margin: 1rem 0; }
 th, td { padding: 0.2rem 0.7rem; border-bottom: 1px solid #ddd; text-align: right; }
 th:first-child, td:first-child { text-align: left; }
-summary { cursor: pointer; color: #06c; }
 """
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A picture beside the page: the name of its file, and what it shows."""
+class Page:
+    """The page and its pictures, in one folder. Tables and pictures belong to the section added last.
 
-    file: str
-    caption: str
+    Attributes:
+        files: the names of the pictures.
+        warnings: matplotlib's warnings while it drew, each text once.
+    """
 
+    def __init__(self, folder: Path, title: str) -> None:
+        self.folder, self.title = folder, title
+        self.files: list[str] = []
+        self.warnings: set[str] = set()
+        self._headings: list[str] = []
+        self._body: list[str] = []
 
-@dataclass(frozen=True)
-class Table:
-    """A table with a line of headings; numbers as text."""
+    def add_section(self, heading: str, text: str) -> None:
+        """Start a section with a paragraph."""
+        self._headings.append(escape(heading))
+        self._body.append(f'<h2 id="section{len(self._headings)}">{escape(heading)}</h2><p>{escape(text)}</p>')
 
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    def add_table(self, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Add a table. On a narrow screen it scrolls by itself."""
+        head = "".join(f"<th>{escape(text)}</th>" for text in headings)
+        body = "\n".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows)
+        self._body.append(f"<div><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>")
 
+    def add_picture(self, figure: Figure, name: str, caption: str) -> None:
+        """Write `figure` as NAME.png and show it."""
+        file = f"{name}.png"
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            figure.savefig(self.folder / file)
+        self.warnings.update(str(warning.message) for warning in caught)
+        self.files.append(file)
+        image = f'<a href="{escape(file)}"><img src="{escape(file)}" alt="{escape(caption)}" loading="lazy"></a>'
+        self._body.append(f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>")
 
-@dataclass
-class Section:
-    """A part of the page: a heading, paragraphs, tables, pictures, and more pictures that are folded away."""
-
-    heading: str
-    paragraphs: list[str] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    pictures: list[Picture] = field(default_factory=list)
-    folded: list[Picture] = field(default_factory=list)
-    folded_name: str = "more"
-
-    def render(self) -> str:
-        """The section as HTML."""
-        lines = [f"<h2>{escape(self.heading)}</h2>"]
-        lines += [f"<p>{escape(text)}</p>" for text in self.paragraphs]
-        lines += [_table(table) for table in self.tables]
-        lines += [_picture(picture) for picture in self.pictures]
-        if self.folded:
-            lines.append(f"<details><summary>{escape(self.folded_name)} ({len(self.folded)})</summary>")
-            lines += [_picture(picture) for picture in self.folded]
-            lines.append("</details>")
-        return "\n".join(lines)
-
-
-def render(title: str, sections: Sequence[Section]) -> str:
-    """The page."""
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
-    body = "\n".join([f"<h1>{escape(title)}</h1>", *(section.render() for section in sections)])
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
-
-
-def _picture(picture: Picture) -> str:
-    file, caption = escape(picture.file, quote=True), escape(picture.caption)
-    image = f'<a href="{file}"><img src="{file}" alt="{caption}" loading="lazy"></a>'
-    return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
-
-
-def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(text)}</th>" for text in table.headings)
-    rows = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>\n" for row in table.rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table>"
+    def write(self) -> Path:
+        """Write the page as index.html."""
+        links = (f'<li><a href="#section{n}">{text}</a></li>' for n, text in enumerate(self._headings, start=1))
+        head = (
+            '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{escape(self.title)}</title><style>{_STYLE}</style>"
+        )
+        body = "\n".join([f"<h1>{escape(self.title)}</h1><nav><ul>", *links, "</ul></nav>", *self._body])
+        path = self.folder / "index.html"
+        text = f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+        path.write_text(text, encoding="utf-8")
+        return path

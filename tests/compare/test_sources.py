@@ -1,4 +1,4 @@
-"""Comparisons that start from the runs of another one, beside rows from new weights."""
+"""Comparisons whose rows start from runs of another comparison, or from new weights."""
 
 import json
 import re
@@ -11,20 +11,18 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from synthetic_attention.compare.plan import Scoring, Shared
-from synthetic_attention.compare.rows import Row, parse_rows
-from synthetic_attention.compare.sources import find_sources
-from synthetic_attention.compare.table import markdown_table
-from synthetic_attention.compare.work import Ending, compare
-from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.base import Task
+from compare.conftest import Results, failures, run_comparison
+from synthetic_attention.compare.plan import Comparison, find_sources
+from synthetic_attention.compare.results import markdown_page
+from synthetic_attention.compare.rows import parse_rows
+from synthetic_attention.errors import UserError
 from synthetic_attention.tasks.span_corruption import SpanCorruption
 from synthetic_attention.tasks.summarization import Summarization
 from synthetic_attention.training.run_folder import RunFolder
 from training.conftest import SMALL
-from training.runs import silent, snapshot
+from training.runs import snapshot
 
-TRAINING = ("batch_tokens=400", "warmup_steps=2", "eval_interval=2", "log_interval=1")
+TRAINING = ("batch_tokens=400", "warmup_steps=2", "eval_steps=2", "logging_steps=1")
 
 
 @pytest.fixture(scope="module")
@@ -37,42 +35,24 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _compare(task: Task[Any, Any], data: Path, output: Path, rows: str, *overrides: str, **options: Any) -> Ending:
-    shared = {
-        "task": task,
-        "data": data,
-        "preset": "tiny",
-        "overrides": [*TRAINING, *overrides],
-        "steps": 2,
-        "where": options.pop("where", None),
-    }
-    search = {"beams": 1, "max_tokens": 4} if isinstance(task, Summarization) else {}
-    seeds = options.pop("seeds", (0,))
-    return compare(
-        shared=Shared(**shared),
-        scoring=Scoring(search=search),
-        rows=parse_rows([rows]),
-        seeds=seeds,
-        output=output,
-        render=markdown_table,
-        **{"report": silent, **options},
-    )
-
-
 @pytest.fixture(scope="module")
 def pretrained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("pretrained") / "out"
-    _compare(SpanCorruption(sentinels=10), data, output, "vanilla,vanilla-control,random", *SMALL[:5])
+    options = {"overrides": [*TRAINING, *SMALL[:5]], "training": {"max_steps": 2}, "generation": {}}
+    run_comparison(data, output, "vanilla,vanilla-control,random", task=SpanCorruption(sentinels=10), **options)
     return output
 
 
-Finetune = Callable[..., Ending]
+Finetune = Callable[..., Results]
 
 
 @pytest.fixture
 def finetune(data: Path, pretrained: Path, tmp_path: Path) -> Finetune:
-    def run(rows: str, where: str | None = str(pretrained), *overrides: str, **options: Any) -> Ending:
-        return _compare(Summarization(), data, tmp_path / "out", rows, *overrides, where=where, **options)
+    def run(rows: str, source: str | None = str(pretrained), **options: Any) -> Results:
+        shared = {"overrides": TRAINING, "training": {"max_steps": 2}, "source": source}
+        generation = {"num_beams": 1, "max_new_tokens": 4}
+        output = tmp_path / "out"
+        return run_comparison(data, output, rows, task=Summarization(), generation=generation, **shared, **options)[0]
 
     return run
 
@@ -80,18 +60,13 @@ def finetune(data: Path, pretrained: Path, tmp_path: Path) -> Finetune:
 def test_rows_from_runs_and_from_new_weights_are_one_table(
     finetune: Finetune, pretrained: Path, tmp_path: Path
 ) -> None:
-    lines: list[str] = []
     rows = "vanilla,vanilla@from=none,vanilla-control,random@learning_rate=1e-9"
-    ending = finetune(rows, report=lines.append)
-    assert ending.failures == []
-    results = ending.results
+    results = finetune(rows)
+    assert failures(results) == []
     assert results["from"] == str(pretrained)
-    assert f"Trained from the weights of {pretrained}; rows with @from=none from new weights." in markdown_table(
-        results
-    )
+    assert f"Trained from the weights of {pretrained}; rows with @from=none from new weights." in markdown_page(results)
     before = json.loads((pretrained / "results.json").read_text(encoding="utf-8"))
     assert results["tokenizer"] == before["tokenizer"]
-    assert f"that of {pretrained}" in next(line for line in lines if line.startswith("one tokenizer"))
     # Sizes are those of the runs; of a control row the one that was chosen there.
     sizes = {row["row"]: (row["parameters"], row["d_ff"]) for row in before["rows"]}
     found = [(row["parameters"], row["d_ff"]) for row in results["rows"]]
@@ -102,30 +77,35 @@ def test_rows_from_runs_and_from_new_weights_are_one_table(
     assert [Path(start["path"]).relative_to(pretrained).parts[0] for start in starts] == [
         *("vanilla", "vanilla", "vanilla-control", "random")
     ]
-    name = "encoder.embed_tokens.weight"
-    old, new = (load_file(path / "model.safetensors")[name] for path in (pretrained / "random/seed-0", folders[3]))
+    old, new = (
+        next(value for name, value in load_file(path / "model.safetensors").items() if "embed_tokens" in name)
+        for path in (pretrained / "random/seed-0", folders[3])
+    )
     assert (old - new).abs().max() < 1e-6
     # The same command has nothing to do, and a row more is added.
     state = snapshot(tmp_path / "out/random@learning_rate=1e-9")
-    assert finetune(rows).results["rows"] == results["rows"]
-    assert len(finetune("random@from=none").results["rows"]) == 5
+    assert finetune(rows)["rows"] == results["rows"]
+    assert len(finetune("random@from=none")["rows"]) == 5
     assert snapshot(tmp_path / "out/random@learning_rate=1e-9") == state
-    with pytest.raises(UserError, match="got the row 'vanilla@from=none' without --from"):
+    with pytest.raises(UserError, match="'vanilla@from=none' without --from"):
         finetune(rows, None)
     # The runs may be moved.
     moved = str(shutil.copytree(pretrained, tmp_path / "elsewhere"))
-    assert len(finetune("vanilla", moved).results["rows"]) == 5
+    assert len(finetune("vanilla", moved)["rows"]) == 5
     for name in ("vanilla", "random"):
         shutil.rmtree(tmp_path / f"out/{name}@from=none")
-    with pytest.raises(UserError, match=r"was begun with other settings; got .*from False \(there True\)"):
+    with pytest.raises(UserError, match=r"vanilla/seed-0 .*from None"):
         finetune("vanilla", None)
 
 
-def test_runs_are_found_by_row_and_seed(pretrained: Path, tmp_path: Path) -> None:
+def test_runs_are_found_by_row_and_seed(data: Path, pretrained: Path, tmp_path: Path) -> None:
+    def sources(where: str, text: str, seeds: tuple[int, ...] = (0,)) -> list[Path]:
+        comparison = Comparison(task=Summarization(), data=data, preset="tiny", source=where)
+        found = find_sources(comparison, dict.fromkeys(parse_rows([text]), seeds))
+        return [source.run.path for source in found.values()]
+
     def found(where: str, text: str, seeds: tuple[int, ...] = (0,)) -> list[str]:
-        rows = parse_rows([text])
-        sources = find_sources(where, Summarization, dict.fromkeys(rows, seeds))
-        return [str(source.run.path.relative_to(pretrained)) for source in sources.runs.values()]
+        return [str(path.relative_to(pretrained)) for path in sources(where, text, seeds)]
 
     places = ["vanilla/seed-0", "random/seed-0"]
     assert found(str(pretrained), "vanilla,random@dropout_rate=0.3") == places
@@ -140,26 +120,20 @@ def test_runs_are_found_by_row_and_seed(pretrained: Path, tmp_path: Path) -> Non
     record = yaml.safe_load((own / "comparison.yaml").read_text(encoding="utf-8"))
     record["rows"]["random@random.std=0.1"] = [0]
     (own / "comparison.yaml").write_text(yaml.safe_dump(record), encoding="utf-8")
-    (row,) = parse_rows(["random@random.std=0.1"])
-    ((_, source),) = find_sources(str(own), Summarization, {row: [0]}).runs.items()
-    assert source.run.path == own / "random@random.std=0.1/seed-0"
+    assert sources(str(own), "random@random.std=0.1") == [own / "random@random.std=0.1/seed-0"]
 
 
 @pytest.mark.parametrize(
     ("rows", "where", "message"),
     [
-        ("vanilla", "{pretrained}/vanilla/seed-0", r"which is no comparison; expected the folder of one, or the path"),
-        ("dense", "{pretrained}", r"no row 'dense' to start from; the rows are: vanilla, vanilla-control, random"),
-        ("dense", "{pretrained}/{{synthesizer}}/seed-0", r"dense/seed-0: no such folder"),
-        ("random", "{pretrained}/vanilla/seed-{{seed}}", r"a run of 'vanilla'; the row is 'random'"),
-        (
-            "vanilla-control",
-            "{pretrained}/{{synthesizer}}/seed-0",
-            r"a control row has a size .* by \{row\}",
-        ),
-        ("random-control", "{pretrained}", r"no row 'random-control' to start from"),
-        ("random@num_heads=1", "{pretrained}", r"got num_heads=1, but the run to start from has 2"),
-        ("random@random.std=0.1", "{pretrained}", r"got synthesizer_options=\{'random': \{'std': 0.1\}\}"),
+        ("vanilla", "{pretrained}/vanilla/seed-0", "folder of a comparison"),
+        ("dense", "{pretrained}", "dense/seed-0"),
+        ("dense", "{pretrained}/{{synthesizer}}/seed-0", "dense/seed-0"),
+        ("random", "{pretrained}/vanilla/seed-{{seed}}", "'vanilla'.*'random'"),
+        ("vanilla-control", "{pretrained}/{{synthesizer}}/seed-0", r"\{row\}"),
+        ("random-control", "{pretrained}", "random-control/seed-0"),
+        ("random@num_heads=1", "{pretrained}", r"got (num_heads|d_kv)="),
+        ("random@random.std=0.1", "{pretrained}", "synthesizer_options=.*0.1"),
     ],
 )
 def test_runs_that_are_not_there_are_refused(
@@ -171,7 +145,7 @@ def test_runs_that_are_not_there_are_refused(
 
 
 def test_seeds_have_runs_of_their_own(finetune: Finetune) -> None:
-    with pytest.raises(UserError, match=r"row 'vanilla' has no seed 1, but 0; for one .*/\{synthesizer\}/seed-0"):
+    with pytest.raises(UserError, match="vanilla/seed-1"):
         finetune("vanilla", seeds=(0, 1))
 
 
@@ -184,36 +158,35 @@ def test_runs_that_differ_in_more_than_synthesizers_are_refused(
     path = runs / "random/run.yaml"
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("dropout_rate: 0.2", "dropout_rate: 0.5"), encoding="utf-8")
-    with pytest.raises(UserError, match=r"row 'random', seed 0 has dropout_rate 0.5, others 0.2; expected models that"):
+    with pytest.raises(UserError, match=r"'random', seed 0 .*dropout_rate 0.5 \(there 0.2\)"):
         finetune("vanilla,random", f"{runs}/{{synthesizer}}")
     # Not given is the default.
     path.write_text(text.replace("    dropout_rate: 0.2\n", ""), encoding="utf-8")
-    with pytest.raises(UserError, match=r"row 'random', seed 0 has dropout_rate 0.1, others 0.2"):
+    with pytest.raises(UserError, match=r"'random', seed 0 .*dropout_rate 0.1 \(there 0.2\)"):
         finetune("vanilla,random", f"{runs}/{{synthesizer}}")
     for name, other in (("batch_tokens", "800"), ("density", "0.3"), ("texts", "8")):
         path.write_text(re.sub(rf"\b{name}: .*", f"{name}: {other}", text), encoding="utf-8")
-        shown = "train" if name == "texts" else name
-        with pytest.raises(UserError, match=rf"row 'random', seed 0 has {shown} .*{other}.* expected runs of the same"):
+        shown = "train.texts" if name == "texts" else name
+        with pytest.raises(UserError, match=rf"'random', seed 0 .* {shown} {other}"):
             finetune("vanilla,random", f"{runs}/{{synthesizer}}")
-    # An option that there was not yet has its default.
+    # An option that is newer than the run has its default; how often something is logged does not matter.
     assert "stream: false" in text
-    path.write_text(re.sub("  stream: false\n", "", text), encoding="utf-8")
-    assert find_sources(f"{runs}/{{synthesizer}}", Summarization, {row: [0] for row in parse_rows(["vanilla,random"])})
-    # How often something is written does not matter.
-    path.write_text(re.sub("log_interval: .*", "log_interval: 99", text), encoding="utf-8")
-    assert find_sources(f"{runs}/{{synthesizer}}", Summarization, {row: [0] for row in parse_rows(["vanilla,random"])})
+    changed = re.sub("logging_steps: .*", "logging_steps: 99", re.sub("  stream: false\n", "", text))
+    path.write_text(changed, encoding="utf-8")
+    comparison = Comparison(task=Summarization(), data=data, preset="tiny", source=f"{runs}/{{synthesizer}}")
+    assert len(find_sources(comparison, {row: [0] for row in parse_rows(["vanilla,random"])})) == 2
     path.write_text(text, encoding="utf-8")
     path = runs / "random/metrics.json"
     metrics = path.read_text(encoding="utf-8")
     path.write_text(metrics.replace('"finished": true', '"finished": false'), encoding="utf-8")
-    with pytest.raises(UserError, match=r"random: not trained to its end; go on with it first"):
+    with pytest.raises(UserError, match=r"random: .* not finished"):
         finetune("vanilla,random", f"{runs}/{{synthesizer}}")
     path.write_text(metrics, encoding="utf-8")
     path = runs / "random/tokenizer.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     content["model"]["merges"].pop()
     path.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match=r"vanilla and .*random have different tokenizers; expected runs that"):
+    with pytest.raises(UserError, match=r"'random', seed 0 .* tokenizer"):
         finetune("vanilla,random", f"{runs}/{{synthesizer}}")
 
 
@@ -223,11 +196,5 @@ def test_a_source_that_was_trained_again_is_noticed(finetune: Finetune, pretrain
     finetune("vanilla", where)
     weights = tmp_path / "pretrained/vanilla/seed-0/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
-    with pytest.raises(UserError, match=r"is not a run of this comparison; expected from.weights_sha256 '"):
+    with pytest.raises(UserError, match=r"from .*weights_sha256"):
         finetune("vanilla", where)
-
-
-def test_rows_say_that_they_have_new_weights() -> None:
-    assert parse_rows(["random@from=none"]) == [Row("random@from=none", "random", scratch=True)]
-    with pytest.raises(UserError, match=r"got 'from=elsewhere' in the row .* expected from=none"):
-        parse_rows(["random@from=elsewhere"])

@@ -1,0 +1,200 @@
+"""Measure several layers or models side by side: time in turns, peak memory, operations."""
+
+from __future__ import annotations
+
+import gc
+import json
+import platform
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from ..errors import UserError
+
+__all__ = [
+    *("Contender", "Inputs", "Measurement", "Quartiles", "about", "building", "measure_memory", "quartiles"),
+    *("step_without_gradients", "take_turns", "time_turns"),
+]
+
+Quartiles = tuple[float, float, float]
+# x (B, L, width), a mask (B, L) of real tokens, and the gradient of the output.
+Inputs = tuple[Tensor, Tensor | None, Tensor]
+# The name of the forward in a profile.
+_FORWARD = "benchmark forward"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A module, and how to call it with x (B, L, width) and a mask (B, L) of real tokens."""
+
+    name: str
+    module: nn.Module
+    call: Callable[[Tensor, Tensor | None], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """The figures of one layer or model; None where a figure was not measured.
+
+    Attributes:
+        case: the sizes, a `Case` or a `GenerationCase`.
+        milliseconds: quartiles over the turns.
+        ratio: quartiles of the speedup over the baseline, turn by turn.
+        difference: largest relative difference from the reference.
+        peak: bytes at the highest point of a step, without parameters and their gradients.
+        kept: bytes that the forward leaves for the backward, its output included; 0 in inference.
+        cache_bytes: bytes of the cached keys and values at the end, cross-attention included.
+    """
+
+    name: str
+    case: Any
+    training: bool = False
+    milliseconds: Quartiles | None = None
+    ratio: Quartiles | None = None
+    difference: float | None = None
+    peak: int | None = None
+    kept: int | None = None
+    parameters: int | None = None
+    cache_bytes: int | None = None
+
+
+@contextmanager
+def building() -> Iterator[None]:
+    """Turn the ValueError of a layer or model that cannot be built into a UserError."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(" ".join(str(error).split())) from error
+
+
+def take_turns(
+    turns: Mapping[str, Callable[[], object]], repeats: int, warmup: int = 2, device: str = "cpu"
+) -> dict[str, list[float]]:
+    """Seconds of each of `turns`, `repeats` times. They alternate, so background load affects all equally."""
+    times: dict[str, list[float]] = {name: [] for name in turns}
+    gc.collect()
+    gc.disable()
+    try:
+        for repeat in range(warmup + repeats):
+            for name, turn in turns.items():
+                _wait(device)
+                start = time.perf_counter()
+                turn()
+                _wait(device)
+                if repeat >= warmup:
+                    times[name].append(time.perf_counter() - start)
+    finally:
+        gc.enable()
+    return times
+
+
+def time_turns(
+    turns: Mapping[str, Callable[[], object]], baseline: str, repeats: int, warmup: int = 2, device: str = "cpu"
+) -> dict[str, tuple[Quartiles, Quartiles]]:
+    """Quartiles of the milliseconds of each of `turns`, and of its speedup over the baseline; empty without repeats."""
+    if not repeats:
+        return {}
+    times = {name: np.array(taken) for name, taken in take_turns(turns, repeats, warmup, device).items()}
+    return {name: (quartiles(1e3 * taken), quartiles(times[baseline] / taken)) for name, taken in times.items()}
+
+
+def quartiles(values: Any) -> Quartiles:
+    """Lower quartile, median, upper quartile."""
+    low, median, high = (float(q) for q in np.quantile(values, (0.25, 0.5, 0.75)))
+    return low, median, high
+
+
+def run_step(
+    contender: Contender, inputs: Inputs, training: bool, after_forward: Callable[[], object] = lambda: None
+) -> None:
+    """Forward and backward (the gradients of parameters stay), or the forward in inference mode."""
+    x, mask, gradient = inputs
+    if not training:
+        with torch.inference_mode():
+            contender.call(x, mask)
+        return
+    with record_function(_FORWARD):
+        y = contender.call(x, mask)
+    after_forward()
+    y.backward(gradient)
+    x.grad = None
+
+
+def step_without_gradients(contender: Contender, inputs: Inputs, training: bool) -> None:
+    """A step, after which no gradients are left."""
+    run_step(contender, inputs, training)
+    contender.module.zero_grad()
+
+
+def measure_memory(contender: Contender, inputs: Inputs, training: bool) -> tuple[int, int]:
+    """`peak` and `kept` of a Measurement."""
+    # The first call may allocate what later calls reuse.
+    step_without_gradients(contender, inputs, training)
+    parameters = [p for p in contender.module.parameters() if p.requires_grad]
+    measure = _peak_on_cpu if inputs[0].device.type == "cpu" else _peak_on_accelerator
+    found = measure(partial(run_step, contender, inputs, training), parameters)
+    contender.module.zero_grad()
+    return found
+
+
+def _peak_on_cpu(step: Callable[[], object], parameters: Sequence[nn.Parameter]) -> tuple[int, int]:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    forward_end = max((each["ts"] + each["dur"] for each in events if each["name"] == _FORWARD), default=0)
+    memory = sorted((each for each in events if each["name"] == "[memory]"), key=lambda each: each["args"]["Ev Idx"])
+    changes = [(each["ts"], each["args"]["Addr"], each["args"]["Bytes"]) for each in memory]
+    # The last allocation at the address of a gradient is the gradient.
+    last = {address: index for index, (_, address, size) in enumerate(changes) if size > 0}
+    gradients = {last.get(p.grad.untyped_storage().data_ptr()) for p in parameters if p.grad is not None}
+    now = peak = kept = 0
+    for index, (moment, _, size) in enumerate(changes):
+        now += 0 if index in gradients else size
+        peak = max(peak, now)
+        kept = now if moment <= forward_end else kept
+    return peak, kept
+
+
+def _peak_on_accelerator(step: Callable[..., object], parameters: Sequence[nn.Parameter]) -> tuple[int, int]:
+    before = torch.accelerator.memory_allocated()
+    marks: list[int] = []
+    torch.accelerator.reset_peak_memory_stats()
+    step(lambda: marks.append(torch.accelerator.memory_allocated()))
+    # The allocator has no history: the gradients count as if they had all been there at the peak.
+    gradients = sum(p.grad.nbytes for p in parameters if p.grad is not None)
+    peak = torch.accelerator.max_memory_allocated() - before - gradients
+    return max(peak, 0), marks[0] - before if marks else 0
+
+
+def about(device: str = "cpu") -> dict[str, Any]:
+    """The circumstances of a measurement: command, date, versions, hardware."""
+    return {
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "processor": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
+    }
+
+
+def _wait(device: str) -> None:
+    if device != "cpu":
+        torch.accelerator.synchronize()

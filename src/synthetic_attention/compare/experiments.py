@@ -1,0 +1,170 @@
+"""Run the experiments of docs/results.md, or continue them, and write their tables.
+
+    python -m synthetic_attention.compare.experiments --data FOLDER --output runs [NAME …] [--jobs 2]
+
+The experiments, their commands and the published figures are in benchmarks/experiments.yaml. OUTPUT/results.md has the
+tables of all finished comparisons beside the published figures; OUTPUT/NAME.log has the output of the commands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.text import Text
+
+from .results import markdown_table, notes
+
+EXPERIMENTS = Path("benchmarks/experiments.yaml")
+# How to run the commands of experiments.yaml with this Python; other programs are run as they are written.
+_PROGRAMS = {"synthesizer": [sys.executable, "-m", "synthetic_attention.cli"], "python": [sys.executable]}
+console = Console(highlight=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """An entry of experiments.yaml; the comparison is in the folder `name` of the output."""
+
+    name: str
+    title: str
+    commands: Sequence[str]
+    about: str = ""
+    after: Sequence[str] = ()
+    published: Mapping[str, Any] = field(default_factory=dict)
+
+    def words(self, data: str, runs: str) -> list[list[str]]:
+        """The words of each command."""
+        return [[word.format(data=data, runs=runs) for word in shlex.split(command)] for command in self.commands]
+
+
+def read_experiments(path: Path = EXPERIMENTS) -> dict[str, Experiment]:
+    """The experiments by name, in the order of the file; an experiment follows only experiments above it."""
+    entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return {name: Experiment(name=name, **values) for name, values in entries.items()}
+
+
+def with_requirements(experiments: Mapping[str, Experiment], names: Sequence[str]) -> list[Experiment]:
+    """The named experiments and those they follow, in the order of the file; all experiments if there are no names."""
+    wanted = set(names or experiments)
+    for name in reversed(list(experiments)):
+        if name in wanted:
+            wanted.update(experiments[name].after)
+    return [experiment for name, experiment in experiments.items() if name in wanted]
+
+
+class Runner:
+    """Runs experiments, `jobs` at a time, and writes the tables of the experiments `shown` after each."""
+
+    def __init__(self, data: Path, output: Path, shown: Sequence[Experiment], jobs: int = 1) -> None:
+        self.data, self.output, self.shown, self.jobs = data, output, shown, jobs
+        self.environment = dict(os.environ)
+        if jobs > 1:
+            self.environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or jobs) // jobs))
+        self._stopped = False
+        self._lock = threading.Lock()
+
+    def run(self, experiments: Sequence[Experiment]) -> dict[str, str]:
+        """Run all; returns the reasons of failures by name. Experiments that follow a failed one are skipped."""
+        self.output.mkdir(parents=True, exist_ok=True)
+        futures: dict[str, Future[str]] = {}
+        with ThreadPoolExecutor(self.jobs) as pool:
+            # Started in this order, so a worker only waits for experiments that others already run.
+            for experiment in experiments:
+                before = {name: futures[name] for name in experiment.after}
+                futures[experiment.name] = pool.submit(self._run, experiment, before)
+            try:
+                return {name: reason for name, future in futures.items() if (reason := future.result())}
+            except KeyboardInterrupt:
+                # The commands received the signal too and save what they have.
+                self._stopped = True
+                raise
+
+    def _run(self, experiment: Experiment, before: Mapping[str, Future[str]]) -> str:
+        failed = [name for name, future in before.items() if future.result()]
+        reason = f"it needs {', '.join(failed)}" if failed else self._run_commands(experiment)
+        with self._lock:
+            console.print(Text(f"{experiment.name}: {reason or 'done'}", style="red" if reason else "green"))
+            write_tables(self.output, self.shown)
+        return reason
+
+    def _run_commands(self, experiment: Experiment) -> str:
+        """Run the commands of an experiment; returns the reason of a failure, or an empty text."""
+        log = self.output / f"{experiment.name}.log"
+        for program, *words in experiment.words(str(self.data), str(self.output)):
+            if self._stopped:
+                return "stopped; repeat the command to continue"
+            console.print(Text(f"$ {shlex.join([program, *words])}", style="cyan"), soft_wrap=True)
+            command = [*_PROGRAMS.get(program, [program]), *words]
+            with log.open("ab") as stream:
+                status = subprocess.run(command, stdout=stream, stderr=stream, env=self.environment).returncode
+            if status:
+                lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                return f"{lines[-1] if lines else 'no output'} (status {status}; {log})"
+        return ""
+
+
+def write_tables(output: Path, experiments: Sequence[Experiment]) -> None:
+    """Write results.md: a section for each experiment that has results."""
+    partial = output / "results.md.partial"
+    partial.write_text("\n".join(filter(None, (section(output, each) for each in experiments))), encoding="utf-8")
+    partial.replace(output / "results.md")
+
+
+def section(output: Path, experiment: Experiment) -> str:
+    """The section of an experiment as Markdown; empty if no run is finished."""
+    path = output / experiment.name / "results.json"
+    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
+    if "markdown" in results:
+        # Of a script, which makes its own table.
+        body = results["markdown"]
+    elif any(run["status"] == "finished" for run in results["runs"]):
+        listed = "".join(f"- {note}\n" for note in notes(results)).replace(str(output.absolute()), "runs")
+        body = f"{markdown_table(results, experiment.published.get('columns'))}\n{listed}"
+    else:
+        return ""
+    commands = "\n".join(shlex.join(words) for words in experiment.words("DATA", "runs"))
+    source = f"Published: {experiment.published['source']}." if experiment.published else ""
+    parts = [f"## {experiment.title}", experiment.about, f"```console\n{commands}\n```", body, source]
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the arguments, run, write the tables; returns the status."""
+    experiments = read_experiments()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {', '.join(experiments)} (default: all)")
+    parser.add_argument("--data", type=Path, required=True, help="the folder with the data sets")
+    parser.add_argument("--output", type=Path, default=Path("runs"), help="folder of runs and tables (default: runs)")
+    parser.add_argument("--jobs", type=int, default=1, help="experiments at a time; they share the cores")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.names if name not in experiments]:
+        parser.error(f"got unknown experiment {', '.join(unknown)}; expected some of: {', '.join(experiments)}")
+    if options.jobs < 1:
+        parser.error(f"got --jobs {options.jobs}; expected at least 1")
+    # An empty path means the current folder.
+    if not options.data.parts or not options.data.is_dir():
+        parser.error(f"got --data {options.data}; expected the folder with the data sets")
+    # Tables of earlier calls stay, whichever experiments run now.
+    runner = Runner(options.data, options.output, list(experiments.values()), options.jobs)
+    failures = runner.run(with_requirements(experiments, options.names))
+    console.print(f"tables: {options.output / 'results.md'}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,199 @@
+"""Rows over seeds, warnings and tables, from results as results.json has them."""
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from compare.conftest import make_run, mean
+from synthetic_attention.compare.plan import ModelSize
+from synthetic_attention.compare.results import markdown_page, markdown_table, print_comparison, throughput_warnings
+from synthetic_attention.compare.rows import Row
+from synthetic_attention.metrics.embeddings import OWN_VECTORS
+
+
+def _printed(results: dict[str, Any], width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, _environ={})
+    print_comparison(results, console)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_markdown_has_table_notes_and_commands(results: dict[str, Any]) -> None:
+    table, notes, commands = markdown_page(results).split("\n\n")
+    assert table + "\n" == markdown_table(results)
+    header, _, vanilla, control, failed = table.split("\n")
+    assert header == (
+        "| synthesizer | seeds | parameters | tokens/s | minutes | validation BLEU | validation loss | "
+        "validation loss, last step | test_2016_flickr BLEU | test_2017 BLEU |"
+    )
+    assert vanilla == (
+        "| vanilla | 2 | 2,093,568 | 14,476 | 20.0 | 37.70 ± 0.10 | 1.792 ± 0.100 | 1.790 ± 0.100 | 37.70 ± 0.10 | "
+        "18.85 ± 0.10 |"
+    )
+    # 18.85 ± 0.10 and 19.10 ± 0.25 overlap.
+    assert control == (
+        "| vanilla-control | 2 | 2,093,568 | 14,476 | 20.0 | **38.20 ± 0.25** | 1.792 ± 0.250 | 1.790 ± 0.250 | "
+        "**38.20 ± 0.25** | 19.10 ± 0.25 |"
+    )
+    assert failed == r"| a\|b | 0 of 2 | 2,093,568 | – | – | failed | failed | failed | failed | failed |"
+    for fact in (
+        "source en, target de, preset tiny: 20 minutes",
+        "Bold: ",
+        "(num beams 4, length penalty 0.6)",
+        "vanilla-control: d_ff 1,274, as many parameters as random+vanilla",
+        "the same data and budget, one tokenizer of 6,000 tokens",
+        "test_2017: 2 of 1000 inputs over the maximum length truncated",
+        "test_2017: 3 malformed lines",
+        "BLEU: tok:13a",
+        "a|b, seed 0 failed: out of memory",
+        "torch 2.13.0, threads 1; 2026-11-21 to 2026-11-22",
+    ):
+        assert notes.count(fact) == 1, fact
+    assert commands == "```console\nsynthesizer compare translation --seeds 0,1\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "best"),
+    [
+        ((3.79, 1.56), (3.63, 1.88), None),
+        ((30.0, 0.1), (29.0, 0.1), 0),
+        ((30.0, None), (29.0, None), 0),
+        ((30.0, None), (30.0, None), None),
+        # The interval of a single seed is unknown: the other row's is assumed.
+        ((30.0, None), (29.0, 0.6), None),
+        ((29.0, 0.2), (30.0, None), 1),
+    ],
+)
+def test_a_row_is_best_if_its_interval_overlaps_no_other(
+    results: dict[str, Any], first: Any, second: Any, best: int | None
+) -> None:
+    results["tests"] = {"test_2017": {"split": "test_2017"}}
+    for row, score in zip(results["rows"], (first, second), strict=False):
+        row["validation"], row["last"], row["tests"]["test_2017"]["bleu"] = {}, {}, mean(*score)
+    lines = markdown_table(results).split("\n")[2:4]
+    assert ["**" in line for line in lines] == [best == 0, best == 1]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "tokens_per_second", "warned"),
+    [
+        (1.0, {"vanilla": 20000, "random": 1500, "vanilla-control": 9000}, ["random"]),
+        (1.0, {"vanilla": 20000, "random": 11000, "vanilla-control": 5500}, []),
+        (1.0, {"vanilla": 20000, "random": 11000, "vanilla-control": 4500}, ["vanilla-control"]),
+        (None, {"vanilla": 20000, "random": 1500, "vanilla-control": 100}, []),
+    ],
+)
+def test_rows_of_a_busy_machine_are_warned_of(minutes: float | None, tokens_per_second: Any, warned: list[str]) -> None:
+    rows = {name: Row(name, name) for name in tokens_per_second}
+    # The control row costs twice as much for each token.
+    sizes = {row: ModelSize(1000, 800 if name == "vanilla-control" else 400) for name, row in rows.items()}
+    plan: Any = SimpleNamespace(settings={"training": {"minutes": minutes}}, sizes=sizes)
+    runs = [
+        make_run(name, metrics={"tokens_per_second": speed, "steps": speed // 25})
+        for name, speed in tokens_per_second.items()
+    ]
+    found = [*throughput_warnings(plan, [*runs, {"row": "random", "seed": 1, "status": "failed"}])]
+    assert [warning.split(",")[0].removeprefix("WARNING: ") for warning in found] == warned
+    for name, warning in zip(warned, found, strict=True):
+        assert f"{tokens_per_second[name] // 25} steps" in warning
+        assert "vanilla, seed 0: 800 steps" in warning
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "shown"),
+    [
+        ("translation", {"source": "en", "target": "de", "column": "translation"}, "source en, target de, "),
+        ("language-modeling", {"packed": True, "mode": "sentences", "train_files": None}, "packed, "),
+        ("classification", {"text": 1, "breaks": False, "classes": None}, "text 1, no breaks, "),
+        ("span-corruption", {"density": 0.15}, ""),
+    ],
+)
+def test_options_that_are_not_the_default_are_shown(
+    results: dict[str, Any], task: str, options: dict[str, Any], shown: str
+) -> None:
+    results.update(task=task, options=options)
+    assert f"- {task}, {shown}preset tiny: " in markdown_page(results)
+
+
+def test_a_wide_terminal_has_one_table(results: dict[str, Any]) -> None:
+    lines = _printed(results, 180)
+    assert sum("synthesizer " in line for line in lines) == 1
+    (control,) = [line for line in lines if line.startswith(" vanilla-control ")]
+    assert "38.20 ± 0.25 * 19.10 ± 0.25" in " ".join(control.split())
+    assert "a|b, seed 0 failed: out of memory" in lines
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_narrow_terminal_has_several_tables(results: dict[str, Any], width: int) -> None:
+    results["rows"][0]["row"] = "{encoder: [dense, random, random, vanilla], decoder: vanilla}"
+    lines = _printed(results, width)
+    assert max(map(cell_len, lines)) <= width
+    assert sum("synthesizer " in line for line in lines) == 4
+    assert not any("…" in line for line in lines)
+
+
+def test_one_seed_has_no_deviation(results: dict[str, Any]) -> None:
+    for row in results["rows"]:
+        row["finished"] = row["finished"][:1]
+        for scores in (row["validation"], row["last"], *row["tests"].values()):
+            for score in scores.values():
+                score["sd"] = None
+    text = markdown_page(results)
+    assert "±" not in text.split("\n\n")[0]
+    assert "one seed" in text
+
+
+def test_a_smaller_loss_is_better(results: dict[str, Any]) -> None:
+    results |= {"score_labels": {"perplexity": "perplexity"}, "selected_by": "perplexity", "larger_is_better": False}
+    results |= {"generation": None, "tests": {}}
+    for row, loss in zip(results["rows"], (3.0, 2.0, 4.0), strict=True):
+        row["validation"], row["last"] = {"loss": mean(loss), "perplexity": mean(10 * loss)}, {"loss": mean(loss)}
+    _, _, vanilla, control, *_ = markdown_table(results).split("\n")
+    assert vanilla.endswith("| 30.00 | 3.000 | 3.000 |")
+    assert control.endswith("| **20.00** | **2.000** | **2.000** |")
+
+
+def test_a_missing_score_has_a_reason(results: dict[str, Any]) -> None:
+    for run in results["runs"][:3]:
+        run["tests"]["test_2017"]["not_computed"] = {"chrf": "needs Java"}
+    results["rows"][0]["tests"]["test_2017"]["chrf"] = mean(61.2)
+    header, _, vanilla, control, failed, *_ = (text := markdown_page(results)).split("\n")
+    assert header.endswith("| test_2017 chrF |")
+    assert vanilla.endswith("| 61.20 |")
+    assert control.endswith("| – |")
+    assert failed.endswith("| failed |")
+    assert text.count("- chrF not computed: needs Java") == 1
+
+
+def test_similarities_by_own_embeddings_have_no_best(results: dict[str, Any]) -> None:
+    for row, score in zip(results["rows"], (50.0, 60.0), strict=False):
+        row["tests"]["test_2017"]["chrf"] = mean(score)
+    assert "**60.00**" in markdown_table(results)
+    for run in results["runs"][:3]:
+        run["tests"]["test_2017"]["signatures"] = {"chrf": OWN_VECTORS}
+    assert "| 60.00 |" in markdown_table(results)
+    assert "own embeddings" in markdown_page(results)
+
+
+def test_unfinished_rows_and_different_seeds(results: dict[str, Any]) -> None:
+    results["rows"][2] |= {"failed": [], "pending": [0, 1]}
+    results["rows"][1] |= {"finished": [0], "pending": [1]}
+    _, _, _, control, pending, *_ = (text := markdown_page(results)).split("\n")
+    assert "| 1 of 2 |" in control
+    assert pending.startswith(r"| a\|b | 0 of 2 | 2,093,568 | – | – | – | – |")
+    assert "vanilla 0, 1; vanilla-control 0." in text
+
+
+def test_warnings_other_versions_and_a_split_that_selected_are_noted(results: dict[str, Any]) -> None:
+    results["warnings"] = ["WARNING: slow"]
+    results["runs"][1]["versions"] = {"torch": "2.12.0", "threads": 1}
+    results["tests"]["test_2017"] = {"split": "val"}
+    text = markdown_page(results)
+    assert "torch 2.13.0, threads 1 and torch 2.12.0, threads 1; " in text
+    assert "- val also selected the checkpoints" in text
+    # Before all other notes.
+    assert "\n\n- WARNING: slow\n" in text
