@@ -1,4 +1,4 @@
-# make test | lint | demo | results DATA=FOLDER [ONLY="NAME …"]: each builds .venv first, from pyproject.toml with the pins of constraints.txt.
+# make test | test-slow | lint | demo | results DATA=FOLDER [ONLY="NAME …"]: each builds .venv first, from pyproject.toml with the pins of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +12,7 @@ $(error got no DATA; expected DATA=FOLDER, the folder with the data sets, as doc
 endif
 endif
 
-.PHONY: install test lint format demo results clean
+.PHONY: install test test-slow lint format demo results clean
 
 install: $(STAMP)
 
@@ -22,12 +22,16 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -37,7 +41,7 @@ demo: $(STAMP)
 	$(BIN)/python benchmarks/demo.py demo
 
 results: $(STAMP)
-	$(BIN)/python benchmarks/reproduce.py --data "$(DATA)" --output runs $(ONLY)
+	$(BIN)/python -m synthetic_attention.compare.experiments --data "$(DATA)" --output runs $(ONLY)
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

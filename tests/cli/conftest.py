@@ -7,13 +7,16 @@ import pytest
 import torch
 
 from synthetic_attention.cli import main
-from synthetic_attention.data.cldr import write_cldr_corpus
+from synthetic_attention.data.phrases import write_phrases
 
 SMALL = (
     *("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=64", "vocab_size=300"),
-    *("batch_tokens=200", "warmup_steps=5", "eval_interval=4", "log_interval=2"),
+    *("batch_tokens=200", "warmup_steps=5", "eval_steps=4", "logging_steps=2"),
 )
-Call = Callable[..., tuple[int, str, str]]
+SETS = [argument for override in SMALL for argument in ("--set", override)]
+LANGUAGES = ("--source", "en", "--target", "de")
+Result = tuple[int, str, str]
+Call = Callable[..., Result]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,7 +26,7 @@ def _one_thread() -> None:
 
 @pytest.fixture(autouse=True)
 def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Output as into a file, whatever the environment of the tests asks for."""
+    """Output as into a file, in any environment."""
     for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -31,7 +34,7 @@ def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
-    write_cldr_corpus(folder, train=60, held_out=6)
+    write_phrases(folder, train=60, held_out=6)
     return folder
 
 
@@ -39,7 +42,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def call(capsys: pytest.CaptureFixture[str]) -> Call:
     """Run `synthesizer …`: exit code, standard output, standard error."""
 
-    def run(*arguments: object) -> tuple[int, str, str]:
+    def run(*arguments: object) -> Result:
         capsys.readouterr()
         with pytest.raises(SystemExit) as exit_:
             main([str(argument) for argument in arguments])
@@ -53,18 +56,31 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
 @pytest.fixture
 def train(corpus: Path, tmp_path: Path) -> list[object]:
     """Arguments of a training command that works, into tmp_path/run."""
-    sets = [argument for override in SMALL for argument in ("--set", override)]
-    languages = ["--source", "en", "--target", "de"]
-    return ["train", "translation", "--data", corpus, *languages, "--output", tmp_path / "run", "--steps", 4, *sets]
+    return ["train", "translation", "--data", corpus, *LANGUAGES, "--output", tmp_path / "run", "--steps", 4, *SETS]
 
 
 @pytest.fixture(scope="session")
 def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run, for tests that only read it."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    sets = [argument for override in SMALL for argument in ("--set", override)]
-    languages = ["--source", "en", "--target", "de"]
+    command = ["train", "translation", "--data", corpus, *LANGUAGES, "--output", run, "--steps", 2, *SETS]
     with pytest.raises(SystemExit) as exit_:
-        main(["train", "translation", "--data", str(corpus), *languages, "--output", str(run), "--steps", "2", *sets])
+        main([str(argument) for argument in command])
     assert exit_.value.code == 0
     return run
+
+
+def check_error(result: Result, *facts: object, code: int = 1) -> None:
+    """Check that a command failed with one line on standard error (after lines of progress) that names the facts."""
+    actual, out, err = result
+    assert (actual, out) == (code, ""), err
+    *progress, last = err.splitlines()
+    assert last.startswith("Error: "), err
+    assert not any(line.startswith(("Error", "Traceback")) for line in progress), err
+    for fact in facts:
+        assert str(fact) in last
+
+
+def snapshot(folder: Path) -> dict[Path, bytes]:
+    """The content of all files in a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

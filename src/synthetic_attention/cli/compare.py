@@ -4,145 +4,105 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ..tasks import UserError, known_tasks
-from .chosen_task import choose_task
-from .long_inputs import ON_LONG_HELP, read_on_long
-from .options import PRESET_HELP, Beams, Device, LengthPenalty, MaxTokens, MinTokens, NoRepeatNgram, SkipBadLines
-
-if TYPE_CHECKING:
-    from ..data.examples import Long
+from ..errors import UserError
+from . import options as opt
+from .console import say, set_up_libraries
 
 __all__ = ["compare"]
 
 
 def compare(
-    task: Annotated[str, typer.Argument(help=f"What to learn: {', '.join(known_tasks())}.")],
+    task: opt.TaskName,
     synthesizers: Annotated[
         list[str],
         typer.Option(
             metavar="ROW,ROW,…",
-            help="The rows: SYNTHESIZER[@KEY=VALUE…] each, with settings of its own; SYNTHESIZER-control is widened to "
-            "the parameters of random+vanilla, or of @match=OTHER. May be repeated.",
+            help="The rows, each SYNTHESIZER[@KEY=VALUE…] with its own settings. SYNTHESIZER-control is a wider model "
+            "with as many parameters as random+vanilla, or as @match=OTHER. Can be repeated.",
         ),
     ],
-    output: Annotated[Path, typer.Option(help="The folder of the comparison, made anew or gone on with.")],
-    data: Annotated[Path | None, typer.Option(help="The data, as for train.")] = None,
-    source: Annotated[str | None, typer.Option(help="Of translation: source language, as for train.")] = None,
-    target: Annotated[str | None, typer.Option(help="Of translation: target language, as for train.")] = None,
-    seeds: Annotated[str, typer.Option(metavar="N,N,…", help="Each row is trained with each.")] = "0",
-    preset: Annotated[str, typer.Option(help=PRESET_HELP)] = "tiny",
+    output: Annotated[Path, typer.Option(help="Folder of the comparison; an unfinished one is continued.")],
+    data: opt.Data = None,
+    source: opt.Source = None,
+    target: opt.Target = None,
+    seeds: Annotated[str, typer.Option(metavar="N,N,…", help="Train each row once with each seed.")] = "0",
+    preset: opt.Preset = None,
     source_runs: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="RUNS",
-            help="Start from the weights and the tokenizer of runs: the folder of a comparison, or a path with "
-            "{synthesizer}, {row} or {seed} in it. A row SYNTHESIZER@from=none has new weights.",
+            help="Start from the models and tokenizers of these runs: the folder of a comparison, or a path with "
+            "{synthesizer}, {row} or {seed} in it. A row SYNTHESIZER@from=none gets new weights.",
         ),
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop each run after minutes of training.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Stop each run after updates. [default: the preset's]")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of all rows: of task, model, training or function."),
-    ] = None,
+    minutes: opt.Minutes = None,
+    steps: opt.Steps = None,
+    overrides: opt.Set = None,
     split: Annotated[
         list[str] | None,
-        typer.Option(help="Part of the data to score the selected checkpoints on; may be repeated. [default: test]"),
+        typer.Option(metavar="SPLIT", help="Split to score the best checkpoints on. Can be repeated. [default: test]"),
     ] = None,
-    beams: Beams = None,
-    length_penalty: LengthPenalty = None,
-    min_tokens: MinTokens = None,
-    max_tokens: MaxTokens = None,
-    no_repeat_ngram: NoRepeatNgram = None,
-    on_long: Annotated[str | None, typer.Option(help=f"In the tests. {ON_LONG_HELP}")] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="In training, cut what is over the maximum.")] = False,
-    drop_long: Annotated[bool, typer.Option("--drop-long", help="In training, leave out what is over it.")] = False,
-    skip_bad_lines: SkipBadLines = False,
-    device: Device = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="float32 or bfloat16, of the training, as for train. [default: the preset's]")
-    ] = None,
-    compile_model: Annotated[bool, typer.Option("--compile", help="Compile the models for training.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print results.json instead of the table.")] = False,
+    num_beams: opt.NumBeams = None,
+    length_penalty: opt.LengthPenalty = None,
+    min_new_tokens: opt.MinNewTokens = None,
+    max_new_tokens: opt.MaxNewTokens = None,
+    no_repeat_ngram_size: opt.NoRepeatNgramSize = None,
+    on_long: opt.OnLong = None,
+    truncate: opt.Truncate = False,
+    skip_bad_lines: opt.SkipBadLines = False,
+    device: opt.Device = None,
+    bf16: opt.Bf16 = False,
+    torch_compile: opt.TorchCompile = False,
+    as_json: opt.Json = False,
 ) -> None:
-    """Train and score several synthesizers under one budget, and print a table of mean ± sd over seeds.
+    """Train and score several synthesizers, and print one table.
 
-    Runs, table.md and results.json are in --output. The same command goes on with what was interrupted, and more rows
-    or seeds may be added. The status is 1 if a run failed.
+    Each row gets the same budget; the table has mean ± sd over the seeds. --output receives the runs, table.md and
+    results.json. Run the same command again to continue, with more rows or seeds if wanted. The exit code is 1 if a run
+    failed.
     """
-    if truncate and drop_long:
-        raise typer.BadParameter("--truncate and --drop-long exclude each other")
-    from ..tasks import get_task
-
-    task_class = get_task(task)
-    long: Long | None = "truncate" if truncate else "drop" if drop_long else None
-
+    flags = {**locals(), "max_steps": steps}
+    long = opt.choose_on_long(on_long, truncate)
     from rich.console import Console
 
-    from ..compare.plan import Scoring, Shared
+    from ..compare.plan import Comparison
+    from ..compare.results import print_comparison
     from ..compare.rows import parse_rows, parse_seeds
-    from ..compare.table import markdown_table, print_comparison
-    from ..compare.work import compare as work
-    from ..training.progress import ProgressReport
-    from .quiet import quiet_libraries, say
+    from ..compare.run import compare as run_comparison
+    from ..training.callbacks import ProgressReport
 
-    quiet_libraries()
-    long_tests = read_on_long(on_long, truncate=False)
-    search: dict[str, Any] = {
-        "beams": beams,
-        "length_penalty": length_penalty,
-        "min_tokens": min_tokens,
-        "max_tokens": max_tokens,
-        "no_repeat_ngram": no_repeat_ngram,
-        "split_long": long_tests.split_long,
-    }
-    shortcuts = {"source": source, "target": target, "skip_bad_lines": skip_bad_lines or None}
-    chosen, path = choose_task(task_class, data, overrides or [], shortcuts)
-    try:
-        ending = work(
-            shared=Shared(
-                task=chosen,
-                data=path,
-                preset=preset,
-                where=source_runs,
-                overrides=overrides or [],
-                long=long,
-                steps=steps,
-                minutes=minutes,
-                dtype=dtype,
-                compile_model=compile_model or None,
-            ),
-            scoring=Scoring(
-                splits=split or ["test"],
-                search={name: value for name, value in search.items() if value is not None},
-                truncate=long_tests.truncate,
-            ),
-            rows=parse_rows(synthesizers),
-            seeds=parse_seeds(seeds),
-            output=output,
-            render=markdown_table,
-            device=device,
-            report=say,
-            watch=ProgressReport,
-        )
-    except KeyboardInterrupt:
-        say("stopped; the same command goes on with what is left")
-        raise
+    set_up_libraries()
+    chosen, path = opt.choose_task(task, data, overrides or [], opt.given(flags, "source", "target", "skip_bad_lines"))
+    comparison = Comparison(
+        task=chosen,
+        data=path,
+        preset=preset or "tiny",
+        source=source_runs,
+        overrides=overrides or [],
+        training=opt.given(flags, "max_steps", "minutes", "bf16", "torch_compile"),
+        splits=split or ["test"],
+        generation=opt.given(flags, *opt.GENERATION),
+        on_long=long,
+    )
+    rows, row_seeds = parse_rows(synthesizers), parse_seeds(seeds)
+    progress = [ProgressReport()]
+    results, signal = run_comparison(comparison, rows, row_seeds, output, device=device, report=say, callbacks=progress)
     if as_json:
-        typer.echo(json.dumps(ending.results, ensure_ascii=False))
+        typer.echo(json.dumps(results, ensure_ascii=False))
     else:
-        print_comparison(ending.results, Console(highlight=False))
-    if ending.signal is not None:
-        say("stopped; the same command goes on with what is left")
-        raise typer.Exit(128 + ending.signal)
-    if failures := ending.failures:
+        print_comparison(results, Console(highlight=False))
+    if signal is not None:
+        say("stopped; run the same command again to continue")
+        raise typer.Exit(128 + signal)
+    if failures := [run for run in results["runs"] if run["status"] == "failed"]:
+        first = failures[0]
         raise UserError(
-            f"{len(failures)} of {len(ending.results['runs'])} runs failed ({failures[0]['row']}, seed "
-            f"{failures[0]['seed']}: {failures[0]['reason']}); the same command tries them again"
+            f"{len(failures)} of {len(results['runs'])} runs failed ({first['row']}, seed {first['seed']}: "
+            f"{first['reason']}); run the same command again to retry them"
         )
-    say(f"the table is in {output / 'table.md'}, everything in {output / 'results.json'}")
+    say(f"table: {output / 'table.md'}, all results: {output / 'results.json'}")

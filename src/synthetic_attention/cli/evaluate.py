@@ -8,53 +8,45 @@ from typing import Annotated
 
 import typer
 
-from .long_inputs import ON_LONG_HELP, read_on_long
-from .options import Beams, Device, LengthPenalty, MaxTokens, MinTokens, ModelDtype, NoRepeatNgram, Truncate
+from . import options as opt
+from .console import say, set_up_libraries
 
 __all__ = ["evaluate"]
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    data: Annotated[Path | None, typer.Option(help="The data. [default: that of the run]")] = None,
-    split: Annotated[str, typer.Option(help="Which part of the data.")] = "test",
-    beams: Beams = None,
-    length_penalty: LengthPenalty = None,
-    min_tokens: MinTokens = None,
-    max_tokens: MaxTokens = None,
-    no_repeat_ngram: NoRepeatNgram = None,
-    vectors: Annotated[
-        Path | None, typer.Option(help="Word vectors as text, for the similarities of dialogue. [default: the run's]")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
-    on_long: Annotated[str | None, typer.Option(help=ON_LONG_HELP)] = None,
-    truncate: Truncate = False,
-    device: Device = None,
-    dtype: ModelDtype = "float32",
+    run: opt.Run,
+    data: opt.RunData = None,
+    split: Annotated[str, typer.Option(help="Split of the data.")] = "test",
+    num_beams: opt.NumBeams = None,
+    length_penalty: opt.LengthPenalty = None,
+    min_new_tokens: opt.MinNewTokens = None,
+    max_new_tokens: opt.MaxNewTokens = None,
+    no_repeat_ngram_size: opt.NoRepeatNgramSize = None,
+    vectors: Annotated[Path | None, typer.Option(help="Word vectors in text format (dialogue only).")] = None,
+    as_json: opt.Json = False,
+    on_long: opt.OnLongInput = None,
+    truncate: opt.Truncate = False,
+    device: opt.Device = None,
+    bf16: opt.Bf16Weights = False,
 ) -> None:
-    """Score a run on a split of the data, by the scores of its task and with their signatures."""
-    from ..training.evaluation import evaluate_run
-    from ..training.summary import describe_evaluation
-    from .quiet import quiet_libraries, say
+    """Score a run on a split of the data."""
+    long = opt.choose_on_long(on_long, truncate)
+    from ..training.evaluation import describe_evaluation, evaluate_run
 
-    quiet_libraries()
-    long = read_on_long(on_long, truncate)
+    set_up_libraries()
     results = evaluate_run(
         run,
         data=data,
         split=split,
-        truncate=long.truncate,
+        on_long=long or "error",
         device=device,
-        dtype=dtype,
+        bf16=bf16,
         report=say,
         scoring={} if vectors is None else {"vectors": str(vectors)},
-        beams=beams,
-        length_penalty=length_penalty,
-        min_tokens=min_tokens,
-        max_tokens=max_tokens,
-        no_repeat_ngram=no_repeat_ngram,
-        split_long=long.split_long,
+        **opt.given(locals(), *opt.GENERATION),
     )
-    if count := results["truncated"] or results["divided"]:
-        say(long.describe(count, "inputs"))
+    for key, action in (("truncated", "truncated"), ("divided", "split into sentences")):
+        if results[key]:
+            say(f"{results[key]} inputs {action}")
     typer.echo(json.dumps(results, ensure_ascii=False) if as_json else describe_evaluation(results))

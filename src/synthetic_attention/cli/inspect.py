@@ -7,37 +7,31 @@ from typing import Annotated
 
 import typer
 
-from .options import Device
+from . import options as opt
+from .console import say, set_up_libraries
 
 __all__ = ["inspect"]
 
 
 def inspect(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    run: opt.Run,
     text: Annotated[
-        list[str] | None, typer.Argument(help="Texts to draw heat maps for. [default: examples of the data]")
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Texts to inspect. [default: examples of the data]"),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="The data. [default: that of the run]")] = None,
-    split: Annotated[str, typer.Option(help="Which part of the data.")] = "valid",
-    examples: Annotated[int, typer.Option(min=1, help="How many, where no text is given.")] = 2,
-    sample: Annotated[int, typer.Option(min=1, help="Examples for histograms and numbers.")] = 200,
-    output: Annotated[Path | None, typer.Option(help="The folder to write. [default: RUN/inspect]")] = None,
-    device: Device = None,
+    data: opt.RunData = None,
+    split: Annotated[str, typer.Option(help="Split of the data.")] = "valid",
+    examples: Annotated[int, opt.integer("Number of examples to draw, if no text is given.", 1)] = 2,
+    sample: Annotated[int, opt.integer("Number of examples for histograms and statistics.", 1)] = 200,
+    output: Annotated[Path | None, typer.Option(help="Folder to write to. [default: RUN/inspect]")] = None,
+    device: opt.Device = None,
 ) -> None:
-    """Draw attention weights, R before and after training, and gates: pictures, a page of them, numbers as JSON."""
-    from ..inspect.inspection import inspect_run
-    from .quiet import quiet_libraries, say
+    """Draw attention weights, logit matrices, biases and gates.
 
-    quiet_libraries()
-    page = inspect_run(
-        run,
-        text or (),
-        data=data,
-        split=split,
-        count=examples,
-        sample=sample,
-        output=output,
-        device=device,
-        report=say,
-    )
-    typer.echo(page)
+    Writes pictures, a page that shows them, and the numbers as JSON.
+    """
+    from ..inspect.inspection import Selection, inspect_run
+
+    set_up_libraries()
+    selection = Selection(text or (), data, split, examples, sample)
+    typer.echo(inspect_run(run, selection, output=output, device=device, report=say))

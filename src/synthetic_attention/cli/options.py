@@ -1,50 +1,120 @@
-"""Options that several commands have, with the help that they show."""
+"""Options that several commands share, and how their values are read."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Argument, BadParameter, Option
 
-__all__ = [
-    "PRESET_HELP",
-    "Beams",
-    "Device",
-    "LengthPenalty",
-    "MaxTokens",
-    "MinTokens",
-    "ModelDtype",
-    "NoRepeatNgram",
-    "SkipBadLines",
-    "Truncate",
-]
+from ..tasks import known_tasks
 
-PRESET_HELP = "Size of model and how to train: demo, tiny, small, base, t5-tiny, t5-small, t5-base (docs/settings.md)."
-Beams = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Beams of the search for text; 1 is greedy. [default: 4; of language-modeling, glue, superglue 1]"
-    ),
+if TYPE_CHECKING:
+    from ..tasks.base import Task
+
+
+def integer(text: str, least: int | None = None) -> Any:
+    """An option for an integer, with its help text."""
+    return _number(int, "an integer", text, least)
+
+
+def number(text: str, least: float | None = None) -> Any:
+    """An option for a number, with its help text."""
+    return _number(float, "a number", text, least)
+
+
+def _number(kind: Callable[[Any], Any], expected: str, text: str, least: float | None) -> Any:
+    def parse(value: Any) -> Any:
+        # typer's own messages do not contain the value.
+        try:
+            parsed = kind(value)
+        except ValueError:
+            parsed = None
+        if parsed is None or (least is not None and parsed < least):
+            raise BadParameter(f"got {value}; expected {expected}{'' if least is None else f' of at least {least}'}")
+        return parsed
+
+    return Option(help=text, metavar="N", parser=parse)
+
+
+_DATA = "Folder with files of the splits train and valid, or for most tasks hub:OWNER/NAME. [default: example data]"
+_PRESETS = "Size and training settings: demo, tiny, small, base, t5-tiny, t5-small, t5-base. [default: tiny]"
+_SET = "Change a setting; `synthesizer settings` lists them. Can be repeated."
+_TEXTS = "How to handle texts longer than the model's maximum"
+
+TaskName = Annotated[str, Argument(metavar="TASK", help=f"The task: {', '.join(known_tasks())}.")]
+Run = Annotated[Path, Argument(metavar="RUN", help="Folder of a trained run.")]
+Data = Annotated[Path | None, Option(metavar="PATH", help=_DATA)]
+RunData = Annotated[Path | None, Option(metavar="PATH", help="The data. [default: the data of the run]")]
+Source = Annotated[str | None, Option(help="Source language, the suffix of its files (translation only).")]
+Target = Annotated[str | None, Option(help="Target language, the suffix of its files (translation only).")]
+Preset = Annotated[str | None, Option(help=_PRESETS)]
+Minutes = Annotated[float | None, number("Stop after this many minutes of training, validation not counted.")]
+Steps = Annotated[int | None, integer("Stop after this many updates. [default: the preset's]")]
+Set = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help=_SET)]
+SkipBadLines = Annotated[bool, Option("--skip-bad-lines", help="Skip malformed lines of the data, and count them.")]
+Device = Annotated[str | None, Option(help="cpu, cuda or another PyTorch device. [default: the accelerator, or cpu]")]
+Bf16 = Annotated[bool, Option("--bf16", help="Use bfloat16 autocast; weights and optimizer stay in float32.")]
+Bf16Weights = Annotated[bool, Option("--bf16", help="Use bfloat16, for weights too.")]
+TorchCompile = Annotated[bool, Option("--torch-compile", help="Compile the model; the start takes a minute longer.")]
+Json = Annotated[bool, Option("--json", help="Print the results as one JSON object.")]
+
+NumBeams = Annotated[int | None, integer("Number of beams; 1 is greedy search. [default: the task's]", 1)]
+LengthPenalty = Annotated[float | None, number("Divide log-probabilities by length^penalty. [default: the task's]")]
+MinNewTokens = Annotated[int | None, integer("Minimum number of generated tokens. [default: 0]", 0)]
+MaxNewTokens = Annotated[int | None, integer("Maximum number of generated tokens. [default: the task's]", 1)]
+NoRepeatNgramSize = Annotated[int | None, integer("No n-gram of this size is generated twice. [default: off]", 0)]
+GENERATION = ("num_beams", "length_penalty", "min_new_tokens", "max_new_tokens", "no_repeat_ngram_size")
+
+OnLongTraining = Annotated[Literal["error", "truncate", "drop"] | None, Option(help=f"{_TEXTS}. [default: error]")]
+OnLongInput = Annotated[
+    Literal["error", "truncate", "split"] | None, Option(help=f"{_TEXTS}; split: into sentences. [default: error]")
 ]
-LengthPenalty = Annotated[
-    float | None,
-    typer.Option(
-        help="Hypotheses of n tokens are ranked by log-probability / n^penalty. [default: the task's, mostly 0.6]"
-    ),
+OnLong = Annotated[
+    Literal["error", "truncate", "drop", "split"] | None,
+    Option(help=f"{_TEXTS}; drop: in training only; split: in scoring only. [default: error]"),
 ]
-MinTokens = Annotated[int | None, typer.Option(min=0, help="Tokens of a text before it may end. [default: 0]")]
-MaxTokens = Annotated[int | None, typer.Option(min=1, help="The most tokens that are written. [default: the task's]")]
-NoRepeatNgram = Annotated[
-    int | None, typer.Option(min=0, help="No n-gram of this length comes twice in a text. [default: 0, any may]")
-]
-SkipBadLines = Annotated[
-    bool, typer.Option("--skip-bad-lines", help="Leave malformed lines of the data out, and count them.")
-]
-Truncate = Annotated[bool, typer.Option("--truncate", help="Short for --on-long truncate.")]
-Device = Annotated[
-    str | None,
-    typer.Option(help="cpu, cuda or what else PyTorch has. [default: the accelerator that is there, or else cpu]"),
-]
-ModelDtype = Annotated[
-    str, typer.Option("--dtype", help="float32, or bfloat16: the weights, and what is computed from them.")
-]
+Truncate = Annotated[bool, Option("--truncate", help="Short for --on-long truncate.")]
+
+
+def choose_on_long(on_long: str | None, truncate: bool) -> Any:
+    """The value of --on-long, for which --truncate is a short form; None if neither was given."""
+    if truncate and on_long not in (None, "truncate"):
+        raise BadParameter(f"got --truncate and --on-long {on_long}; give one of them")
+    return "truncate" if truncate else on_long
+
+
+def given(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Those of `options` with one of `names` that were given."""
+    return {name: options[name] for name in names if options[name] is not None and options[name] is not False}
+
+
+def choose_task(
+    name: str, data: Path | None, overrides: Sequence[str], flags: Mapping[str, Any]
+) -> tuple[Task[Any, Any], Path]:
+    """The task with its options, and its data.
+
+    Args:
+        data: None for the task's own example data.
+        overrides: the values of `--set`.
+        flags: options of the task that have a flag of their own.
+
+    Raises:
+        BadParameter: the data or an option is missing.
+        UserError: an option has a wrong value.
+    """
+    from ..tasks import example_data, get_task
+    from ..tasks.options import missing_options
+    from ..training.settings import read_task_options
+
+    task = get_task(name)
+    options = read_task_options(task, overrides, flags)
+    if data is None:
+        data, defaults = example_data(name) or (None, {})
+        options = {**defaults, **options}
+    if data is None:
+        raise BadParameter("--data is missing")
+    for option in missing_options(task, options):
+        raise BadParameter(f"{f'--{option}' if option in ('source', 'target') else f'--set {option}=…'} is missing")
+    return task.from_options(options), data

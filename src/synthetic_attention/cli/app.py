@@ -1,0 +1,103 @@
+"""The commands of `synthesizer`. Each imports its work only when it runs, so --help is fast."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import typer
+
+from ..errors import UserError
+from . import benchmark, compare, evaluate, generate, inspect, settings, train
+
+__all__ = ["app", "run"]
+
+# Some versions of typer contain a copy of click: this is the exception of the one in use.
+_ClickException: type[Any] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+app = typer.Typer(
+    name="synthesizer",
+    help="Train and use Transformers with synthesized attention weights.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+benchmarks = typer.Typer(
+    name="benchmark",
+    help="Compare speed and memory with PyTorch and Hugging Face.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def _command(command: Callable[..., None]) -> Callable[..., None]:
+    """Report errors of the user in one line; typer reports only wrong usage."""
+
+    @functools.wraps(command)
+    def call(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+            # Writing what is buffered can find a closed pipe: report it here, not at exit.
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python flushes once more at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(_fail("interrupted", 130)) from None
+        except (UserError, OSError) as error:
+            raise typer.Exit(_fail(str(error), 1)) from None
+
+    return call
+
+
+def _fail(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    typer.secho(f"Error: {line}", fg=typer.colors.RED, err=True)
+    return code
+
+
+_COMMANDS: dict[typer.Typer, list[Callable[..., None]]] = {
+    app: [train.train, evaluate.evaluate, generate.generate, compare.compare, inspect.inspect, settings.settings],
+    benchmarks: [benchmark.attention, benchmark.memory, benchmark.encoder, benchmark.generation],
+}
+for _group, _functions in _COMMANDS.items():
+    for _function in _functions:
+        _group.command()(_command(_function))
+app.add_typer(benchmarks)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from .. import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """Options without a subcommand; their callbacks do the work."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line. Returns 0, 1 for a user's error, 2 for wrong usage, 130 after Ctrl-C."""
+    try:
+        code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+    except _ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            # The message is the help text.
+            typer.echo(error.format_message(), err=True)
+            return 2
+        return _fail(f"{error.format_message()} (synthesizer --help lists commands, COMMAND --help their options)", 2)
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,113 @@
+"""The command as a whole: help, versions, wrong usage, interrupts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+import synthetic_attention
+from cli.conftest import Call, check_error
+from synthetic_attention.cli.app import app
+from synthetic_attention.tasks.translation import Translation
+from synthetic_attention.training.settings import known_presets
+
+# Seconds to import, each of the first three.
+HEAVY = {"torch", "transformers", "datasets", "tokenizers", "numpy", "rich", "sacrebleu"}
+
+
+@pytest.mark.parametrize("form", ["script", "module"])
+def test_help_imports_nothing_heavy(form: str, tmp_path: Path) -> None:
+    script = tmp_path / "synthesizer"
+    script.write_text("from synthetic_attention.cli import main\nmain()\n")
+    command = [str(script)] if form == "script" else ["-m", "synthetic_attention.cli"]
+    # Python writes the modules that it imports to standard error.
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *command, "--help"], capture_output=True, text=True, check=True
+    )
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "typer" in imported
+    assert not imported & HEAVY
+    # Summaries are shown whole.
+    assert "benchmark" in done.stdout
+    assert "..." not in done.stdout.partition("Commands:")[2]
+
+
+def _commands(group: Any = None, names: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The command line itself, every command, and the commands of those that have some."""
+    group = get_command(app) if group is None else group
+    below = getattr(group, "commands", {})
+    return [names, *(found for name in below for found in _commands(below[name], (*names, name)))]
+
+
+@pytest.mark.parametrize("command", _commands(), ids=" ".join)
+def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
+    code, out, _ = call(*command, "--help")
+    assert code == 0
+    assert "Usage:" in out
+    # click cuts the summaries of long commands.
+    assert not [line for line in out.splitlines()[1:] if line.endswith("...")]
+
+
+def test_known_commands_and_presets(call: Call) -> None:
+    expected = {"train", "evaluate", "generate", "compare", "inspect", "benchmark"}
+    assert expected <= {command[0] for command in _commands() if command}
+    for command in ("train", "compare"):
+        out = call(command, "--help")[1]
+        assert all(preset in out for preset in known_presets())
+
+
+@pytest.mark.parametrize("command", [(), ("benchmark",)])
+def test_without_arguments_the_help_is_shown(call: Call, command: tuple[str, ...]) -> None:
+    code, out, err = call(*command)
+    assert (code, out) == (2, "")
+    assert err.strip() == call(*command, "--help")[1].strip()
+
+
+def test_version(call: Call) -> None:
+    assert call("--version")[:2] == (0, f"{synthetic_attention.__version__}\n")
+
+
+def test_wrong_usage(call: Call) -> None:
+    check_error(call("trane"), "trane", code=2)
+    check_error(call("train"), "TASK", code=2)
+    check_error(call("train", "summarization", "--output", "run"), "--data", code=2)
+    check_error(call("train", "translation", "--data", "data"), "--output", code=2)
+    check_error(call("train", "translate", "--output", "run"), "'translate'", "translation")
+
+
+def test_an_interrupt_is_reported(call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Translation, "generate", interrupt)
+    monkeypatch.setattr(Translation, "evaluate", interrupt)
+    for command in (["evaluate", trained], ["generate", trained, "one"]):
+        check_error(call(*command), "interrupted", code=130)
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_is_no_error(trained: Path) -> None:
+    command = [sys.executable, "-m", "synthetic_attention.cli", "generate", str(trained), "one"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 1
+
+
+def test_settings(call: Call) -> None:
+    code, out, _ = call("settings")
+    assert code == 0
+    assert all(key in out for key in ("learning_rate", "d_model", "random.std", "mixture.gate"))
+    code, out, _ = call("settings", "random", "d_model")
+    assert code == 0
+    assert "0.003" in out
+    assert "d_model" in out
+    assert "learning_rate" not in out
+    check_error(call("settings", "learning_rat"), "'learning_rate'")

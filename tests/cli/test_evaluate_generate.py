@@ -1,0 +1,231 @@
+"""synthesizer evaluate and generate: scores, lines in and out, long inputs, prompts."""
+
+import io
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import SETS, Call, check_error, snapshot
+from synthetic_attention.cli import generate, main
+from synthetic_attention.tasks import seq2seq
+from synthetic_attention.training import evaluation
+
+LONG = "one plus two. " * 9 + "three, " * 30
+
+
+def set_stdin(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_evaluate(call: Call, trained: Path, corpus: Path) -> None:
+    code, out, err = call("evaluate", trained, "--data", corpus, "--split", "test", "--num-beams", 2, "--json")
+    assert code == 0, err
+    assert out.count("\n") == 1
+    results = json.loads(out)
+    assert (results["examples"], results["num_beams"]) == (6, 2)
+    assert {"bleu", "chrf", "bleu_signature", "chrf_signature"} <= set(results)
+    code, out, _ = call("evaluate", trained, "--num-beams", 1)
+    assert code == 0
+    assert "BLEU" in out
+    assert "chrF" in out
+
+
+def test_a_line_is_generated_for_each_line(
+    call: Call, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, expected, _ = call("generate", trained, "one plus two", "", "three")
+    assert expected.count("\n") == 3
+    assert expected.split("\n")[1] == ""
+    assert call("generate", trained, "one plus two\r\n\r\nthree")[1] == expected
+    for arguments, content in (
+        (["-"], b"one plus two\n\nthree"),
+        ([], b"one plus two\n\nthree\n"),
+        ([], b"\xef\xbb\xbfone plus two\r\n\r\nthree\r\n"),
+    ):
+        set_stdin(monkeypatch, content)
+        assert call("generate", trained, *arguments)[1] == expected
+    set_stdin(monkeypatch, b"")
+    assert call("generate", trained, "-") == (0, "", "")
+    # A run can be moved.
+    shutil.copytree(trained, tmp_path / "moved")
+    assert call("generate", tmp_path / "moved", "one plus two", "", "three")[1] == expected
+
+
+def test_standard_input_is_read_in_parts(call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "_LINES", 2)
+    set_stdin(monkeypatch, b"one\ntwo\nthree\n" + b"one " * 99)
+    code, out, err = call("generate", trained)
+    assert (code, out.count("\n")) == (1, 2)
+    assert "line 4" in err
+
+    def shout(run: Path, chunks: Iterable[list[str]], **options: object) -> Iterator[tuple[list[str], int]]:
+        yield from (([line.upper() for line in lines], len(lines)) for lines in chunks)
+
+    monkeypatch.setattr(evaluation, "generate_chunks", shout)
+    set_stdin(monkeypatch, b"one\ntwo\n\nfour\nfive")
+    code, out, err = call("generate", trained, "--truncate")
+    assert (code, out) == (0, "ONE\nTWO\n\nFOUR\nFIVE\n")
+    assert "5 lines" in err
+    set_stdin(monkeypatch, b"one\ntwo\nthr\xff\n")
+    code, out, err = call("generate", trained)
+    assert (code, out) == (1, "ONE\nTWO\n")
+    assert "line 3" in err
+    assert "0xff" in err
+
+
+@pytest.fixture
+def _echo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that writes what it reads, without `</s>`."""
+    monkeypatch.setattr(seq2seq, "generate_tokens", lambda loop, sources, *_: [s[:-1].tolist() for s in sources])
+
+
+@pytest.mark.usefixtures("_echo")
+def test_long_lines(call: Call, trained: Path) -> None:
+    for choice in ([], ["--on-long", "error"]):
+        check_error(call("generate", trained, LONG, "two", *choice), "1 of 2", "64", "--on-long")
+    code, out, err = call("generate", trained, LONG, "", "two", "--on-long", "split")
+    assert (code, out) == (0, f"{LONG.strip()}\n\ntwo\n")
+    assert "1 lines" in err
+    cut = call("generate", trained, LONG, "--on-long", "truncate")
+    assert cut == call("generate", trained, LONG, "--truncate")
+    assert LONG.startswith(cut[1].strip())
+    assert "1 lines" in cut[2]
+
+
+@pytest.mark.usefixtures("_echo")
+def test_long_inputs_of_an_evaluation(call: Call, trained: Path, corpus: Path, tmp_path: Path) -> None:
+    for language in ("en", "de"):
+        text = (corpus / f"test.{language}").read_text(encoding="utf-8")
+        (tmp_path / f"test.{language}").write_text(f"{text}{LONG}\n", encoding="utf-8")
+    command = ("evaluate", trained, "--data", tmp_path, "--json", "--num-beams", 1)
+    check_error(call(*command), "test.en", "1 of 7", "64")
+    found = {}
+    for choice in ("split", "truncate"):
+        code, out, err = call(*command, "--on-long", choice)
+        assert code == 0
+        assert "1 inputs" in err
+        found[choice] = json.loads(out)
+        assert found[choice]["on_long"] == choice
+    assert [found[choice]["divided"] for choice in found] == [1, 0]
+    assert [found[choice]["truncated"] for choice in found] == [0, 1]
+    assert found["split"]["predictions"] != found["truncate"]["predictions"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "facts", "code"),
+    [
+        (["evaluate", "--split", "tset"], ["tset", "train", "valid"], 1),
+        (["evaluate", "--data", "nowhere"], ["nowhere"], 1),
+        (["evaluate", "--length-penalty", "nan"], ["nan"], 1),
+        (["evaluate", "--num-beams", 0], ["--num-beams"], 2),
+        (["evaluate", "--on-long", "drop"], ["'drop'"], 2),
+        (["generate", "--device", "hpu:7", "one"], ["hpu"], 1),
+        (["generate", "--num-beams", 0], ["--num-beams"], 2),
+        (["generate", "caf\udce9"], ["UTF-8"], 1),
+        (["generate", "--on-long", "split", "--truncate"], ["--truncate", "--on-long split"], 2),
+        (["generate", "--prompt", "one"], ["--prompt", "translation"], 1),
+    ],
+)
+def test_wrong_options(call: Call, trained: Path, arguments: list[object], facts: list[str], code: int) -> None:
+    before = snapshot(trained)
+    command, *options = arguments
+    check_error(call(command, trained, *options), *facts, code=code)
+    assert snapshot(trained) == before
+
+
+@pytest.mark.parametrize("command", ["evaluate", "generate"])
+def test_a_folder_that_is_no_run(call: Call, corpus: Path, trained: Path, tmp_path: Path, command: str) -> None:
+    check_error(call(command, tmp_path / "nowhere"), "nowhere", "synthesizer train")
+    check_error(call(command, corpus), corpus, "run.yaml")
+    copy = Path(shutil.copytree(trained, tmp_path / "copy"))
+    for content in ("[", "a: 1"):
+        (copy / "run.yaml").write_text(content, encoding="utf-8")
+        check_error(call(command, copy), "run.yaml")
+
+
+@pytest.fixture(scope="module")
+def language_models(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of sentences, and one of running text."""
+    home, found = tmp_path_factory.mktemp("language-models"), {}
+    (home / "data").mkdir()
+    (home / "data/train_news.txt").write_bytes((corpus / "train.en").read_bytes())
+    (home / "data/valid.txt").write_bytes((corpus / "valid.en").read_bytes())
+    for mode in ("sentences", "blocks"):
+        found[mode] = home / mode
+        command = ["train", "language-modeling", "--data", home / "data", "--output", found[mode], "--steps", 2, *SETS]
+        with pytest.raises(SystemExit) as exit_:
+            main([*map(str, command), "--synthesizer", "dense+random", "--set", f"mode={mode}"])
+        assert exit_.value.code == 0
+    return found
+
+
+@pytest.mark.parametrize("mode", ["sentences", "blocks"])
+def test_a_prompt_is_continued_like_a_line(call: Call, language_models: dict[str, Path], mode: str) -> None:
+    run, lines, options = language_models[mode], ["one plus two", "", "three"], ["--max-new-tokens", 6]
+    code, out, err = call("generate", run, *lines, *options)
+    assert code == 0, err
+    answers = out.split("\n")
+    assert len(answers) == 4
+    for line, answer in zip(lines, answers[:3], strict=True):
+        code, text, err = call("generate", run, "--prompt", line, "--temperature", 0, *options)
+        assert code == 0, err
+        assert text.split("\n")[0] == answer
+    assert call("generate", run, "three", *options)[1] == f"{answers[2]}\n"
+
+
+def test_sampling(call: Call, language_models: dict[str, Path]) -> None:
+    def sample(*options: object) -> str:
+        code, out, err = call("generate", language_models["blocks"], "--prompt", "one\ntwo", *options)
+        assert code == 0, err
+        assert out.endswith("\n")
+        assert "</s>" not in out
+        return out
+
+    texts = {seed: sample("--seed", seed) for seed in range(3)}
+    assert len(set(texts.values())) == 3
+    assert sample("--seed", 1) == texts[1]
+    assert sample("--seed", 1, "--temperature", 0.1) != texts[1]
+    greedy = sample("--temperature", 0)
+    assert sample("--seed", 5, "--top-k", 1) == sample("--seed", 6, "--top-p", 1e-6) == greedy
+    assert sample() != sample()
+
+
+def test_an_interrupted_continuation_ends_with_a_newline(
+    call: Call, language_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(run: Path, prompt: str, write: Callable[[str], object], **options: object) -> None:
+        write("some")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation, "continue_prompt", interrupted)
+    code, out, _ = call("generate", language_models["sentences"], "--prompt", "one")
+    assert (code, out) == (130, "some\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pattern", "code"),
+    [
+        (["--prompt", "x " * 99], "199.* 63", 1),
+        (["x", "y " * 99], "line 2.* 63.*--on-long", 1),
+        (["--prompt", "caf\udce9"], "UTF-8", 1),
+        (["x", "--prompt", "y"], "TEXT.*--prompt", 2),
+        (["--prompt", "y", "--num-beams", 2, "--truncate"], "--num-beams, --on-long.*--prompt", 2),
+        (["x", "--seed", 1, "--top-k", 3], "--top-k, --seed without --prompt; leave them out, or give", 2),
+        (["x", "--temperature", 1], "--temperature without --prompt; leave it out, or give --prompt", 2),
+        (["x", "--on-long", "split"], "--on-long split", 1),
+        (["--prompt", "y", "--top-p", 2], "top_p=2.0", 1),
+    ],
+)
+def test_wrong_prompts(
+    call: Call, language_models: dict[str, Path], arguments: list[object], pattern: str, code: int
+) -> None:
+    result = call("generate", language_models["sentences"], *arguments)
+    check_error(result, code=code)
+    assert re.search(pattern, result[2]), result[2]
+    cut = call("generate", language_models["sentences"], "x " * 99, "one", "--truncate", "--max-new-tokens", 3)
+    assert (cut[0], cut[1].count("\n")) == (0, 2)

@@ -1,0 +1,130 @@
+"""The other tasks from the command line: train, evaluate, compare, generate, inspect."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from transformers import AutoModelForSequenceClassification, pipeline
+
+from cli.conftest import SETS, Call, check_error
+from tasks.glue_files import write_glue, write_superglue
+
+# The extra "glue".
+pytest.importorskip("scipy.stats", reason="scipy is not installed")
+pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
+
+LONGER = (*SETS, "--set", "max_position_embeddings=200")
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Path:
+    write_glue(tmp_path / "data/glue")
+    write_superglue(tmp_path / "data/superglue")
+    return tmp_path / "data"
+
+
+def train(call: Call, task: str, data: Path, run: Path, *more: object) -> None:
+    code, out, err = call("train", task, "--data", data, "--output", run, "--steps", 2, *LONGER, *more)
+    assert (code, out) == (0, ""), err
+
+
+def evaluate(call: Call, run: Path) -> dict[str, Any]:
+    """The scores of the validation data, and its predictions."""
+    code, out, err = call("evaluate", run, "--split", "valid", "--json")
+    assert code == 0, err
+    results = json.loads(out)
+    lines = Path(results["predictions"]).read_text(encoding="utf-8").splitlines()
+    return {**results, "lines": [json.loads(line) for line in lines]}
+
+
+@pytest.mark.slow
+def test_glue(call: Call, both: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(call, "glue", both / "glue", run, "--set", "tasks=[sst2, mnli]", "--set", "cap=5")
+    options = yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))["options"]
+    assert (options["tasks"], options["cap"]) == (["sst2", "mnli"], 5)
+    results = evaluate(call, run)
+    best = json.loads((run / "metrics.json").read_text(encoding="utf-8"))["best"]
+    for name in ("average", "invalid", "glue_sst2_accuracy", "glue_mnli_accuracy_mismatched"):
+        assert results[name] == best[name]
+    assert len(results["lines"]) == results["examples"] == 6 + 6 + 7
+    assert results["invalid"] == sum(line["predicted"] is None for line in results["lines"])
+    assert "SST-2" in call("evaluate", run, "--split", "valid", "--num-beams", 2)[1]
+    code, out, _ = call("generate", run, "sst2 sentence: tea", "")
+    assert (code, out.count("\n")) == (0, 2)
+    check_error(call("evaluate", run), "SST-2", "test.tsv")
+
+
+def test_a_missing_glue_task(call: Call, both: Path, tmp_path: Path) -> None:
+    command = ("train", "glue", "--output", tmp_path / "run", "--steps", 1, *LONGER)
+    for more, fact in (
+        (["--data", both / "superglue"], "'train'"),
+        (["--data", both, "--set", "tasks=sst"], "'sst'"),
+        (["--data", both / "glue/none"], "none"),
+        (["--data", both, "--set", "max_position_embeddings=20"], "--on-long drop"),
+    ):
+        check_error(call(*command, *more), fact)
+    assert not (tmp_path / "run").exists()
+
+
+def test_classification_of_texts(call: Call, tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    for split, count in (("train", 12), ("valid", 4)):
+        rows = [f'{n % 2 + 1},"title {n}, new","{"tea" if n % 2 else "rain"} ""again"""' for n in range(count)]
+        (data / f"{split}.csv").write_text("\n".join(["Class Index,Title,Description", *rows]), encoding="utf-8")
+    train(call, "classification", data, run, "--set", "classes=[Weather, Food]", "--steps", 60)
+    results = evaluate(call, run)
+    assert results["accuracy"] == 100.0
+    assert [line["gold"] for line in results["lines"]] == ["Weather", "Food"] * 2
+    assert all(0.5 < line["score"] <= 1 for line in results["lines"])
+    assert call("generate", run, "title 3, new tea", "", "title 8, new rain")[1] == "Food\n\nWeather\n"
+    check_error(call("generate", run, "tea " * 300), "--on-long truncate")
+    assert call("generate", run, "tea " * 300, "--on-long", "truncate")[0] == 0
+    check_error(call("evaluate", run, "--split", "valid", "--num-beams", 2), "classification")
+    # The run is a model of transformers.
+    assert AutoModelForSequenceClassification.from_pretrained(run).config.id2label == {0: "Weather", 1: "Food"}
+    (found,) = pipeline("text-classification", model=str(run), tokenizer=str(run))("title 3, new tea")
+    assert found["label"] == "Food"
+
+
+@pytest.mark.slow
+def test_classification_of_pairs_and_regression(call: Call, both: Path, tmp_path: Path) -> None:
+    columns = {
+        "MRPC": ("text=#1 String", "text_pair=#2 String", "label=Quality", "classes=[not_equivalent, equivalent]"),
+        "STS-B": ("text=sentence1", "text_pair=sentence2", "label=score", "regression=true"),
+    }
+    for task, scores in (("MRPC", {"accuracy", "macro_f1"}), ("STS-B", {"pearson", "spearman"})):
+        options = [word for option in columns[task] for word in ("--set", option)]
+        train(call, "classification", both / "glue" / task, tmp_path / task, *options)
+        results = evaluate(call, tmp_path / task)
+        assert scores <= {*results}
+        assert len(results["lines"]) == 6
+        code, out, err = call("generate", tmp_path / task, "the tea\tthe rain")
+        assert code == 0, err
+        assert out.strip() in ("equivalent", "not_equivalent") if task == "MRPC" else abs(float(out)) < 100
+    check_error(call("generate", tmp_path / "MRPC", "the tea", "two"), "line 1", "tab")
+    code, out, err = call("inspect", tmp_path / "MRPC", "--examples", 1, "--sample", 3)
+    assert code == 0, err
+    assert Path(out.strip()).is_file()
+
+
+@pytest.mark.slow
+def test_language_modeling(call: Call, corpus: Path, tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    (data / "train_news.txt").write_bytes((corpus / "train.en").read_bytes())
+    (data / "valid.txt").write_bytes((corpus / "valid.en").read_bytes())
+    train(call, "language-modeling", data, run, "--set", "packed=true", "--set", "stream=true")
+    code, _, err = call("train", "language-modeling", "--output", run, "--resume", "--steps", 4)
+    assert code == 0, err
+    metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["steps"] == 4
+    results = evaluate(call, run)
+    for name in ("loss", "perplexity", "word_perplexity", "bits_per_byte"):
+        assert results[name] == pytest.approx(metrics["best"][name], rel=1e-5)
+    assert len(results["lines"]) == results["examples"] == 6
+    check_error(call("evaluate", run, "--split", "valid", "--num-beams", 2), "--num-beams", "language-modeling")
+    check_error(call("evaluate", run), "test", "train_news.txt, valid.txt")

@@ -1,0 +1,268 @@
+"""synthesizer train: what it writes, resumes and refuses. An error is one line, and nothing is written or lost."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli.conftest import SETS, SMALL, Call, check_error, snapshot
+from synthetic_attention import tasks
+
+TRAINING = [argument for override in SMALL[6:] for argument in ("--set", override)]
+
+
+def read_run(run: Path) -> dict:
+    return yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))
+
+
+def test_the_settings_of_a_run(call: Call, train: list[object], tmp_path: Path) -> None:
+    flags = ("--synthesizer", "dense+random", "--seed", 5, "--set", "random.std=0.1")
+    code, out, err = call(*train, *flags)
+    assert (code, out) == (0, ""), err
+    assert "tokens/s" in err
+    assert str(tmp_path / "run") in err.splitlines()[-1]
+    settings = read_run(tmp_path / "run")["settings"]
+    assert (settings["synthesizer"], settings["training"]["seed"]) == ("dense+random", 5)
+    assert settings["synthesizer_options"] == {"random": {"std": 0.1}}
+
+
+def test_example_data_is_the_default(
+    call: Call, train: list[object], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "example_data", lambda name: (corpus, {"source": "en", "target": "de"}))
+    start = train.index("--data")
+    without_data = [*train[:start], *train[start + 6 :]]
+    for extra, languages in (((), ("en", "de")), (("--source", "de", "--target", "en", "--overwrite"), ("de", "en"))):
+        code, _, err = call(*without_data, *extra)
+        assert code == 0, err
+        info = read_run(tmp_path / "run")
+        assert info["data"] == str(corpus)
+        assert (info["options"]["source"], info["options"]["target"]) == languages
+
+
+def test_resume_needs_only_the_output(call: Call, train: list[object], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    resume = ("train", "translation", "--output", run, "--resume")
+    assert call(*train)[0] == 0
+    check_error(call(*resume), "4 steps")
+    code, _, err = call(*resume, "--steps", 6)
+    assert code == 0, err
+    assert json.loads((run / "metrics.json").read_text(encoding="utf-8"))["steps"] == 6
+    # The whole command with --resume works too, as long as it agrees with the run.
+    assert call(*train, "--resume", "--steps", 8)[0] == 0
+    check_error(call(*train, "--resume", "--steps", 9, "--set", "d_ff=64"), "d_ff=64")
+    assert len(read_run(run)["commands"]) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_a_checkpoint(call: Call, train: list[object], tmp_path: Path, number: signal.Signals) -> None:
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "synthetic_attention.cli", *map(str, train), "--steps", "100000"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while not (run / "log.jsonl").is_file() and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+            process.send_signal(number)
+            err = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 128 + number, err
+    assert "Traceback" not in err
+    assert f"synthesizer train translation --output {run} --resume" in err
+    (checkpoint,) = (run / "checkpoints").iterdir()
+    step = int(checkpoint.name.split("-")[1])
+    assert step > 0
+    assert call("generate", run, "one")[0] == 0
+    code, _, err = call("train", "translation", "--output", run, "--resume", "--steps", step + 2)
+    assert code == 0
+    assert f"checkpoint-{step}" in err
+
+
+@pytest.fixture
+def articles(tmp_path: Path) -> Path:
+    """Data for summarization and span corruption."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    sentences = [f"the {number} of {number * number} is here" for number in range(30)]
+    for split, lines in (("train", sentences), ("valid", sentences[:10]), ("test", sentences[10:20])):
+        rows = [json.dumps({"article": line, "highlights": line[:9]}) for line in lines]
+        (folder / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.slow
+def test_train_and_compare_from_a_run(call: Call, articles: Path, tmp_path: Path) -> None:
+    before, after = tmp_path / "pretrain-dense", tmp_path / "after"
+    task = ("span-corruption", "--data", articles, "--set", "sentinels=10", "--synthesizer", "dense")
+    code, _, err = call("train", *task, "--output", before, "--steps", 2, *SETS, "--set", "vocab_size=320")
+    assert code == 0, err
+    common = ("summarization", "--data", articles, *TRAINING)
+    command = ("train", *common, "--from", before, "--output", after)
+    code, _, err = call(*command, "--steps", 2)
+    assert code == 0, err
+    info = read_run(after)
+    assert (info["from"]["path"], info["settings"]["synthesizer"]) == (str(before), "dense")
+    code, _, err = call("train", "summarization", "--from", before, "--output", after, "--resume", "--steps", 4)
+    assert code == 0, err
+    check_error(call("train", "summarization", "--from", after, "--output", after, "--resume", "--steps", 6), before)
+    check_error(call(*command, "--overwrite", "--synthesizer", "vanilla"), "vanilla", "'dense'")
+    assert call("train", *common, "--from", before, "--dry-run")[0] == 0
+    rows = ("--synthesizers", "dense,dense@from=none", "--output", tmp_path / "table", "--num-beams", 1)
+    code, out, err = call("compare", *common, *rows, "--from", tmp_path / "pretrain-{synthesizer}", "--steps", 2)
+    assert code == 0, err
+    assert "dense@from=none" in out
+
+
+def test_malformed_lines_are_errors_or_counted(call: Call, articles: Path, tmp_path: Path) -> None:
+    with (articles / "train.jsonl").open("a", encoding="utf-8") as file:
+        file.write("\nno json\n")
+    command = ("train", "summarization", "--data", articles, "--output", tmp_path / "run", "--steps", 2, *SETS)
+    check_error(call(*command), "train.jsonl", "line 31")
+    code, _, err = call(*command, "--skip-bad-lines")
+    assert code == 0, err
+    assert json.loads((tmp_path / "run/metrics.json").read_text(encoding="utf-8"))["train_lines_skipped"] == 1
+    with (articles / "test.jsonl").open("a", encoding="utf-8") as file:
+        file.write('\n{"article": 1}\n')
+    code, out, err = call("evaluate", tmp_path / "run", "--num-beams", 1)
+    assert code == 0, err
+    assert "10 pairs" in out
+
+
+def test_long_pairs(call: Call, train: list[object], data: Path) -> None:
+    with (data / "train.en").open("a") as en, (data / "train.de").open("a") as de:
+        en.write("one " * 99 + "\n")
+        de.write("eins\n")
+    train[train.index("--data") + 1] = data
+    check_error(call(*train), "train.en", "1 of 61", "64", "61")
+    for number, extra in enumerate((["--on-long", "drop"], ["--truncate"])):
+        code, _, err = call(*train, *extra, *["--overwrite"][:number])
+        assert code == 0, err
+        assert "1 pairs" in err
+
+
+@pytest.fixture
+def data(corpus: Path, tmp_path: Path) -> Path:
+    """A copy of the corpus, to be damaged."""
+    return Path(shutil.copytree(corpus, tmp_path / "data"))
+
+
+def damage(name: str, content: bytes | None) -> Callable[[Path], object]:
+    return lambda data: (data / name).unlink() if content is None else (data / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage_data", "facts"),
+    [
+        (shutil.rmtree, ["data"]),
+        (damage("train.en", None), ["train", "en"]),
+        (damage("valid.de", None), ["valid", "de"]),
+        (damage("train.en", b""), ["train.en", "empty"]),
+        (damage("valid.en", b"\n\n\n\n\n\n"), ["valid.en", "empty"]),
+        (damage("train.de", b"eins\nzwei\n"), ["train.de has 2"]),
+        (damage("valid.de", b"eins\nzw\xe4i\n"), ["valid.de, line 2", "0xe4", "3"]),
+        (damage("valid.en", b"one\n" * 5 + b"one " * 99 + b"\n"), ["valid.en", "1 of 6"]),
+    ],
+)
+def test_damaged_data(
+    call: Call, train: list[object], data: Path, tmp_path: Path, damage_data: Callable, facts: list[str]
+) -> None:
+    damage_data(data)
+    train[train.index("--data") + 1] = data
+    before = snapshot(tmp_path)
+    check_error(call(*train), *facts)
+    assert snapshot(tmp_path) == before
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "fact", "code"),
+    [
+        (["--synthesizer", "randm"], "'randm'", 1),
+        (["--synthesizer", ""], "''", 1),
+        (["--synthesizer", "[dense, dense]"], "2", 1),
+        (["--preset", "huge"], "base, demo, small, t5-base, t5-small, t5-tiny, tiny", 1),
+        (["--device", "tpu0"], "'tpu0'", 1),
+        (["--on-long", "split"], "'split'", 2),
+        (["--resume", "--dry-run"], "--dry-run", 2),
+        (["--resume", "--overwrite"], "--overwrite", 2),
+        (["--truncate", "--on-long", "drop"], "--on-long drop", 2),
+        (["--set", "learning_rat=1"], "learning_rate", 1),
+        (["--set", "random.size=1"], "size", 1),
+        (["--set", "d_model=17"], "d_model=17", 1),
+        (["--set", "d_model"], "'d_model'", 1),
+        (["--set", "max_steps=9"], "max_steps", 1),
+        (["--minutes", "-3"], "minutes=-3.0", 1),
+        (["--steps", "0"], "max_steps=0", 1),
+        (["--steps", "many"], "many", 2),
+        (["--seed", "-1"], "seed=-1", 1),
+        (["--nonsense"], "--nonsense", 2),
+        (["--target", "en"], "'en'", 1),
+        (["--target", "fr"], "fr", 1),
+        (["--target", "**"], "'**'", 1),
+        (["--resume"], "run", 1),
+        (["--output", "/dev/null"], "/dev/null", 1),
+        (["--output", "/dev/null/run"], "/dev/null", 1),
+    ],
+)
+def test_wrong_options(call: Call, train: list[object], tmp_path: Path, extra: list[str], fact: str, code: int) -> None:
+    check_error(call(*train, *extra), fact, code=code)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_output_and_the_data_exclude_each_other(call: Call, train: list[object], data: Path) -> None:
+    train[train.index("--data") + 1] = data
+    output = train.index("--output") + 1
+    for place in (data, data.parent):
+        train[output] = place
+        check_error(call(*train, "--overwrite"), place, "--output")
+    assert (data / "train.en").is_file()
+
+
+@pytest.mark.parametrize(
+    ("extra", "fact"),
+    [(["--set", "max_position_embeddings=1000000"], "memory"), (["--data", "nowhere"], "nowhere")],
+)
+def test_a_failed_overwrite_keeps_the_run(
+    call: Call, train: list[object], trained: Path, tmp_path: Path, extra: list[str], fact: str
+) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    before = snapshot(run)
+    check_error(call(*train, "--overwrite", *extra), fact)
+    assert snapshot(run) == before
+    assert [*tmp_path.iterdir()] == [run]
+
+
+def test_other_files_and_runs_stay(call: Call, train: list[object], trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "thesis.tex").write_text("years", encoding="utf-8")
+    for extra in ([], ["--overwrite"]):
+        check_error(call(*train, *extra), run, "--output")
+    shutil.rmtree(run)
+    shutil.copytree(trained, run)
+    before = snapshot(run)
+    check_error(call(*train), "--resume", "--overwrite")
+    assert snapshot(run) == before
+
+
+def test_data_that_changed_cannot_be_resumed(call: Call, trained: Path, data: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(trained, tmp_path / "copy"))
+    before = snapshot(copy)
+    resume = ("train", "translation", "--output", copy, "--resume", "--steps", 9, "--data", data)
+    with (data / "train.en").open("r+") as file:
+        file.write("x")
+    check_error(call(*resume), data, "train")
+    shutil.rmtree(data)
+    check_error(call(*resume), data)
+    assert snapshot(copy) == before
