@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import io
 
 import pytest
 import torch
@@ -42,17 +41,6 @@ def test_from_multihead_attention(bias, batch_first, grad):
         y, w = layer(x, need_weights=True)
     torch.testing.assert_close(y, out if batch_first else out.transpose(0, 1), atol=1e-6, rtol=0)
     torch.testing.assert_close(w, weights, atol=1e-6, rtol=0)
-
-
-def test_from_multihead_attention_with_masks():
-    mha = nn.MultiheadAttention(D, H, batch_first=True)
-    layer, x = SynthesizerAttention.from_multihead_attention(mha), torch.randn(B, T, D)
-    mask = torch.ones(B, T)
-    mask[0, 5:] = 0
-    future = torch.ones(T, T, dtype=torch.bool).triu(1)
-    out, _ = mha(x, x, x, key_padding_mask=mask == 0, attn_mask=future)
-    y = layer(x, attention_mask=mask, is_causal=True)
-    torch.testing.assert_close(y[mask == 1], out[mask == 1], atol=1e-6, rtol=0)
 
 
 def test_from_multihead_attention_copies():
@@ -128,7 +116,7 @@ def test_relative_random_beyond_its_distance():
     for h in range(H):
         want = torch.softmax(reference.relative_random(layer.function.offsets[h], T + N), dim=-1)
         torch.testing.assert_close(w[h], want)
-    with pytest.raises(ValueError, match="distance"):
+    with pytest.raises(ValueError, match="max_length"):
         SynthesizerAttention(D, H, "relative_random")
 
 
@@ -152,25 +140,17 @@ def test_gates(gate, parameters):
     else:
         torch.testing.assert_close(weights.sum(0), torch.ones_like(weights[0]))
         torch.testing.assert_close(weights, torch.full_like(weights, 0.5))
+        nn.init.constant_(layer.function.gate, 3.0)
+    if gate == "sigmoid":
+        s = torch.sigmoid(torch.tensor(3.0))
+        torch.testing.assert_close(layer.function.weights().flatten(), torch.stack([s, 1 - s]))
 
 
-def test_sigmoid_gate_gives_the_first_component_s():
-    layer = make("random+dense", synthesizer_options={"mixture": {"gate": "sigmoid"}})
-    nn.init.constant_(layer.function.gate, 3.0)
-    s = torch.sigmoid(torch.tensor(3.0))
-    torch.testing.assert_close(layer.function.weights().flatten(), torch.stack([s, 1 - s]))
-
-
-def test_heads_may_share_w2_without_bias_as_in_the_authors_code():
+def test_options_of_dense_and_factorized_dense():
     layer = make("dense", synthesizer_options={"dense": {"share_heads": True, "bias": False}})
     assert sum(p.numel() for p in layer.function.parameters()) == D // H * N + D * (D + 1)
-
-
-def test_options_of_factorized_dense():
-    layer = make("factorized_dense", synthesizer_options={"factorized_dense": {"a": 2, "b": 7, "bias": False}})
-    assert sum(p.numel() for p in layer.function.parameters()) == D * (2 + 7) + D * (D + 1)
-    with pytest.raises(ValueError, match=r"a=2, b=5.*at least the maximum length 11"):
-        make("factorized_dense", synthesizer_options={"factorized_dense": {"a": 2, "b": 5}})
+    layer = make("factorized_dense", synthesizer_options={"factorized_dense": {"a": 2}}, bias=False)
+    assert sum(p.numel() for p in layer.function.parameters()) == D * (2 + 6) + D * D
 
 
 @pytest.mark.parametrize("name", ["random", "fixed_random", "factorized_random"])
@@ -211,26 +191,6 @@ def test_autocast_to_bfloat16(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_in_bfloat16(name):
-    layer, x = make(name), torch.randn(B, T, D)
-    want = layer(x)
-    y = layer.bfloat16()(x.bfloat16())
-    assert y.dtype == torch.bfloat16
-    torch.testing.assert_close(y.float(), want, atol=0.05, rtol=0.05)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_state_dict_round_trip(name):
-    layer, other, x = make(name), make(name), torch.randn(B, T, D)
-    file = io.BytesIO()
-    torch.save(layer.state_dict(), file)
-    file.seek(0)
-    assert not torch.equal(other(x), layer(x))
-    other.load_state_dict(torch.load(file, weights_only=True))
-    assert torch.equal(other(x), layer(x))
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_deepcopy_is_independent(name):
     layer, x = make(name), torch.randn(B, T, D)
     layer(x).sum().backward()
@@ -266,13 +226,6 @@ def test_reset_parameters_draws_anew(name):
     for key, tensor in layer.state_dict().items():
         if "bias" not in key and "gate" not in key:
             assert not torch.equal(tensor, before[key]), key
-    torch.manual_seed(5)
-    layer.reset_parameters()
-    torch.manual_seed(5)
-    again = make(name)
-    torch.manual_seed(5)
-    again.reset_parameters()
-    assert all(torch.equal(a, b) for a, b in zip(layer.state_dict().values(), again.state_dict().values(), strict=True))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -284,22 +237,6 @@ def test_unbatched_input(name):
     assert w.shape == (H, T, T)
     batched = layer(x[None], attention_mask=mask[None], value=value[None], is_causal=True)
     assert torch.equal(y, batched[0])
-
-
-@pytest.mark.parametrize("name", ["random", "fixed_random", "factorized_random", "random+vanilla", "dense"])
-def test_inference_follows_the_parameters(name):
-    """Nothing that is computed once from a parameter outlives a change of it."""
-    layer, x = make(name).eval(), torch.randn(B, T, D)
-    with torch.no_grad():
-        layer(x)
-        for key, tensor in layer.state_dict().items():
-            if "function" in key:
-                tensor.add_(torch.randn_like(tensor))
-        changed = layer(x)
-    fresh = make(name).eval()
-    fresh.load_state_dict(layer.state_dict())
-    with torch.no_grad():
-        torch.testing.assert_close(changed, fresh(x))
 
 
 def test_training_memory_is_linear_in_length():
@@ -352,15 +289,6 @@ def test_no_matrix_per_example_under_a_key_mask(name, grad):
         assert largest.numel < batch * length**2, largest.numel
 
 
-def test_an_empty_batch_has_gradients():
-    for name in NAMES:
-        layer = make(name)
-        x = torch.zeros(0, T, D, requires_grad=True)
-        layer(x).sum().backward()
-        trained = [parameter.grad for parameter in layer.parameters()]
-        assert all(gradient is not None and not gradient.any() for gradient in [x.grad, *trained]), name
-
-
 @pytest.mark.parametrize("name", ["random", "fixed_random", "random+vanilla", "factorized_dense"])
 def test_custom_operators_are_well_formed(name, monkeypatch):
     """Fake versions, schemas and autograd registration agree with what the operators do."""
@@ -397,11 +325,10 @@ def test_custom_operators_are_well_formed(name, monkeypatch):
         (lambda: make("random", synthesizer_options={"random": {"std": -1.0}}), r"std=-1\.0.*positive"),
         (lambda: make("factorized_random", synthesizer_options={"factorized_random": {"rank": 0}}), "rank=0"),
         (lambda: make("factorized_random", synthesizer_options={"factorized_random": {"rank": None}}), "rank=None"),
-        (lambda: make("factorized_dense", synthesizer_options={"factorized_dense": {"a": 2.5}}), r"a=2\.5.*whole"),
-        (lambda: make("factorized_dense", synthesizer_options={"factorized_dense": {"a": 1, "b": 1}}), r"a·b"),
-        (lambda: make("dense", synthesizer_options={"dense": {"share_heads": "no"}}), r"share_heads='no'.*true"),
+        (lambda: make("factorized_dense", synthesizer_options={"factorized_dense": {"a": 2.5}}), r"a=2\.5.*int"),
+        (lambda: make("dense", synthesizer_options={"dense": {"share_heads": "no"}}), r"share_heads='no'.*bool"),
         (lambda: make("random", synthesizer_options={"random": {"std": float("inf")}}), r"std=inf"),
-        (lambda: make("random", synthesizer_options=3), r"synthesizer_options 3.*mapping"),
+        (lambda: make("random", synthesizer_options=3), r"synthesizer_options=3"),
         (lambda: SynthesizerAttention(D, H, "vanilla", head_dim=0), r"head_dim=0"),
         (lambda: make("random+dense", synthesizer_options={"mixture": {"gate": "max"}}), r"gate='max'.*softmax.*sum"),
         (
@@ -434,7 +361,3 @@ def test_calls_that_cannot_be_are_refused(keywords, message):
 def test_inputs_of_another_shape_are_refused(shape):
     with pytest.raises(ValueError, match=r"got x of shape.*\(L, 12\)"):
         make()(torch.randn(shape))
-
-
-def test_repr_names_the_synthesizer():
-    assert "'random+vanilla'" in repr(make())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from layers import FUNCTIONS, MIXTURES
 from synthetic_attention import SynthesizerAttention
-from synthetic_attention.synthesizers import REGISTRY, caches_keys, known, needs_max_length, option_types
+from synthetic_attention.synthesizers import OPTIONS, REGISTRY, caches_keys, known, needs_max_length
 
 NAMES = FUNCTIONS + MIXTURES
 B, H, T, D, HEAD, MAXIMUM, RANK = 2, 3, 11, 7, 5, 13, 3
@@ -26,7 +26,7 @@ BOUNDED = [name for name in NAMES if needs_max_length(name)]
 def options(name: str, **own: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """R large enough to be seen, and a rank below the length."""
     large = {"std": 1.0, "rank": RANK}
-    kinds = {part: {f.name for f in fields(option_types()[part])} for part in name.split("+")}
+    kinds = {part: {f.name for f in fields(OPTIONS[part])} for part in name.split("+")}
     return {part: {key: large[key] for key in keys & large.keys()} for part, keys in kinds.items()} | own
 
 
@@ -49,16 +49,6 @@ def check(got: Tensor, want: Tensor, tolerance: float = 1e-10) -> None:
     torch.testing.assert_close(got, want, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_shapes(name):
-    layer, x = make(name), tokens()
-    y, w = layer(x, need_weights=True)
-    assert y.shape == x.shape
-    assert y.dtype == x.dtype
-    assert w.shape == (B, H, T, T)
-    check(layer(x), y)
-
-
 @pytest.mark.parametrize("shape", [(0, T, D), (B, 0, D)], ids=["no examples", "no tokens"])
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_gives_nothing(name, shape):
@@ -74,8 +64,11 @@ def test_nothing_gives_nothing(name, shape):
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_sum_to_one(name, is_causal):
-    _, w = make(name)(tokens(), is_causal=is_causal, need_weights=True)
+def test_shapes_and_sums_of_weights(name, is_causal):
+    layer, x = make(name), tokens()
+    y, w = layer(x, is_causal=is_causal, need_weights=True)
+    assert (y.shape, y.dtype, w.shape) == (x.shape, x.dtype, (B, H, T, T))
+    check(layer(x, is_causal=is_causal), y)
     assert (w >= 0).all()
     check(w.sum(-1), torch.ones(B, H, T, dtype=w.dtype))
 
@@ -410,6 +403,8 @@ def test_length_is_counted_in_slots(name):
     mask[:, :5] = 0
     with pytest.raises(ValueError, match=str(MAXIMUM + 1)):
         make(name)(tokens(length=MAXIMUM + 1), attention_mask=mask)
+    with pytest.raises(ValueError, match="max_length"):
+        SynthesizerAttention(D, H, name, head_dim=HEAD)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in BOUNDED])
@@ -418,12 +413,6 @@ def test_without_a_maximum(name):
     layer = make(name)
     assert layer.max_length is None
     assert layer(tokens(length=307)).isfinite().all()
-
-
-@pytest.mark.parametrize("name", BOUNDED)
-def test_a_maximum_is_required_where_there_is_one(name):
-    with pytest.raises(ValueError, match="max_length"):
-        SynthesizerAttention(D, H, name, head_dim=HEAD)
 
 
 @pytest.mark.parametrize("length", [1, 2, MAXIMUM])

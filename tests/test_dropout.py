@@ -24,7 +24,7 @@ def test_elements_are_zero_or_scaled_and_gradients_follow(shape: tuple[int, ...]
     torch.testing.assert_close(x.grad, (y / x).detach())
 
 
-@pytest.mark.parametrize("p", [0.001, 0.1, 0.2, 0.9, 0.999])
+@pytest.mark.parametrize("p", [0.001, 0.1, 0.9])
 def test_rate_is_p_and_nothing_is_lost_on_average(p: float) -> None:
     torch.manual_seed(5)
     calls, count = 600, 1003
@@ -53,14 +53,6 @@ def test_seed_repeats_it_and_evaluation_is_the_identity() -> None:
     assert torch.equal(dropout(x, 0.3, training=True), first)
     assert not torch.equal(other, first)
     assert dropout(x, 0.3, training=False) is x
-
-
-def test_not_contiguous_input() -> None:
-    x = torch.randn(6, 5, requires_grad=True)
-    y = dropout(x.t(), 0.5, training=True)
-    y.sum().backward()
-    assert x.grad is not None
-    assert torch.equal(x.grad != 0, y.t() != 0)
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3])

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import Cache
 
 from .kernels import attend, attention_weights, join_heads, linear, project_by_feature, split_heads
-from .layout import KeyValueCache, TokenLayout
+from .layout import TokenLayout
 from .logits import Logits, MixedLogits, SharedLogits
 from .synthesizers import (
     REGISTRY,
@@ -54,14 +55,10 @@ class SelfAttention(nn.Module):
         self.out_proj = nn.Linear(dims.inner_dim, dims.d_model, dims.bias, device=dims.device, dtype=dims.dtype)
 
     @property
-    def inner_dim(self) -> int:
-        return self.num_heads * self.head_dim
-
-    @property
     def weight_parameters(self) -> int:
         """How many parameters make the weights that the values are summed with."""
-        others = {id(p) for module in (self.v_proj, self.out_proj) for p in module.parameters()}
-        return sum(p.numel() for p in self.parameters() if id(p) not in others)
+        values = ("v_proj.", "gate_proj.", "out_proj.")
+        return sum(p.numel() for name, p in self.named_parameters() if not name.startswith(values))
 
     def _reset_projections(self) -> None:
         inputs = [m for m in self.modules() if isinstance(m, nn.Linear) and m is not self.out_proj]
@@ -75,20 +72,12 @@ class SelfAttention(nn.Module):
         return (result[0][0], result[1][0]) if isinstance(result, tuple) else result[0]
 
     def check_input(self, x: Tensor) -> None:
-        """Check the shape of x, (B, L, d_model).
-
-        Raises:
-            ValueError: it is another.
-        """
+        """Raise ValueError if the shape of x is not (B, L, d_model)."""
         if x.dim() != 3 or x.shape[-1] != self.d_model:
             raise ValueError(f"got x of shape {tuple(x.shape)}; expected (B, L, {self.d_model}) or (L, {self.d_model})")
 
     def check_length(self, length: int) -> None:
-        """Check the length of a sequence, in slots (of several in a row, the longest).
-
-        Raises:
-            ValueError: it is over the maximum.
-        """
+        """Raise ValueError if a sequence of `length` slots (of several in a row, the longest) is too long."""
         if self.max_length is not None and length > self.max_length:
             raise ValueError(
                 f"got a sequence of {length} slots; expected at most max_length = {self.max_length}, up to which "
@@ -132,8 +121,7 @@ class SynthesizerAttention(SelfAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        place: dict[str, Any] = {"device": device, "dtype": dtype}
-        dims = Dimensions.of(d_model, num_heads, head_dim, max_length=max_length, bias=bias, **place)
+        dims = Dimensions.of(d_model, num_heads, head_dim, max_length=max_length, bias=bias, device=device, dtype=dtype)
         function = make_function(synthesizer, dims, synthesizer_options)
         super().__init__(dims, dropout, layer_idx)
         self.synthesizer, self.function = synthesizer, function
@@ -157,7 +145,7 @@ class SynthesizerAttention(SelfAttention):
         *,
         value: Tensor | None = None,
         need_weights: bool = False,
-        cache: KeyValueCache | None = None,
+        cache: Cache | None = None,
     ) -> Any:
         """Attend.
 
@@ -187,15 +175,27 @@ class SynthesizerAttention(SelfAttention):
         self.check_input(x)
         if value is not None and value.shape != x.shape:
             raise ValueError(f"got value of shape {tuple(value.shape)}; expected that of x, {tuple(x.shape)}")
-        layout = self._layout(attention_mask, x, cache)
-        tokens = layout.pack(x)
-        features = [split_heads(layout.pad(part), self.num_heads) for part in self.function.project(tokens)]
-        value = self._values(tokens if value is None else layout.pack(value), layout)
-        key = self.function.keys(features)
-        key, value = layout.update(cache, value[..., :0] if key is None else key, value, self.layer_idx)
-        logits = self._biased(self.function(features, layout.positions, key), attn_bias, layout, value.dtype)
+        if cache is not None and self.layer_idx is None:
+            raise ValueError("got a cache in a layer without layer_idx; expected SynthesizerAttention(…, layer_idx=n)")
+        layout = TokenLayout.of(attention_mask, x, cache, self.layer_idx or 0)
+        function, heads, positions = self.function, self.num_heads, layout.positions
+        self.check_length(positions.columns)
+        if not function.num_features and layout.shape[1] < SHORT_COLUMNS:
+            layout = layout.padded
 
-        mask, causal, offset = layout.key_mask(is_causal), is_causal and layout.slots is None, layout.positions.offset
+        tokens = layout.pack(x)
+        values = tokens if value is None else layout.pack(value)
+        features = [split_heads(layout.pad(part), heads) for part in function.project(tokens)]
+        # Where all examples share the logits, values are laid out as the kernel for these reads them.
+        if function.num_features:
+            value = split_heads(layout.pad(linear(self.v_proj, values)), heads)
+        else:
+            value = project_by_feature(self.v_proj, values, layout, heads)
+        key = function.keys(features)
+        key, value = layout.update(cache, value[..., :0] if key is None else key, value, self.layer_idx)
+        logits = self._biased(function(features, positions, key), attn_bias, layout, value.dtype)
+
+        mask, causal, offset = layout.key_mask(is_causal), is_causal and layout.slots is None, positions.offset
         dropout = self.dropout if self.training else 0.0
         y = attend(logits, value, mask, causal, dropout, offset, value_is_masked=layout.unpads)
         y = layout.unpack(linear(self.out_proj, join_heads(y, layout)))
@@ -204,27 +204,17 @@ class SynthesizerAttention(SelfAttention):
         weights = attention_weights(logits, mask, causal, offset, length=value.shape[-2])
         return y, layout.restore_pairs(weights.expand(value.shape[0], -1, -1, -1))
 
-    def _layout(self, mask: Tensor | TokenLayout | None, x: Tensor, cache: KeyValueCache | None) -> TokenLayout:
-        if cache is not None and self.layer_idx is None:
-            raise ValueError("got a cache in a layer without layer_idx; expected SynthesizerAttention(…, layer_idx=n)")
-        layout = TokenLayout.of(mask, x, cache, self.layer_idx or 0)
-        self.check_length(layout.positions.columns)
-        return layout.padded if not self.function.num_features and layout.shape[1] < SHORT_COLUMNS else layout
-
-    def _values(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
-        """(B, H, T, K); where all examples share the logits, in the memory layout of the kernel for these."""
-        if not self.function.num_features:
-            return project_by_feature(self.v_proj, tokens, layout, self.num_heads)
-        return split_heads(layout.pad(linear(self.v_proj, tokens)), self.num_heads)
-
     def _biased(self, logits: Logits, attn_bias: Tensor | None, layout: TokenLayout, dtype: torch.dtype) -> Logits:
         """The logits with a bias in the slots of the input, and with unfilled slots of a static cache hidden."""
         if attn_bias is not None:
             sizes = layout.shape[0], self.num_heads, layout.shape[1], layout.columns
             bias = layout.align_pairs(SharedLogits.from_bias(attn_bias, *sizes).scores)
             logits = MixedLogits([logits, SharedLogits(bias)])
-        hidden = layout.hidden_slots(dtype)
-        return logits if hidden is None else MixedLogits([logits, SharedLogits(hidden[None])])
+        if layout.slots is not None:
+            hidden = torch.arange(layout.columns, device=layout.slots.device) > layout.slots[:, None]
+            bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
+            logits = MixedLogits([logits, SharedLogits(bias.masked_fill(hidden, -torch.inf)[None])])
+        return logits
 
     @classmethod
     def from_multihead_attention(cls, mha: nn.MultiheadAttention) -> SynthesizerAttention:
@@ -238,8 +228,8 @@ class SynthesizerAttention(SelfAttention):
                 "got an nn.MultiheadAttention with kdim/vdim, add_bias_kv or add_zero_attn; expected one without them"
             )
         weight, bias = mha.in_proj_weight, mha.in_proj_bias
-        place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
-        layer = cls(mha.embed_dim, mha.num_heads, "vanilla", bias=bias is not None, dropout=mha.dropout, **place)
+        layer = cls(mha.embed_dim, mha.num_heads, "vanilla", bias=bias is not None, dropout=mha.dropout)
+        layer.to(weight.device, weight.dtype)
         names = ("function.q_proj", "function.k_proj", "v_proj")
         state = {f"{name}.weight": rows for name, rows in zip(names, weight.chunk(3), strict=True)}
         if bias is not None:
@@ -257,27 +247,29 @@ def build(
     *,
     is_causal: bool,
     options: SynthesizerOptions | None = None,
+    head_dim: int | None = None,
     **arguments: Any,
 ) -> SelfAttention:
-    """Make a layer by name.
+    """Make a layer by name: a synthesizing function, a mixture, or a baseline (of a package that is imported).
 
     Args:
-        name: a synthesizing function, a mixture, or a baseline (of a package that is imported).
         is_causal: whether a token will see only itself and those before it.
         options: by function or baseline.
-        d_model, num_heads, max_length, arguments: of `SynthesizerAttention`.
+        d_model, num_heads, max_length, head_dim, arguments: of `SynthesizerAttention`.
 
     Raises:
         ValueError: an unknown name or option, sizes that do not fit, or a baseline that cannot be causal.
     """
     if has_logits(name):
-        return SynthesizerAttention(d_model, num_heads, name, max_length, synthesizer_options=options, **arguments)
+        arguments |= {"head_dim": head_dim, "synthesizer_options": options}
+        return SynthesizerAttention(d_model, num_heads, name, max_length, **arguments)
     kind = REGISTRY[parse(name)[0]]
     if is_causal and not kind.can_be_causal:
         raise ValueError(
             f"got {name!r} where a token may not see those after it; expected it in an encoder only (of a model that "
             f"has a decoder too: {{encoder: {name}, decoder: vanilla}})"
         )
-    chosen = validate(name, options, max_length)[kind.name]
-    layer: SelfAttention = kind(d_model, num_heads, max_length, options=chosen, **arguments)
+    own = {key: arguments.pop(key) for key in ("dropout", "layer_idx") if key in arguments}
+    dims = Dimensions.of(d_model, num_heads, head_dim, max_length=max_length, **arguments)
+    layer: SelfAttention = kind(dims, validate(name, options)[kind.name], **own)
     return layer

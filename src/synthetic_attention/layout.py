@@ -11,27 +11,21 @@ sentences in a row, an aligned batch has one sentence per row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-__all__ = ["KeyValueCache", "Positions", "RealTokens", "TokenLayout", "is_traced", "is_transformed"]
+if TYPE_CHECKING:
+    from transformers import Cache
 
-_T = TypeVar("_T")
+__all__ = ["Positions", "RealTokens", "TokenLayout", "is_traced", "is_transformed"]
+
 # With less padding than this, moving tokens costs more than computing it.
 _LITTLE_PADDING = 0.1
-
-
-class KeyValueCache(Protocol):
-    """A decoding cache with the interface of Hugging Face's."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]: ...
-
-    def get_seq_length(self, layer_idx: int = 0) -> int | Tensor: ...
 
 
 def is_transformed() -> bool:
@@ -49,8 +43,18 @@ def is_traced() -> bool:
     return torch.compiler.is_compiling() or is_transformed()
 
 
+class _Movable:
+    """A dataclass with a method `to`, for models that are spread over several devices."""
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """The same with all tensors moved; arguments as of `torch.Tensor.to`."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        moved = {name: x.to(*args, **kwargs) for name, x in values.items() if isinstance(x, Tensor | _Movable)}
+        return replace(self, **moved)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True, eq=False)
-class Positions:
+class Positions(_Movable):
     """The rows and columns of the logits that a synthesizing function is asked for.
 
     Attributes:
@@ -91,7 +95,7 @@ class Positions:
     def take_rows(self, table: Tensor) -> Tensor:
         """Cut a table (H, N, …) to the rows, (H, T, …), where all examples have the same positions."""
         if self.row_index is None:
-            return table[:, self.offset : self.columns]
+            return table[:, self.columns - self.rows : self.columns]
         return table.index_select(1, self.row_index)
 
     def take_columns(self, scores: Tensor) -> Tensor:
@@ -102,7 +106,7 @@ class Positions:
 
 
 @dataclass(frozen=True, eq=False)
-class RealTokens:
+class RealTokens(_Movable):
     """The places of the n real tokens, in the input and in the aligned batch.
 
     Attributes:
@@ -119,11 +123,7 @@ class RealTokens:
 
     @classmethod
     def of(cls, real: Tensor, counts: Tensor, length: int) -> RealTokens:
-        """Read a mask (B, T) and the lengths of its sequences, in order. Waits for their device.
-
-        Args:
-            length: slots in a row of the aligned batch.
-        """
+        """Read a mask (B, T), for an aligned batch with rows of `length` slots. Waits for the device."""
         front = torch.arange(length, device=real.device) < counts[:, None]
         given, front = (x.flatten().nonzero().squeeze(1) for x in (real, front))
         return cls((real.shape[0], real.shape[1]), (counts.shape[0], length), given, front, counts)
@@ -135,13 +135,11 @@ class RealTokens:
 
     def take(self, x: Tensor, *, aligned: bool = False) -> Tensor:
         """The real tokens (n, …) of the input (B, T, …), or of an aligned batch."""
-        take, put = self._moves(aligned)
-        return _move(x, take, put)
+        return _move(x, *self._moves(aligned))
 
     def put(self, tokens: Tensor, *, aligned: bool = False) -> Tensor:
         """(n, …) into the slots of the input, (B, T, …), or of an aligned batch; the other slots are zeros."""
-        take, put = self._moves(aligned)
-        return _move(tokens, put, take)
+        return _move(tokens, *self._moves(aligned)[::-1])
 
     def _moves(self, aligned: bool) -> tuple[_Map, _Map]:
         places, shape = (self.front, self.aligned_shape) if aligned else (self.given, self.shape)
@@ -192,15 +190,13 @@ class _Move(torch.autograd.Function):
 
 
 def _move(x: Tensor, there: _Map, back: _Map) -> Tensor:
-    # A transform cannot differentiate _Move, but the copy itself.
-    if is_transformed():
-        return there(x)
-    moved: Tensor = _Move.apply(x, there, back)
+    # A transform cannot differentiate _Move, and the compiler cannot trace it, but both the copy itself.
+    moved: Tensor = there(x) if is_traced() else _Move.apply(x, there, back)
     return moved
 
 
-@dataclass(frozen=True, eq=False)
-class TokenLayout:
+@dataclass(eq=False)
+class TokenLayout(_Movable):
     """Where the real tokens of a batch stand; made once for all layers of a model.
 
     A model aligns its input, hands `layout.aligned` to its layers, and restores their output:
@@ -217,32 +213,32 @@ class TokenLayout:
     Attributes:
         shape: B and T of the input.
         columns: S, the slots to attend to.
+        positions: those of the aligned batch; in a decoding step those of its slots.
         mask: (B, S) bool, True at real tokens; None where no token is known to be masked.
-        is_aligned: real tokens come first in every row.
         has_past: tokens stay in their slots, after those in the cache.
         slots: (T,), where the new tokens stand in a static cache in compiled code, else None.
-        sentences: where several sentences are in a row, their tokens.
-        stored: the layout of the cache, if this is one aligned from it.
-        may_unpad: leave padding out of projections where there is enough of it.
+        tokens: the places of the real tokens, where something is padded; None in a decoding step and in traced code.
+        unpads: `pack` leaves the padding out.
+        has_sentences: several sentences are in a row.
+        front: the layout of the aligned batch, where tokens have to move.
+        cache_mask: the mask of the batch that this one is aligned from; the cache keeps its slots.
     """
 
     shape: tuple[int, int]
     columns: int
+    positions: Positions
     mask: Tensor | None = None
-    is_aligned: bool = True
     has_past: bool = False
     slots: Tensor | None = None
-    sentences: RealTokens | None = None
-    stored: TokenLayout | None = None
-    may_unpad: bool = True
+    tokens: RealTokens | None = None
+    unpads: bool = False
+    has_sentences: bool = False
+    front: TokenLayout | None = None
+    cache_mask: Tensor | None = None
 
     @classmethod
     def of(
-        cls,
-        attention_mask: Tensor | TokenLayout | None,
-        x: Tensor,
-        cache: KeyValueCache | None = None,
-        layer_idx: int = 0,
+        cls, attention_mask: Tensor | TokenLayout | None, x: Tensor, cache: Cache | None = None, layer_idx: int = 0
     ) -> TokenLayout:
         """The layout of x (B, T, …), of whose tokens those before are in the cache.
 
@@ -254,22 +250,34 @@ class TokenLayout:
         Raises:
             ValueError: the mask or the layout does not fit.
         """
-        shape = (x.shape[0], x.shape[1])
+        batch, rows = shape = (x.shape[0], x.shape[1])
         if isinstance(attention_mask, TokenLayout):
             if attention_mask.shape != shape:
                 raise ValueError(f"got a TokenLayout of a batch {attention_mask.shape}; expected that of x, {shape}")
             return attention_mask
-        past = 0 if cache is None else cached_length(cache, layer_idx)
-        is_static = bool(getattr(cache, "is_compileable", False))
-        slots = None
-        if is_static and isinstance(past, Tensor) and torch.compiler.is_compiling():
-            slots, columns = torch.arange(shape[1], device=x.device) + past, cast(Any, cache).get_max_length()
+        past, slots = 0 if cache is None else _cached_length(cache, layer_idx), None
+        if isinstance(past, Tensor) and torch.compiler.is_compiling():
+            assert cache is not None
+            slots, columns = torch.arange(rows, device=x.device) + past, cache.get_max_length()
         else:
-            columns = int(past) + shape[1]
-            if is_static and attention_mask is not None:
+            columns = int(past) + rows
+            if attention_mask is not None and getattr(cache, "is_compileable", False):
                 attention_mask = attention_mask[:, :columns]
-        mask, is_aligned = (None, True) if attention_mask is None else _read_mask(attention_mask, shape[0], columns)
-        return cls(shape, columns, mask, is_aligned, slots is not None or columns > shape[1], slots)
+        mask = None if attention_mask is None else _read_mask(attention_mask, batch, columns)
+        has_past = slots is not None or columns > rows
+        if mask is None:
+            return cls(shape, columns, Positions(rows, columns, slots), has_past=has_past, slots=slots)
+        if has_past:
+            place = _places(mask)
+            new = place[:, columns - rows :] if slots is None else place[:, slots]
+            return cls(shape, columns, Positions(rows, columns, new, place), mask, has_past, slots)
+        counts, tokens = mask.sum(1), None
+        if not is_traced():
+            tokens = RealTokens.of(mask, counts, rows)
+        layout = cls(shape, rows, Positions(rows, rows), mask, tokens=tokens, unpads=_pays(tokens, mask))
+        if tokens is None or not torch.equal(tokens.given, tokens.front):
+            layout.front = layout._align(counts)
+        return layout
 
     @classmethod
     def of_segments(cls, segment_ids: Tensor) -> TokenLayout:
@@ -293,50 +301,33 @@ class TokenLayout:
         starts[:, 1:] &= segment_ids[:, 1:] != segment_ids[:, :-1]
         counts = (starts.flatten().cumsum(0) - 1)[real.flatten()].bincount()
         tokens = RealTokens.of(real, counts, int(counts.max()))
-        return cls(tokens.shape, real.shape[1], real, is_aligned=False, sentences=tokens)
+        longest = tokens.aligned_shape[1]
+        layout = cls(tokens.shape, real.shape[1], Positions(longest, longest), real, tokens=tokens, has_sentences=True)
+        layout.unpads, layout.front = _pays(tokens, real), layout._align(counts)
+        return layout
 
-    def to(self, *args: Any, **kwargs: Any) -> TokenLayout:
-        """The same on another device, for models that are spread over several; arguments as of `torch.Tensor.to`."""
-        if self.mask is None:
-            return self
-        stored = None if self.stored is None else self.stored.to(*args, **kwargs)
-        return replace(self, mask=self.mask.to(*args, **kwargs), stored=stored)
+    def _align(self, counts: Tensor) -> TokenLayout:
+        tokens, rows = self.tokens, self.positions.rows
+        if tokens is not None:
+            tokens = replace(tokens, shape=tokens.aligned_shape, given=tokens.front)
+        mask = torch.arange(rows, device=counts.device) < counts[:, None]
+        layout = TokenLayout((counts.shape[0], rows), rows, self.positions, mask, tokens=tokens)
+        layout.unpads = _pays(tokens, mask)
+        if not self.has_sentences:
+            layout.cache_mask = self.mask
+        elif bool(mask.all()):
+            layout.mask = layout.tokens = None
+        return layout
 
     @property
     def aligned(self) -> TokenLayout:
         """The layout of the aligned batch, with all padding on the right."""
-        return self if self.is_aligned or self.has_past else self._once("_aligned", self._align)
-
-    def _align(self) -> TokenLayout:
-        assert self.mask is not None
-        shape, counts = self.shape, self.mask.sum(1)
-        if self.sentences is not None:
-            shape, counts = self.sentences.aligned_shape, self.sentences.counts
-        mask: Tensor | None = torch.arange(shape[1], device=counts.device) < counts[:, None]
-        if self.sentences is not None and bool(cast(Tensor, mask).all()):
-            mask = None
-        return TokenLayout(shape, shape[1], mask, stored=self, may_unpad=self.may_unpad)
+        return self if self.front is None else self.front
 
     @property
     def padded(self) -> TokenLayout:
         """The same, where projections compute the padding too."""
-        if self.mask is None or is_traced():
-            return self
-        return self._once("_padded", lambda: replace(self, may_unpad=False))
-
-    @property
-    def positions(self) -> Positions:
-        """The positions of the aligned batch; in a decoding step those of its slots."""
-        return self._once("_positions", self._find_positions)
-
-    def _find_positions(self) -> Positions:
-        if not self.has_past:
-            rows = self.aligned.shape[1]
-            return Positions(rows, rows)
-        if self.mask is None:
-            return Positions(self.shape[1], self.columns, self.slots)
-        keys = self._place
-        return Positions(self.shape[1], self.columns, keys[:, self._new], keys)
+        return replace(self, unpads=False) if self.unpads else self
 
     def key_mask(self, is_causal: bool) -> Tensor | None:
         """(B, S), the keys that attention has to hide, of the aligned batch; None where it sees all.
@@ -347,35 +338,29 @@ class TokenLayout:
             return self.mask
         return None if is_causal else self.aligned.mask
 
-    def hidden_slots(self, dtype: torch.dtype) -> Tensor | None:
-        """(T, S), −inf at the slots of a static cache that the new tokens may not see yet; None elsewhere."""
-        if self.slots is None:
-            return None
-        later = torch.arange(self.columns, device=self.slots.device) > self.slots[:, None]
-        return torch.zeros(later.shape, dtype=dtype, device=later.device).masked_fill(later, -torch.inf)
-
     def align(self, x: Tensor, dim: int = 1) -> Tensor:
         """Move the real tokens of x, whose axis 0 is the batch and axis `dim` the slots, to the front."""
-        if self.is_aligned or self.has_past:
+        if self.front is None or self.mask is None:
             return x
-        if dim == 1 and (self.sentences is not None or not is_traced()):
+        if dim == 1 and self.tokens is not None:
             return self.tokens.put(self.tokens.take(x), aligned=True)
-        return _gather(x, self.order, dim)
+        return _gather(x, token_slots(self.mask), dim)
 
     def restore(self, x: Tensor, dim: int = 1) -> Tensor:
         """Undo `align`; padded slots become zeros."""
         if self.mask is None:
             return x
-        if self.has_past or self.is_aligned:
-            return x.masked_fill(~_spread(self.mask[:, self._new], x, dim), 0)
-        if dim == 1 and (self.sentences is not None or not is_traced()):
+        if self.front is None:
+            new = slice(self.columns - self.shape[1], None) if self.slots is None else self.slots
+            return x.masked_fill(~_spread(self.mask[:, new], x, dim), 0)
+        if dim == 1 and self.tokens is not None:
             return self.tokens.put(self.tokens.take(x, aligned=True))
-        return _gather(x, self._place, dim).masked_fill(~_spread(self.mask, x, dim), 0)
+        return _restore(x, self.mask, dim)
 
     def align_pairs(self, scores: Tensor) -> Tensor:
         """Align both axes of scores (H, T, S) or (B, H, T, S), with one sentence per row."""
         self._check_pairs()
-        if self.is_aligned or self.has_past:
+        if self.front is None:
             return scores
         scores = scores.expand(self.shape[0], -1, -1, -1)
         return self.align(self.align(scores, dim=2), dim=3)
@@ -387,96 +372,67 @@ class TokenLayout:
         return weights if self.has_past else self.restore(weights, dim=3)
 
     def _check_pairs(self) -> None:
-        if self.sentences is not None:
+        if self.has_sentences:
             raise ValueError("got a bias or weights over several sentences in a row; expected one sentence per row")
-
-    @property
-    def unpads(self) -> bool:
-        """Whether `pack` leaves the padding out."""
-        if self.mask is None or not self.may_unpad or self.has_past or is_traced():
-            return False
-        return self.tokens.given.shape[0] <= (1 - _LITTLE_PADDING) * self.mask.numel()
 
     def pack(self, x: Tensor) -> Tensor:
         """The input (B, T, C) for projections: real tokens (n, C), or aligned (B, T, C)."""
-        return self.tokens.take(x) if self.unpads else self.align(x)
+        return self.tokens.take(x) if self.unpads and self.tokens is not None else self.align(x)
 
     def pad(self, x: Tensor) -> Tensor:
         """A projection of `pack`, aligned: (B, T, C)."""
-        return self.tokens.put(x, aligned=True) if self.unpads else x
+        return self.tokens.put(x, aligned=True) if self.unpads and self.tokens is not None else x
 
     def gather(self, y: Tensor) -> Tensor:
         """Undo `pad`."""
-        return self.tokens.take(y, aligned=True) if self.unpads else y
+        return self.tokens.take(y, aligned=True) if self.unpads and self.tokens is not None else y
 
     def unpack(self, y: Tensor) -> Tensor:
         """Undo `pack`: (B, T, C) in the slots of the input, zeros at padding."""
-        return self.tokens.put(y) if self.unpads else self.restore(y)
+        return self.tokens.put(y) if self.unpads and self.tokens is not None else self.restore(y)
 
-    def update(
-        self, cache: KeyValueCache | None, key: Tensor, value: Tensor, layer_idx: int | None
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, cache: Cache | None, key: Tensor, value: Tensor, layer_idx: int | None) -> tuple[Tensor, Tensor]:
         """Store new keys and values (B, H, T, K) of the aligned batch; return those to attend to."""
         if cache is None:
             return key, value
-        slots = self if self.stored is None else self.stored
-        new = key, value
-        if not (slots.is_aligned or slots.has_past):
-            new = slots.restore(key, dim=2), slots.restore(value, dim=2)
-        keys, values = cache.update(*new, cast(int, layer_idx))
+        assert layer_idx is not None
+        given = self.mask if self.front is not None else self.cache_mask
+        new = (key, value) if given is None else (_restore(key, given, 2), _restore(value, given, 2))
+        keys, values = cache.update(*new, layer_idx)
         if not self.has_past:
             return key, value
         # A static cache returns all slots. Only compiled code attends to those that are not filled.
         return keys[:, :, : self.columns], values[:, :, : self.columns]
 
-    @property
-    def tokens(self) -> RealTokens:
-        """The places of the real tokens. Not for traced code."""
-        return self._once("_tokens", self._find) if self.sentences is None else self.sentences
 
-    def _find(self) -> RealTokens:
-        assert self.mask is not None
-        return RealTokens.of(self.mask, self.mask.sum(1), self.mask.shape[1])
-
-    @property
-    def _new(self) -> Tensor | slice:
-        return slice(self.columns - self.shape[1], None) if self.slots is None else self.slots
-
-    @property
-    def _place(self) -> Tensor:
-        """(B, S), how many real tokens stand before each slot."""
-        mask = cast(Tensor, self.mask)
-        return self._once("_places", lambda: (mask.long().cumsum(1) - 1).clamp_min(0))
-
-    @property
-    def order(self) -> Tensor:
-        """(B, S), the slot of each row's n-th real token, then its other slots."""
-        mask = cast(Tensor, self.mask)
-        return self._once("_orders", lambda: torch.argsort((~mask).to(torch.uint8), dim=1, stable=True))
-
-    def _once(self, name: str, make: Callable[[], _T]) -> _T:
-        """The result of `make`, computed once for all layers. (Compiled code does so by itself.)"""
-        if is_traced():
-            return make()
-        if name not in self.__dict__:
-            self.__dict__[name] = make()
-        return cast(_T, self.__dict__[name])
+def token_slots(mask: Tensor) -> Tensor:
+    """(B, S), the slot of each row's n-th real token, then its other slots."""
+    return torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)
 
 
-def cached_length(cache: KeyValueCache, layer_idx: int) -> int | Tensor:
+def _places(mask: Tensor) -> Tensor:
+    """(B, S), how many real tokens stand before each slot."""
+    return (mask.long().cumsum(1) - 1).clamp_min(0)
+
+
+def _pays(tokens: RealTokens | None, mask: Tensor) -> bool:
+    """Whether there is enough padding to leave it out."""
+    return tokens is not None and tokens.given.shape[0] <= (1 - _LITTLE_PADDING) * mask.numel()
+
+
+def _cached_length(cache: Cache, layer_idx: int) -> int | Tensor:
     """How many tokens a layer of the cache has."""
-    length = cache.get_seq_length(layer_idx)
+    length: int | Tensor = cache.get_seq_length(layer_idx)
     layers = getattr(cache, "layers", ())
-    is_static = getattr(cache, "is_compileable", False)
-    if not is_static and int(length) == 0 and layer_idx < len(layers):
-        # transformers' own layers count keys, which may have no elements.
-        values = getattr(layers[layer_idx], "values", None)
-        return 0 if values is None else int(values.shape[-2])
-    return length
+    if isinstance(length, Tensor) or length or layer_idx >= len(layers):
+        return length
+    # transformers' own layers count keys, which may have no elements.
+    values = getattr(layers[layer_idx], "values", None)
+    return 0 if values is None else int(values.shape[-2])
 
 
-def _read_mask(attention_mask: Tensor, batch: int, columns: int) -> tuple[Tensor | None, bool]:
-    """The mask as bool, None where all tokens are real, and whether real tokens come first in every row."""
+def _read_mask(attention_mask: Tensor, batch: int, columns: int) -> Tensor | None:
+    """The mask as bool; None where all tokens are known to be real."""
     if attention_mask.dim() != 2 or attention_mask.shape[0] != batch or attention_mask.shape[1] != columns:
         # Only here: to write a size into a text binds compiled code to that size.
         raise ValueError(
@@ -485,14 +441,12 @@ def _read_mask(attention_mask: Tensor, batch: int, columns: int) -> tuple[Tensor
             "not"
         )
     mask = attention_mask.bool()
-    # Compiled code cannot branch on data, nor can a transform: there, rows are always aligned.
+    # Compiled code cannot branch on data, nor can a transform.
     if is_traced():
-        return mask, False
+        return mask
     if attention_mask.is_floating_point() and bool((attention_mask < 0).any()):
         raise ValueError("got a negative attention_mask; expected 1 at real tokens and 0 at padding, not a bias")
-    if bool(mask.all()):
-        return None, True
-    return mask, bool((mask[:, 1:] <= mask[:, :-1]).all())
+    return None if bool(mask.all()) else mask
 
 
 def _spread(per_slot: Tensor, x: Tensor, dim: int) -> Tensor:
@@ -504,3 +458,8 @@ def _spread(per_slot: Tensor, x: Tensor, dim: int) -> Tensor:
 
 def _gather(x: Tensor, index: Tensor, dim: int) -> Tensor:
     return x.gather(dim, _spread(index, x, dim).expand_as(x))
+
+
+def _restore(x: Tensor, mask: Tensor, dim: int) -> Tensor:
+    """From the front to the real slots of a mask (B, S); zeros elsewhere."""
+    return _gather(x, _places(mask), dim).masked_fill(~_spread(mask, x, dim), 0)

@@ -15,13 +15,14 @@ from torch import Tensor
 __all__ = ["FactoredLogits", "InnerLogits", "Logits", "MixedLogits", "OuterLogits", "SharedLogits"]
 
 
-def _check(condition: bool, got: str, expected: str) -> None:
-    if not condition:
-        raise ValueError(f"got {got}; expected {expected}")
-
-
 class Logits:
-    """Attention logits (B, H, T, S), held as factors."""
+    """Attention logits (B, H, T, S), held as factors.
+
+    Attributes:
+        rows: T.
+    """
+
+    rows: int
 
     def dense(self, length: int | None = None) -> Tensor:
         """The logits as one tensor, (H, T, S) where all examples share them, else (B, H, T, S).
@@ -29,7 +30,7 @@ class Logits:
         Args:
             length: number of keys S; by default as many as the form has.
         """
-        raise TypeError(f"{type(self).__name__} is not a form of logits: subclass it and define dense()")
+        raise NotImplementedError
 
 
 class SharedLogits(Logits):
@@ -44,15 +45,13 @@ class SharedLogits(Logits):
     """
 
     def __init__(self, scores: Tensor) -> None:
-        _check(scores.dim() in (3, 4), f"scores of shape {tuple(scores.shape)}", "(H, T, S) or (B, H, T, S)")
-        self._scores = scores
+        if scores.dim() not in (3, 4):
+            raise ValueError(f"got scores of shape {tuple(scores.shape)}; expected (H, T, S) or (B, H, T, S)")
+        self.scores, self.rows = scores, scores.shape[-2]
 
     @classmethod
     def from_bias(cls, bias: Tensor, batch: int, heads: int, rows: int, columns: int) -> SharedLogits:
-        """An additive bias on the logits, as scores of all heads; (B, H, T, S) where it differs by example.
-
-        Args:
-            bias: floats, (T, S), (H or 1, T, S) or (B or 1, H or 1, T, S).
+        """An additive bias, (T, S), (H or 1, T, S) or (B or 1, H or 1, T, S), as scores of all heads.
 
         Raises:
             ValueError: it has another dtype or shape.
@@ -62,20 +61,15 @@ class SharedLogits(Logits):
                 f"got attn_bias of dtype {bias.dtype}; expected floats that are added to the logits: 0 where a key may "
                 "be seen, -inf where it may not"
             )
-        leading = ((batch, 1), (heads, 1))[4 - bias.dim() :] if 2 < bias.dim() <= 4 else ()
-        fits = 2 <= bias.dim() <= 4 and tuple(bias.shape[-2:]) == (rows, columns)
-        if not fits or any(size not in known for size, known in zip(bias.shape, leading, strict=False)):
+        shape = (1,) * (4 - bias.dim()) + tuple(bias.shape)
+        fits = 2 <= bias.dim() <= 4 and shape[2:] == (rows, columns)
+        if not fits or shape[0] not in (1, batch) or shape[1] not in (1, heads):
             raise ValueError(
                 f"got attn_bias of shape {tuple(bias.shape)}; expected (T, S), (H, T, S) or (B, H, T, S) with B = "
                 f"{batch}, H = {heads} (or 1 for either), T = {rows}, S = {columns}"
             )
-        if bias.dim() < 4 or bias.shape[0] == 1:
-            return cls(bias.reshape(-1, rows, columns).expand(heads, -1, -1))
-        return cls(bias.expand(-1, heads, -1, -1))
-
-    @property
-    def scores(self) -> Tensor:
-        return self._scores
+        scores = bias.view(shape).expand(-1, heads, -1, -1)
+        return cls(scores if shape[0] > 1 else scores[0])
 
     def dense(self, length: int | None = None) -> Tensor:
         return self.scores if length is None else self.scores[..., :length]
@@ -95,18 +89,18 @@ class InnerLogits(Logits):
     """
 
     def __init__(self, query: Tensor, key: Tensor, bias: Tensor | None = None, *, scale: float = 1.0) -> None:
-        _check(query.dim() == 4, f"query of shape {tuple(query.shape)}", "(B, H, T, K)")
-        fits = key.dim() == 4 and key.shape[0] in (1, query.shape[0])
-        fits = fits and key.shape[1] == query.shape[1] and key.shape[3] == query.shape[3]
-        _check(
-            fits,
-            f"query {tuple(query.shape)} with key {tuple(key.shape)}",
-            "key (B or 1, H, S, K) with the query's H and K",
-        )
-        if bias is not None:
-            expected = (key.shape[1], key.shape[2])
-            _check(tuple(bias.shape) == expected, f"bias {tuple(bias.shape)}", f"(H, S) = {expected}")
+        if len(query.shape) != 4:
+            raise ValueError(f"got query of shape {tuple(query.shape)}; expected (B, H, T, K)")
+        batch, heads, _, width = query.shape
+        if len(key.shape) != 4 or key.shape[0] not in (1, batch) or key.shape[1] != heads or key.shape[3] != width:
+            raise ValueError(
+                f"got query {tuple(query.shape)} with key {tuple(key.shape)}; expected key (B or 1, H, S, K) with the "
+                "query's H and K"
+            )
+        if bias is not None and bias.shape != key.shape[1:3]:
+            raise ValueError(f"got bias {tuple(bias.shape)}; expected (H, S) = {tuple(key.shape[1:3])}")
         self.query, self.key, self.bias, self.scale = query, key, bias, scale
+        self.rows = query.shape[2]
 
     def dense(self, length: int | None = None) -> Tensor:
         query = self.query if self.scale == 1.0 else self.query * self.scale
@@ -115,13 +109,12 @@ class InnerLogits(Logits):
             logits = query @ key
             return logits if bias is None else logits + bias
         # All examples of a head in one product: a broadcast key would be copied for each.
-        batch, _, rows, _ = query.shape
         tokens = query.transpose(0, 1).flatten(1, 2)
         if bias is not None and bias.dtype == tokens.dtype:
             product = torch.baddbmm(bias, tokens, key[0])
         else:
             product = tokens @ key[0] if bias is None else tokens @ key[0] + bias
-        return product.unflatten(1, (batch, rows)).transpose(0, 1)
+        return product.unflatten(1, (query.shape[0], self.rows)).transpose(0, 1)
 
 
 class OuterLogits(Logits):
@@ -136,20 +129,18 @@ class OuterLogits(Logits):
     """
 
     def __init__(self, tiled: Tensor, repeated: Tensor) -> None:
-        fits = tiled.dim() == 4 and repeated.dim() == 4 and tiled.shape[:3] == repeated.shape[:3]
-        _check(
-            fits,
-            f"tiled {tuple(tiled.shape)} with repeated {tuple(repeated.shape)}",
-            "(B, H, T, a) and (B, H, T, b)",
-        )
+        if len(tiled.shape) != 4 or len(repeated.shape) != 4 or tiled.shape[:3] != repeated.shape[:3]:
+            raise ValueError(
+                f"got tiled {tuple(tiled.shape)} with repeated {tuple(repeated.shape)}; expected (B, H, T, a) and "
+                "(B, H, T, b)"
+            )
         self.tiled, self.repeated = tiled, repeated
+        self.rows, self.columns = tiled.shape[2], tiled.shape[-1] * repeated.shape[-1]
 
     def dense(self, length: int | None = None) -> Tensor:
-        columns = self.tiled.shape[-1] * self.repeated.shape[-1]
-        if length is not None:
-            _check(length <= columns, f"length {length}", f"at most a·b = {columns}")
-        product = self.repeated.unsqueeze(-1) * self.tiled.unsqueeze(-2)
-        return product.flatten(-2)[..., :length]
+        if length is not None and length > self.columns:
+            raise ValueError(f"got length {length}; expected at most a·b = {self.columns}")
+        return (self.repeated.unsqueeze(-1) * self.tiled.unsqueeze(-2)).flatten(-2)[..., :length]
 
 
 class MixedLogits(Logits):
@@ -164,22 +155,23 @@ class MixedLogits(Logits):
     """
 
     def __init__(self, terms: Sequence[Logits], weights: Tensor | None = None) -> None:
-        _check(len(terms) > 0, "no terms", "at least one form of logits")
-        if weights is not None:
-            fits = weights.dim() == 2 and weights.shape[0] == len(terms)
-            _check(fits, f"weights {tuple(weights.shape)}", f"(terms, H) with terms = {len(terms)}")
-        self.terms, self.weights = tuple(terms), weights
+        if not terms:
+            raise ValueError("got no terms; expected at least one form of logits")
+        if weights is not None and (len(weights.shape) != 2 or weights.shape[0] != len(terms)):
+            raise ValueError(f"got weights {tuple(weights.shape)}; expected (terms, H) with terms = {len(terms)}")
+        self.terms, self.weights, self.rows = tuple(terms), weights, terms[0].rows
 
     def dense(self, length: int | None = None) -> Tensor:
         dense = [term.dense(length) for term in self.terms]
-        columns = min(term.shape[-1] for term in dense)
-        total: Tensor | None = None
-        for i, term in enumerate(dense):
-            term = term[..., :columns]
-            if self.weights is not None:
-                term = term * self.weights[i, :, None, None]
-            total = term if total is None else total + term
-        assert total is not None
+        if length is None:
+            columns = min(term.shape[-1] for term in dense)
+            dense = [term[..., :columns] for term in dense]
+        if self.weights is not None:
+            weights = self.weights[..., None, None]
+            dense = [term * weights[i] for i, term in enumerate(dense)]
+        total = dense[0]
+        for term in dense[1:]:
+            total = total + term
         return total
 
 
@@ -192,7 +184,6 @@ class FactoredLogits:
         shared_weight: (H,) or (1,), a factor not yet applied to it (this saves a copy of H·T·S), or None for 1.
         bias: (H, S), the sum of the biases of the inner terms, or None.
         inner: without biases.
-        outer: pairs of tiled (B, H, T, a) and repeated (B, H, T, b).
     """
 
     shared: Tensor | None = None
@@ -203,11 +194,7 @@ class FactoredLogits:
 
     @classmethod
     def of(cls, logits: Logits) -> FactoredLogits:
-        """Flatten `logits`.
-
-        Raises:
-            TypeError: a term is not one of the four forms.
-        """
+        """Flatten `logits`; raises TypeError if a term is not one of the four forms."""
         factored = cls()
         factored._add(logits, None)
         return factored
@@ -221,7 +208,13 @@ class FactoredLogits:
             scores = logits.scores if weight is None else logits.scores * weight[:, None, None]
             self.shared, self.shared_weight = self.weighted_shared() + scores, None
         elif isinstance(logits, InnerLogits):
-            self._add_inner(logits, weight)
+            query, bias, scale = logits.query, logits.bias, logits.scale
+            if weight is not None:
+                query, scale = query * (weight * scale)[:, None, None].to(query.dtype), 1.0
+                bias = None if bias is None else bias * weight[:, None]
+            self.inner += (InnerLogits(query, logits.key, scale=scale),)
+            if bias is not None:
+                self.bias = bias if self.bias is None else self.bias + bias
         elif isinstance(logits, OuterLogits):
             tiled = logits.tiled if weight is None else logits.tiled * weight[:, None, None].to(logits.tiled.dtype)
             self.outer += (OuterLogits(tiled, logits.repeated),)
@@ -237,15 +230,6 @@ class FactoredLogits:
         assert self.shared is not None
         return self.shared if self.shared_weight is None else self.shared * self.shared_weight[:, None, None]
 
-    def _add_inner(self, term: InnerLogits, weight: Tensor | None) -> None:
-        query, bias, scale = term.query, term.bias, term.scale
-        if weight is not None:
-            query, scale = query * (weight * scale)[:, None, None].to(query.dtype), 1.0
-            bias = None if bias is None else bias * weight[:, None]
-        self.inner += (InnerLogits(query, term.key, scale=scale),)
-        if bias is not None:
-            self.bias = bias if self.bias is None else self.bias + bias
-
     def joined(self) -> InnerLogits:
         """The inner terms as one, their widths side by side."""
         if len(self.inner) == 1:
@@ -254,11 +238,5 @@ class FactoredLogits:
         batch = max(term.key.shape[0] for term in self.inner)
         queries = [term.query if term.scale == 1.0 else term.query * term.scale for term in self.inner]
         keys = [term.key.expand(batch, -1, -1, -1) for term in self.inner]
-        return InnerLogits(_side_by_side(queries), _side_by_side(keys), self.bias)
-
-
-def _side_by_side(factors: Sequence[Tensor]) -> Tensor:
-    dtype = factors[0].dtype
-    for factor in factors[1:]:
-        dtype = torch.promote_types(dtype, factor.dtype)
-    return torch.cat([factor.to(dtype) for factor in factors], dim=-1)
+        # Concatenation promotes the dtypes.
+        return InnerLogits(torch.cat(queries, dim=-1), torch.cat(keys, dim=-1), self.bias)

@@ -44,8 +44,7 @@ def dense(x: Tensor, w_1: Tensor, w_2: Tensor, b_1: Tensor | None = None, b_2: T
     Returns:
         (N, N) logits: of the N_max outputs, those of the first N keys.
     """
-    rows = [affine(torch.relu(affine(token, w_1, b_1)), w_2, b_2)[: len(x)] for token in x]
-    return torch.stack(rows)
+    return torch.stack([affine(torch.relu(affine(token, w_1, b_1)), w_2, b_2)[: len(x)] for token in x])
 
 
 def random(r: Tensor, length: int) -> Tensor:
@@ -70,13 +69,10 @@ def factorized_random(r_1: Tensor, r_2: Tensor, length: int) -> Tensor:
 
 
 def outer(a: Tensor, b: Tensor, length: int) -> Tensor:
-    """C[j] = A[j mod a] · B[j div a] for the first `length` keys: A is tiled, B repeated.
+    """C[j] = A[j mod a] · B[j div a] for the first `length` keys, (N, length): A is tiled, B repeated.
 
     Args:
         a: (N, a) and b: (N, b) factors, with a·b ≥ length.
-
-    Returns:
-        (N, length) logits.
     """
     width = a.shape[-1]
     return torch.stack([a[:, j % width] * b[:, j // width] for j in range(length)], dim=-1)
@@ -103,18 +99,11 @@ def factorized_dense(
 
 def mixture(logits: Sequence[Tensor], alphas: Sequence[float | Tensor] | Tensor) -> Tensor:
     """α₁S₁(X) + … + αₙSₙ(X): mixed on the logits, so that one softmax follows."""
-    total = torch.zeros_like(logits[0])
-    for alpha, term in zip(alphas, logits, strict=True):
-        total = total + alpha * term
-    return total
+    return torch.stack([alpha * term for alpha, term in zip(alphas, logits, strict=True)]).sum(0)
 
 
 def visible_keys(
-    queries: int,
-    keys: int,
-    key_mask: Tensor | None = None,
-    is_causal: bool = False,
-    query_offset: int = 0,
+    queries: int, keys: int, key_mask: Tensor | None = None, is_causal: bool = False, query_offset: int = 0
 ) -> Tensor:
     """Which keys each query may attend to: (queries, keys), True where it may.
 
@@ -122,26 +111,13 @@ def visible_keys(
         key_mask: (keys,), true (1) for a real token.
         is_causal: row t sees keys ≤ query_offset + t.
     """
-    visible = torch.ones(queries, keys, dtype=torch.bool)
-    for t in range(queries):
-        for s in range(keys):
-            if key_mask is not None and not bool(key_mask[s]):
-                visible[t, s] = False
-            if is_causal and s > query_offset + t:
-                visible[t, s] = False
-    return visible
+    real = [True] * keys if key_mask is None else [bool(m) for m in key_mask]
+    last = [query_offset + t if is_causal else keys for t in range(queries)]
+    return torch.tensor([[real[s] and s <= last[t] for s in range(keys)] for t in range(queries)], dtype=torch.bool)
 
 
 def masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:
-    """Softmax over the visible keys of each row; a row that sees no key is zeros.
-
-    Args:
-        logits: (N, M).
-        visible: (N, M) bool.
-
-    Returns:
-        (N, M) weights.
-    """
+    """Softmax over the visible keys of each row, all of them (N, M); a row that sees no key is zeros."""
     rows = []
     for row, seen in zip(logits, visible, strict=True):
         weights = torch.zeros_like(row)
@@ -159,16 +135,13 @@ def attend(
     query_offset: int = 0,
     attn_bias: Tensor | None = None,
 ) -> Tensor:
-    """Y = softmax(S) V for a batch of heads, each by itself.
+    """Y = softmax(S) V, (B, H, T, v), for a batch of heads, each by itself.
 
     Args:
         logits: (B, H, T, S); a dimension B of 1 is shared by the batch.
         value: (B, H, S, v).
         key_mask: (B, S), true (1) for a real token.
         attn_bias: anything that broadcasts to (B, H, T, S), added to the logits.
-
-    Returns:
-        (B, H, T, v).
     """
     batch, heads, keys, _ = value.shape
     queries = logits.shape[-2]
@@ -192,7 +165,6 @@ def synthesizer(
     b_o: Tensor | None = None,
     *,
     is_causal: bool = False,
-    value: Tensor | None = None,
 ) -> Tensor:
     """The whole attention of one sequence without padding: softmax(S_h(X)) G(X) for every head h, joined and projected.
 
@@ -202,20 +174,19 @@ def synthesizer(
         w_v: (d, heads·k) the value projection G, head by head; b_v: (heads·k,).
         w_o: (heads·k, d) the output projection; b_o: (d,).
         is_causal: a token sees itself and the tokens before it.
-        value: (N, d), the input of the value projection; by default `x`.
 
     Returns:
         (N, d).
     """
     length = len(x)
     visible = visible_keys(length, length, None, is_causal)
-    values = affine(x if value is None else value, w_v, b_v).chunk(len(head_logits), dim=-1)
+    values = affine(x, w_v, b_v).chunk(len(head_logits), dim=-1)
     heads = [masked_softmax(s(x), visible) @ v for s, v in zip(head_logits, values, strict=True)]
     return affine(torch.cat(heads, dim=-1), w_o, b_o)
 
 
 def convolution(x: Tensor, logits: Tensor, before: int) -> Tensor:
-    """Σ_k softmax(w)_k X_{i + k − before}: lightweight and dynamic convolution (Wu et al. 2019).
+    """Σ_k softmax(w)_k X_{i + k − before}, (N, h·k): lightweight and dynamic convolution (Wu et al. 2019).
 
     The softmax is over the window; positions outside the sequence count as zeros.
 
@@ -223,22 +194,15 @@ def convolution(x: Tensor, logits: Tensor, before: int) -> Tensor:
         x: (N, h·k) gated features, head by head.
         logits: w, (h, C) for every token alike (lightweight), or (N, h, C) (dynamic).
         before: tokens of a window that are before its own.
-
-    Returns:
-        (N, h·k).
     """
     heads, size = logits.shape[-2:]
-    rows = []
+    y = torch.zeros_like(x).unflatten(-1, (heads, -1))
+    weights = torch.softmax(logits, dim=-1).expand(len(x), heads, size)
     for i in range(len(x)):
-        of_token = logits if logits.dim() == 2 else logits[i]
-        parts = []
-        for h, features in enumerate(x.chunk(heads, dim=-1)):
-            weights = torch.softmax(of_token[h], dim=-1)
-            inside = [k for k in range(size) if 0 <= i + k - before < len(x)]
-            zero = torch.zeros_like(features[0])
-            parts.append(sum((weights[k] * features[i + k - before] for k in inside), zero))
-        rows.append(torch.cat(parts))
-    return torch.stack(rows)
+        for k in range(size):
+            if 0 <= i + k - before < len(x):
+                y[i] += weights[i, :, k, None] * x[i + k - before].unflatten(-1, (heads, -1))
+    return y.flatten(1)
 
 
 def local_dense(
@@ -265,40 +229,12 @@ def local_dense(
 
 
 def linformer(query: Tensor, key: Tensor, value: Tensor, e: Tensor, f: Tensor) -> Tensor:
-    """softmax(Q (E K)ᵀ / √k) F V of one head (Wang et al. 2020, equation 7).
+    """softmax(Q (E K)ᵀ / √k) F V of one head, (N, k) (Wang et al. 2020, equation 7).
 
     Args:
         query, key, value: (N, k).
         e, f: (sums, N_max); the first N columns are used.
-
-    Returns:
-        (N, k).
     """
     length = len(key)
     logits = query @ (e[:, :length] @ key).T / math.sqrt(query.shape[1])
     return torch.softmax(logits, dim=-1) @ (f[:, :length] @ value)
-
-
-def label_smoothed_cross_entropy(
-    logits: Tensor, labels: Tensor, smoothing: float = 0.0, ignore_index: int = -100
-) -> Tensor:
-    """The mean over the labelled rows of -Σ q log p; q puts 1 - ε on the label and spreads ε evenly over all classes.
-
-    Args:
-        logits: (n, classes).
-        labels: (n,), `ignore_index` for a row that does not count.
-        smoothing: ε.
-
-    Returns:
-        A scalar; zero if no row counts.
-    """
-    classes = logits.shape[-1]
-    losses = []
-    for row, label in zip(logits, labels.tolist(), strict=True):
-        if label == ignore_index:
-            continue
-        log_p = row - torch.logsumexp(row, dim=-1)
-        target = torch.full_like(row, smoothing / classes)
-        target[label] += 1.0 - smoothing
-        losses.append(-(target * log_p).sum())
-    return torch.stack(losses).mean() if losses else logits.sum() * 0.0

@@ -14,19 +14,9 @@ __all__ = ["check_value", "did_you_mean", "fits", "type_name"]
 
 
 def check_value(name: str, value: Any, kind: Any) -> None:
-    """Check the type of a value, and that a number is finite.
-
-    Args:
-        name: what the message calls the value.
-        kind: the expected type: a class, `Literal`, a union, or a list or tuple of these.
-
-    Raises:
-        UserError: the value has another type.
-    """
+    """Raise UserError unless a value has a type (a class, `Literal`, a union, a list, tuple or dict) and is finite."""
     if not fits(value, kind):
-        quoted = '["…", "…"]' if isinstance(value, list | tuple) else '"…"'
-        hint = f"; quote it to pass a text: --set '{name}={quoted}'" if _is_unquoted(value, kind) else ""
-        raise UserError(f"got {name}={value!r}; expected {type_name(kind)}{hint}")
+        raise UserError(f"got {name}={value!r}; expected {type_name(kind)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"got {name}={value}; expected a finite number")
 
@@ -67,9 +57,3 @@ def did_you_mean(key: str, known: Iterable[str]) -> str:
     """The most similar known key as a hint for a message; empty if none is similar."""
     close = difflib.get_close_matches(key, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _is_unquoted(value: Any, kind: Any) -> bool:
-    """Whether `value` may be meant as a text: YAML reads yes and 2.0 as a bool and a number."""
-    values = value if isinstance(value, list | tuple) else [value]
-    return "str" in type_name(kind) and any(isinstance(each, bool | int | float) for each in values)

@@ -1,6 +1,7 @@
 """Convolutions, local dense attention and Linformer against their equations, alone, padded, and with gradients."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,35 +10,22 @@ from torch import Tensor
 from transformers import DynamicCache, StaticCache
 
 from synthetic_attention import SynthesizerConfig, TokenLayout, reference
+from synthetic_attention.attention import build
 from synthetic_attention.baselines import Baseline, DynamicConvolution, LightweightConvolution, Linformer, LocalDense
-from synthetic_attention.baselines.convolution import ConvolutionOptions
-from synthetic_attention.baselines.linformer import LinformerOptions
-from synthetic_attention.baselines.local_dense import LocalDenseOptions
 
 F64 = torch.float64
 WIDTH, HEADS = 6, 2
-SHARING = ("none", "heads", "keys_and_values")
-CONVOLUTIONS = (LightweightConvolution, DynamicConvolution)
+CONVOLUTIONS = ("lightweight_conv", "dynamic_conv")
 Make = Callable[..., Baseline]
 
 
-def convolution(kind: type[Baseline], size: int, **arguments: Any) -> Baseline:
-    options = ConvolutionOptions(kernel_size=size)
-    layer = kind(WIDTH, HEADS, options=options, dtype=F64, **arguments)  # type: ignore[call-arg]
-    return drawn(layer)
-
-
-def linformer(sharing: str = "heads", length: int = 11, **arguments: Any) -> Baseline:
-    return drawn(
-        Linformer(WIDTH, HEADS, length, options=LinformerOptions(rank=3, sharing=sharing), dtype=F64, **arguments)
+def make(name: str, max_length: int | None = 11, *, layer_idx: int | None = None, **options: Any) -> Baseline:
+    """A layer in float64 of whose parameters none is near zero; `bias` and `dropout` are of the layer."""
+    own = {key: options.pop(key) for key in ("bias", "dropout") if key in options}
+    layer = build(
+        name, WIDTH, HEADS, max_length, is_causal=False, options={name: options}, layer_idx=layer_idx, dtype=F64, **own
     )
-
-
-def local_dense(window: int = 4, **arguments: Any) -> Baseline:
-    return drawn(LocalDense(WIDTH, HEADS, options=LocalDenseOptions(window=window), dtype=F64, **arguments))
-
-
-def drawn(layer: Baseline) -> Baseline:
+    assert isinstance(layer, Baseline)
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter)
     return layer
@@ -57,9 +45,9 @@ def kernels(layer: Baseline, x: Tensor) -> Tensor:
 # Beyond two blocks of 32 rows, or of a window's length, work is in blocks.
 @pytest.mark.parametrize(("length", "size"), [(1, 3), (2, 7), (5, 1), (9, 4), (63, 3), (71, 5), (97, 31), (131, 45)])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("kind", CONVOLUTIONS)
-def test_a_convolution_is_its_equation(kind: type[Baseline], is_causal: bool, length: int, size: int) -> None:
-    layer = convolution(kind, size)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_convolution_is_its_equation(name: str, is_causal: bool, length: int, size: int) -> None:
+    layer = make(name, kernel_size=size)
     x = torch.randn(2, length, WIDTH, dtype=F64)
     before = size - 1 if is_causal else (size - 1) // 2
     expected = torch.stack(
@@ -75,7 +63,7 @@ def test_a_convolution_is_its_equation(kind: type[Baseline], is_causal: bool, le
 @pytest.mark.parametrize(("length", "size"), [(1, 3), (2, 7), (5, 1), (9, 4), (71, 5), (97, 31)])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_local_dense_is_its_equation(is_causal: bool, length: int, size: int) -> None:
-    layer = local_dense(size)
+    layer = make("local_dense", window=size)
     assert isinstance(layer, LocalDense)
     assert layer.key_bias is not None
     x = torch.randn(2, length, WIDTH, dtype=F64)
@@ -92,19 +80,18 @@ def test_local_dense_is_its_equation(is_causal: bool, length: int, size: int) ->
         torch.testing.assert_close(y[b], layer.out_proj(torch.cat(heads, dim=-1)))
 
 
-@pytest.mark.parametrize("sharing", SHARING)
 @pytest.mark.parametrize("length", [1, 2, 7, 11])
-def test_linformer_is_its_equation(sharing: str, length: int) -> None:
-    layer = linformer(sharing)
+def test_linformer_is_its_equation(length: int) -> None:
+    layer = make("linformer", rank=3)
     assert isinstance(layer, Linformer)
-    e = layer.key_sums.expand(HEADS, -1, -1)
-    f = e if layer.value_sums is None else layer.value_sums.expand(HEADS, -1, -1)
-    assert len({id(e), id(f)}) == (1 if sharing == "keys_and_values" else 2)
     x = torch.randn(2, length, WIDTH, dtype=F64)
     rows = []
     for row in x:
         value, query, key = (module(row).chunk(HEADS, dim=-1) for module in (layer.v_proj, layer.q_proj, layer.k_proj))
-        heads = [reference.linformer(query[h], key[h], value[h], e[h], f[h]) for h in range(HEADS)]
+        heads = [
+            reference.linformer(query[h], key[h], value[h], layer.key_sums[0], layer.value_sums[0])
+            for h in range(HEADS)
+        ]
         rows.append(layer.out_proj(torch.cat(heads, dim=-1)))
     y, weights = layer(x, need_weights=True)
     torch.testing.assert_close(y, torch.stack(rows))
@@ -113,56 +100,36 @@ def test_linformer_is_its_equation(sharing: str, length: int) -> None:
 
 
 MAKERS: dict[str, Make] = {
-    "lightweight": lambda **arguments: convolution(LightweightConvolution, 4, **arguments),
-    "dynamic": lambda **arguments: convolution(DynamicConvolution, 4, **arguments),
-    "local dense": local_dense,
-    "local dense, no bias": lambda **arguments: local_dense(3, bias=False, **arguments),
-    "linformer": linformer,
-    "linformer, own": lambda **arguments: linformer("none", **arguments),
+    "lightweight": partial(make, "lightweight_conv", kernel_size=4),
+    "dynamic": partial(make, "dynamic_conv", kernel_size=4),
+    "local dense": partial(make, "local_dense", window=4),
+    "local dense, no bias": partial(make, "local_dense", window=3, bias=False),
+    "linformer": partial(make, "linformer", rank=3),
 }
 
 
+# With little padding, it is computed too.
+@pytest.mark.parametrize("is_little", [False, True])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_a_padded_row_gives_what_it_gives_alone(make: Make, is_causal: bool) -> None:
+def test_a_padded_row_gives_what_it_gives_alone(make: Make, is_causal: bool, is_little: bool) -> None:
     layer = make()
     if is_causal and not layer.can_be_causal:
         return
-    x = torch.randn(4, 9, WIDTH, dtype=F64)
-    mask = torch.ones(4, 9, dtype=torch.long)
-    mask[1, :3] = 0
-    mask[2, 5:] = 0
-    mask[3, [0, 2, 3, 7]] = 0
+    x, mask = torch.randn(5, 9, WIDTH, dtype=F64), torch.ones(5, 9, dtype=torch.bool)
+    if is_little:
+        mask[1, 4] = False
+    else:
+        mask[1, :3] = mask[2, 5:] = mask[3, [0, 2, 3, 7]] = mask[4] = False
+    assert TokenLayout.of(mask, x).unpads != is_little
     y, weights = layer(x, mask, is_causal=is_causal, need_weights=True)
-    assert not y[mask == 0].any()
-    for row in range(4):
-        real = mask[row].bool()
+    assert not y[~mask].any()
+    for row, real in enumerate(mask[:4]):
         alone, of_alone = layer(x[row, real], is_causal=is_causal, need_weights=True)
         torch.testing.assert_close(y[row, real], alone)
         torch.testing.assert_close(weights[row][:, real][:, :, real], of_alone)
         assert not weights[row][:, ~real].any()
         assert not weights[row][:, :, ~real].any()
-
-
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_little_padding_is_computed(make: Make) -> None:
-    layer, x = make(), torch.randn(3, 11, WIDTH, dtype=F64)
-    mask = torch.ones(3, 11, dtype=torch.bool)
-    mask[1, 4] = False
-    assert not TokenLayout.of(mask, x).unpads
-    y, weights = layer(x, mask, need_weights=True)
-    alone, of_alone = layer(x[1, mask[1]], need_weights=True)
-    torch.testing.assert_close(y[1, mask[1]], alone)
-    torch.testing.assert_close(weights[1][:, mask[1]][:, :, mask[1]], of_alone)
-    assert not y[~mask].any()
-
-
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_a_row_of_padding_alone_is_zeros(make: Make) -> None:
-    for mask in (torch.zeros(2, 9), torch.tensor([[0.0] * 9, [1.0] * 9])):
-        y = make()(torch.randn(2, 9, WIDTH, dtype=F64), mask)
-        assert not y[mask == 0].any()
-        assert y[mask == 1].isfinite().all()
 
 
 PADDED = {"none": [6, 6], "right": [6, 4], "left": [-4, 6]}
@@ -218,19 +185,17 @@ def test_gradients(make: Make, is_causal: bool) -> None:
     mask[1, :2] = False
     names = [name for name, _ in layer.named_parameters()]
 
-    def call(x: Tensor, *values: Tensor) -> Tensor:
-        result: Tensor = torch.func.functional_call(
-            layer, dict(zip(names, values, strict=True)), (x, mask), {"is_causal": is_causal}
-        )
-        return result
+    def call(x: Tensor, *values: Tensor) -> Any:
+        state = dict(zip(names, values, strict=True))
+        return torch.func.functional_call(layer, state, (x, mask), {"is_causal": is_causal})
 
     inputs = [torch.randn(2, 5, WIDTH, dtype=F64), *(value.detach().clone() for value in layer.parameters())]
     assert torch.autograd.gradcheck(call, [value.requires_grad_() for value in inputs])
 
 
-@pytest.mark.parametrize("kind", CONVOLUTIONS)
-def test_gradients_of_blocks(kind: type[Baseline]) -> None:
-    layer = convolution(kind, 3)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_gradients_of_blocks(name: str) -> None:
+    layer = make(name, kernel_size=3)
     x = torch.randn(1, 70, WIDTH, dtype=F64, requires_grad=True)
     g = torch.randn(1, 70, WIDTH, dtype=F64)
     inputs = [x, *layer.parameters()]
@@ -261,12 +226,12 @@ def test_parameters_are_counted_and_drawn_anew(make: Make) -> None:
         assert bool(value.any()) != name.endswith("bias"), name
     linear = WIDTH * WIDTH + (0 if layer.out_proj.bias is None else WIDTH)
     # The values, the output, and the gate of convolutions.
-    others = (3 if isinstance(layer, CONVOLUTIONS) else 2) * linear
+    others = (3 if layer.name in CONVOLUTIONS else 2) * linear
     assert sum(value.numel() for value in layer.parameters()) == others + layer.weight_parameters
 
 
 @pytest.mark.parametrize(
-    ("make", "arguments", "message"),
+    ("kind", "arguments", "message"),
     [
         ("lightweight", {"attn_bias": torch.zeros(5, 5)}, "attn_bias for 'lightweight_conv'"),
         ("linformer", {"is_causal": True}, "is_causal=True for 'linformer'"),
@@ -274,35 +239,23 @@ def test_parameters_are_counted_and_drawn_anew(make: Make) -> None:
         ("dynamic", {"cache": object()}, "layer_idx=None, is_causal=False"),
     ],
 )
-def test_what_cannot_be(make: str, arguments: dict[str, Any], message: str) -> None:
+def test_what_cannot_be(kind: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        MAKERS[make]()(torch.zeros(1, 5, WIDTH, dtype=F64), **arguments)
+        MAKERS[kind]()(torch.zeros(1, 5, WIDTH, dtype=F64), **arguments)
 
 
 def test_sizes_that_cannot_be() -> None:
     with pytest.raises(ValueError, match=r"12 slots.*11"):
-        linformer()(torch.zeros(1, 12, WIDTH, dtype=F64))
+        make("linformer")(torch.zeros(1, 12, WIDTH, dtype=F64))
     with pytest.raises(ValueError, match=r"expected \(B, L, 6\)"):
-        linformer()(torch.zeros(1, 5, 7, dtype=F64))
+        make("linformer")(torch.zeros(1, 5, 7, dtype=F64))
     with pytest.raises(ValueError, match="max_length"):
-        Linformer(WIDTH, HEADS)
-    with pytest.raises(ValueError, match=r"rank=3.*2"):
-        Linformer(WIDTH, HEADS, 2, options=LinformerOptions(rank=3))
+        make("linformer", None)
     with pytest.raises(ValueError, match="d_model=7, num_heads=2"):
-        LightweightConvolution(7, 2)
+        build("lightweight_conv", 7, 2, None, is_causal=True)
 
 
-def test_sizes_of_kernels_by_layer() -> None:
-    assert [LightweightConvolution(6, 2, layer_idx=layer).kernel_size for layer in (0, 1, 2, 3, 6)] == [
-        3,
-        7,
-        15,
-        31,
-        31,
-    ]
-    assert LightweightConvolution(6, 2).kernel_size == 31
-    assert Linformer(6, 2, 18).rank == 4
-    assert Linformer(6, 2, 3).rank == 1
-    for size in (0, [], "3", [3, 0], 2.5, True):
-        with pytest.raises(ValueError, match="kernel_size"):
-            ConvolutionOptions(kernel_size=size)  # type: ignore[arg-type]
+def test_sizes_by_layer_and_length() -> None:
+    layers = [make("lightweight_conv", None, layer_idx=layer) for layer in (0, 1, 2, 3, 6, None)]
+    assert [layer.kernel_size for layer in layers] == [3, 7, 15, 31, 31, 31]
+    assert [make("linformer", length).rank for length in (18, 3)] == [4, 1]

@@ -23,14 +23,8 @@ SIZES = {"vocab_size": 11, "d_model": 12, "num_heads": 3, "d_ff": 5, "num_layers
 
 def test_known_names() -> None:
     assert known()[-4:] == ["dynamic_conv", "lightweight_conv", "linformer", "local_dense"]
-    assert parse("linformer") == ("linformer",)
     assert parse("random + vanilla") == ("random", "vanilla")
-    assert [needs_max_length(name) for name in ("linformer", "dynamic_conv", "vanilla", "random+vanilla")] == [
-        True,
-        False,
-        False,
-        True,
-    ]
+    assert [needs_max_length(name) for name in ("linformer", "dynamic_conv", "random+vanilla")] == [True, False, True]
     assert [caches_keys(name) for name in ("dynamic_conv", "random", "random+vanilla")] == [False, False, True]
 
 
@@ -40,20 +34,18 @@ def test_known_names() -> None:
         ("linformer+random", None, r"'linformer'.*'linformer\+random'"),
         ("lightconv", None, "'lightconv'.*dynamic_conv, lightweight_conv, linformer, local_dense"),
         (3, None, "synthesizer 3"),
-        ("linformer", {"linformer": {"ranks": 3}}, "'ranks' for 'linformer'.*rank, sharing"),
-        ("linformer", {"linformer": {"rank": 11}}, "rank=11.*10"),
+        ("linformer", {"linformer": {"ranks": 3}}, "'ranks' for 'linformer'.*rank"),
         ("linformer", {"linformer": {"rank": 0}}, "'linformer'.*rank=0"),
-        ("linformer", {"linformer": {"sharing": "all"}}, "sharing='all'.*none, heads, keys_and_values"),
         ("vanilla", {"linformer": {"rank": "3"}}, "rank='3'"),
         ("vanilla", {"dynamic_conv": {"kernel_size": 2.5}}, "'dynamic_conv'.*kernel_size=2.5"),
-        ("vanilla", {"dynamic_conv": 3}, "options 3 for 'dynamic_conv'"),
+        ("vanilla", {"dynamic_conv": 3}, "synthesizer_options={'dynamic_conv': 3}"),
         ("dynamic_conv", {"random": {"rank": 3}}, "'rank' for 'random'.*std"),
         ("dynamic_conv", {"nothing": {}}, "'nothing'.*dense, dynamic_conv"),
     ],
 )
 def test_what_cannot_be(name: str, options: dict[str, dict[str, object]] | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        validate(name, options, 10)
+        validate(name, options)
     if isinstance(name, str):
         with pytest.raises(ValueError, match=message):
             SynthesizerConfig(**SIZES, synthesizer=name, synthesizer_options=options)
@@ -63,7 +55,7 @@ def test_linformer_sees_what_comes_later() -> None:
     config = SynthesizerConfig(**SIZES, synthesizer="linformer")
     for kind in (SynthesizerForCausalLM, SynthesizerForConditionalGeneration):
         with pytest.raises(ValueError, match="'linformer'"):
-            kind(config.with_one_stack() if kind is SynthesizerForCausalLM else config)
+            kind(config.with_one_stack(is_decoder=True) if kind is SynthesizerForCausalLM else config)
 
 
 def test_a_model_of_several(tmp_path: Path) -> None:
@@ -91,28 +83,18 @@ def test_a_model_of_several(tmp_path: Path) -> None:
 
 def test_parameters_that_make_weights_are_counted() -> None:
     d, heads, length, layers = 12, 3, 10, 2
-    expected = {
-        "linformer": 2 * d * (d + 1) + 2 * 2 * length,
-        "lightweight_conv": heads * 5,
-        "dynamic_conv": d * heads * 5,
-        "local_dense": d * (d + 1) + d * 5 + heads * 5,
-    }
-    options = {
-        "linformer": {"rank": 2},
-        "local_dense": {"window": 5},
-        "lightweight_conv": {"kernel_size": 5},
-        "dynamic_conv": {"kernel_size": 5},
-    }
+    expected = {"linformer": 2 * d * (d + 1) + 2 * 5 * length, "lightweight_conv": heads * 5}
+    expected |= {"dynamic_conv": d * heads * 5, "local_dense": d * (d + 1) + d * 5 + heads * 5}
+    option = {"linformer": "rank", "local_dense": "window"}
     for name, count in expected.items():
-        config = SynthesizerConfig(
-            **SIZES, synthesizer={"encoder": name, "decoder": "random"}, synthesizer_options=options
-        )
+        own = {name: {option.get(name, "kernel_size"): 5}}
+        config = SynthesizerConfig(**SIZES, synthesizer={"encoder": name, "decoder": "random"}, synthesizer_options=own)
         model = SynthesizerForConditionalGeneration(config)
         random = layers * heads * length**2
         assert count_parameters(model)["in_synthesizers"] == layers * count + random, name
 
 
-@pytest.mark.parametrize("synthesizer", ["linformer", "lightweight_conv", "dynamic_conv", "local_dense"])
+@pytest.mark.parametrize("synthesizer", ["linformer", "dynamic_conv"])
 def test_a_run(synthesizer: str, tmp_path: Path) -> None:
     rows = [
         f'{{"text": "{"good" if number % 2 else "bad"} thing {number}", "label": {number % 2}}}' for number in range(24)

@@ -8,29 +8,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
+from transformers import Cache
 
 from ..attention import SelfAttention
 from ..kernels import join_heads, linear, split_heads
-from ..layout import KeyValueCache, TokenLayout
+from ..layout import TokenLayout
 from ..synthesizers import Dimensions, Options
-
-__all__ = ["Baseline"]
 
 
 class Baseline(SelfAttention):
-    """A layer in the place of `SynthesizerAttention`, made and called as it is, with two exceptions: its options are an
-    object, `options`, and values cannot come from another input.
+    """A layer in the place of `SynthesizerAttention`, called as it is; values cannot come from another input.
 
-    Args:
-        d_model, num_heads, max_length, head_dim, bias, dropout, layer_idx, device, dtype: as for
-            `SynthesizerAttention`.
+    Made by `build`, from the sizes and its options. A subclass initialises its parameters at the end of `__init__`.
 
     Attributes:
         name: its name in `synthesizer`.
         can_be_causal: whether it can keep a token from seeing those after it.
-        has_shares: whether its weights are shares of the tokens: none is negative.
         needs_max_length: whether it has parameters up to a maximum length.
     """
 
@@ -38,33 +32,18 @@ class Baseline(SelfAttention):
     Options: ClassVar[type[Options]] = Options
     is_layer: ClassVar[bool] = True
     can_be_causal: ClassVar[bool] = True
-    has_shares: ClassVar[bool] = True
     needs_max_length: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        d_model: int,
-        num_heads: int,
-        max_length: int | None = None,
-        *,
-        head_dim: int | None = None,
-        bias: bool = True,
-        dropout: float = 0.0,
-        layer_idx: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        place: dict[str, Any] = {"device": device, "dtype": dtype}
-        dims = Dimensions.of(d_model, num_heads, head_dim, max_length=max_length, bias=bias, **place)
+    def __init__(self, dims: Dimensions, options: object, dropout: float = 0.0, layer_idx: int | None = None) -> None:
         super().__init__(dims, dropout, layer_idx)
-        self.synthesizer, self.dims = self.name, dims
+        self.synthesizer, self.options = self.name, options
 
     def reset_parameters(self) -> None:
         """Initialise all parameters anew."""
         self._reset_projections()
 
     def extra_repr(self) -> str:
-        return f"d_model={self.d_model}, num_heads={self.num_heads}"
+        return f"d_model={self.d_model}, num_heads={self.num_heads}, {self.options}"
 
     def forward(
         self,
@@ -74,7 +53,7 @@ class Baseline(SelfAttention):
         is_causal: bool = False,
         *,
         need_weights: bool = False,
-        cache: KeyValueCache | None = None,
+        cache: Cache | None = None,
     ) -> Any:
         """Sum the values; arguments and results are those of `SynthesizerAttention.forward`.
 
@@ -88,7 +67,13 @@ class Baseline(SelfAttention):
         if x.dim() == 2:
             return self.one_sequence(x, attention_mask, None, is_causal, need_weights=need_weights, cache=cache)
         self.check_input(x)
-        self._check_causal(is_causal, cache)
+        if cache is not None and (self.layer_idx is None or not is_causal):
+            raise ValueError(
+                f"got a cache for {self.name!r} with layer_idx={self.layer_idx}, is_causal={is_causal}; expected the "
+                "number of the layer, and True"
+            )
+        if is_causal and not self.can_be_causal:
+            raise ValueError(f"got is_causal=True for {self.name!r}; expected False: it always sees all tokens")
         layout = TokenLayout.of(attention_mask, x, cache, self.layer_idx or 0)
         self.check_length(layout.positions.columns)
         values, *parts = (layout.pad(part) for part in self._read(layout.pack(x)))
@@ -100,25 +85,9 @@ class Baseline(SelfAttention):
         y = layout.unpack(linear(self.out_proj, join_heads(y, layout)))
         return (y, None if weights is None else layout.restore_pairs(weights)) if need_weights else y
 
-    def _check_causal(self, is_causal: bool, cache: KeyValueCache | None) -> None:
-        """Check that the layer supports the call.
-
-        Raises:
-            ValueError: causal, or with a cache, where it cannot be.
-        """
-        if cache is not None and not self.can_be_causal:
-            raise ValueError(f"got a cache for {self.name!r}; expected none: it cannot decode")
-        if is_causal and not self.can_be_causal:
-            raise ValueError(f"got is_causal=True for {self.name!r}; expected False: it always sees all tokens")
-        if cache is not None and (self.layer_idx is None or not is_causal):
-            raise ValueError(
-                f"got a cache with layer_idx={self.layer_idx}, is_causal={is_causal}; expected the number of the "
-                "layer, and True"
-            )
-
     def _read(self, tokens: Tensor) -> Sequence[Tensor]:
         """The projections of tokens (…, d_model), each (…, features); the values (…, H·K) come first."""
-        raise TypeError(f"{type(self).__name__} does not define _read()")
+        raise NotImplementedError
 
     def _sum(
         self, value: Tensor, parts: Sequence[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool
@@ -129,4 +98,4 @@ class Baseline(SelfAttention):
             value: (B, H, S, K), of an aligned batch, zeros at padding; in a decoding step in the slots of the cache.
             parts: the other projections of `_read`, (B, T, features) each.
         """
-        raise TypeError(f"{type(self).__name__} does not define _sum()")
+        raise NotImplementedError

@@ -20,10 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels import linear, split_heads
-from ..synthesizers import Options, register, reset_projection
+from ..synthesizers import Dimensions, Options, register, reset_projection
 from .window import WindowLayer
-
-__all__ = ["DynamicConvolution", "LightweightConvolution"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +33,7 @@ class ConvolutionOptions(Options):
             The paper's encoder of seven layers has 3, 7, 15, 31, 31, 31, 31.
     """
 
-    kernel_size: int | Sequence[int] = (3, 7, 15, 31)
+    kernel_size: int | list[int] | tuple[int, ...] = (3, 7, 15, 31)
 
     def of_layer(self, layer_idx: int | None) -> int:
         """C of one layer, counted from 0; of a layer by itself the last one."""
@@ -46,28 +44,13 @@ class ConvolutionOptions(Options):
 
 
 class _Convolution(WindowLayer):
-    """Base class of the two: the gated values.
-
-    Args:
-        dropout: probability with which weights are dropped in training; where all tokens share the weights, they share
-            the dropout mask.
-        options: `kernel_size`.
-        max_length: not needed.
-    """
+    """Base class of the two: the gated values."""
 
     Options = ConvolutionOptions
 
-    def __init__(
-        self, *sizes: Any, options: ConvolutionOptions | None = None, layer_idx: int | None = None, **arguments: Any
-    ) -> None:
-        kernel_size = (options or ConvolutionOptions()).of_layer(layer_idx)
-        super().__init__(kernel_size, *sizes, layer_idx=layer_idx, **arguments)
-        self.gate_proj = self.dims.projection()
-        self._reset_projections()
-
-    @property
-    def weight_parameters(self) -> int:
-        return super().weight_parameters - sum(p.numel() for p in self.gate_proj.parameters())
+    def __init__(self, dims: Dimensions, options: ConvolutionOptions, **arguments: Any) -> None:
+        super().__init__(dims, options, **arguments)
+        self.kernel_size, self.gate_proj = options.of_layer(self.layer_idx), dims.projection()
 
     def _gated(self, tokens: Tensor) -> Tensor:
         return linear(self.v_proj, tokens) * torch.sigmoid(linear(self.gate_proj, tokens))
@@ -75,24 +58,20 @@ class _Convolution(WindowLayer):
 
 @register("lightweight_conv")
 class LightweightConvolution(_Convolution):
-    """A lightweight convolution: C weights in each head, the same for every token of every example.
-
-    3·d² + H·C parameters where vanilla attention has 4·d².
+    """A lightweight convolution: C weights in each head, the same for every token of every example, and so the dropout
+    mask. 3·d² + H·C parameters where vanilla attention has 4·d².
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.kernel = self.dims.parameter(self.num_heads, self.kernel_size)
-        self._reset_kernel()
-
-    def _reset_kernel(self) -> None:
-        # Glorot's, as of the authors' (H, 1, C).
-        bound = (6 / (self.kernel_size * (self.num_heads + 1))) ** 0.5
-        nn.init.uniform_(self.kernel, -bound, bound)
+    def __init__(self, dims: Dimensions, options: ConvolutionOptions, **arguments: Any) -> None:
+        super().__init__(dims, options, **arguments)
+        self.kernel = dims.parameter(self.num_heads, self.kernel_size)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        self._reset_kernel()
+        # Glorot's, as of the authors' (H, 1, C).
+        bound = (6 / (self.kernel_size * (self.num_heads + 1))) ** 0.5
+        nn.init.uniform_(self.kernel, -bound, bound)
 
     def _read(self, tokens: Tensor) -> Sequence[Tensor]:
         return [self._gated(tokens)]
@@ -108,10 +87,11 @@ class DynamicConvolution(_Convolution):
     3·d² + d·H·C parameters where vanilla attention has 4·d².
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        place: Any = {"device": self.dims.device, "dtype": self.dims.dtype}
-        self.kernel_proj = nn.Linear(self.inner_dim, self.num_heads * self.kernel_size, bias=False, **place)
+    def __init__(self, dims: Dimensions, options: ConvolutionOptions, **arguments: Any) -> None:
+        super().__init__(dims, options, **arguments)
+        self.reset_parameters()
+        weights = self.num_heads * self.kernel_size
+        self.kernel_proj = nn.Linear(dims.inner_dim, weights, bias=False, device=dims.device, dtype=dims.dtype)
         reset_projection(self.kernel_proj)
 
     def _read(self, tokens: Tensor) -> Sequence[Tensor]:

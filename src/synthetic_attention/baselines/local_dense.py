@@ -17,10 +17,8 @@ import torch
 from torch import Tensor
 
 from ..kernels import linear, masked_softmax, split_heads
-from ..synthesizers import Options, register, reset_map
+from ..synthesizers import Dimensions, Options, register, reset_map
 from .window import WindowLayer
-
-__all__ = ["LocalDense"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,23 +37,17 @@ class LocalDense(WindowLayer):
     """A dense Synthesizer within a window: W₁ (`q_proj`) is d → d, W₂ (`key`) d_head → C in each head, as in `dense`.
 
     d² + d·C parameters, and d + H·C of biases, besides values and output; vanilla has 2·d² + 2·d.
-
-    Args:
-        dropout: probability with which weights are dropped in training.
-        options: `window`.
-        max_length: not needed.
     """
 
     Options = LocalDenseOptions
     only_inside = True
 
-    def __init__(self, *sizes: Any, options: LocalDenseOptions | None = None, **arguments: Any) -> None:
-        super().__init__((options or LocalDenseOptions()).window, *sizes, **arguments)
-        self.q_proj = self.dims.projection()
-        self._reset_projections()
-        self.key = self.dims.parameter(self.num_heads, self.kernel_size, self.head_dim)
-        self.key_bias = self.dims.parameter(self.num_heads, self.kernel_size) if self.dims.bias else None
-        reset_map(self.key, self.key_bias)
+    def __init__(self, dims: Dimensions, options: LocalDenseOptions, **arguments: Any) -> None:
+        super().__init__(dims, options, **arguments)
+        self.kernel_size, self.q_proj = options.window, dims.projection()
+        self.key = dims.parameter(self.num_heads, self.kernel_size, self.head_dim)
+        self.key_bias = dims.parameter(self.num_heads, self.kernel_size) if dims.bias else None
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
@@ -67,10 +59,8 @@ class LocalDense(WindowLayer):
         logits = torch.bmm(hidden, self.key.mT)
         if self.key_bias is not None:
             logits = logits + self.key_bias[:, None]
-        return [
-            linear(self.v_proj, tokens),
-            logits.transpose(0, 1).reshape(*tokens.shape[:-1], self.num_heads * self.kernel_size),
-        ]
+        logits = logits.transpose(0, 1).reshape(*tokens.shape[:-1], self.num_heads * self.kernel_size)
+        return linear(self.v_proj, tokens), logits
 
     def _shares(self, logits: Sequence[Tensor], inside: Tensor | None) -> Tensor:
         scores = split_heads(logits[0], self.num_heads)

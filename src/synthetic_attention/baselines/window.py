@@ -8,16 +8,14 @@ Shape legend: B batch, H heads, T tokens, S slots, C tokens in a window, K width
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..layout import TokenLayout
+from ..layout import TokenLayout, token_slots
 from .base import Baseline
-
-__all__ = ["WindowLayer", "place_weights", "window_sum"]
 
 # Rows of a block, at least: fewer make small products, more make the band wide.
 _ROWS = 32
@@ -26,87 +24,55 @@ _ROWS = 32
 class WindowLayer(Baseline):
     """A weighted sum of values over a window; a subclass makes the values and the weights.
 
-    Args:
-        kernel_size: C, tokens in a window.
-        arguments, named: passed on to `Baseline`.
-
     Attributes:
+        kernel_size: C, tokens in a window.
         only_inside: whether weights are normalised over the tokens inside the sequence.
     """
 
+    kernel_size: int
     only_inside: ClassVar[bool] = False
-
-    def __init__(self, kernel_size: int, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.kernel_size = kernel_size
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, kernel_size={self.kernel_size}"
 
     def _shares(self, logits: Sequence[Tensor], inside: Tensor | None) -> Tensor:
         """The weights of the windows, before dropout: (B, H, T, C), or (H, C) for all alike.
 
         Args:
             logits: (B, T, H·C), the second projection of `_read`; nothing where weights ignore the input.
-            inside: (B or 1, T, C), True where a window has a token; None where `only_inside` is not set.
+            inside: (B or 1, T, C), True where a window has a token; None where that is not needed.
         """
-        raise TypeError(f"{type(self).__name__} does not define _shares()")
-
-    def _before(self, is_causal: bool) -> int:
-        """How many tokens of a window are before its own.
-
-        If kernel_size is even, one more token comes after it than before it.
-        """
-        return self.kernel_size - 1 if is_causal else (self.kernel_size - 1) // 2
+        raise NotImplementedError
 
     def _sum(
         self, value: Tensor, parts: Sequence[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        if layout.has_past:
-            return self._step(value, parts, layout, need_weights)
-        before, length = self._before(is_causal), value.shape[2]
-        slots, inside = None, None
-        if need_weights or self.only_inside:
-            steps = torch.arange(self.kernel_size, device=value.device) - before
-            slots = torch.arange(length, device=value.device)[:, None] + steps
-            inside = ((slots >= 0) & (slots < length))[None]
-            if (mask := layout.aligned.mask) is not None:
-                inside = inside & mask[:, slots.clamp(0, length - 1)]
-        shares = self._shares(parts, inside)
-        padded = F.pad(value, (0, 0, before, self.kernel_size - 1 - before))
-        y = window_sum(F.dropout(shares, self.dropout, self.training), padded)
-        if not need_weights or slots is None or inside is None:
-            return y, None
-        matrix = place_weights(_each(shares, length), torch.where(inside, slots, -1), length)
-        return y, matrix.expand(value.shape[0], -1, -1, -1)
-
-    def _step(
-        self, value: Tensor, parts: Sequence[Tensor], layout: TokenLayout, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """A decoding step: T new tokens after those of the cache; value in the slots of the cache."""
-        rows, columns = layout.shape[1], value.shape[2]
-        slots = self._window_slots(layout, value.device)
-        shares = self._shares(parts, slots >= 0)
+        rows, columns = layout.aligned.shape[1], value.shape[2]
+        # If kernel_size is even, one more token comes after the middle than before it.
+        before = self.kernel_size - 1 if is_causal else (self.kernel_size - 1) // 2
+        has_gaps = layout.has_past and (layout.mask is not None or layout.slots is not None)
+        needs_slots = need_weights or self.only_inside or has_gaps
+        slots = self._window_slots(layout, before, value) if needs_slots else None
+        shares = self._shares(parts, None if slots is None else slots >= 0)
         dropped = F.dropout(shares, self.dropout, self.training)
-        if layout.mask is None and layout.slots is None:
-            reached = value[:, :, max(0, columns - rows - self.kernel_size + 1) :]
-            y = window_sum(dropped, F.pad(reached, (0, 0, rows + self.kernel_size - 1 - reached.shape[2], 0)))
-        else:
+        if has_gaps and slots is not None:
             y = _gathered_sum(_each(dropped, rows), value, slots)
-        if not need_weights:
+        else:
+            first = columns - rows - before
+            padding = (0, 0, max(0, -first), self.kernel_size - 1 - before)
+            y = _window_sum(dropped, F.pad(value[:, :, max(0, first) :], padding))
+        if not need_weights or slots is None:
             return y, None
-        return y, place_weights(_each(shares, rows), slots, columns).expand(value.shape[0], -1, -1, -1)
+        return y, _place_weights(_each(shares, rows), slots, columns).expand(value.shape[0], -1, -1, -1)
 
-    def _window_slots(self, layout: TokenLayout, device: torch.device) -> Tensor:
+    def _window_slots(self, layout: TokenLayout, before: int, value: Tensor) -> Tensor:
         """(B or 1, T, C): the slots of the tokens in the window of each new one; −1 where there are none."""
-        steps = torch.arange(1 - self.kernel_size, 1, device=device)
-        positions = layout.positions.queries(device)[..., None] + steps
-        if layout.mask is None:
-            return positions.clamp_min(-1)[None]
-        if layout.is_aligned:
-            return positions.clamp_min(-1)
-        slots = layout.order.gather(1, positions.clamp_min(0).flatten(1)).view_as(positions)
-        return torch.where(positions < 0, -1, slots)
+        steps = torch.arange(self.kernel_size, device=value.device) - before
+        slots = layout.positions.queries(value.device)[..., None] + steps
+        slots = slots if slots.dim() == 3 else slots[None]
+        mask = layout.aligned.mask
+        inside = (slots >= 0) & (slots < (value.shape[2] if mask is None else mask.sum(1)[:, None, None]))
+        if layout.has_past and layout.mask is not None:
+            last = value.shape[2] - 1
+            slots = token_slots(layout.mask).gather(1, slots.clamp(0, last).flatten(1)).view_as(slots)
+        return torch.where(inside, slots, -1)
 
 
 def _each(weights: Tensor, rows: int) -> Tensor:
@@ -124,8 +90,8 @@ def _gathered_sum(weights: Tensor, values: Tensor, slots: Tensor) -> Tensor:
     return (weights[..., None, :] @ taken).squeeze(-2)
 
 
-def window_sum(weights: Tensor, padded: Tensor) -> Tensor:
-    """y[t] = Σ_c weights[t, c] · padded[t + c].
+def _window_sum(weights: Tensor, padded: Tensor) -> Tensor:
+    """y[t] = Σ_c weights[t, c] · padded[t + c], (B, H, T, K).
 
     Weights stand in a band of a matrix, and blocks of its rows are multiplied with the values that they reach. So the
     work and the memory are linear in T, and the products are matrix products.
@@ -133,9 +99,6 @@ def window_sum(weights: Tensor, padded: Tensor) -> Tensor:
     Args:
         weights: (B, H, T, C), or (H, C) for the same at every token.
         padded: (B, H, T + C − 1, K), the values, padded before and after.
-
-    Returns:
-        (B, H, T, K).
     """
     width = weights.shape[-1]
     batch, heads, reach, features = padded.shape
@@ -170,16 +133,8 @@ def _band(weights: Tensor) -> Tensor:
     return skewed.unflatten(-1, (rows, rows + width - 1))
 
 
-def place_weights(weights: Tensor, slots: Tensor, columns: int) -> Tensor:
-    """Weights of windows as a matrix over all slots.
-
-    Args:
-        weights: (B or 1, H, T, C).
-        slots: (B or 1, T, C), the slot of each; −1 for none.
-
-    Returns:
-        (B, H, T, columns).
-    """
+def _place_weights(weights: Tensor, slots: Tensor, columns: int) -> Tensor:
+    """(B, H, T, columns) from the weights (B or 1, H, T, C) at slots (B or 1, T, C), −1 for none."""
     batch, heads = max(weights.shape[0], slots.shape[0]), weights.shape[1]
     slots = slots[:, None].expand(batch, heads, -1, -1)
     matrix = weights.new_zeros(*slots.shape[:3], columns + 1)

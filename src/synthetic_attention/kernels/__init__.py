@@ -2,7 +2,7 @@
 
 from .dispatch import attend
 from .eager import attention_weights, masked_softmax
-from .linear import is_plain, join_heads, linear, project_by_feature, split_heads
+from .projections import is_plain, join_heads, linear, project_by_feature, split_heads
 from .softmax_cache import CachedLogits, SoftmaxCache
 
 __all__ = [

@@ -26,18 +26,48 @@ __all__ = ["blockwise_attention"]
 _SMALL_EXAMPLE = 256 << 10
 
 
-def matrices(x: Tensor) -> Tensor:
-    """(E, H, …) to (E·H, …); a view where there is one example."""
-    return x[0] if x.shape[0] == 1 else x.flatten(0, 1)
+@dataclass
+class Factors:
+    """The values and all that the logits are made of (see `FactoredLogits`): whole, of a block, or their gradients.
 
+    Attributes:
+        inner: pairs of query and key.
+        outer: pairs of tiled and repeated.
+    """
 
-def _slice(start: int, size: int, end: int) -> slice:
-    return slice(start, min(start + size, end))
+    value: Tensor
+    shared: Tensor | None
+    shared_weight: Tensor | None
+    bias: Tensor | None
+    inner: Sequence[tuple[Tensor, Tensor]]
+    outer: Sequence[tuple[Tensor, Tensor]]
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor], present: Sequence[bool], count_inner: int) -> Factors:
+        """From the tensors that there are, and which of `tensors()` these are."""
+        given = iter(tensors)
+        every: list[Any] = [next(given) if each else None for each in present]
+        value, shared, weight, bias, *others = every
+        pairs = list(zip(others[::2], others[1::2], strict=True))
+        return cls(value, shared, weight, bias, pairs[:count_inner], pairs[count_inner:])
+
+    def tensors(self) -> list[Tensor | None]:
+        """All in one list, as an operator takes them."""
+        pairs = [x for pair in (*self.inner, *self.outer) for x in pair]
+        return [self.value, self.shared, self.shared_weight, self.bias, *pairs]
+
+    @property
+    def rows(self) -> int:
+        """T."""
+        for first, _ in (*self.inner, *self.outer):
+            return first.shape[2]
+        assert self.shared is not None
+        return self.shared.shape[-2]
 
 
 @dataclass
 class Block:
-    """The factors of some examples `b`, heads `h` and rows `t`.
+    """Some examples `b`, heads `h` and rows `t`, and their factors.
 
     Matrices are (E·H, …), shared scores (H or E·H, R, C), where H are the heads of the block.
     """
@@ -46,14 +76,13 @@ class Block:
     h: slice
     t: slice
     columns: int
-    shared: Tensor | None
-    bias: Tensor | None
-    queries: Sequence[Tensor]
-    keys: Sequence[Tensor]
-    tiled: Sequence[Tensor]
-    repeated: Sequence[Tensor]
+    factors: Factors
     mask: Tensor | None
     offset: int | None
+
+    @property
+    def examples(self) -> int:
+        return self.b.stop - self.b.start
 
     @property
     def heads(self) -> int:
@@ -68,31 +97,30 @@ class Block:
         return matrices.unflatten(0, (-1, self.heads))
 
     def _scores(self) -> Tensor:
-        alone = self.b.stop - self.b.start == 1
-        columns = None if self.bias is None else self.bias[:, None]
+        shared, bias = self.factors.shared, self.factors.bias
+        columns = None if bias is None else bias[:, None]
         total = base = None
-        if self.queries:
-            query, key = self.queries[0], self.keys[0]
-            if alone and query.dtype == wide(query):
+        for query, key in self.factors.inner:
+            if total is not None:
+                total.baddbmm_(query, key.mT)
+                continue
+            if self.examples == 1 and query.dtype == wide(query):
                 # One example: the product is added to the other terms in place.
-                base = columns if self.shared is None else self.shared
+                base = columns if shared is None else shared
             if base is None:
                 total = torch.bmm(query, key.mT)
             else:
-                base = base.to(query.dtype).expand(-1, query.shape[1], -1)
-                total = torch.baddbmm(base, query, key.mT)
-            for query, key in zip(self.queries[1:], self.keys[1:], strict=True):
-                total.baddbmm_(query, key.mT)
-            total = total.to(wide(total))
-        for tiled, repeated in zip(self.tiled, self.repeated, strict=True):
+                total = torch.baddbmm(base.to(query.dtype).expand(-1, query.shape[1], -1), query, key.mT)
+        total = None if total is None else total.to(wide(total))
+        for tiled, repeated in self.factors.outer:
             # Of two numbers in bfloat16 the product in float32 is exact.
             repeated, tiled = repeated.to(wide(repeated)), tiled.to(wide(tiled))
             product = (repeated.unsqueeze(-1) * tiled.unsqueeze(-2)).flatten(-2)[..., : self.columns]
             total = product if total is None else total.add_(product)
         assert total is not None
-        if self.shared is not None and base is None:
-            (total if self.shared.shape[0] == total.shape[0] else self.per_head(total)).add_(self.shared)
-        if columns is not None and (base is None or self.shared is not None):
+        if shared is not None and base is None:
+            (total if shared.shape[0] == total.shape[0] else self.per_head(total)).add_(shared)
+        if columns is not None and (base is None or shared is not None):
             self.per_head(total).add_(columns)
         return total
 
@@ -110,30 +138,38 @@ class Block:
 
 
 @dataclass
-class Factors:
-    """Everything that the logits are made of; see `FactoredLogits`. Causal rows t see keys ≤ offset + t."""
+class Attention:
+    """What both operators are called with: the factors, what hides keys, and dropout."""
 
-    value: Tensor
-    shared: Tensor | None
-    shared_weight: Tensor | None
-    bias: Tensor | None
-    queries: Sequence[Tensor]
-    keys: Sequence[Tensor]
-    tiled: Sequence[Tensor]
-    repeated: Sequence[Tensor]
+    factors: Factors
     mask: Tensor | None
     offset: int | None
+    dropout_p: float
+    seed: Tensor | None
 
-    @property
-    def rows(self) -> int:
-        for factor in (*self.queries, *self.tiled):
-            return factor.shape[2]
-        assert self.shared is not None
-        return self.shared.shape[-2]
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor], present: Sequence[bool], count_inner: int, *others: Any) -> Attention:
+        """From the arguments of an operator."""
+        return cls(Factors.of(tensors, present, count_inner), *others)
 
-    def blocks(self) -> Iterator[Block]:
-        batch, heads, columns, _ = self.value.shape
-        rows, most = self.rows, block_bytes(self.value.device)
+    def empty_output(self) -> Tensor:
+        """(B, T, H, D)."""
+        batch, heads, _, width = self.factors.value.shape
+        return self.factors.value.new_empty(batch, self.factors.rows, heads, width)
+
+    def blocks(self) -> Iterator[tuple[Block, Tensor, Tensor | None]]:
+        """The blocks, their weights, and the factors of dropout, the same in forward and backward."""
+        for i, block in enumerate(self._blocks()):
+            weights, keep = block.weights(), None
+            if self.seed is not None:
+                generator = torch.Generator(weights.device).manual_seed(int(self.seed) + i)
+                keep = torch.empty_like(weights).bernoulli_(1 - self.dropout_p, generator=generator)
+                keep = keep.div_(1 - self.dropout_p) if self.dropout_p < 1 else keep
+            yield block, weights, keep
+
+    def _blocks(self) -> Iterator[Block]:
+        batch, heads, columns, _ = self.factors.value.shape
+        rows, most = self.factors.rows, block_bytes(self.factors.value.device)
         # Rather fewer heads than fewer rows: products of many rows are the fast ones.
         step = rows if 4 * columns * rows <= most else max(64, most // (4 * columns))
         if self.offset is not None:
@@ -141,52 +177,54 @@ class Factors:
             step = min(step, max(64, rows // 4))
         together = min(heads, max(1, most // (4 * columns * step)))
         examples = max(1, most // (4 * columns * rows * heads))
-        if self.value.device.type == "cpu" and 4 * columns * rows * heads >= _SMALL_EXAMPLE:
+        if self.factors.value.device.type == "cpu" and 4 * columns * rows * heads >= _SMALL_EXAMPLE:
             examples = 1
         # Examples in the inner loop: the gradient of the shared scores of a block stays in the cache.
-        for h in range(0, heads, together):
-            for t in range(0, rows, step):
-                some_heads, some_rows = _slice(h, together, heads), _slice(t, step, rows)
-                shared = self._shared(some_heads, some_rows)
-                for b in range(0, batch, examples):
-                    yield self._block(_slice(b, examples, batch), some_heads, some_rows, shared)
+        for h in _slices(heads, together):
+            for t in _slices(rows, step):
+                shared = self._shared(h, t)
+                for b in _slices(batch, examples):
+                    yield self._block(b, h, t, shared)
 
     def _shared(self, h: slice, t: slice) -> Tensor | None:
         """The shared scores of a block, weighted: (H, R, S) or (B, H, R, S)."""
-        if self.shared is None:
+        scores, weight = self.factors.shared, self.factors.shared_weight
+        if scores is None:
             return None
-        scores = self.shared[..., h, t, :]
-        if self.shared_weight is None:
-            return scores
-        weight = self.shared_weight if self.shared_weight.shape[0] == 1 else self.shared_weight[h]
-        return scores * weight[:, None, None]
+        scores = scores[..., h, t, :]
+        return scores if weight is None else scores * (weight if weight.shape[0] == 1 else weight[h])[:, None, None]
 
     def _block(self, b: slice, h: slice, t: slice, shared: Tensor | None) -> Block:
-        columns = self.value.shape[2]
+        whole, columns = self.factors, self.factors.value.shape[2]
         if self.offset is not None:
             # Causal rows see nothing past the last of them.
             columns = min(columns, max(self.offset + t.stop, 1))
-        examples = b.stop - b.start
         if shared is not None:
-            shared = matrices(shared[b, ..., :columns]) if shared.dim() == 4 else shared[..., :columns]
-        keys = [key if key.shape[0] == 1 else key[b] for key in self.keys]
-        return Block(
-            b=b,
-            h=h,
-            t=t,
-            columns=columns,
+            shared = _matrices(shared[b, ..., :columns]) if shared.dim() == 4 else shared[..., :columns]
+        keys = [key if key.shape[0] == 1 else key[b] for _, key in whole.inner]
+        keys = [_matrices(key[:, h, :columns].expand(b.stop - b.start, -1, -1, -1)) for key in keys]
+        factors = Factors(
+            value=_matrices(whole.value[b, h, :columns]),
             shared=shared,
-            bias=None if self.bias is None else self.bias[h, :columns],
-            queries=[matrices(query[b, h, t]) for query in self.queries],
-            keys=[matrices(key[:, h, :columns].expand(examples, -1, -1, -1)) for key in keys],
-            tiled=[matrices(x[b, h, t]) for x in self.tiled],
-            repeated=[matrices(x[b, h, t]) for x in self.repeated],
-            mask=None if self.mask is None else self.mask[b, :columns],
-            offset=self.offset,
+            shared_weight=None,
+            bias=None if whole.bias is None else whole.bias[h, :columns],
+            inner=[(_matrices(query[b, h, t]), key) for (query, _), key in zip(whole.inner, keys, strict=True)],
+            outer=[(_matrices(x[b, h, t]), _matrices(y[b, h, t])) for x, y in whole.outer],
         )
+        mask = None if self.mask is None else self.mask[b, :columns]
+        return Block(b, h, t, columns, factors, mask, self.offset)
 
 
-def write(out: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
+def _slices(count: int, step: int) -> Iterator[slice]:
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
+
+
+def _matrices(x: Tensor) -> Tensor:
+    """(E, H, …) to (E·H, …); a view where there is one example."""
+    return x[0] if x.shape[0] == 1 else x.flatten(0, 1)
+
+
+def _write(out: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
     """a @ b to the rows of a block in out, (B, T, H, …)."""
     target = out[block.b, block.t, block.h].transpose(1, 2)
     if target.shape[0] == 1 and target.dtype == a.dtype:
@@ -195,142 +233,104 @@ def write(out: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
         target.copy_(block.per_head(torch.bmm(a, b)))
 
 
-@dataclass
-class Gradients:
+def _add(total: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
+    """Add a @ b, (E·H, columns, …), to the first columns of the block's examples; or of all, if they share."""
+    columns = block.columns
+    if total.shape[0] == 1 < block.examples:
+        total[0, block.h, :columns] += block.per_head(torch.bmm(a, b)).sum(dim=0)
+    elif block.examples == 1:
+        add_product(total[0 if total.shape[0] == 1 else block.b.start, block.h, :columns], a, b)
+    else:
+        total[block.b, block.h, :columns] += block.per_head(torch.bmm(a, b))
+
+
+def _zero_gradients(factors: Factors, train_shared: bool) -> Factors:
     """Sums over blocks, in float32 or higher: many small addends would be lost in bfloat16.
 
     Those of value, queries and keys are laid out (B, S, H, …), as the projections read them.
     """
 
-    value: Tensor
-    shared: Tensor | None
-    shared_weight: Tensor | None
-    bias: Tensor | None
-    queries: Sequence[Tensor]
-    keys: Sequence[Tensor]
-    tiled: Sequence[Tensor]
-    repeated: Sequence[Tensor]
+    def like(x: Tensor) -> Tensor:
+        return torch.zeros(x.shape, dtype=wide(x), device=x.device)
 
-    @classmethod
-    def zeros(cls, factors: Factors, train_shared: bool) -> Gradients:
-        """Nothing added yet."""
+    def by_token(x: Tensor) -> Tensor:
+        return like(x.transpose(1, 2)).transpose(1, 2)
 
-        def like(x: Tensor) -> Tensor:
-            return torch.zeros(x.shape, dtype=wide(x), device=x.device)
+    return Factors(
+        by_token(factors.value),
+        like(factors.shared) if factors.shared is not None and train_shared else None,
+        None if factors.shared_weight is None else like(factors.shared_weight),
+        None if factors.bias is None else like(factors.bias),
+        [(by_token(x), by_token(y)) for x, y in factors.inner],
+        [(like(x), like(y)) for x, y in factors.outer],
+    )
 
-        def by_token(x: Tensor) -> Tensor:
-            return like(x.transpose(1, 2)).transpose(1, 2)
 
-        return cls(
-            by_token(factors.value),
-            like(factors.shared) if factors.shared is not None and train_shared else None,
-            None if factors.shared_weight is None else like(factors.shared_weight),
-            None if factors.bias is None else like(factors.bias),
-            [by_token(x) for x in factors.queries],
-            [by_token(x) for x in factors.keys],
-            [like(x) for x in factors.tiled],
-            [like(x) for x in factors.repeated],
-        )
-
-    @staticmethod
-    def add_to(total: Tensor, block: Block, columns: int, a: Tensor, b: Tensor) -> None:
-        """Add a @ b, (E·H, columns, …), to the first columns of the block's examples; or of all, if they share."""
-        if total.shape[0] == 1 < block.b.stop - block.b.start:
-            total[0, block.h, :columns] += block.per_head(torch.bmm(a, b)).sum(dim=0)
-        elif block.b.stop - block.b.start == 1:
-            add_product(total[0 if total.shape[0] == 1 else block.b.start, block.h, :columns], a, b)
+def _add_gradients(total: Factors, block: Block, grad: Tensor) -> None:
+    """Add the gradients of the factors, from that of a block's logits, (E·H, R, C)."""
+    b, h, t, columns = block.b, block.h, block.t, block.columns
+    if total.shared is not None:
+        if total.shared.dim() == 4:
+            total.shared[b, h, t, :columns] += block.per_head(grad)
         else:
-            total[block.b, block.h, :columns] += block.per_head(torch.bmm(a, b))
-
-    def add_scores(self, block: Block, grad: Tensor) -> None:
-        """Add the gradients of the factors, from that of a block's logits, (E·H, R, C)."""
-        if self.shared is not None:
-            if self.shared.dim() == 4:
-                self.shared[block.b, block.h, block.t, : block.columns] += block.per_head(grad)
-            else:
-                total = grad if grad.shape[0] == block.heads else block.per_head(grad).sum(dim=0)
-                self.shared[block.h, block.t, : block.columns] += total
-        if self.bias is not None:
-            self.bias[block.h, : block.columns] += block.per_head(grad.sum(dim=1)).sum(dim=0)
-        for i, (query, key) in enumerate(zip(block.queries, block.keys, strict=True)):
-            narrow = grad.to(query.dtype)
-            write(self.queries[i].transpose(1, 2), block, narrow, key)
-            self.add_to(self.keys[i], block, block.columns, narrow.mT, query)
-        for i, (tiled, repeated) in enumerate(zip(block.tiled, block.repeated, strict=True)):
-            full = torch.nn.functional.pad(grad, (0, tiled.shape[-1] * repeated.shape[-1] - block.columns))
-            full = full.unflatten(-1, (repeated.shape[-1], tiled.shape[-1]))
-            # Products of many small matrices take half the time of elementwise ones and their sums.
-            repeated, tiled = repeated.to(full.dtype), tiled.to(full.dtype)
-            grad_tiled = torch.matmul(repeated.unsqueeze(-2), full).squeeze(-2)
-            grad_repeated = torch.matmul(full, tiled.unsqueeze(-1)).squeeze(-1)
-            self.tiled[i][block.b, block.h, block.t] = block.per_head(grad_tiled)
-            self.repeated[i][block.b, block.h, block.t] = block.per_head(grad_repeated)
-
-    def weigh_shared(self, factors: Factors, wanted: bool) -> None:
-        """From the gradient of the weighted scores to those of the weight and of the scores."""
-        weight, scores = factors.shared_weight, factors.shared
-        if weight is None or scores is None or self.shared is None or self.shared_weight is None:
-            return
-        per_head = (self.shared * scores).sum(dim=(-2, -1)) if scores.dim() == 4 else _dots(self.shared, scores)
-        per_head = per_head.sum(dim=0) if scores.dim() == 4 else per_head
-        self.shared_weight += per_head.sum() if weight.shape[0] == 1 else per_head
-        if wanted:
-            self.shared *= weight[:, None, None]
-        else:
-            self.shared = None
-
-    def as_inputs(self, factors: Factors) -> list[Tensor]:
-        """All gradients except the missing ones, in the dtypes of the inputs."""
-        mine = [self.value, self.shared, self.shared_weight, self.bias]
-        mine += [*self.queries, *self.keys, *self.tiled, *self.repeated]
-        inputs = [factors.value, factors.shared, factors.shared_weight, factors.bias]
-        inputs += [*factors.queries, *factors.keys, *factors.tiled, *factors.repeated]
-        return [g.to(x.dtype) for g, x in zip(mine, inputs, strict=True) if g is not None and x is not None]
+            shared = grad if grad.shape[0] == block.heads else block.per_head(grad).sum(dim=0)
+            total.shared[h, t, :columns] += shared
+    if total.bias is not None:
+        total.bias[h, :columns] += block.per_head(grad.sum(dim=1)).sum(dim=0)
+    for (query, key), (to_query, to_key) in zip(block.factors.inner, total.inner, strict=True):
+        narrow = grad.to(query.dtype)
+        _write(to_query.transpose(1, 2), block, narrow, key)
+        _add(to_key, block, narrow.mT, query)
+    for (tiled, repeated), (to_tiled, to_repeated) in zip(block.factors.outer, total.outer, strict=True):
+        full = torch.nn.functional.pad(grad, (0, tiled.shape[-1] * repeated.shape[-1] - columns))
+        full = full.unflatten(-1, (repeated.shape[-1], tiled.shape[-1]))
+        # Products of many small matrices take half the time of elementwise ones and their sums.
+        repeated, tiled = repeated.to(full.dtype), tiled.to(full.dtype)
+        to_tiled[b, h, t] = block.per_head(torch.matmul(repeated.unsqueeze(-2), full).squeeze(-2))
+        to_repeated[b, h, t] = block.per_head(torch.matmul(full, tiled.unsqueeze(-1)).squeeze(-1))
 
 
-def _dots(a: Tensor, b: Tensor) -> Tensor:
-    """(H,): the inner products of matrices (H, T, S), without their elementwise product."""
-    return torch.stack([torch.dot(x.flatten(), y.flatten().to(x.dtype)) for x, y in zip(a, b, strict=True)])
+def _weigh_shared(total: Factors, factors: Factors, train_shared: bool) -> None:
+    """From the gradient of the weighted scores to those of the weight and of the scores."""
+    weight, scores = factors.shared_weight, factors.shared
+    if weight is None or scores is None or total.shared is None or total.shared_weight is None:
+        return
+    if scores.dim() == 4:
+        per_head = (total.shared * scores).sum(dim=(0, -2, -1))
+    else:
+        # Inner products of matrices, without their elementwise product.
+        pairs = zip(total.shared, scores, strict=True)
+        per_head = torch.stack([torch.dot(x.flatten(), y.flatten().to(x.dtype)) for x, y in pairs])
+    total.shared_weight += per_head.sum() if weight.shape[0] == 1 else per_head
+    total.shared = total.shared.mul_(weight[:, None, None]) if train_shared else None
+
+
+def _as_inputs(total: Factors, factors: Factors) -> list[Tensor]:
+    """All gradients except the missing ones, in the dtypes of the inputs."""
+    pairs = zip(total.tensors(), factors.tensors(), strict=True)
+    return [g.to(x.dtype) for g, x in pairs if g is not None and x is not None]
 
 
 def blockwise_attention(
-    factored: FactoredLogits,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    is_causal: bool,
-    query_offset: int,
-    dropout_p: float,
+    factored: FactoredLogits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float
 ) -> Tensor:
-    """softmax(logits) · value; arguments as in `attend`, the logits as factors.
+    """softmax(logits) · value; arguments as in `attend`, the logits as factors, row t sees keys ≤ offset + t.
 
     Returns:
         (B, H, T, D), a view of a contiguous (B, T, H, D).
     """
-    queries = [
-        (term.query if term.scale == 1.0 else term.query * term.scale).to(value.dtype) for term in factored.inner
-    ]
-    keys = [term.key.to(value.dtype) for term in factored.inner]
-    tiled = [term.tiled.to(value.dtype) for term in factored.outer]
-    repeated = [term.repeated.to(value.dtype) for term in factored.outer]
+    queries = [term.query if term.scale == 1.0 else term.query * term.scale for term in factored.inner]
+    inner = [(query, term.key) for query, term in zip(queries, factored.inner, strict=True)]
+    outer = [(term.tiled, term.repeated) for term in factored.outer]
+    pairs = [[(x.to(value.dtype), y.to(value.dtype)) for x, y in terms] for terms in (inner, outer)]
+    tensors = Factors(value, factored.shared, factored.shared_weight, factored.bias, *pairs).tensors()
+    given, present = [x for x in tensors if x is not None], [x is not None for x in tensors]
     seed = torch.randint(2**62, (1,)) if dropout_p > 0 else None
-    bias, offset = factored.bias, query_offset if is_causal else None
-    terms = (factored.shared, factored.shared_weight, bias, queries, keys, tiled, repeated)
-    return _forward(value, *terms, attention_mask, offset, dropout_p, seed).transpose(1, 2)
+    return _forward(given, present, len(inner), mask, offset, dropout_p, seed).transpose(1, 2)
 
 
-def _keep(like: Tensor, dropout_p: float, seed: Tensor | None, block: int) -> Tensor | None:
-    """Dropout factors of a block, the same in forward and backward."""
-    if seed is None:
-        return None
-    generator = torch.Generator(like.device).manual_seed(int(seed) + block)
-    keep = torch.empty_like(like).bernoulli_(1 - dropout_p, generator=generator)
-    return keep.div_(1 - dropout_p) if dropout_p < 1 else keep
-
-
-# The factors of the logits, what hides them, and dropout: the same for both operators.
-_TERMS = (
-    "Tensor value, Tensor? shared, Tensor? shared_weight, Tensor? bias, Tensor[] queries, Tensor[] keys, "
-    "Tensor[] tiled, Tensor[] repeated, Tensor? mask, SymInt? offset, float dropout_p, Tensor? seed"
+_ARGUMENTS = (
+    "Tensor[] tensors, bool[] present, int count_inner, Tensor? mask, SymInt? offset, float dropout_p, Tensor? seed"
 )
 
 
@@ -339,82 +339,64 @@ def _operator(name: str, schema: str) -> Any:
     return torch.library.custom_op(f"synthetic_attention::{name}", mutates_args=(), schema=schema, tags=tags)
 
 
-@_operator("blockwise_forward", f"({_TERMS}) -> Tensor")
-def _forward(value: Tensor, *others: Any) -> Tensor:
+@_operator("blockwise_forward", f"({_ARGUMENTS}) -> Tensor")
+def _forward(*arguments: Any) -> Tensor:
     """The output, (B, T, H, D)."""
-    *terms, dropout_p, seed = others
-    factors = Factors(value, *terms)
-    out = _empty(factors, value)
+    call = Attention.of(*arguments)
+    out, value = call.empty_output(), call.factors.value
     with torch.autocast(value.device.type, enabled=False):
-        for i, block in enumerate(factors.blocks()):
-            weights = block.weights()
-            keep = _keep(weights, dropout_p, seed, i)
-            weights = (weights if keep is None else weights.mul_(keep)).to(value.dtype)
-            write(out, block, weights, matrices(value[block.b, block.h, : block.columns]))
+        for block, weights, keep in call.blocks():
+            weights = weights if keep is None else weights.mul_(keep)
+            _write(out, block, weights.to(value.dtype), block.factors.value)
     return out
 
 
-def _empty(factors: Factors, value: Tensor) -> Tensor:
-    return value.new_empty(value.shape[0], factors.rows, value.shape[1], value.shape[3])
-
-
 @_forward.register_fake
-def _forward_fake(value: Tensor, *others: Any) -> Tensor:
-    *terms, _dropout_p, _seed = others
-    return _empty(Factors(value, *terms), value)
+def _forward_fake(*arguments: Any) -> Tensor:
+    return Attention.of(*arguments).empty_output()
 
 
-@_operator("blockwise_backward", f"(Tensor grad, {_TERMS}, bool train_shared) -> Tensor[]")
-def _backward(grad: Tensor, value: Tensor, *others: Any) -> list[Tensor]:
-    """Gradients of value, then of those of shared and bias that there are, then of the others in their order.
-
-    Without `train_shared` that of shared is left out.
-    """
-    *terms, dropout_p, seed, train_shared = others
-    factors = Factors(value, *terms)
-    grads = Gradients.zeros(factors, train_shared or factors.shared_weight is not None)
-    with torch.autocast(value.device.type, enabled=False):
-        for i, block in enumerate(factors.blocks()):
-            weights = block.weights()
-            keep = _keep(weights, dropout_p, seed, i)
-            g = matrices(grad[block.b, block.t, block.h].transpose(1, 2))
-            own = matrices(value[block.b, block.h, : block.columns])
+@_operator("blockwise_backward", f"(Tensor grad, {_ARGUMENTS}, bool train_shared) -> Tensor[]")
+def _backward(grad: Tensor, *arguments: Any) -> list[Tensor]:
+    """The gradients of all tensors that there are; without `train_shared` that of shared is left out."""
+    *arguments, train_shared = arguments  # type: ignore[assignment]
+    call = Attention.of(*arguments)
+    factors = call.factors
+    total = _zero_gradients(factors, train_shared or factors.shared_weight is not None)
+    with torch.autocast(grad.device.type, enabled=False):
+        for block, weights, keep in call.blocks():
+            g = _matrices(grad[block.b, block.t, block.h].transpose(1, 2))
             kept = weights if keep is None else weights * keep
-            grads.add_to(grads.value, block, block.columns, kept.to(value.dtype).mT, g)
-            grad_weights = torch.bmm(g, own.mT).to(weights.dtype)
+            _add(total.value, block, kept.to(g.dtype).mT, g)
+            grad_weights = torch.bmm(g, block.factors.value.mT).to(weights.dtype)
             if keep is not None:
                 grad_weights *= keep
             # In place: it reads each row before it writes it.
             torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, weights.dtype, grad_input=grad_weights)
-            grads.add_scores(block, grad_weights)
-    grads.weigh_shared(factors, train_shared)
-    return grads.as_inputs(factors)
+            _add_gradients(total, block, grad_weights)
+    _weigh_shared(total, factors, train_shared)
+    return _as_inputs(total, factors)
 
 
 @_backward.register_fake
-def _backward_fake(grad: Tensor, *others: Any) -> list[Tensor]:
-    *terms, _dropout_p, _seed, train_shared = others
-    factors = Factors(*terms)
-    return Gradients.zeros(factors, train_shared).as_inputs(factors)
+def _backward_fake(grad: Tensor, *arguments: Any) -> list[Tensor]:
+    factors = Factors.of(*arguments[:3])
+    return _as_inputs(_zero_gradients(factors, arguments[-1]), factors)
 
 
 def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    value, shared, shared_weight, bias, queries, keys, tiled, repeated, mask, ctx.offset, ctx.dropout_p, seed = inputs
-    ctx.counts = [len(queries), len(keys), len(tiled), len(repeated)]
-    ctx.save_for_backward(value, shared, shared_weight, bias, mask, seed, *queries, *keys, *tiled, *repeated)
+    tensors, *ctx.layout, mask, ctx.offset, ctx.dropout_p, seed = inputs
+    ctx.save_for_backward(*tensors, mask, seed)
 
 
 def _autograd(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
-    value, shared, shared_weight, bias, mask, seed, *rest = ctx.saved_tensors
-    saved = iter(rest)
-    lists = [[next(saved) for _ in range(count)] for count in ctx.counts]
-    train_shared = ctx.needs_input_grad[1]
-    terms = (value, shared, shared_weight, bias, *lists)
-    found = iter(_backward(grad, *terms, mask, ctx.offset, ctx.dropout_p, seed, train_shared))
-    wanted = (value, shared if train_shared else None, shared_weight, bias)
-    single = [None if x is None else next(found) for x in wanted]
-    grads = [[next(found) for _ in range(count)] for count in ctx.counts]
-    return *single, *grads, None, None, None, None
+    *tensors, mask, seed = ctx.saved_tensors
+    has_shared = ctx.layout[0][1]
+    train_shared = has_shared and ctx.needs_input_grad[0][1]
+    grads = list(_backward(grad, tensors, *ctx.layout, mask, ctx.offset, ctx.dropout_p, seed, train_shared))
+    if has_shared and not train_shared:
+        grads.insert(1, None)
+    return grads, None, None, None, None, None, None
 
 
 _forward.register_autograd(_autograd, setup_context=_setup_context)

@@ -8,11 +8,12 @@ from torch.nn import functional as F
 
 from ..layout import is_transformed
 from ..logits import FactoredLogits, Logits, MixedLogits, SharedLogits
+from .blocks import wide
 from .blockwise import blockwise_attention
 from .eager import eager_attention
 from .inner import inner_attention
-from .shared import shared_attention
-from .softmax_cache import CachedLogits, cached_attention
+from .shared import cached_attention, shared_attention
+from .softmax_cache import CachedLogits
 
 __all__ = ["attend"]
 
@@ -56,31 +57,44 @@ def attend(
         raise ValueError(f"got dropout_p={dropout_p}; expected a probability in [0, 1]")
     if query_offset < 0:
         raise ValueError(f"got query_offset={query_offset}; expected the position of the first row, at least 0")
-    cached = logits.lookup() if isinstance(logits, CachedLogits) and attn_bias is None and not dropout_p else None
-    factored = FactoredLogits.of(logits if cached is None else SharedLogits(cached.scores))
-    rows = _check(factored, value, attention_mask)
+    if not isinstance(logits, Logits):
+        raise TypeError(f"got logits of type {type(logits).__name__}; expected one of the four forms")
+    if len(value.shape) != 4:
+        raise ValueError(f"got a value of shape {tuple(value.shape)}; expected (B, H, S, D)")
     batch, heads, columns, width = value.shape
+    rows, mask, offset = logits.rows, attention_mask, query_offset if is_causal else None
+    if mask is not None:
+        if mask.shape != (batch, columns):
+            raise ValueError(
+                f"got an attention_mask of shape {tuple(mask.shape)}; expected (B, S) = {(batch, columns)}"
+            )
+        mask = mask.bool()
     if attn_bias is not None:
         logits = MixedLogits([logits, SharedLogits.from_bias(attn_bias, batch, heads, rows, columns)])
-        factored = FactoredLogits.of(logits)
     if not columns:
         return value.new_zeros(batch, heads, rows, width)
-    mask = None if attention_mask is None else attention_mask.bool()
-    only_shared = factored.weighted_shared() if not factored.inner and not factored.outer else None
-    if not batch or rows <= 1 or (only_shared is not None and only_shared.dim() == 4) or _as_written():
+    if rows <= 1 or not batch or _as_written():
         return eager_attention(logits, value, mask, is_causal, dropout_p, query_offset)
-    if only_shared is not None:
+
+    cached = logits.lookup(offset) if isinstance(logits, CachedLogits) and not dropout_p else None
+    if cached is not None and mask is not None and (value.dtype == torch.float16 or not cached.has_small_range):
+        cached = None
+    factored = FactoredLogits.of(logits if cached is None else SharedLogits(cached.weights))
+    _check(factored, value)
+    if not factored.inner and not factored.outer:
+        scores = factored.weighted_shared()
+        if scores.dim() == 4:
+            return eager_attention(logits, value, mask, is_causal, dropout_p, query_offset)
         if cached is not None:
-            return cached_attention(cached, value, mask, query_offset if is_causal else None, value_is_masked)
+            return cached_attention(scores, value, mask, offset, value_is_masked)
         dropout = None
         if dropout_p > 0:
-            ones = torch.ones_like(only_shared, dtype=torch.promote_types(only_shared.dtype, torch.float32))
-            dropout = F.dropout(ones, dropout_p)
-        return shared_attention(only_shared, value, mask, is_causal, query_offset, dropout, value_is_masked)
+            dropout = F.dropout(torch.ones_like(scores, dtype=wide(scores)), dropout_p)
+        return shared_attention(scores, value, mask, offset, dropout, value_is_masked)
     if factored.inner and not factored.outer and _fused(factored, value, mask, dropout_p):
         bias = None if factored.shared is None else factored.weighted_shared()
         return inner_attention(factored.joined(), value, mask, is_causal, query_offset, dropout_p, bias)
-    return blockwise_attention(factored, value, mask, is_causal, query_offset, dropout_p)
+    return blockwise_attention(factored, value, mask, offset, dropout_p)
 
 
 def _as_written() -> bool:
@@ -112,44 +126,20 @@ def _fused(factored: FactoredLogits, value: Tensor, mask: Tensor | None, dropout
     return dropout_p == 0 and (widths == width or columns > BLOCKWISE_KEYS)
 
 
-def _check(factored: FactoredLogits, value: Tensor, mask: Tensor | None) -> int:
-    """Check that logits, value and mask fit, with all heads in the shared scores; return the number of rows."""
-    if value.dim() != 4:
-        raise ValueError(f"got a value of shape {tuple(value.shape)}; expected (B, H, S, D)")
+def _check(factored: FactoredLogits, value: Tensor) -> None:
+    """Check that all terms fit the value, and expand shared scores to its heads."""
     batch, heads, columns, _ = value.shape
-    if mask is not None and tuple(mask.shape) != (batch, columns):
-        raise ValueError(f"got an attention_mask of shape {tuple(mask.shape)}; expected (B, S) = {(batch, columns)}")
-    # No set: to hash a size binds compiled code to that size.
-    rows: list[int] = []
-    if factored.shared is not None:
-        factored.shared = shared = _broadcast(factored.shared, heads)
-        rows.append(shared.shape[-2])
-        fits = shared.shape[-3] == heads and shared.shape[-1] == columns
-        fits = fits and (shared.dim() == 3 or shared.shape[0] == batch)
-        _fits(fits, f"shared scores {tuple(shared.shape)}", value)
-    for inner in factored.inner:
-        rows.append(inner.query.shape[2])
-        fits = inner.query.shape[:2] == (batch, heads) and inner.key.shape[2] == columns
-        _fits(fits, f"query {tuple(inner.query.shape)} and key {tuple(inner.key.shape)}", value)
-    for outer in factored.outer:
-        rows.append(outer.tiled.shape[2])
-        fits = outer.tiled.shape[:2] == (batch, heads)
-        fits = fits and outer.tiled.shape[-1] * outer.repeated.shape[-1] >= columns
-        _fits(fits, f"outer factors {tuple(outer.tiled.shape)} and {tuple(outer.repeated.shape)}", value)
-    if any(count != rows[0] for count in rows):
-        raise ValueError(f"got terms of {sorted({*rows})} rows; expected the same number of rows in all terms")
-    return rows[0]
-
-
-def _broadcast(scores: Tensor, heads: int) -> Tensor:
-    """Scores for one example are for all; scores for one head are for all heads."""
-    scores = scores[0] if scores.dim() == 4 and scores.shape[0] == 1 else scores
-    return scores.expand(*scores.shape[:-3], heads, -1, -1) if scores.shape[-3] == 1 else scores
-
-
-def _fits(fits: bool, got: str, value: Tensor) -> None:
-    if not fits:
-        raise ValueError(
-            f"got {got} with a value {tuple(value.shape)}; expected logits of its B and H, with exactly its S columns "
-            "(cut them to the keys in use)"
-        )
+    shapes = [(*term.query.shape[:3], term.key.shape[2]) for term in factored.inner]
+    shapes += [(*term.tiled.shape[:3], min(columns, term.columns)) for term in factored.outer]
+    if (scores := factored.shared) is not None:
+        # Scores for one example are for all; scores for one head are for all heads.
+        scores = scores[0] if scores.dim() == 4 and scores.shape[0] == 1 else scores
+        scores = scores.expand(*scores.shape[:-3], heads, -1, -1) if scores.shape[-3] == 1 else scores
+        factored.shared = scores
+        shapes.append((batch, *scores.shape) if scores.dim() == 3 else tuple(scores.shape))
+    for shape in shapes:
+        if shape != (batch, heads, shapes[0][2], columns):
+            raise ValueError(
+                f"got logits of shape {shape} with a value {tuple(value.shape)}; expected logits of its B and H, with "
+                "exactly its S columns (cut them to the keys in use), and as many rows in all terms of a mixture"
+            )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -18,63 +16,36 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
     PyTorch draws one double for each element, on one core, a good part of a training step of a narrow model. Here
     each element gets 8 bits of a random int64. So the probability of a call is one of the two multiples of 2⁻⁸ around
-    p, drawn such that it is p on average, and the scale is the one that fits it. (A p below 2⁻⁸ or above 1 − 2⁻⁸ gets
-    16 bits and multiples of 2⁻¹⁶.)
+    p, drawn such that it is p on average, and the scale is the one that fits it.
     """
     if not training or p == 0:
         return x
-    if _is_left_to_torch(x):
+    if _is_left_to_torch(x, p):
         return F.dropout(x, p)
-    result: Tensor = _Dropout.apply(x, p)
-    return result
+    kept, scale = _draw(x, p)
+    return (x * kept).mul_(scale)
 
 
 def add_dropout(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor:
     """`residual + dropout(x)` in one pass; both of one shape."""
-    if not training or p == 0 or _is_left_to_torch(x) or residual.dtype != x.dtype:
+    if not training or p == 0:
+        return residual + x
+    if _is_left_to_torch(x, p) or residual.dtype != x.dtype:
         return residual + dropout(x, p, training)
-    result: Tensor = _AddDropout.apply(residual, x, p)
-    return result
+    kept, scale = _draw(x, p)
+    return torch.addcmul(residual, x, kept, value=scale)
 
 
-def _is_left_to_torch(x: Tensor) -> bool:
-    return x.device.type != "cpu" or is_traced()
+def _is_left_to_torch(x: Tensor, p: float) -> bool:
+    return x.device.type != "cpu" or not 2**-8 <= p <= 1 - 2**-8 or is_traced()
 
 
 def _draw(like: Tensor, p: float) -> tuple[Tensor, float]:
     """1 where an element is kept and 0 elsewhere, and the factor for the kept ones."""
-    lane, levels = (torch.int8, 2**8) if 2**-8 <= p <= 1 - 2**-8 else (torch.int16, 2**16)
-    lower = int(p * levels)
-    steps = min(lower + (torch.rand(()).item() < p * levels - lower), levels - 1)
-    lanes = 8 // lane.itemsize
-    bits = torch.empty((like.numel() + lanes - 1) // lanes, dtype=torch.int64).random_(-(2**63), None)
+    lower = int(p * 256)
+    steps = min(lower + (torch.rand(()).item() < p * 256 - lower), 255)
+    bits = torch.empty((like.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
     # The comparison writes 0 and 1 in the dtype of x: masks of bool multiply and fill several times slower.
     kept = torch.empty(like.numel(), dtype=like.dtype)
-    torch.ge(bits.view(lane)[: like.numel()], steps - levels // 2, out=kept)
-    return kept.view(like.shape), levels / (levels - steps)
-
-
-class _Dropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        kept, ctx.scale = _draw(x, p)
-        ctx.save_for_backward(kept)
-        return (x * kept).mul_(ctx.scale)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (kept,) = ctx.saved_tensors
-        return (grad * kept).mul_(ctx.scale), None
-
-
-class _AddDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, residual: Tensor, x: Tensor, p: float) -> Tensor:
-        kept, ctx.scale = _draw(x, p)
-        ctx.save_for_backward(kept)
-        return torch.addcmul(residual, x, kept, value=ctx.scale)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        (kept,) = ctx.saved_tensors
-        return grad, (grad * kept).mul_(ctx.scale), None
+    torch.ge(bits.view(torch.int8)[: like.numel()], steps - 128, out=kept)
+    return kept.view(like.shape), 256 / (256 - steps)

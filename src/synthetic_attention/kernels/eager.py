@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..layout import is_traced
-from ..logits import Logits
+from ..logits import Logits, SharedLogits
 
 __all__ = ["allowed_keys", "attention_weights", "eager_attention", "masked_softmax"]
 
@@ -26,16 +26,12 @@ def allowed_keys(
 
 
 def masked_softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
-    """Softmax over the last axis, in float32 or higher; rows where nothing is allowed are zeros.
-
-    Args:
-        scores: (…, T, S); −inf is a masked score too.
-        allowed: bool, broadcastable to scores, or None.
-    """
+    """Softmax over the last axis, in float32 or higher; rows where nothing is allowed, or all is −inf, are zeros."""
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if not scores.shape[-1]:
         return scores
-    if allowed is None and _may_look(scores):
+    # In inference on a CPU code may branch on values: this does not wait for a device.
+    if allowed is None and scores.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced():
         weights = torch.softmax(scores, dim=-1)
         # A row of nothing but −inf is NaN all along: a look at one column costs less than the care for all.
         if not bool(weights[..., 0].isnan().any()):
@@ -44,11 +40,6 @@ def masked_softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
         scores = scores.masked_fill(~allowed, -torch.inf)
     empty = scores.amax(dim=-1, keepdim=True) == -torch.inf
     return torch.softmax(scores.masked_fill(empty, 0), dim=-1).masked_fill(empty, 0)
-
-
-def _may_look(scores: Tensor) -> bool:
-    """Whether code may branch on values: in inference on a CPU, where this does not wait for a device."""
-    return scores.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced()
 
 
 def attention_weights(
@@ -71,14 +62,10 @@ def attention_weights(
     Returns:
         (B, H, T, S), or (1, H, T, S) where neither the logits nor the mask differ by example.
     """
-    return _weights(logits.dense(length), attention_mask, is_causal, query_offset)
-
-
-def _weights(scores: Tensor, attention_mask: Tensor | None, is_causal: bool, query_offset: int) -> Tensor:
-    scores = scores if scores.dim() == 4 else scores[None]
+    scores = logits.dense(length)
+    scores = scores if len(scores.shape) == 4 else scores[None]
     rows, columns = scores.shape[-2:]
-    allowed = allowed_keys(rows, columns, attention_mask, is_causal, query_offset, scores.device)
-    return masked_softmax(scores, allowed)
+    return masked_softmax(scores, allowed_keys(rows, columns, attention_mask, is_causal, query_offset, scores.device))
 
 
 def eager_attention(
@@ -91,7 +78,7 @@ def eager_attention(
 ) -> Tensor:
     """softmax(logits) · value through the whole matrix; arguments as in `attend`."""
     scores = logits.dense(value.shape[-2])
-    weights = _weights(scores, attention_mask, is_causal, query_offset)
+    weights = attention_weights(SharedLogits(scores), attention_mask, is_causal, query_offset)
     if dropout_p > 0:
         # Where all examples share the logits they share the dropout mask, even under key masks of their own.
         drawn_for = weights[:1] if scores.dim() == 3 else weights

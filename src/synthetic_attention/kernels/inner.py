@@ -25,28 +25,22 @@ def inner_attention(
     dropout_p: float,
     attn_bias: Tensor | None = None,
 ) -> Tensor:
-    """softmax(logits) · value.
-
-    Args:
-        logits: T rows, S columns.
-        value: (B, H, S, D).
-        attention_mask: (B, S) bool, or None.
-        attn_bias: added to the logits, (H, T, S) or (B, H, T, S), without a gradient; or None.
-
-    Returns:
-        (B, H, T, D).
-    """
+    """softmax(logits + attn_bias) · value; arguments as in `attend`, no gradient for attn_bias, (H, T, S) or with B."""
     batch, _, columns, width = value.shape
     query, key = logits.query.to(value.dtype), logits.key.to(value.dtype)
     rows = query.shape[-2]
     if logits.bias is not None:
-        query, key = _bias_as_column(query * logits.scale, key, logits.bias.to(value.dtype))
+        query, column = query * logits.scale, logits.bias.to(value.dtype)[None, :, :, None]
+        query = torch.cat([query, query.new_ones(1).expand(*query.shape[:-1], 1)], dim=-1)
+        key = torch.cat([key, column.expand(*key.shape[:-1], 1)], dim=-1)
     key = key.expand(batch, -1, -1, -1)
     # Fused kernels want one width for all three; those of a GPU a multiple of eight, or they store (B, H, T, S).
     widest = max(query.shape[-1], width)
     if value.device.type != "cpu":
         widest = -(-widest // 8) * 8
-    query, key, value = (_widened(x, widest) for x in (query, key, value))
+    query, key, value = (
+        x if x.shape[-1] == widest else F.pad(x, (0, widest - x.shape[-1])) for x in (query, key, value)
+    )
     causal = False
     # A branch, not its condition: where sizes are symbols, in compiled code, that is no bool to the fused kernel.
     if is_causal and attention_mask is None and attn_bias is None and query_offset == 0 and rows == columns:
@@ -69,14 +63,3 @@ def inner_attention(
     )
     out = out if widest == width else out[..., :width]
     return out if empty is None else out.masked_fill(empty, 0)
-
-
-def _widened(x: Tensor, width: int) -> Tensor:
-    """`x` with zeros at its end up to `width`."""
-    return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
-
-
-def _bias_as_column(query: Tensor, key: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    one = query.new_ones(1).expand(*query.shape[:-1], 1)
-    column = bias[None, :, :, None].expand(*key.shape[:-1], 1)
-    return torch.cat([query, one], dim=-1), torch.cat([key, column], dim=-1)

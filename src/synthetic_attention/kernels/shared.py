@@ -17,7 +17,7 @@ Shape legend: B batch, H heads, T queries, S keys, D width of a value, N = D·B.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from .blocks import add_product, block_bytes, block_softmax, refuse_second_derivative, wide
 
-__all__ = ["block_scores", "blocks", "needs_care", "nonzero", "shared_attention"]
+__all__ = ["cached_attention", "has_small_range", "shared_attention", "softmax"]
 
 # E under a mask cannot vanish while a row's scores differ by less than this: exp(−60) is far from the end of float32.
 SAFE_RANGE = 60.0
@@ -34,9 +34,8 @@ SAFE_RANGE = 60.0
 def shared_attention(
     scores: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
-    is_causal: bool,
-    query_offset: int,
+    mask: Tensor | None,
+    offset: int | None,
     dropout: Tensor | None,
     value_is_masked: bool = False,
 ) -> Tensor:
@@ -45,17 +44,33 @@ def shared_attention(
     Args:
         scores: (H, T, S).
         value: (B, H, S, D); fastest as a view of a contiguous (H, D, B, S).
-        attention_mask: (B, S) bool, the keys that may be seen, or None.
-        is_causal: row t sees keys ≤ query_offset + t.
+        mask: (B, S) bool, the keys that may be seen, or None.
+        offset: row t sees keys ≤ offset + t; None for all.
         dropout: (H, T, S), factors 0 or 1/(1−p) on the weights, one mask for the whole batch; or None.
         value_is_masked: value is zero at masked keys and its gradient there is not looked at.
 
     Returns:
         (B, H, T, D), a view of a contiguous (H, D, B, T).
     """
-    offset = query_offset if is_causal else None
-    out_HDBT, _ = _forward(scores, value.permute(1, 3, 0, 2), attention_mask, offset, dropout, value_is_masked)
+    out_HDBT, _ = _forward(scores, value.permute(1, 3, 0, 2), mask, offset, dropout, value_is_masked)
     return out_HDBT.permute(2, 0, 3, 1)
+
+
+def cached_attention(
+    weights: Tensor, value: Tensor, mask: Tensor | None, offset: int | None, value_is_masked: bool
+) -> Tensor:
+    """`shared_attention` in inference from P = softmax(scores), (H, T, S).
+
+    A mask changes only the denominators, Y = P (m ∘ V) / P m, for any m: P is as good as E.
+    """
+    value = value.permute(1, 3, 0, 2)
+    out, norm = _results(weights, value, mask)
+    with torch.autocast(value.device.type, enabled=False):
+        if mask is not None and not value_is_masked:
+            value = value * mask.to(value.dtype)
+        tiles = ((h, t, last, weights[h, t, :last], None) for h, t, last in blocks(weights, offset))
+        _products(out, norm, tiles, value, mask)
+    return out.permute(2, 0, 3, 1)
 
 
 def _one_by_one(scores: Tensor, mask: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -76,17 +91,18 @@ def _forward(
     """Output (H, D, B, T), and with a mask the denominators (H, B, T): all −1 if the careful way was taken."""
     out, norm = _results(scores, value, mask)
     with torch.autocast(value.device.type, enabled=False):
-        if mask is None:
-            _forward_plain(out, scores, value, offset, dropout)
-        elif needs_care(scores, value):
+        # E is multiplied in the dtype of the values, and float16 ends at exp(−17).
+        if mask is not None and (value.dtype == torch.float16 or not has_small_range(scores)):
             norm.fill_(-1)
             for b, own in _one_by_one(scores, mask):
                 alone = torch.empty_like(out[:, :, b], memory_format=torch.contiguous_format)
-                _forward_plain(alone, own, value[:, :, b], offset, dropout)
+                _products(alone, norm, _weights(own, offset, dropout, block_softmax), value[:, :, b], None)
                 out[:, :, b] = alone
         else:
-            masked = value if value_is_masked else value * mask.to(value.dtype)
-            _forward_masked(out, norm, scores, masked, mask, offset, dropout)
+            if mask is not None and not value_is_masked:
+                value = value * mask.to(value.dtype)
+            normalise = block_softmax if mask is None else exponentials
+            _products(out, norm, _weights(scores, offset, dropout, normalise), value, mask)
     return out, norm
 
 
@@ -97,34 +113,30 @@ def _results(scores: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor
     return value.new_empty(heads, width, batch, rows), norm
 
 
-def _forward_plain(out: Tensor, scores: Tensor, value: Tensor, offset: int | None, dropout: Tensor | None) -> None:
-    value_HNS, out_HNT = value.flatten(1, 2), out.flatten(1, 2)
-    for h, t, last in blocks(scores, offset):
-        weights_HTS = block_softmax(block_scores(scores, h, t, last, offset))
-        if dropout is not None:
-            weights_HTS *= dropout[h, t, :last]
-        torch.bmm(value_HNS[h, :, :last], weights_HTS.to(value.dtype).mT, out=out_HNT[h, :, t])
+# Heads, rows and number of columns of a block, its weights (H, T, S) in float32 or higher, its dropout factors.
+_Tile = tuple[slice, slice, int, Tensor, Tensor | None]
 
 
-def _forward_masked(
-    out: Tensor,
-    norm: Tensor,
-    scores: Tensor,
-    value: Tensor,
-    mask: Tensor,
-    offset: int | None,
-    dropout: Tensor | None,
-) -> None:
-    value_HNS, out_HNT = value.flatten(1, 2), out.flatten(1, 2)
-    mask_SB = mask.to(norm.dtype).mT
+def _weights(
+    scores: Tensor, offset: int | None, dropout: Tensor | None, normalise: Callable[[Tensor], Tensor]
+) -> Iterator[_Tile]:
+    """The blocks with softmax(R), or with E."""
     for h, t, last in blocks(scores, offset):
-        e_HTS = exponentials(block_scores(scores, h, t, last, offset))
-        norm_HBT = (e_HTS @ mask_SB[:last]).mT
-        norm[h, :, t] = norm_HBT
-        if dropout is not None:
-            e_HTS *= dropout[h, t, :last]
-        torch.bmm(value_HNS[h, :, :last], e_HTS.to(value.dtype).mT, out=out_HNT[h, :, t])
-        out[h, :, :, t] /= nonzero(norm_HBT)[:, None]
+        weights_HTS = normalise(_block_scores(scores, h, t, last, offset))
+        yield h, t, last, weights_HTS, None if dropout is None else dropout[h, t, :last]
+
+
+def _products(out: Tensor, norm: Tensor, tiles: Iterable[_Tile], value: Tensor, mask: Tensor | None) -> None:
+    """Write the weighted sums to `out`; with a mask also the denominators, by which they are divided."""
+    value_HNS, out_HNT = value.flatten(1, 2), out.flatten(1, 2)
+    mask_SB = None if mask is None else mask.to(norm.dtype).mT
+    for h, t, last, weights_HTS, keep in tiles:
+        if mask_SB is not None:
+            norm[h, :, t] = (weights_HTS @ mask_SB[:last]).mT
+        kept = weights_HTS if keep is None else weights_HTS.mul_(keep)
+        torch.bmm(value_HNS[h, :, :last], kept.to(value.dtype).mT, out=out_HNT[h, :, t])
+        if mask_SB is not None:
+            out[h, :, :, t] /= nonzero(norm[h, :, t])[:, None]
 
 
 @_forward.register_fake
@@ -151,91 +163,62 @@ def _backward(
     grad_value = torch.zeros_like(value, dtype=wide(value), memory_format=torch.contiguous_format)
     with torch.autocast(value.device.type, enabled=False):
         if mask is None:
-            _backward_plain(grad_scores, grad_value, grad, scores, value, offset, dropout)
-        elif norm is None or bool(norm.flatten()[0] < 0):
+            _add_gradients(grad_scores, grad_value, _weights(scores, offset, dropout, block_softmax), grad, value)
+        elif norm is None or out is None or bool(norm.flatten()[0] < 0):
             for b, own in _one_by_one(scores, mask):
-                parts = (grad[:, :, b], own, value[:, :, b], offset, dropout)
                 own_value = torch.zeros_like(grad_value[:, :, b], memory_format=torch.contiguous_format)
                 own_scores = torch.empty_like(grad_scores)
-                _backward_plain(own_scores, own_value, *parts)
+                tiles = _weights(own, offset, dropout, block_softmax)
+                _add_gradients(own_scores, own_value, tiles, grad[:, :, b], value[:, :, b])
                 grad_value[:, :, b] = own_value
                 grad_scores = own_scores if b.start == 0 else grad_scores.add_(own_scores)
         else:
-            assert out is not None
             masked = value if value_is_masked else value * mask.to(value.dtype)
-            _backward_masked(grad_scores, grad_value, grad, scores, masked, out, norm, mask, offset, dropout)
+            tiles = _weights(scores, offset, dropout, exponentials)
+            _add_gradients(grad_scores, grad_value, tiles, grad, masked, (out, nonzero(norm), mask.to(norm.dtype)))
             if not value_is_masked:
                 grad_value *= mask.to(grad_value.dtype)
     return grad_scores.to(scores.dtype), grad_value.to(value.dtype)
 
 
-def _product_into(grad_scores: Tensor, h: slice, t: slice, last: int, a: Tensor, b: Tensor) -> Tensor:
-    """Write a @ b to a block of `grad_scores`, zeros to the columns after it; returns the block."""
-    grad_scores[h, t, last:] = 0
-    block = grad_scores[h, t, :last]
-    if block.dtype == a.dtype:
-        return torch.bmm(a, b, out=block)
-    return block.copy_(torch.bmm(a, b))
-
-
-def _backward_plain(
+def _add_gradients(
     grad_scores: Tensor,
     grad_value: Tensor,
+    tiles: Iterable[_Tile],
     grad: Tensor,
-    scores: Tensor,
     value: Tensor,
-    offset: int | None,
-    dropout: Tensor | None,
+    masked: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> None:
-    value_HNS, grad_HNT, sum_HNS = value.flatten(1, 2), grad.flatten(1, 2), grad_value.flatten(1, 2)
-    for h, t, last in blocks(scores, offset):
-        weights_HTS = block_softmax(block_scores(scores, h, t, last, offset))
-        keep = None if dropout is None else dropout[h, t, :last]
+    """Add the gradients of the blocks. `masked`, where weights are E: output, denominators (H, B, T), mask (B, S)."""
+    value_HNS, sum_HNS = value.flatten(1, 2), grad_value.flatten(1, 2)
+    for h, t, last, weights_HTS, keep in tiles:
+        grad_HDBT = grad[h, :, :, t]
+        if masked is not None:
+            out, norm, mask_BS = masked
+            grad_HDBT = grad_HDBT / norm[h, None, :, t]
+            inner_HTB = (grad_HDBT * out[h, :, :, t]).sum(dim=1).mT
+        grad_HNT = grad_HDBT.to(value.dtype).flatten(1, 2)
         kept = weights_HTS if keep is None else weights_HTS * keep
-        add_product(sum_HNS[h, :, :last], grad_HNT[h, :, t], kept.to(value.dtype))
+        add_product(sum_HNS[h, :, :last], grad_HNT, kept.to(value.dtype))
         if not grad_scores.numel():
             continue
-        block = _product_into(grad_scores, h, t, last, grad_HNT[h, :, t].mT, value_HNS[h, :, :last])
+        grad_scores[h, t, last:] = 0
+        block = grad_scores[h, t, :last]
+        if block.dtype == value.dtype:
+            torch.bmm(grad_HNT.mT, value_HNS[h, :, :last], out=block)
+        else:
+            block.copy_(torch.bmm(grad_HNT.mT, value_HNS[h, :, :last]))
         if keep is not None:
             block *= keep
-        if block.is_contiguous():
+        if masked is not None:
+            mask_HBS = mask_BS[None, :, :last].to(block.dtype).expand(block.shape[0], -1, -1)
+            block.baddbmm_(inner_HTB.to(block.dtype), mask_HBS, alpha=-1)
+            block *= weights_HTS
+        elif block.is_contiguous():
             torch.ops.aten._softmax_backward_data.out(block, weights_HTS, -1, block.dtype, grad_input=block)
         else:
             # Its `out` has to be contiguous, though it does not check.
             block.copy_(torch.ops.aten._softmax_backward_data(block, weights_HTS, -1, block.dtype))
-
-
-def _backward_masked(
-    grad_scores: Tensor,
-    grad_value: Tensor,
-    grad: Tensor,
-    scores: Tensor,
-    value: Tensor,
-    out: Tensor,
-    norm: Tensor,
-    mask: Tensor,
-    offset: int | None,
-    dropout: Tensor | None,
-) -> None:
-    value_HNS, sum_HNS = value.flatten(1, 2), grad_value.flatten(1, 2)
-    norm, mask_BS = nonzero(norm), mask.to(norm.dtype)
-    for h, t, last in blocks(scores, offset):
-        grad_HDBT = grad[h, :, :, t] / norm[h, None, :, t]
-        inner_HBT = (grad_HDBT * out[h, :, :, t]).sum(dim=1)
-        grad_HNT = grad_HDBT.to(value.dtype).flatten(1, 2)
-        e_HTS = exponentials(block_scores(scores, h, t, last, offset))
-        keep = None if dropout is None else dropout[h, t, :last]
-        kept = e_HTS if keep is None else e_HTS * keep
-        add_product(sum_HNS[h, :, :last], grad_HNT, kept.to(value.dtype))
-        if not grad_scores.numel():
-            continue
-        block = _product_into(grad_scores, h, t, last, grad_HNT.mT, value_HNS[h, :, :last])
-        if keep is not None:
-            block *= keep
-        inner_HTB = inner_HBT.mT.to(block.dtype)
-        masked_HBS = mask_BS[None, :, :last].to(block.dtype).expand(inner_HTB.shape[0], -1, -1)
-        block.baddbmm_(inner_HTB, masked_HBS, alpha=-1)
-        block *= e_HTS
 
 
 @_backward.register_fake
@@ -282,7 +265,7 @@ def blocks(scores: Tensor, offset: int | None) -> Iterator[tuple[slice, slice, i
             yield slice(h, min(h + per_head, heads)), slice(t, stop), last
 
 
-def block_scores(scores: Tensor, h: slice, t: slice, last: int, offset: int | None) -> Tensor:
+def _block_scores(scores: Tensor, h: slice, t: slice, last: int, offset: int | None) -> Tensor:
     """A block of R in float32 or higher, −inf where it is not allowed; not to be written to."""
     block = scores[h, t, :last].to(wide(scores))
     if offset is None or offset + t.start >= last - 1:
@@ -296,19 +279,24 @@ def block_scores(scores: Tensor, h: slice, t: slice, last: int, offset: int | No
     return block
 
 
+def softmax(scores: Tensor, offset: int | None) -> Tensor:
+    """All weights (H, T, S), zeros where a causal row sees nothing."""
+    weights = torch.zeros(scores.shape, dtype=wide(scores), device=scores.device)
+    for h, t, last, block, _ in _weights(scores, offset, None, block_softmax):
+        weights[h, t, :last] = block
+    return weights
+
+
 def exponentials(block: Tensor) -> Tensor:
     """exp(R − rowmax); 0 in rows with nothing allowed."""
     maximum = block.amax(dim=-1, keepdim=True)
     return (block - maximum.masked_fill_(maximum == -torch.inf, 0)).exp_()
 
 
-def needs_care(scores: Tensor, value: Tensor) -> bool:
-    """Whether a mask could leave a row only keys whose E is zero, because their scores are far below its maximum."""
-    # E is multiplied in the dtype of the values, and float16 ends at exp(−17).
-    if value.dtype == torch.float16:
-        return True
+def has_small_range(scores: Tensor) -> bool:
+    """Whether no mask can leave a row only keys whose E is zero, because their scores are far below its maximum."""
     # Two passes: aminmax over one axis takes ten times as long as both.
-    return not bool((scores.amax(dim=-1) - scores.amin(dim=-1) < SAFE_RANGE).all())
+    return bool((scores.amax(dim=-1) - scores.amin(dim=-1) < SAFE_RANGE).all())
 
 
 def nonzero(norm: Tensor) -> Tensor:

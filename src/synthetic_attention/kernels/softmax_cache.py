@@ -8,8 +8,8 @@ Shape legend: B batch, H heads, T queries, S keys, D width of a value, N = D·B.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,29 +18,18 @@ from torch import Tensor
 
 from ..layout import Positions, is_traced
 from ..logits import SharedLogits
-from .blocks import block_softmax, wide
-from .shared import block_scores, blocks, needs_care, nonzero, shared_attention
+from .blocks import wide
+from .shared import has_small_range, softmax
 
-__all__ = ["CachedLogits", "SoftmaxCache", "cached_attention"]
+__all__ = ["CachedLogits", "SoftmaxCache"]
 
 
 @dataclass
 class CachedSoftmax:
-    """Results computed from parameters.
+    """softmax(R), (H, T, S), and whether a mask leaves no row only keys whose weights are zero."""
 
-    Attributes:
-        scores: R, (H, T, S).
-        weights: softmax(R), by the offset of its causal mask; None for no mask.
-        care: whether masks need care, by the dtype of the values.
-    """
-
-    scores: Tensor
-    weights: dict[int | None, Tensor] = field(default_factory=dict)
-    care: dict[torch.dtype, bool] = field(default_factory=dict)
-
-
-# The version that autograd counts, and, as writing through `.data` does not count, a weighted sum.
-Fingerprint = tuple[int, int, torch.dtype, float]
+    weights: Tensor
+    has_small_range: bool
 
 
 class SoftmaxCache:
@@ -51,26 +40,25 @@ class SoftmaxCache:
         self._entry: tuple[Any, CachedSoftmax] | None = None
 
     def lookup(
-        self, positions: Positions, parameters: tuple[Tensor, ...], make: Callable[[], Tensor]
+        self, positions: Positions, parameters: Sequence[Tensor], make: Callable[[], Tensor], offset: int | None = None
     ) -> CachedSoftmax | None:
-        """The entry for these parameters, with the scores at least; None where nothing may be cached.
+        """The entry for these parameters (cut to the part in use); None in training, on a GPU and in compiled code.
 
-        Args:
-            positions: the rows and columns that are asked for.
-            parameters: (H, …, …), cut to the part in use: the rest is ignored.
-            make: computes the scores (H, T, S).
+        `make` computes the scores (H, T, S) at `positions`, whose row t sees keys ≤ offset + t (None: all).
         """
-        if torch.is_grad_enabled() or is_traced() or positions.rows <= 1 or positions.row_index is not None:
+        if positions.row_index is not None or torch.is_grad_enabled() or is_traced():
             return None
         if any(p.device.type != "cpu" or p.is_inference() for p in parameters):
             return None
         # Autocast changes the dtype in which scores are computed.
         autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-        key = (positions.rows, positions.columns, autocast, *map(_fingerprint, parameters))
+        key = (positions.rows, positions.columns, offset, autocast, *map(_fingerprint, parameters))
         entry = self._entry
         # NaN is not equal to itself: scores that are not finite are never found in the cache.
         if entry is None or entry[0] != key:
-            entry = self._entry = key, CachedSoftmax(make())
+            scores = make()
+            with torch.autocast("cpu", enabled=False):
+                entry = self._entry = key, CachedSoftmax(softmax(scores, offset), has_small_range(scores))
         return entry[1]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SoftmaxCache:
@@ -85,73 +73,28 @@ class CachedLogits(SharedLogits):
 
     Args:
         cache: of the function that they belong to.
-        positions: the rows and columns of the scores.
-        parameters: those of the scores, cut to the rows and columns in use.
-        make: computes the scores (H, T, S) from the parameters.
+        positions, parameters, make: as for `SoftmaxCache.lookup`.
     """
 
     def __init__(
-        self, cache: SoftmaxCache, positions: Positions, parameters: tuple[Tensor, ...], make: Callable[[], Tensor]
+        self, cache: SoftmaxCache, positions: Positions, parameters: Sequence[Tensor], make: Callable[[], Tensor]
     ) -> None:
-        self._cache, self._positions, self._parameters, self._make = cache, positions, parameters, make
+        self._cache, self._source, self.rows = cache, (positions, parameters, make), positions.rows
         self._made: Tensor | None = None
 
     @property
-    def scores(self) -> Tensor:
+    def scores(self) -> Tensor:  # type: ignore[override]
         if self._made is None:
-            self._made = self._make()
+            self._made = self._source[2]()
         return self._made
 
-    def lookup(self) -> CachedSoftmax | None:
-        """The cached results for these scores; None in training, on a GPU and in compiled code."""
-        return self._cache.lookup(self._positions, self._parameters, self._make)
+    def lookup(self, offset: int | None) -> CachedSoftmax | None:
+        """The cached softmax of these scores."""
+        return self._cache.lookup(*self._source, offset)
 
 
-def cached_attention(
-    cached: CachedSoftmax, value: Tensor, mask: Tensor | None, offset: int | None, value_is_masked: bool
-) -> Tensor:
-    """`shared_attention` in inference, with softmax(R) from the cache.
-
-    A mask changes only the denominators, Y = P (m ∘ V) / P m with P = softmax(R), for any m: P is as good as E.
-    """
-    scores = cached.scores
-    if mask is not None:
-        if value.dtype not in cached.care:
-            cached.care[value.dtype] = needs_care(scores, value)
-        if cached.care[value.dtype]:
-            return shared_attention(scores, value, mask, offset is not None, offset or 0, None, value_is_masked)
-    with torch.autocast(value.device.type, enabled=False):
-        if offset not in cached.weights:
-            cached.weights[offset] = _softmax(scores, offset)
-        return _attend(cached.weights[offset], value, mask, offset, value_is_masked)
-
-
-def _attend(weights: Tensor, value: Tensor, mask: Tensor | None, offset: int | None, value_is_masked: bool) -> Tensor:
-    value_HDBS = value.permute(1, 3, 0, 2)
-    if mask is not None and not value_is_masked:
-        value_HDBS = value_HDBS * mask.to(value.dtype)
-    value_HNS = value_HDBS.flatten(1, 2)
-    out = value.new_empty(*value_HDBS.shape[:3], weights.shape[1])
-    out_HNT = out.flatten(1, 2)
-    for h, t, last in blocks(weights, offset):
-        p_HTS = weights[h, t, :last]
-        torch.bmm(value_HNS[h, :, :last], p_HTS.to(value.dtype).mT, out=out_HNT[h, :, t])
-        if mask is not None:
-            norm_HTB = p_HTS @ mask.to(p_HTS.dtype).mT[:last]
-            out[h, :, :, t] /= nonzero(norm_HTB.mT)[:, None]
-    return out.permute(2, 0, 3, 1)
-
-
-def _softmax(scores: Tensor, offset: int | None) -> Tensor:
-    """All weights (H, T, S), zeros where a causal row sees nothing."""
-    weights = torch.empty(scores.shape, dtype=wide(scores), device=scores.device)
-    for h, t, last in blocks(scores, offset):
-        weights[h, t, :last] = block_softmax(block_scores(scores, h, t, last, offset))
-        weights[h, t, last:] = 0
-    return weights
-
-
-def _fingerprint(parameter: Tensor) -> Fingerprint:
+def _fingerprint(parameter: Tensor) -> tuple[int, int, torch.dtype, float]:
+    """The version that autograd counts, and, as writing through `.data` does not count, a weighted sum."""
     # In float32 or wider: a sum in float16 overflows, and one in bfloat16 does not see small changes.
     with torch.autocast("cpu", enabled=False):
         rows = parameter.to(wide(parameter)).reshape(-1, parameter.shape[-1])

@@ -9,6 +9,7 @@ from typing import cast
 from .base import Dimensions, SynthesizingFunction, reset_map, reset_projection
 from .mixture import Mixture, MixtureOptions
 from .registry import (
+    OPTIONS,
     REGISTRY,
     Options,
     SynthesizerOptions,
@@ -16,7 +17,6 @@ from .registry import (
     has_logits,
     known,
     needs_max_length,
-    option_types,
     parse,
     register,
     validate,
@@ -26,6 +26,7 @@ for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
 __all__ = [
+    "OPTIONS",
     "REGISTRY",
     "Dimensions",
     "Mixture",
@@ -37,7 +38,6 @@ __all__ = [
     "known",
     "make_function",
     "needs_max_length",
-    "option_types",
     "parse",
     "register",
     "reset_map",
@@ -54,16 +54,11 @@ def make_function(
     Raises:
         ValueError: an unknown name or option, a baseline, or no maximum length for a function that needs one.
     """
-    names = parse(synthesizer)
+    names, chosen = parse(synthesizer), validate(synthesizer, options)
     if not has_logits(synthesizer):
         raise ValueError(
             f"got {synthesizer!r}; expected one of: {', '.join(known(layers=False))}, or several of them joined by "
             "'+'. A baseline takes the place of the whole layer: name it in SynthesizerConfig"
         )
-    chosen = validate(synthesizer, options, dims.max_length)
-    if dims.max_length is None and needs_max_length(synthesizer):
-        raise ValueError(f"got no max_length for {synthesizer!r}; expected the longest sequence it will see")
     functions: list[SynthesizingFunction] = [REGISTRY[name](dims, chosen[name]) for name in names]
-    if len(functions) == 1:
-        return functions[0]
-    return Mixture(functions, dims, cast(MixtureOptions, chosen["mixture"]))
+    return functions[0] if len(names) == 1 else Mixture(functions, dims, cast(MixtureOptions, chosen["mixture"]))

@@ -16,8 +16,6 @@ from ..layout import Positions
 from ..logits import Logits
 from .registry import Options
 
-__all__ = ["Dimensions", "SynthesizingFunction", "reset_map", "reset_projection"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Dimensions:
@@ -45,16 +43,26 @@ class Dimensions:
         Raises:
             ValueError: sizes that do not fit.
         """
-        if d_model < 1 or num_heads < 1 or (head_dim is None and d_model % num_heads):
+        if num_heads < 1 or (head_dim is None and d_model % num_heads):
             raise ValueError(
                 f"got d_model={d_model}, num_heads={num_heads}; expected a width that the heads divide, or head_dim"
             )
-        if head_dim is not None and head_dim < 1:
-            raise ValueError(f"got head_dim={head_dim}; expected at least 1")
-        dims = cls(d_model=d_model, num_heads=num_heads, head_dim=head_dim or d_model // num_heads, **others)
-        if dims.max_length is not None and dims.max_length < 1:
-            raise ValueError(f"got max_length={dims.max_length}; expected at least 1")
+        head_dim = d_model // num_heads if head_dim is None else head_dim
+        dims = cls(d_model=d_model, num_heads=num_heads, head_dim=head_dim, **others)
+        if d_model < 1 or head_dim < 1 or (dims.max_length is not None and dims.max_length < 1):
+            raise ValueError(f"got {d_model=}, {head_dim=}, max_length={dims.max_length}; expected at least 1 for each")
         return dims
+
+    @property
+    def length(self) -> int:
+        """The maximum length, for functions that need one.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if self.max_length is None:
+            raise ValueError("got no max_length; expected the longest sequence: this synthesizer has parameters for it")
+        return self.max_length
 
     @property
     def inner_dim(self) -> int:
@@ -111,7 +119,7 @@ class SynthesizingFunction(nn.Module):
             positions: the rows and columns that are asked for.
             keys: (B, H, S, K), those of `keys` after the cached ones.
         """
-        raise TypeError(f"{type(self).__name__} does not define forward()")
+        raise NotImplementedError
 
     def logit_parameters(self) -> list[nn.Parameter]:
         """Its own parameters that are logits or mix them. They start near zero; optimizers that scale updates by the

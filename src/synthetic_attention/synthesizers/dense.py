@@ -39,12 +39,11 @@ class Dense(SynthesizingFunction):
 
     def __init__(self, dims: Dimensions, options: DenseOptions) -> None:
         super().__init__()
-        assert dims.max_length is not None
-        self.num_heads, self.max_length = dims.num_heads, dims.max_length
+        self.num_heads, self.max_length = dims.num_heads, dims.length
         heads = 1 if options.share_heads else dims.num_heads
         with_bias = dims.bias if options.bias is None else options.bias
-        self.key = dims.parameter(heads, dims.max_length, dims.head_dim)
-        self.key_bias = dims.parameter(heads, dims.max_length) if with_bias else None
+        self.key = dims.parameter(heads, dims.length, dims.head_dim)
+        self.key_bias = dims.parameter(heads, dims.length) if with_bias else None
         self.reset_parameters()
         self.q_proj = dims.projection()
 

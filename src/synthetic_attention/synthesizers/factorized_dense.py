@@ -20,36 +20,10 @@ class FactorizedDenseOptions(Options):
     """Options of `factorized_dense`.
 
     Attributes:
-        a: width of the tiled factor; by default ⌈√N⌉.
-        b: width of the repeated factor; by default ⌈N / a⌉.
-        bias: biases of both factors; by default where the layer's projections have biases.
+        a: width of the tiled factor; by default ⌈√N⌉. The repeated one has b = ⌈N / a⌉.
     """
 
     a: int | None = None
-    b: int | None = None
-    bias: bool | None = None
-
-    def check(self, components: int, max_length: int | None) -> None:
-        if max_length is not None:
-            self.widths(max_length)
-
-    def widths(self, max_length: int) -> tuple[int, int]:
-        """a and b.
-
-        Raises:
-            ValueError: a·b is less than the maximum length.
-        """
-        a, b = self.a, self.b
-        if a is None:
-            a = math.isqrt(max_length - 1) + 1 if b is None else math.ceil(max_length / b)
-        if b is None:
-            b = math.ceil(max_length / a)
-        if a * b < max_length:
-            raise ValueError(
-                f"got a={a}, b={b} for 'factorized_dense'; expected a·b of at least the maximum length {max_length}. "
-                "Leave one of them out to have it chosen"
-            )
-        return a, b
 
 
 @register("factorized_dense")
@@ -64,14 +38,13 @@ class FactorizedDense(SynthesizingFunction):
 
     def __init__(self, dims: Dimensions, options: FactorizedDenseOptions) -> None:
         super().__init__()
-        assert dims.max_length is not None
-        self.max_length = dims.max_length
-        self.factors = options.widths(dims.max_length)
-        with_bias = dims.bias if options.bias is None else options.bias
+        self.max_length = dims.length
+        a = math.isqrt(dims.length - 1) + 1 if options.a is None else options.a
+        self.factors = a, math.ceil(dims.length / a)
         total = sum(self.factors)
         # Rows [: a] make the tiled factor, the others the repeated one.
         self.weight = dims.parameter(dims.num_heads, total, dims.head_dim)
-        self.bias = dims.parameter(dims.num_heads, total) if with_bias else None
+        self.bias = dims.parameter(dims.num_heads, total) if dims.bias else None
         self.reset_parameters()
         self.q_proj = dims.projection()
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..layout import Positions
 from ..logits import MixedLogits
 from .base import Dimensions, SynthesizingFunction
-from .registry import Options, register
+from .registry import OPTIONS, Options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,22 +26,23 @@ class MixtureOptions(Options):
 
     gate: Literal["softmax", "sigmoid", "sum"] = "softmax"
 
-    def check(self, components: int, max_length: int | None) -> None:
-        if self.gate == "sigmoid" and components > 2:
-            raise ValueError(
-                f"got gate='sigmoid' for a mixture of {components} components; expected two. "
-                "For more, use gate='softmax'"
-            )
+
+OPTIONS["mixture"] = MixtureOptions
 
 
-@register("mixture")
 class Mixture(SynthesizingFunction):
-    """A sum of synthesizing functions, weighted by learned α that sum to 1. All start with the same weight."""
+    """A sum of synthesizing functions, weighted by learned α that sum to 1. All start with the same weight.
 
-    Options = MixtureOptions
+    Raises:
+        ValueError: a sigmoid gate for another number of functions than two.
+    """
 
     def __init__(self, functions: Sequence[SynthesizingFunction], dims: Dimensions, options: MixtureOptions) -> None:
         super().__init__()
+        if options.gate == "sigmoid" and len(functions) != 2:
+            raise ValueError(
+                f"got gate='sigmoid' for a mixture of {len(functions)} components; expected two, or gate='softmax'"
+            )
         self.functions = nn.ModuleList(functions)
         self.kind = options.gate
         shapes = {"softmax": (len(functions), dims.num_heads), "sigmoid": (1,)}
@@ -80,24 +81,25 @@ class Mixture(SynthesizingFunction):
     def project(self, x: Tensor) -> Sequence[Tensor]:
         return [feature for function in self.components for feature in function.project(x)]
 
-    def _split(self, features: Sequence[Tensor]) -> list[Sequence[Tensor]]:
-        """The features of each component."""
+    def _split(self, features: Sequence[Tensor]) -> list[tuple[SynthesizingFunction, Sequence[Tensor]]]:
+        """Each component with its features."""
         parts, start = [], 0
         for function in self.components:
-            parts.append(features[start : start + function.num_features])
+            parts.append((function, features[start : start + function.num_features]))
             start += function.num_features
         return parts
 
     def keys(self, features: Sequence[Tensor]) -> Tensor | None:
-        keys = [function.keys(part) for function, part in zip(self.components, self._split(features), strict=True)]
-        found = [key for key in keys if key is not None]
-        return torch.cat(found, dim=-1) if len(found) > 1 else found[0] if found else None
+        # Two steps: torch.compile breaks the graph at an assignment inside of a list.
+        all_keys = [function.keys(part) for function, part in self._split(features)]
+        keys = [key for key in all_keys if key is not None]
+        return torch.cat(keys, dim=-1) if len(keys) > 1 else keys[0] if keys else None
 
     def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> MixedLogits:
         count = sum(function.caches_keys for function in self.components)
-        own = iter(keys.chunk(count, dim=-1) if count and keys is not None else ())
+        own = iter(keys.chunk(count, dim=-1) if keys is not None and count else ())
         terms = [
             function(part, positions, next(own) if function.caches_keys else None)
-            for function, part in zip(self.components, self._split(features), strict=True)
+            for function, part in self._split(features)
         ]
         return MixedLogits(terms, self.weights())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -26,8 +27,37 @@ class RandomOptions(Options):
     std: float = 0.003
 
 
+@register("random")
+class Random(SynthesizingFunction):
+    """The Random Synthesizer: R (H, N, N), the same for all examples, is trained."""
+
+    Options = RandomOptions
+    is_trained: ClassVar[bool] = True
+    table: Tensor
+
+    def __init__(self, dims: Dimensions, options: RandomOptions) -> None:
+        super().__init__()
+        self.max_length, self.std, self.cache = dims.length, options.std, SoftmaxCache()
+        table = dims.empty(dims.num_heads, dims.length, dims.length)
+        if self.is_trained:
+            self.table = nn.Parameter(table)
+        else:
+            self.register_buffer("table", table)
+        self.reset_parameters()
+
+    def logit_parameters(self) -> list[nn.Parameter]:
+        return [self.table] if isinstance(self.table, nn.Parameter) else []
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.table, std=self.std)
+
+    def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> CachedLogits:
+        scores = positions.take(self.table)
+        return CachedLogits(self.cache, positions, (scores,), lambda: scores)
+
+
 @dataclass(frozen=True, kw_only=True)
-class FixedRandomOptions(Options):
+class FixedRandomOptions(RandomOptions):
     """Options of `fixed_random`.
 
     Attributes:
@@ -38,52 +68,12 @@ class FixedRandomOptions(Options):
     std: float = 1.0
 
 
-class _RandomTable(SynthesizingFunction):
-    """R (H, N, N), the same for all examples."""
-
-    table: Tensor
-
-    def __init__(self, dims: Dimensions, options: RandomOptions | FixedRandomOptions) -> None:
-        super().__init__()
-        assert dims.max_length is not None
-        self.max_length, self.std, self.cache = dims.max_length, options.std, SoftmaxCache()
-        self._own(dims.empty(dims.num_heads, dims.max_length, dims.max_length))
-        self.reset_parameters()
-
-    def _own(self, table: Tensor) -> None:
-        """Store R as a parameter or as a buffer."""
-        raise TypeError(f"{type(self).__name__} does not define _own()")
-
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.table, std=self.std)
-
-    def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> CachedLogits:
-        scores = positions.take(self.table)
-        return CachedLogits(self.cache, positions, (scores,), lambda: scores)
-
-
-@register("random")
-class Random(_RandomTable):
-    """The Random Synthesizer: R is trained."""
-
-    Options = RandomOptions
-
-    def _own(self, table: Tensor) -> None:
-        self.table = nn.Parameter(table)
-
-    def logit_parameters(self) -> list[nn.Parameter]:
-        assert isinstance(self.table, nn.Parameter)
-        return [self.table]
-
-
 @register("fixed_random")
-class FixedRandom(_RandomTable):
+class FixedRandom(Random):
     """The Fixed Random Synthesizer: R is saved with the model and never trained."""
 
     Options = FixedRandomOptions
-
-    def _own(self, table: Tensor) -> None:
-        self.register_buffer("table", table)
+    is_trained = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +98,9 @@ class FactorizedRandom(SynthesizingFunction):
 
     def __init__(self, dims: Dimensions, options: FactorizedRandomOptions) -> None:
         super().__init__()
-        assert dims.max_length is not None
-        self.max_length, self.std, self.cache = dims.max_length, options.std, SoftmaxCache()
-        self.row_factor = dims.parameter(dims.num_heads, dims.max_length, options.rank)
-        self.key_factor = dims.parameter(dims.num_heads, dims.max_length, options.rank)
+        self.max_length, self.std, self.cache = dims.length, options.std, SoftmaxCache()
+        self.row_factor = dims.parameter(dims.num_heads, dims.length, options.rank)
+        self.key_factor = dims.parameter(dims.num_heads, dims.length, options.rank)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

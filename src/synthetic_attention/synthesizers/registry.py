@@ -6,25 +6,11 @@ is a whole layer in the place of `SynthesizerAttention`, and stands alone.
 
 from __future__ import annotations
 
-import math
-import types
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_type_hints
 
-__all__ = [
-    "REGISTRY",
-    "Options",
-    "SynthesizerOptions",
-    "caches_keys",
-    "has_logits",
-    "known",
-    "needs_max_length",
-    "option_types",
-    "parse",
-    "register",
-    "validate",
-]
+from ..validation import check_value
 
 # Options by function or baseline, and those of mixtures under "mixture".
 SynthesizerOptions = Mapping[str, Mapping[str, Any]]
@@ -34,74 +20,34 @@ SynthesizerOptions = Mapping[str, Mapping[str, Any]]
 class Options:
     """The options of one synthesizer: none here, subclasses add fields.
 
-    The annotation of a field gives the valid values: an int is at least 1, a float is positive and finite.
+    The annotation of a field gives the valid values; numbers have to be positive.
 
     Raises:
         ValueError: a value that is not valid.
     """
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
-        for field in fields(self):
-            value, kind = getattr(self, field.name), hints[field.name]
-            if not _is_valid(value, kind):
-                raise ValueError(f"got {field.name}={value!r}; expected {_describe(kind)}")
-
-    def check(self, components: int, max_length: int | None) -> None:
-        """Check the options against the synthesizer that they are for.
-
-        Args:
-            components: how many functions it is made of.
-            max_length: the longest sequence, where known.
-
-        Raises:
-            ValueError: they do not fit.
-        """
-
-
-def _is_valid(value: object, kind: Any) -> bool:
-    origin, members = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return value in members
-    if origin in (Union, types.UnionType):
-        return any(_is_valid(value, member) for member in members)
-    if origin is Sequence:
-        return isinstance(value, list | tuple) and bool(value) and all(_is_valid(v, members[0]) for v in value)
-    if kind is bool or isinstance(value, bool):
-        return kind is bool and isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and value >= 1
-    if kind is float:
-        return isinstance(value, int | float) and 0 < value < math.inf
-    return value is None and kind is types.NoneType
-
-
-def _describe(kind: Any) -> str:
-    origin, members = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return "one of: " + ", ".join(map(str, members))
-    if origin in (Union, types.UnionType):
-        return " or ".join(_describe(member) for member in members if member is not types.NoneType)
-    if origin is Sequence:
-        return f"a list, each {_describe(members[0])}"
-    names = {int: "a whole number of at least 1", float: "a positive number", bool: "true or false"}
-    return names[kind]
+        for name, kind in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            check_value(name, value, kind)
+            values = value if isinstance(value, list | tuple) else [value]
+            if not values or any(type(each) in (int, float) and each <= 0 for each in values):
+                raise ValueError(f"got {name}={value!r}; expected a positive number")
 
 
 # By name: synthesizing functions, and with `is_layer` the layers that take the place of `SynthesizerAttention`.
 REGISTRY: dict[str, type[Any]] = {}
-_OPTIONS: dict[str, type[Options]] = {}
+# By the same names, and "mixture".
+OPTIONS: dict[str, type[Options]] = {}
 _C = TypeVar("_C", bound=type[Any])
 
 
 def register(name: str) -> Callable[[_C], _C]:
-    """The decorator that makes a class known by its name; that of mixtures for its options only."""
+    """The decorator that makes a class known by its name."""
 
     def decorate(cls: _C) -> _C:
         cls.name = name
-        _OPTIONS[name] = cls.Options
-        if name != "mixture":
-            REGISTRY[name] = cls
+        REGISTRY[name], OPTIONS[name] = cls, cls.Options
         return cls
 
     return decorate
@@ -109,13 +55,8 @@ def register(name: str) -> Callable[[_C], _C]:
 
 def known(*, layers: bool = True) -> list[str]:
     """The names of the synthesizing functions, then those of the baselines if `layers`."""
-    functions = sorted(name for name, kind in REGISTRY.items() if not kind.is_layer)
-    return [*functions, *sorted(REGISTRY.keys() - {*functions})] if layers else functions
-
-
-def option_types() -> dict[str, type[Options]]:
-    """The options by synthesizer, and those of mixtures under "mixture"."""
-    return dict(_OPTIONS)
+    names = sorted(REGISTRY, key=lambda name: (REGISTRY[name].is_layer, name))
+    return [name for name in names if layers or not REGISTRY[name].is_layer]
 
 
 def parse(name: str) -> tuple[str, ...]:
@@ -129,25 +70,19 @@ def parse(name: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in name.split("+"))
     for part in names:
         if part not in REGISTRY:
-            functions, layers = known(layers=False), [n for n in known() if REGISTRY[n].is_layer]
-            alone = f"; or, by itself, one of: {', '.join(layers)}" if layers else ""
-            raise ValueError(
-                f"got unknown synthesizer {part!r} in {name!r}; expected one of: {', '.join(functions)}, or several "
-                f"of them joined by '+'{alone}"
-            )
+            raise ValueError(f"got unknown synthesizer {part!r} in {name!r}; expected one of: {', '.join(known())}")
         if REGISTRY[part].is_layer and len(names) > 1:
             raise ValueError(f"got {part!r} in the mixture {name!r}; expected it alone: it has no logits to mix")
     return names
 
 
-def validate(name: str, options: SynthesizerOptions | None = None, max_length: int | None = None) -> dict[str, Options]:
+def validate(name: str, options: SynthesizerOptions | None = None) -> dict[str, Options]:
     """Check a synthesizer and all options without building anything.
 
     Args:
         name: a synthesizer.
         options: by function or baseline, and those of mixtures under "mixture"; others than those in `name` may have
             some too, for a model's other layers.
-        max_length: the longest sequence, where known.
 
     Returns:
         The options of all that are named in either.
@@ -155,35 +90,21 @@ def validate(name: str, options: SynthesizerOptions | None = None, max_length: i
     Raises:
         ValueError: an unknown name, option or value.
     """
-    names = parse(name)
-    options = {} if options is None else options
-    if not isinstance(options, Mapping):
-        raise ValueError(f"got synthesizer_options {options!r}; expected a mapping from function to its options")
-    for owner in options:
-        if owner not in _OPTIONS:
-            raise ValueError(f"got options for unknown {owner!r}; expected one of: {', '.join(sorted(_OPTIONS))}")
-    chosen = {owner: _read(owner, options.get(owner, {})) for owner in {*names, *options, "mixture"}}
-    for owner in {*names, "mixture"}:
-        chosen[owner].check(len(names), max_length)
-    return chosen
+    names, options = parse(name), {} if options is None else options
+    check_value("synthesizer_options", options, dict[str, dict[str, Any]])
+    return {owner: _read(owner, options.get(owner, {})) for owner in dict.fromkeys((*options, *names, "mixture"))}
 
 
-def _read(owner: str, given: Any) -> Options:
-    """The options of one synthesizer from a mapping.
-
-    Raises:
-        ValueError: no mapping, an unknown option (the known ones are listed), or a value that is not valid.
-    """
-    if not isinstance(given, Mapping):
-        raise ValueError(f"got options {given!r} for {owner!r}; expected a mapping from option to value")
-    kind = _OPTIONS[owner]
-    names = [field.name for field in fields(kind)]
+def _read(owner: str, given: Mapping[str, Any]) -> Options:
+    if owner not in OPTIONS:
+        raise ValueError(f"got options for unknown {owner!r}; expected one of: {', '.join(sorted(OPTIONS))}")
+    valid = get_type_hints(OPTIONS[owner])
     for key in given:
-        if key not in names:
-            listed = ", ".join(names) or "none"
+        if key not in valid:
+            listed = ", ".join(valid) or "none"
             raise ValueError(f"got unknown option {key!r} for {owner!r}; expected one of: {listed}")
     try:
-        return kind(**given)
+        return OPTIONS[owner](**given)
     except ValueError as error:
         raise ValueError(f"options of {owner!r}: {error}") from None
 

@@ -43,12 +43,7 @@ class RelativeRandom(SynthesizingFunction):
 
     def __init__(self, dims: Dimensions, options: RelativeRandomOptions) -> None:
         super().__init__()
-        distance = dims.max_length if options.distance is None else options.distance
-        if distance is None:
-            raise ValueError(
-                "got neither a distance nor a max_length for 'relative_random'; expected one of them, e.g. "
-                "synthesizer_options={'relative_random': {'distance': 128}}"
-            )
+        distance = dims.length if options.distance is None else options.distance
         self.distance, self.std, self.cache = distance, options.std, SoftmaxCache()
         # Offset 0 is in the middle: entry n is of offset n − (N − 1).
         self.offsets = dims.parameter(dims.num_heads, 2 * distance - 1)
@@ -67,21 +62,16 @@ class RelativeRandom(SynthesizingFunction):
             first = positions.offset - columns + 1
             entries = self._entries(torch.arange(first, columns, device=device))
             in_use = self.offsets[:, max(first, -last) + last : min(columns - 1, last) + last + 1]
-            return CachedLogits(
-                self.cache,
-                positions,
-                (in_use,),
-                lambda: _toeplitz(self.offsets.index_select(1, entries), columns),
-            )
+
+            def scores() -> Tensor:
+                # R[t, s] is entry t − s + S − 1 of these T + S − 1.
+                return self.offsets.index_select(1, entries).unfold(1, columns, 1).flip(2)
+
+            return CachedLogits(self.cache, positions, (in_use,), scores)
         apart = positions.queries(device)[..., :, None] - positions.keys(device)[..., None, :]
-        scores = self.offsets[:, self._entries(apart)]
-        return SharedLogits(scores if scores.dim() == 3 else scores.transpose(0, 1))
+        found = self.offsets[:, self._entries(apart)]
+        return SharedLogits(found if found.dim() == 3 else found.transpose(0, 1))
 
     def _entries(self, apart: Tensor) -> Tensor:
         """The entries of `offsets` for distances i − j."""
         return apart.clamp(1 - self.distance, self.distance - 1) + self.distance - 1
-
-
-def _toeplitz(logits: Tensor, columns: int) -> Tensor:
-    """(H, T, S) with R[t, s] = logits[t − s + S − 1], from (H, T + S − 1)."""
-    return logits.unfold(1, columns, 1).flip(2)

@@ -8,7 +8,7 @@ Shape legend: B batch, H heads, T tokens of a row, n real tokens, K width of a h
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,31 +18,21 @@ from ..layout import TokenLayout
 
 __all__ = ["is_plain", "join_heads", "linear", "project_by_feature", "split_heads"]
 
-# With fewer or more rows than these x Wᵀ is as fast.
-_FEWEST_ROWS, _MOST_ROWS = 12, 63
 
-
-def linear(module: nn.Module, x: Tensor) -> Tensor:
-    """module(x), (…, in) to (…, out)."""
-    if not _swaps(module, x):
-        return cast(Tensor, module(x))
-    weight, bias = cast(nn.Linear, module).weight, cast(nn.Linear, module).bias
+def linear(module: Any, x: Tensor) -> Tensor:
+    """module(x), (…, in) to (…, out), for an `nn.Linear` or what stands in its place."""
+    if torch.compiler.is_compiling() or not x.shape[-1] or not 12 <= x.numel() // x.shape[-1] <= 63:
+        return module(x)
+    if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not is_plain(module):
+        return module(x)
+    weight, bias = module.weight, module.bias
+    # The backward is that of the usual product.
+    trains = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    if trains or weight.dtype != x.dtype or not torch.backends.mkl.is_available():
+        return module(x)
     columns = x.reshape(-1, x.shape[-1]).t()
     product = weight @ columns if bias is None else torch.addmm(bias[:, None], weight, columns)
     return product.t().contiguous().view(*x.shape[:-1], weight.shape[0])
-
-
-def _swaps(module: nn.Module, x: Tensor) -> bool:
-    """Whether to multiply W xᵀ."""
-    if torch.compiler.is_compiling() or x.device.type != "cpu" or x.dtype != torch.float32 or not x.shape[-1]:
-        return False
-    if not _FEWEST_ROWS <= x.numel() // x.shape[-1] <= _MOST_ROWS or not is_plain(module):
-        return False
-    weight = cast(nn.Linear, module).weight
-    # The backward is that of the usual product.
-    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-        return False
-    return weight.dtype == x.dtype and torch.backends.mkl.is_available() and not torch.is_autocast_enabled("cpu")
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -55,30 +45,30 @@ def is_plain(module: nn.Module) -> bool:
     if not torch.compiler.is_compiling() and _has_any_global_hook():
         return False
     hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
-    return type(module) is nn.Linear and not any(map(len, hooks)) and "forward" not in module.__dict__
+    return type(module) is nn.Linear and not any(hooks) and "forward" not in module.__dict__
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """(B, T, H·K) to (B, H, T, K)."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.view(*x.shape[:2], heads, x.shape[2] // heads).transpose(1, 2)
 
 
-def project_by_feature(module: nn.Module, tokens: Tensor, layout: TokenLayout, heads: int) -> Tensor:
+def project_by_feature(module: Any, tokens: Tensor, layout: TokenLayout, heads: int) -> Tensor:
     """The values (B, H, T, K), laid out as (H, K, B, T) if the module is a plain projection.
 
     Args:
         tokens: the input as `layout.pack` gives it, (n, C) or (B, T, C).
     """
     if not is_plain(module):
-        return split_heads(layout.pad(cast(Tensor, module(tokens))), heads)
-    weight, bias = cast(nn.Linear, module).weight, cast(nn.Linear, module).bias
+        return split_heads(layout.pad(module(tokens)), heads)
+    weight, bias = module.weight, module.bias
     columns = tokens.reshape(-1, tokens.shape[-1]).t()
     if torch.is_autocast_enabled(tokens.device.type) or bias is None:
         values = weight @ columns
         values = values if bias is None else values + bias[:, None].to(values.dtype)
     else:
         values = torch.addmm(bias[:, None], weight, columns)
-    if layout.unpads:
+    if layout.unpads and layout.tokens is not None:
         values = layout.tokens.put_columns(values)
     return values.view(heads, weight.shape[0] // heads, *layout.aligned.shape).permute(2, 0, 3, 1)
 
@@ -87,6 +77,6 @@ def join_heads(y: Tensor, layout: TokenLayout) -> Tensor:
     """(B, H, T, K) to the input of the output projection, (n, H·K) or (B, T, H·K) as in `layout.pack`."""
     y = y.transpose(1, 2).flatten(2)
     # The kernel for shared logits writes feature by feature.
-    if layout.unpads and y.stride(1) == 1 and y.shape[-1] > 1:
+    if layout.unpads and layout.tokens is not None and y.stride(1) == 1 and y.shape[-1] > 1:
         return layout.tokens.take_columns(y.permute(2, 0, 1)).t()
     return layout.gather(y)
