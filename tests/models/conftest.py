@@ -14,6 +14,7 @@ from synthetic_attention.models import (
     SynthesizerForSequenceClassification,
     SynthesizerPreTrainedModel,
 )
+from synthetic_attention.synthesizers import known
 
 VOCABULARY, LONGEST = 53, 19
 SIZES = {
@@ -25,6 +26,20 @@ SIZES = {
     "max_position_embeddings": LONGEST,
     # Untied, so that an untrained model does not merely repeat its input.
     "tie_word_embeddings": False,
+}
+# Layers of every function, mixtures of all forms of logits, the causal baselines.
+FUNCTIONS = known(layers=False)
+MIXTURES = [
+    "random+vanilla",
+    "dense+vanilla",
+    "random+dense",
+    "factorized_random+factorized_dense",
+    "factorized_dense+random+vanilla",
+]
+WINDOWS = ["lightweight_conv", "dynamic_conv", "local_dense"]
+STACKS = {
+    name: {"synthesizer": layers, "num_layers": len(layers)}
+    for name, layers in {"functions": FUNCTIONS, "mixtures": MIXTURES, "windows": WINDOWS}.items()
 }
 HEADS = {
     "seq2seq": SynthesizerForConditionalGeneration,

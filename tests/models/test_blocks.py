@@ -10,7 +10,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from synthetic_attention import SynthesizerAttention
 from synthetic_attention.models import SynthesizerConfig
-from synthetic_attention.models.blocks import MLP, CrossAttention, SynthesizerBlock
+from synthetic_attention.models.modeling import MLP, CrossAttention, SynthesizerBlock
 from synthetic_attention.models.positions import RelativePositionBias, SinusoidalPositions, relative_buckets
 
 
@@ -77,8 +77,8 @@ def test_relative_buckets_are_t5s(bidirectional: bool) -> None:
     assert torch.equal(relative_buckets(relative, bidirectional, 32, 128), theirs)
 
 
-def test_a_relative_bias_by_example_is_that_of_its_positions() -> None:
-    bias = RelativePositionBias(2, 8, 12, bidirectional=False)
+def test_a_relative_bias_by_example_is_that_of_its_positions(tiny_config: Callable) -> None:
+    bias = RelativePositionBias(tiny_config(), bidirectional=False)
     nn.init.normal_(bias.weight)
     shared = bias(torch.arange(5), torch.arange(5))
     moved = torch.arange(5) + 100
@@ -88,7 +88,7 @@ def test_a_relative_bias_by_example_is_that_of_its_positions() -> None:
 
 
 def test_sinusoids_are_the_formula() -> None:
-    table = SinusoidalPositions(6)(torch.arange(300), torch.float32)
+    table = SinusoidalPositions(6)(torch.arange(300))
     n, i = 257, 2
     angle = n / 10000 ** (2 * i / 6)
     assert table.shape == (300, 6)

@@ -31,6 +31,7 @@ def _states(batch: int, tokens: int, width: int) -> tuple[Tensor, Tensor]:
     return torch.randn(batch, 2, tokens, width), torch.randn(batch, 2, tokens, 7)
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("width", [5, 0])
 def test_it_holds_what_a_concatenating_layer_holds(width: int, change: str) -> None:
@@ -47,6 +48,7 @@ def test_it_holds_what_a_concatenating_layer_holds(width: int, change: str) -> N
     assert ours.get_seq_length() == ours.values.shape[-2]
 
 
+@torch.no_grad()
 def test_beams_are_put_into_order_without_keys() -> None:
     layer = DynamicKeysValuesLayer()
     for tokens in (4, 1):
@@ -57,6 +59,7 @@ def test_beams_are_put_into_order_without_keys() -> None:
     assert torch.equal(layer.update(*_states(3, 1, 0))[1][:, :, :5], values[[2, 0, 2]])
 
 
+@torch.no_grad()
 def test_a_copy_goes_its_own_way() -> None:
     layer = DynamicKeysValuesLayer()
     for tokens in (4, 1):
@@ -67,6 +70,7 @@ def test_a_copy_goes_its_own_way() -> None:
     assert torch.equal(layer.values, first)
 
 
+@torch.no_grad()
 def test_a_step_copies_only_its_own_tokens() -> None:
     layer = DynamicKeysValuesLayer()
     for tokens in (4, 1):

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 from transformers import CompileConfig, DynamicCache, StaticCache
 
-from models.synthesizers import STACKS
+from models.conftest import STACKS
 from synthetic_attention.models import SynthesizerForCausalLM
 from synthetic_attention.models.cache import cache_bytes
 
@@ -119,24 +119,6 @@ def test_bytes_of_the_cache(stack: str, static: bool, model: SynthesizerForCausa
     assert [int(layer.get_seq_length()) for layer in cache.layers] == [4] * len(layers)
     values = 3 * 2 * (9 if static else 4) * 11 * 4
     assert cache_bytes(cache) == values * sum(2 if "vanilla" in name else 1 for name in layers)
-
-
-class _Streamer:
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-
-    def put(self, tokens: Tensor) -> None:
-        self.tokens += tokens.flatten().tolist()
-
-    def end(self) -> None: ...
-
-
-@pytest.mark.parametrize("stack", ["mixtures"])
-def test_sampling_is_repeatable_and_streams(model: SynthesizerForCausalLM, prompts: Prompts) -> None:
-    streamer, prompts = _Streamer(), (prompts[0][2:], prompts[1][2:])
-    first = _generate(model, prompts, do_sample=True, streamer=streamer)
-    assert torch.equal(first, _generate(model, prompts, do_sample=True))
-    assert streamer.tokens == first[0].tolist()
 
 
 @pytest.mark.parametrize("stack", ["mixtures"])

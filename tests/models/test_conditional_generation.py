@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from transformers import DynamicCache, EncoderDecoderCache
+from transformers import DynamicCache
 
-from models.synthesizers import STACKS
+from models.conftest import STACKS
 
 Rows = tuple[Tensor, Tensor]
 # Another synthesizer on each side, and in each layer of one; two layers that encode and four that decode.
@@ -79,15 +79,6 @@ def test_the_states_and_weights_of_every_layer(tiny: Callable, rows: Rows) -> No
     assert out.cross_attentions[0].shape == (4, 2, 5, 7)
     torch.testing.assert_close(out.encoder_hidden_states[-1], out.encoder_last_hidden_state)
     torch.testing.assert_close(model.lm_head(out.decoder_hidden_states[-1]), out.logits)
-
-
-def test_a_cache_that_would_find_itself_empty_is_refused(tiny: Callable, rows: Rows) -> None:
-    model, (ids, mask) = tiny(synthesizer="random"), rows
-    plain = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    with pytest.raises(ValueError, match=r"layer 0.*model\.config"):
-        model(ids, mask, decoder_input_ids=ids[:, :1], past_key_values=plain)
-    vanilla = tiny(synthesizer="vanilla")
-    assert vanilla(ids, mask, decoder_input_ids=ids[:, :1], past_key_values=plain).logits.shape[1] == 1
 
 
 def test_labels_are_shifted_right(tiny: Callable) -> None:

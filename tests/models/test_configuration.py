@@ -27,7 +27,7 @@ def test_the_defaults_are_the_papers_base_size() -> None:
         ({"zzz": 64}, ["zzz"]),
         ({"synthesizer": "rnd"}, ["rnd", "factorized_random"]),
         ({"synthesizer_options": {"random": {"sd": 1}}}, ["sd", "std"]),
-        ({"synthesizer": ["dense"]}, ["1 synthesizers", "6 layers", "encoder"]),
+        ({"synthesizer": ["dense"]}, ["['dense']", "6 layers", "encoder"]),
         ({"synthesizer": {"encoder": "dense"}}, ["'encoder' and 'decoder'"]),
         ({"d_model": 100, "num_heads": 7}, ["d_model=100", "num_heads=7"]),
         ({"dropout_rate": 1.0}, ["dropout_rate=1.0"]),
@@ -35,14 +35,9 @@ def test_the_defaults_are_the_papers_base_size() -> None:
         ({"initializer_factor": float("inf")}, ["initializer_factor=inf"]),
         ({"num_decoder_layers": 0}, ["num_decoder_layers=0"]),
         ({"type_vocab_size": -1}, ["type_vocab_size=-1"]),
-        ({"position_embedding_type": "rotary"}, ["rotary", "sinusoidal, learned, relative"]),
-        ({"norm_type": "batch_norm"}, ["batch_norm", "layer_norm, rms_norm"]),
-        ({"classifier_pooling": "last"}, ["last", "mean, first"]),
         ({"feed_forward_proj": "gated-foo"}, ["foo", "relu"]),
         ({"relative_attention_max_distance": 16}, ["relative_attention_max_distance=16", "32"]),
         ({"synthesizer": {"encoder": 3, "decoder": "dense"}}, ["3", "encoder"]),
-        ({"synthesizer": "random+dense+vanilla", "synthesizer_options": {"mixture": {"gate": "sigmoid"}}}, ["sigmoid"]),
-        ({"synthesizer": "factorized_dense", "synthesizer_options": {"factorized_dense": {"a": 2, "b": 2}}}, ["256"]),
         ({"is_decoder": True}, ["is_decoder", "is_encoder_decoder"]),
         ({"is_encoder_decoder": False, "num_decoder_layers": 3}, ["num_layers=6", "num_decoder_layers=3"]),
     ],
@@ -53,7 +48,9 @@ def test_what_cannot_be_is_refused(fields: dict[str, object], facts: list[str]) 
     assert all(fact in str(error.value) for fact in facts), error.value
 
 
-@pytest.mark.parametrize("fields", [{"d_model": "512"}, {"num_layers": True}, {"pre_norm": 1}, {"dropout_rate": "low"}])
+@pytest.mark.parametrize(
+    "fields", [{"d_model": "512"}, {"num_layers": True}, {"pre_norm": 1}, {"norm_type": "batch_norm"}]
+)
 def test_types_are_checked(fields: dict[str, object]) -> None:
     with pytest.raises(StrictDataclassFieldValidationError, match=next(iter(fields))):
         SynthesizerConfig(**fields)
@@ -70,14 +67,9 @@ def test_fields_of_newer_versions_are_kept_in_files(tmp_path: Path) -> None:
     assert (again.sparkle, again.num_heads, again.num_layers) == (7, 4, 2)
 
 
-def test_one_synthesizer_for_each_layer_of_each_side() -> None:
-    config = SynthesizerConfig(num_layers=2, num_decoder_layers=3, synthesizer=SIDES)
-    assert config.synthesizers("encoder") == ["dense", "dense"]
-    assert config.synthesizers("decoder") == SIDES["decoder"]
-
-
 def test_a_cache_is_built_for_the_decoder() -> None:
     config = SynthesizerConfig(num_layers=2, num_decoder_layers=3, synthesizer=SIDES)
+    assert config.synthesizers("encoder") == ["dense", "dense"]
     decoder = config.get_text_config(decoder=True)
     assert decoder.num_hidden_layers == 3
     assert decoder.layer_types == ["synthesizer_values", "synthesizer_keys_and_values", "synthesizer_keys_and_values"]
@@ -86,7 +78,7 @@ def test_a_cache_is_built_for_the_decoder() -> None:
 
 
 def test_a_saved_configuration_comes_back(tmp_path) -> None:
-    options = {"factorized_dense": {"a": 4, "b": 8}}
+    options = {"factorized_dense": {"a": 4}}
     config = SynthesizerConfig(
         num_layers=2, num_decoder_layers=3, synthesizer=SIDES, synthesizer_options=options, num_labels=3
     )

@@ -107,18 +107,14 @@ def test_a_sum_over_many_tokens_does_not_overflow_in_half_precision() -> None:
     torch.testing.assert_close(weight.grad.float(), wide.grad, atol=1e-2, rtol=1e-2)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.5])
-def test_torch_func_takes_the_derivative_in_training(rate: float, tiny_lm: Callable) -> None:
-    model, ids = tiny_lm(dropout_rate=rate).double().train(), torch.randint(4, 20, (2, 6))
+def test_torch_func_takes_the_derivative_in_training(tiny_lm: Callable) -> None:
+    model, ids = tiny_lm(dropout_rate=0.0).double().train(), torch.randint(4, 20, (2, 6))
 
     def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
         return torch.func.functional_call(model, parameters, (), {"input_ids": ids, "labels": ids}).loss
 
     parameters = dict(model.named_parameters())
     found = torch.func.grad(loss)(parameters)
-    assert all(found[name].isfinite().all() for name in parameters)
-    if rate:
-        return
     model(ids, labels=ids).loss.backward()
     for name, parameter in parameters.items():
         torch.testing.assert_close(found[name], parameter.grad, msg=name)

@@ -15,18 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
-from transformers.cache_utils import CacheLayerMixin, DynamicLayer, StaticLayer
+from transformers.cache_utils import DynamicLayer, StaticLayer
 
-__all__ = [
-    "KEYS_AND_VALUES",
-    "VALUES_ONLY",
-    "DynamicKeysValuesLayer",
-    "DynamicValuesLayer",
-    "StaticKeysValuesLayer",
-    "StaticValuesLayer",
-    "cache_bytes",
-    "check_layers",
-]
+__all__ = ["KEYS_AND_VALUES", "VALUES_ONLY", "DynamicKeysValuesLayer", "cache_bytes", "check_layers"]
 
 # Names of cache layers with and without keys.
 KEYS_AND_VALUES = "synthesizer_keys_and_values"
@@ -41,21 +32,20 @@ _REORDERED_BYTES = 2**21
 class DynamicKeysValuesLayer(DynamicLayer):
     """Grows within buffers that have spare slots; transformers' own layer copies the whole cache in each step.
 
-    `keys` and `values` are views of the filled slots. If something replaces them (offloading, a selection of rows), the
-    next tokens copy them into a new buffer. With gradients the layer concatenates, as nothing may be overwritten.
+    `keys` and `values` are views of the filled slots. If something replaces them (a crop, offloading, a selection of
+    rows), the next tokens copy them into a new buffer. In grad mode the layer concatenates, as nothing may be
+    overwritten.
     """
 
     _layer_type = KEYS_AND_VALUES
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._buffers: list[Tensor | None] = [None, None]
+    # By "keys" and "values": a buffer, and the view of its filled slots.
+    _buffers: dict[str, tuple[Tensor, Tensor]]
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Note dtype, device and shape of keys (B, H, T, K) and values (B, H, T, D)."""
         self.dtype, self.device = key_states.dtype, key_states.device
         self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
-        self._buffers = [None, None]
+        self._buffers = {}
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -64,59 +54,57 @@ class DynamicKeysValuesLayer(DynamicLayer):
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None
         assert self.values is not None
-        self.keys = self._append(0, self.keys, key_states)
-        self.values = self._append(1, self.values, value_states)
+        self.keys = self._append("keys", self.keys, key_states)
+        self.values = self._append("values", self.values, value_states)
         return self.keys, self.values
 
     def get_seq_length(self) -> int:
         """Tokens in the cache: the number of values, since keys may have no elements."""
-        return 0 if not self.is_initialized or self.values is None else int(self.values.shape[-2])
-
-    def reset(self) -> None:
-        """Forget all tokens."""
-        super().reset()
-        self._buffers = [None, None]
+        return self.values.shape[-2] if self.is_initialized and self.values is not None else 0
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Row b becomes what row beam_idx[b] was."""
-        if self.keys is None or self.values is None:
-            return
-        self.keys = self._reorder(0, self.keys, beam_idx)
-        self.values = self._reorder(1, self.values, beam_idx)
+        if self.keys is not None and self.values is not None:
+            self.keys = self._reorder("keys", self.keys, beam_idx)
+            self.values = self._reorder("values", self.values, beam_idx)
 
-    def _append(self, which: int, filled: Tensor, new: Tensor) -> Tensor:
+    def _append(self, name: str, filled: Tensor, new: Tensor) -> Tensor:
+        batch, heads, added, width = new.shape
         length = filled.shape[-2]
-        total = length + new.shape[-2]
-        if torch.compiler.is_compiling() or (torch.is_grad_enabled() and (new.requires_grad or filled.requires_grad)):
+        total = length + added
+        if not width:
+            return new.new_empty(batch, heads, total, 0)
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return torch.cat([filled, new], dim=-2)
-        if not new.shape[-1]:
-            return new.new_empty(*new.shape[:2], total, 0)
-        buffer = self._buffers[which]
-        if buffer is None or not _in_place(buffer, filled) or buffer.shape[-2] < total:
+        buffer = self._buffer_of(name, filled)
+        if buffer is None or buffer.shape[-2] < total:
             # No spare slots for the first tokens: cross-attention never adds any.
             spare = max(_SPARE_SLOTS, total // 8) if length else 0
-            buffer = new.new_empty(*new.shape[:2], total + spare, new.shape[-1])
+            buffer = new.new_empty(batch, heads, total + spare, width)
             buffer[:, :, :length] = filled
-            self._buffers[which] = buffer
         buffer[:, :, length:total] = new
-        return buffer[:, :, :total]
+        filled = buffer[:, :, :total]
+        self._buffers[name] = buffer, filled
+        return filled
 
-    def _reorder(self, which: int, filled: Tensor, beams: Tensor) -> Tensor:
-        buffer, beams = self._buffers[which], beams.to(filled.device)
-        if buffer is None or not _in_place(buffer, filled) or len(beams) != len(filled):
+    def _buffer_of(self, name: str, filled: Tensor) -> Tensor | None:
+        """The buffer that `filled` is a view of, if nothing has replaced it and the buffer may be written to."""
+        if name not in self._buffers:
+            return None
+        buffer, view = self._buffers[name]
+        is_locked = buffer.is_inference() and not torch.is_inference_mode_enabled()
+        return None if is_locked or view is not filled else buffer
+
+    def _reorder(self, name: str, filled: Tensor, beams: Tensor) -> Tensor:
+        beams = beams.to(filled.device)
+        if self._buffer_of(name, filled) is None or len(beams) != len(filled):
             return filled.index_select(0, beams)
         step = filled.shape[-2]
-        if filled.device.type == "cpu" and filled.numel():
+        if filled.device.type == "cpu":
             step = max(1, step * _REORDERED_BYTES // filled.nbytes)
         for slots in filled.split(step, dim=-2):
             slots.copy_(slots.index_select(0, beams))
         return filled
-
-
-def _in_place(buffer: Tensor, filled: Tensor) -> bool:
-    """Whether `filled` is still the first slots of the buffer, and the buffer may be written to."""
-    mine = filled.data_ptr() == buffer.data_ptr() and filled.shape[:2] == buffer.shape[:2]
-    return mine and (torch.is_inference_mode_enabled() or not buffer.is_inference())
 
 
 class DynamicValuesLayer(DynamicKeysValuesLayer):
@@ -149,10 +137,9 @@ def check_layers(cache: Cache, layer_types: Sequence[str]) -> None:
     for index, kind in enumerate(layer_types):
         layer = cache.layers[index] if index < len(cache.layers) else None
         if kind == VALUES_ONLY and not isinstance(layer, DynamicValuesLayer | StaticValuesLayer):
-            found = "no layer" if layer is None else type(layer).__name__
             raise ValueError(
-                f"got a cache with {found} for layer {index}, which caches values only; expected one made from the "
-                "configuration: DynamicCache(config=model.config)"
+                f"got a cache with {type(layer).__name__} for layer {index}, which caches values only; expected one "
+                "made from the configuration: DynamicCache(config=model.config)"
             )
 
 
@@ -160,6 +147,5 @@ def cache_bytes(cache: Cache) -> int:
     """Bytes of the keys and values in the cache of any model, without spare slots."""
     if isinstance(cache, EncoderDecoderCache):
         return cache_bytes(cache.self_attention_cache) + cache_bytes(cache.cross_attention_cache)
-    layers = [layer for layer in cache.layers if isinstance(layer, CacheLayerMixin)]
-    tensors = [tensor for layer in layers for tensor in (layer.keys, layer.values)]
+    tensors = [getattr(layer, name, None) for layer in cache.layers for name in ("keys", "values")]
     return sum(tensor.nbytes for tensor in tensors if tensor is not None)

@@ -5,7 +5,7 @@ Shape legend: B batch, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,11 +14,9 @@ from transformers import Cache, GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
-from ..kernels.linear import linear
-from .blocks import make_lm_head
 from .configuration import SynthesizerConfig
-from .loss import IGNORED, head_loss, head_token_losses
-from .modeling import SynthesizerModel, SynthesizerPreTrainedModel
+from .loss import IGNORED, check_labels, head_token_losses, loss_and_logits
+from .modeling import SynthesizerModel, SynthesizerPreTrainedModel, make_lm_head
 
 __all__ = ["SynthesizerForCausalLM"]
 
@@ -92,19 +90,21 @@ class SynthesizerForCausalLM(SynthesizerPreTrainedModel, GenerationMixin):
             **kwargs,
         )
         hidden = outputs.last_hidden_state
-        if labels is not None and labels.shape != hidden.shape[:2]:
-            expected = f"one label per token, (B, T) = {tuple(hidden.shape[:2])}"
-            raise ValueError(f"got labels of shape {tuple(labels.shape)}; expected {expected}")
-        loss, logits = None, None
-        if not self.uses_fused_loss(labels):
-            logits = linear(self.lm_head, hidden[:, -logits_to_keep:] if logits_to_keep else hidden)
-        if labels is not None:
-            following = _next_tokens(labels, attention_mask, segment_ids)
-            known = None if logits_to_keep else logits
-            targets = _targets(labels, following)
-            loss = head_loss(self.lm_head, hidden, known, targets, smoothing, num_items_in_batch)
-        rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **rest)
+        targets = None
+        if labels is None:
+            hidden = hidden[:, -logits_to_keep:]
+        else:
+            check_labels(labels, hidden)
+            targets, _ = _next_tokens(labels, attention_mask, segment_ids)
+        loss, logits = loss_and_logits(self, hidden, targets, smoothing, num_items_in_batch)
+        logits = None if logits is None else logits[:, -logits_to_keep:]
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
 
     @torch.no_grad()
     def token_losses(
@@ -123,44 +123,33 @@ class SynthesizerForCausalLM(SynthesizerPreTrainedModel, GenerationMixin):
             ValueError: a sequence that is too long, or a mask that does not fit.
         """
         outputs = self.model(input_ids, attention_mask, segment_ids=segment_ids, use_cache=False, return_dict=True)
-        following = _next_tokens(input_ids, attention_mask, segment_ids)
-        losses = head_token_losses(self.lm_head, outputs.last_hidden_state, _targets(input_ids, following))
+        targets, following = _next_tokens(input_ids, attention_mask, segment_ids)
+        losses = head_token_losses(self.lm_head, outputs.last_hidden_state, targets)
         # From the token that predicts to the token that is predicted.
         return F.pad(torch.zeros_like(losses), (0, 1)).scatter(1, following, losses)[:, :-1]
 
     # `generate()` accepts `inputs_embeds` only if it is among these arguments.
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, *args: Any, inputs_embeds: Tensor | None = None, **kwargs: Any
-    ) -> dict[str, Any]:
-        """The input of one step of `generate()`.
-
-        Raises:
-            ValueError: the sequence has the maximum length already, so no token can follow.
-        """
+    ) -> Any:
+        """The input of one step of `generate()`; ValueError if the sequence is full, so that no token can follow."""
         # A prompt of embeddings is not among these ids: then `forward` raises, one token later.
         self.model.decoder.check_length(input_ids.shape[1] + 1)
         parent: Any = super()
-        return cast(
-            "dict[str, Any]",
-            parent.prepare_inputs_for_generation(input_ids, *args, inputs_embeds=inputs_embeds, **kwargs),
-        )
+        return parent.prepare_inputs_for_generation(input_ids, *args, inputs_embeds=inputs_embeds, **kwargs)
 
 
-def _next_tokens(tokens: Tensor, attention_mask: Tensor | None, segment_ids: Tensor | None) -> Tensor:
-    """(B, T): the slot of the token that follows each token in its row or segment; T where none does."""
-    batch, length = tokens.shape
-    slots = torch.arange(length, device=tokens.device).expand(batch, -1)
+def _next_tokens(labels: Tensor, attention_mask: Tensor | None, segment_ids: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(B, T): label and slot of the token that follows each token in its row or segment; −100 and T where none does."""
+    batch, length = labels.shape
+    slots = torch.arange(length, device=labels.device).expand(batch, -1)
+    following = slots + 1
     if segment_ids is not None:
         continues = (segment_ids[:, 1:] == segment_ids[:, :-1]) & (segment_ids[:, 1:] != 0)
-        return torch.where(F.pad(continues, (0, 1)), slots + 1, length)
-    if attention_mask is None:
-        return slots + 1
-    real = attention_mask[:, -length:].bool()
-    # The first real slot from each slot on.
-    real_slots = torch.where(real, slots, length).flip(1).cummin(1).values.flip(1)
-    return torch.where(real, F.pad(real_slots[:, 1:], (0, 1), value=length), length)
-
-
-def _targets(labels: Tensor, following: Tensor) -> Tensor:
-    """The label (B, T) that scores the prediction after each token."""
-    return F.pad(labels, (0, 1), value=IGNORED).gather(1, following)
+        following = following.where(F.pad(continues, (0, 1)), length)
+    elif attention_mask is not None:
+        real = attention_mask[:, -length:].bool()
+        # The first real slot from each slot on.
+        real_slots = slots.where(real, length).flip(1).cummin(1).values.flip(1)
+        following = F.pad(real_slots[:, 1:], (0, 1), value=length).where(real, length)
+    return F.pad(labels, (0, 1), value=IGNORED).gather(1, following), following

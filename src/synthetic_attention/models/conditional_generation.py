@@ -9,11 +9,9 @@ from transformers import Cache, GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
-from ..kernels.linear import linear
-from .blocks import make_lm_head
 from .configuration import SynthesizerConfig
-from .loss import IGNORED, head_loss
-from .modeling import SynthesizerModel, SynthesizerPreTrainedModel
+from .loss import IGNORED, loss_and_logits
+from .modeling import SynthesizerModel, SynthesizerPreTrainedModel, make_lm_head
 
 __all__ = ["SynthesizerForConditionalGeneration"]
 
@@ -35,10 +33,7 @@ class SynthesizerForConditionalGeneration(SynthesizerPreTrainedModel, Generation
 
     def __init__(self, config: SynthesizerConfig) -> None:
         if not config.is_encoder_decoder:
-            raise ValueError(
-                "got the configuration of a model with one stack of layers (is_encoder_decoder=False); expected that "
-                "of an encoder-decoder"
-            )
+            raise ValueError("got is_encoder_decoder=False; expected the configuration of an encoder-decoder")
         super().__init__(config)
         self.model = SynthesizerModel(config)
         self.lm_head = make_lm_head(config)
@@ -48,10 +43,8 @@ class SynthesizerForConditionalGeneration(SynthesizerPreTrainedModel, Generation
         """Labels (B, T) shifted right: the decoder's start token comes first, ignored labels become padding."""
         start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
         if start is None or pad is None:
-            raise ValueError(
-                f"got decoder_start_token_id={start} and pad_token_id={pad}; expected both, to make the decoder's "
-                "input from labels. Set them in the configuration, or pass decoder_input_ids"
-            )
+            given = f"decoder_start_token_id={start} and pad_token_id={pad}"
+            raise ValueError(f"got {given}; expected both, to make the decoder's input from labels")
         shifted = labels.new_full(labels.shape, start)
         shifted[:, 1:] = labels[:, :-1].masked_fill(labels[:, :-1] == IGNORED, pad)
         return shifted
@@ -101,9 +94,6 @@ class SynthesizerForConditionalGeneration(SynthesizerPreTrainedModel, Generation
             return_dict=True,
             **kwargs,
         )
-        hidden = outputs.last_hidden_state
-        loss, logits = None, None if self.uses_fused_loss(labels) else linear(self.lm_head, hidden)
-        if labels is not None:
-            loss = head_loss(self.lm_head, hidden, logits, labels, smoothing, num_items_in_batch)
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        loss, logits = loss_and_logits(self, outputs.last_hidden_state, labels, smoothing, num_items_in_batch)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)

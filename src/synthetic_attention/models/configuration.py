@@ -16,14 +16,14 @@ from .cache import KEYS_AND_VALUES, VALUES_ONLY
 
 __all__ = ["SynthesizerConfig"]
 
-_AT_LEAST_ONE = (
-    *("vocab_size", "d_model", "d_kv", "num_heads", "d_ff", "num_layers", "num_decoder_layers"),
-    *("max_position_embeddings", "relative_attention_num_buckets", "relative_attention_max_distance"),
-)
-_CHOICES = {
-    "position_embedding_type": ("sinusoidal", "learned", "relative"),
-    "norm_type": ("layer_norm", "rms_norm"),
-    "classifier_pooling": ("mean", "first"),
+# The smallest value of a field, and the value below which it has to be.
+_RANGES = {
+    **dict.fromkeys(("vocab_size", "d_model", "d_kv", "num_heads", "d_ff", "num_layers"), (1, math.inf)),
+    **dict.fromkeys(("num_decoder_layers", "max_position_embeddings"), (1, math.inf)),
+    **dict.fromkeys(("dropout_rate", "attention_dropout_rate"), (0, 1)),
+    **dict.fromkeys(("layer_norm_epsilon", "initializer_factor", "type_vocab_size"), (0, math.inf)),
+    # Two per direction.
+    "relative_attention_num_buckets": (4, math.inf),
 }
 # Marks the fields of a file, which may come from a newer version with fields that this one does not know.
 _FROM_FILE = "_from_file"
@@ -94,8 +94,8 @@ class SynthesizerConfig(PreTrainedConfig):
     synthesizer: str | list[str] | dict[str, Any] = "random+vanilla"
     synthesizer_options: dict[str, Any] | None = None
     max_position_embeddings: int = 256
-    position_embedding_type: str = "sinusoidal"
-    norm_type: str = "layer_norm"
+    position_embedding_type: Literal["sinusoidal", "learned", "relative"] = "sinusoidal"
+    norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
     pre_norm: bool = True
     use_bias: bool = True
     feed_forward_proj: str = "relu"
@@ -108,7 +108,7 @@ class SynthesizerConfig(PreTrainedConfig):
     layer_norm_epsilon: float | int = 1e-6
     initializer_factor: float | int = 1.0
     fused_loss: bool = True
-    classifier_pooling: str = "mean"
+    classifier_pooling: Literal["mean", "first"] = "mean"
     type_vocab_size: int = 0
     is_encoder_decoder: bool = True
     is_decoder: bool | None = None
@@ -131,10 +131,9 @@ class SynthesizerConfig(PreTrainedConfig):
         if self.decoder_start_token_id is None:
             self.decoder_start_token_id = self.pad_token_id if self.bos_token_id is None else self.bos_token_id
         self._check_values()
-        self._check_relative_positions()
         self._check_stacks()
         for name in {*self.synthesizers("encoder"), *self.synthesizers("decoder")}:
-            validate(name, self.synthesizer_options, self.max_position_embeddings)
+            validate(name, self.synthesizer_options)
         super().__post_init__(**kwargs)
 
     @classmethod
@@ -152,28 +151,13 @@ class SynthesizerConfig(PreTrainedConfig):
             raise ValueError(f"got unknown field {name!r}{hint}")
 
     def _check_values(self) -> None:
-        for name in _AT_LEAST_ONE:
-            if getattr(self, name) < 1:
-                raise ValueError(f"got {name}={getattr(self, name)}; expected at least 1")
-        for name in ("dropout_rate", "attention_dropout_rate"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"got {name}={getattr(self, name)}; expected 0 ≤ {name} < 1")
-        for name in ("layer_norm_epsilon", "initializer_factor"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"got {name}={getattr(self, name)}; expected a finite number of at least 0")
-        if self.type_vocab_size < 0:
-            raise ValueError(f"got type_vocab_size={self.type_vocab_size}; expected 0 (no types) or more")
-        activation = self.feed_forward_proj.removeprefix("gated-")
-        if activation not in ACT2FN:
-            raise ValueError(f"got feed_forward_proj={activation!r}; expected one of: {', '.join(ACT2FN)}")
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"got {name}={getattr(self, name)!r}; expected one of: {', '.join(choices)}")
-
-    def _check_relative_positions(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            if not low <= getattr(self, name) < high:
+                below = "" if high == math.inf else f" and below {high}"
+                raise ValueError(f"got {name}={getattr(self, name)}; expected a finite number of at least {low}{below}")
+        if self.feed_forward_proj.removeprefix("gated-") not in ACT2FN:
+            raise ValueError(f"got feed_forward_proj={self.feed_forward_proj!r}; expected one of: {', '.join(ACT2FN)}")
         buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
-        if self.position_embedding_type == "relative" and buckets < 4:
-            raise ValueError(f"got relative_attention_num_buckets={buckets}; expected at least 4, two per direction")
         if distance <= buckets // 2:
             raise ValueError(
                 f"got relative_attention_max_distance={distance} with {buckets} buckets; expected more than half of "
@@ -184,48 +168,51 @@ class SynthesizerConfig(PreTrainedConfig):
         if self.is_encoder_decoder:
             if self.is_decoder:
                 raise ValueError("got is_decoder=True with is_encoder_decoder=True; expected at most one of them")
-            return
-        if isinstance(self.synthesizer, dict):
-            raise ValueError(f"got synthesizer for {sorted(self.synthesizer)} in a model with one stack of layers")
-        if self.num_decoder_layers != self.num_layers:
-            layers = f"num_layers={self.num_layers} and num_decoder_layers={self.num_decoder_layers}"
-            raise ValueError(f"got {layers} for a model with one stack of layers; expected num_layers alone")
+        elif isinstance(self.synthesizer, dict) or self.num_decoder_layers != self.num_layers:
+            sides = f"synthesizer={self.synthesizer}, num_layers={self.num_layers}"
+            raise ValueError(
+                f"got {sides}, num_decoder_layers={self.num_decoder_layers} for a model with one stack of layers; "
+                "expected a name or a list, and num_layers alone"
+            )
 
-    def with_one_stack(self, is_decoder: bool | None = None) -> Self:
-        """A copy for a model with one stack: causal with `is_decoder`, else bidirectional (the encoder's side if the
-        configuration has two). None leaves the direction as it is.
+    def with_one_stack(self, is_decoder: bool) -> Self:
+        """A copy for a model with one stack: causal, or bidirectional (the encoder's side if there are two).
 
         Raises:
             ValueError: the configuration is for a stack of the other kind, or describes two different stacks.
         """
+        if self.is_decoder not in (None, is_decoder):
+            expected = "a causal stack" if is_decoder else "a bidirectional stack"
+            raise ValueError(f"got a configuration with is_decoder={self.is_decoder}; expected {expected}")
         config = copy.deepcopy(self)
-        if is_decoder is not None:
-            if self.is_decoder not in (None, is_decoder):
-                expected = "a causal stack" if is_decoder else "a bidirectional stack"
-                raise ValueError(f"got a configuration with is_decoder={self.is_decoder}; expected {expected}")
-            config.is_decoder = is_decoder
-        if self.is_encoder_decoder and is_decoder is False:
+        if self.is_encoder_decoder and not is_decoder:
             if isinstance(self.synthesizer, dict):
                 config.synthesizer = self.synthesizers("encoder")
             config.num_decoder_layers = self.num_layers
-        config.is_encoder_decoder = False
+        config.is_encoder_decoder, config.is_decoder = False, is_decoder
         config._check_stacks()
         return config
 
     def synthesizers(self, side: Literal["encoder", "decoder"]) -> list[str]:
         """The synthesizer of each layer of one stack."""
-        spec, layers = self.synthesizer, self.num_layers if side == "encoder" else self.num_decoder_layers
-        if isinstance(spec, dict):
-            if set(spec) != {"encoder", "decoder"}:
-                raise ValueError(f"got synthesizer for {sorted(spec)}; expected for exactly 'encoder' and 'decoder'")
-            spec = cast("str | list[str]", spec[side])
-        if isinstance(spec, str):
-            return [spec] * cast(int, layers)
-        if not isinstance(spec, list):
-            raise ValueError(f"got synthesizer {spec!r} for the {side}; expected a name, or a list with one per layer")
-        if len(spec) != layers:
-            raise ValueError(f"got a list of {len(spec)} synthesizers for the {layers} layers of the {side}")
-        return list(spec)
+        names, layers = self.synthesizer, self.num_layers if side == "encoder" else self.num_decoder_layers
+        if isinstance(names, dict):
+            if set(names) != {"encoder", "decoder"}:
+                raise ValueError(f"got synthesizer for {sorted(names)}; expected for exactly 'encoder' and 'decoder'")
+            names = names[side]
+        if isinstance(names, str):
+            return [names] * cast(int, layers)
+        if not isinstance(names, list) or len(names) != layers:
+            raise ValueError(
+                f"got synthesizer {names!r} for the {layers} layers of the {side}; expected a name, or a list with one "
+                "per layer"
+            )
+        return list(names)
+
+    @property
+    def embedding_std(self) -> float:
+        """The initial standard deviation of embeddings, T5's."""
+        return self.initializer_factor * float(self.d_model**-0.5)
 
     @property
     def layer_types(self) -> list[str]:

@@ -17,15 +17,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ..kernels.linear import is_plain
+from ..kernels import is_plain, linear
 from ..layout import is_traced
 
 __all__ = [
-    "IGNORED",
-    "cross_entropy",
-    "head_loss",
-    "head_token_losses",
-    "linear_cross_entropy",
+    *("IGNORED", "check_labels", "cross_entropy", "head_token_losses"),
+    *("linear_cross_entropy", "loss_and_logits"),
 ]
 
 # The label of tokens that are not scored, as everywhere in PyTorch and Hugging Face.
@@ -34,35 +31,42 @@ IGNORED = -100
 _SMALLEST_SUM, _LARGEST_SUM = 1e-15, 1e25
 
 
-def head_loss(
-    head: nn.Linear,
+def loss_and_logits(
+    model: Any,
     hidden: Tensor,
-    logits: Tensor | None,
-    labels: Tensor,
-    label_smoothing: float = 0.0,
+    labels: Tensor | None = None,
+    smoothing: float = 0.0,
     num_items_in_batch: Tensor | int | None = None,
-) -> Tensor:
-    """The mean loss of an output projection.
+) -> tuple[Tensor | None, Tensor | None]:
+    """What the head of a language model makes of hidden states (…, D).
 
     Args:
-        head: the projection. Its weight is used directly, unless something else happens when it is called (a bias, a
-            hook, an adapter).
-        hidden: (…, D), its input.
-        logits: (…, V), its output, if it was computed already.
+        model: has an `lm_head` and a configuration.
         labels: (…), −100 where nothing is scored.
-        label_smoothing: ε.
         num_items_in_batch: divides the summed loss; by default the number of labels.
+
+    Returns:
+        The mean loss, None without labels; and the logits (…, V), None in training with `fused_loss`.
     """
-    if labels.shape != hidden.shape[:-1]:
-        raise ValueError(
-            f"got labels of shape {tuple(labels.shape)} for tokens of shape {tuple(hidden.shape[:-1])}; expected one "
-            "label per token"
-        )
+    head = model.lm_head
+    if labels is None:
+        return None, linear(head, hidden)
+    check_labels(labels, hidden)
+    is_fused = model.training and model.config.fused_loss
+    logits = None if is_fused else linear(head, hidden)
+    # The weight is used directly, unless something else happens when the head is called (a hook, an adapter).
     if logits is None and is_plain(head) and head.bias is None:
-        loss = linear_cross_entropy(hidden, head.weight, labels, label_smoothing)
+        loss = linear_cross_entropy(hidden, head.weight, labels, smoothing)
     else:
-        loss = cross_entropy(head(hidden) if logits is None else logits, labels, label_smoothing)
-    return loss / ((labels != IGNORED).sum().clamp_min(1) if num_items_in_batch is None else num_items_in_batch)
+        loss = cross_entropy(head(hidden) if logits is None else logits, labels, smoothing)
+    return loss / ((labels != IGNORED).sum().clamp_min(1) if num_items_in_batch is None else num_items_in_batch), logits
+
+
+def check_labels(labels: Tensor, hidden: Tensor) -> None:
+    """Raise ValueError unless there is one label for each token."""
+    if labels.shape != hidden.shape[:-1]:
+        shapes = f"{tuple(labels.shape)}; expected one label per token, {tuple(hidden.shape[:-1])}"
+        raise ValueError(f"got labels of shape {shapes}")
 
 
 @torch.no_grad()
@@ -102,16 +106,37 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, label_s
         dtype = torch.get_autocast_dtype(device)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
     rows = hidden.reshape(-1, hidden.shape[-1])
-    loss: Tensor = _LinearCrossEntropy.apply(rows, weight, labels.reshape(-1), label_smoothing)
+    with torch.autocast(device, enabled=False):
+        loss: Tensor = _LinearCrossEntropy.apply(rows, weight, labels.reshape(-1), label_smoothing)
     return loss
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        with torch.autocast(hidden.device.type, enabled=False):
-            loss, *gradients = _forward(hidden, weight, labels, smoothing, ctx.needs_input_grad[:2])
-        ctx.save_for_backward(*gradients)
+        scored = (labels != IGNORED).nonzero().squeeze(1)
+        all_scored = len(scored) == len(labels)
+        x = hidden if all_scored else hidden.index_select(0, scored)
+        y = labels if all_scored else labels.index_select(0, scored)
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        dw = torch.zeros_like(weight, dtype=wide) if ctx.needs_input_grad[1] else None
+        loss = hidden.new_zeros((), dtype=wide)
+        for chunk in _chunks(x):
+            loss += _chunk(x[chunk], weight, y[chunk], smoothing, dw, None if dx is None else dx[chunk])
+        if smoothing:
+            per_token, total, summed = smoothing / len(weight), x.sum(0, dtype=wide), weight.sum(0, dtype=wide)
+            loss -= per_token * (total @ summed)
+            if dx is not None:
+                dx -= (per_token * summed).to(dx.dtype)
+            if dw is not None:
+                dw -= per_token * total
+        if dx is not None and not all_scored:
+            dx = torch.zeros_like(hidden).index_copy_(0, scored, dx)
+        # In float16 the sum over all tokens may overflow before it is divided by their number.
+        if dw is not None and weight.dtype != torch.float16:
+            dw = dw.to(weight.dtype)
+        ctx.save_for_backward(dx, dw)
         ctx.dtype = weight.dtype
         return loss
 
@@ -120,37 +145,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         scaled = (None if g is None else (g * upstream.to(g.dtype)).to(ctx.dtype) for g in ctx.saved_tensors)
         return (*scaled, None, None)
-
-
-def _forward(
-    hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, needs_grad: tuple[bool, ...]
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The summed loss and its gradients, each None where it is not needed."""
-    scored = (labels != IGNORED).nonzero().squeeze(1)
-    all_scored = len(scored) == len(labels)
-    x = hidden if all_scored else hidden.index_select(0, scored)
-    y = labels if all_scored else labels.index_select(0, scored)
-    accumulate = torch.promote_types(hidden.dtype, torch.float32)
-    summed = weight.sum(0, dtype=accumulate) if smoothing else None
-    dx = torch.empty_like(x) if needs_grad[0] else None
-    dw = torch.zeros_like(weight, dtype=accumulate) if needs_grad[1] else None
-    loss = hidden.new_zeros((), dtype=accumulate)
-    for chunk in _chunks(x):
-        loss += _chunk(x[chunk], weight, y[chunk], smoothing, dw, None if dx is None else dx[chunk])
-    if summed is not None:
-        per_token = smoothing / len(weight)
-        total = x.sum(0, dtype=accumulate)
-        loss -= per_token * (total @ summed)
-        if dx is not None:
-            dx -= (per_token * summed).to(dx.dtype)
-        if dw is not None:
-            dw -= per_token * total
-    if dx is not None and not all_scored:
-        dx = torch.zeros_like(hidden).index_copy_(0, scored, dx)
-    # In float16 the sum over all tokens may overflow before it is divided by their number.
-    if dw is not None and weight.dtype != torch.float16:
-        dw = dw.to(weight.dtype)
-    return loss, dx, dw
 
 
 def _chunks(x: Tensor) -> list[slice]:

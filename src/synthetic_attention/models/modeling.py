@@ -1,32 +1,209 @@
-"""The base model: embeddings, and stacks of blocks for encoder and decoder.
+"""The base model: layers of attention and feed-forward, the stacks of encoder and decoder, and the embeddings.
 
-Shape legend: B batch, T (target) tokens, S source tokens.
+Shape legend: B batch, H heads, T (target) tokens, S source tokens, K width of a head.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Cache, DynamicCache, EncoderDecoderCache, PreTrainedModel
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    BaseModelOutputWithPastAndCrossAttentions,
-    Seq2SeqModelOutput,
-)
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPast, Seq2SeqModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from ..kernels.dropout import dropout
-from ..layout import Positions, TokenLayout
+from ..attention import build
+from ..baselines import Baseline
+from ..kernels import attend, attention_weights, linear, split_heads
+from ..kernels.dropout import add_dropout, dropout
+from ..layout import TokenLayout
+from ..logits import InnerLogits
 from ..synthesizers import has_logits, needs_max_length
-from .blocks import SynthesizerBlock, init_linear, make_embedding, make_norm
 from .cache import check_layers
 from .configuration import SynthesizerConfig
 from .positions import LearnedPositions, RelativePositionBias, SinusoidalPositions
 
-__all__ = ["SynthesizerModel", "SynthesizerPreTrainedModel", "SynthesizerStack"]
+__all__ = [
+    *("MLP", "CrossAttention", "SynthesizerBlock", "SynthesizerModel", "SynthesizerPreTrainedModel"),
+    *("SynthesizerStack", "init_linears", "make_lm_head"),
+]
+
+
+def make_norm(config: SynthesizerConfig) -> nn.Module:
+    """The configured norm over d_model."""
+    if config.norm_type == "rms_norm":
+        return nn.RMSNorm(config.d_model, eps=config.layer_norm_epsilon)
+    return nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon, bias=config.use_bias)
+
+
+def make_embedding(rows: int, config: SynthesizerConfig) -> nn.Embedding:
+    """An embedding of d_model features, initialised as T5's."""
+    embedding = nn.Embedding(rows, config.d_model)
+    nn.init.normal_(embedding.weight, std=config.embedding_std)
+    return embedding
+
+
+def make_lm_head(config: SynthesizerConfig) -> nn.Linear:
+    """The output projection, initialised as the embedding that it may be tied to."""
+    head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+    nn.init.normal_(head.weight, std=config.embedding_std)
+    return head
+
+
+def init_linears(module: nn.Module, factor: float) -> None:
+    """Glorot's uniform distribution times `factor` for every linear layer in `module`; zeros for biases."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            bound = factor * (6 / sum(layer.weight.shape)) ** 0.5
+            nn.init.uniform_(layer.weight, -bound, bound)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+class MLP(nn.Module):
+    """The feed-forward layer: down(act(up(x))), or gated down(act(gate(x)) ∘ up(x))."""
+
+    def __init__(self, config: SynthesizerConfig) -> None:
+        super().__init__()
+        name = config.feed_forward_proj
+        # T5 means the tanh approximation by "gated-gelu".
+        self.activation = ACT2FN["gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")]
+        self.gate_proj: nn.Linear | None = None
+        if name.startswith("gated-"):
+            self.gate_proj = nn.Linear(config.d_model, config.d_ff, bias=config.use_bias)
+        self.up_proj = nn.Linear(config.d_model, config.d_ff, bias=config.use_bias)
+        self.down_proj = nn.Linear(config.d_ff, config.d_model, bias=config.use_bias)
+        init_linears(self, config.initializer_factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, d_model) to the same shape."""
+        if self.gate_proj is None:
+            return linear(self.down_proj, self.activation(linear(self.up_proj, x)))
+        return linear(self.down_proj, self.activation(linear(self.gate_proj, x)) * linear(self.up_proj, x))
+
+
+class CrossAttention(nn.Module):
+    """Dot-product attention from the decoder to the encoder's output, the same in every variant of the paper."""
+
+    def __init__(self, config: SynthesizerConfig, layer_idx: int) -> None:
+        super().__init__()
+        assert config.d_kv is not None
+        self.num_heads, self.head_dim, self.layer_idx = config.num_heads, config.d_kv, layer_idx
+        self.dropout = config.attention_dropout_rate
+        inner = self.num_heads * self.head_dim
+        self.q_proj = nn.Linear(config.d_model, inner, bias=config.use_bias)
+        self.k_proj = nn.Linear(config.d_model, inner, bias=config.use_bias)
+        self.v_proj = nn.Linear(config.d_model, inner, bias=config.use_bias)
+        self.out_proj = nn.Linear(inner, config.d_model, bias=config.use_bias)
+        init_linears(self, config.initializer_factor)
+
+    def forward(
+        self,
+        x: Tensor,
+        encoder_hidden_states: Tensor,
+        encoder_mask: Tensor | None = None,
+        cache: EncoderDecoderCache | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from x (B, T, d_model) to encoder_hidden_states (B, S, d_model).
+
+        Args:
+            encoder_mask: (B, S) bool, True at real tokens; None for all.
+            cache: holds keys and values after the first call; then `encoder_hidden_states` is not read.
+
+        Returns:
+            (B, T, d_model), and the weights (B, H, T, S) or None.
+        """
+        query_BHTK = split_heads(linear(self.q_proj, x), self.num_heads)
+        if cache is not None and cache.is_updated.get(self.layer_idx):
+            layer: Any = cache.cross_attention_cache.layers[self.layer_idx]
+            key_BHSK, value_BHSK = layer.keys, layer.values
+        else:
+            key_BHSK = split_heads(self.k_proj(encoder_hidden_states), self.num_heads)
+            value_BHSK = split_heads(self.v_proj(encoder_hidden_states), self.num_heads)
+            if cache is not None:
+                key_BHSK, value_BHSK = cache.cross_attention_cache.update(key_BHSK, value_BHSK, self.layer_idx)
+                cache.is_updated[self.layer_idx] = True
+        logits = InnerLogits(query_BHTK, key_BHSK, scale=self.head_dim**-0.5)
+        y = attend(logits, value_BHSK, encoder_mask, dropout_p=self.dropout if self.training else 0.0)
+        weights = attention_weights(logits, encoder_mask) if need_weights else None
+        return linear(self.out_proj, y.transpose(1, 2).flatten(2)), weights
+
+
+class SynthesizerBlock(GradientCheckpointingLayer):
+    """Self-attention with synthesized weights, cross-attention if the stack attends to an encoder, feed-forward."""
+
+    def __init__(
+        self, config: SynthesizerConfig, synthesizer: str, layer_idx: int, *, is_causal: bool, has_cross_attention: bool
+    ) -> None:
+        super().__init__()
+        self.is_causal, self.pre_norm, self.dropout = is_causal, config.pre_norm, config.dropout_rate
+        self.self_attn = build(
+            synthesizer,
+            config.d_model,
+            config.num_heads,
+            config.max_position_embeddings,
+            is_causal=is_causal,
+            options=config.synthesizer_options,
+            head_dim=config.d_kv,
+            bias=config.use_bias,
+            dropout=config.attention_dropout_rate,
+            layer_idx=layer_idx,
+        )
+        self.self_attn_norm = make_norm(config)
+        self.cross_attn = CrossAttention(config, layer_idx) if has_cross_attention else None
+        self.cross_attn_norm = make_norm(config) if has_cross_attention else None
+        self.mlp = MLP(config)
+        self.mlp_norm = make_norm(config)
+
+    # Reentrant checkpointing finds gradients only of tensors that are passed by position.
+    def forward(
+        self,
+        x: Tensor,
+        encoder_hidden_states: Tensor | None = None,
+        attn_bias: Tensor | None = None,
+        *,
+        layout: TokenLayout | None = None,
+        encoder_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """One layer.
+
+        Args:
+            x, encoder_hidden_states: (B, T, d_model) and (B, S, d_model).
+            attn_bias: added to the logits of self-attention; baselines have no logits and ignore it.
+            encoder_mask: (B, S) bool, True at the encoder's real tokens; None if all are real.
+            past_key_values: updated by self-attention; an `EncoderDecoderCache` if there is an encoder.
+
+        Returns:
+            (B, T, d_model), and the weights of self- and cross-attention, or None.
+        """
+        both = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
+        cache = past_key_values if both is None else both.self_attention_cache
+        norm: Any = self.self_attn_norm
+        attention = self.self_attn
+        bias = None if isinstance(attention, Baseline) else attn_bias
+        y = norm(x) if self.pre_norm else x
+        y = attention(y, layout, bias, self.is_causal, need_weights=need_weights, cache=cache)
+        y, weights = y if need_weights else (y, None)
+        x = self._add(x, y, norm)
+        cross_weights: Tensor | None = None
+        if self.cross_attn is not None:
+            norm = self.cross_attn_norm
+            y = norm(x) if self.pre_norm else x
+            y, cross_weights = self.cross_attn(y, encoder_hidden_states, encoder_mask, both, need_weights)
+            x = self._add(x, y, norm)
+        norm = self.mlp_norm
+        return self._add(x, self.mlp(norm(x) if self.pre_norm else x), norm), weights, cross_weights
+
+    def _add(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
+        x = add_dropout(x, y, self.dropout, True) if self.training else x + y
+        return x if self.pre_norm else norm(x)
 
 
 class SynthesizerStack(nn.Module):
@@ -40,7 +217,7 @@ class SynthesizerStack(nn.Module):
 
     def __init__(self, config: SynthesizerConfig, side: Literal["encoder", "decoder"]) -> None:
         super().__init__()
-        self.config, self.side, self.is_causal = config, side, side == "decoder"
+        self.side, self.is_causal, self.dropout = side, side == "decoder", config.dropout_rate
         self.scale = config.d_model**0.5 if config.scale_embedding else 1.0
         names = config.synthesizers(side)
         self.embed_positions: SinusoidalPositions | LearnedPositions | None = None
@@ -50,13 +227,7 @@ class SynthesizerStack(nn.Module):
         elif config.position_embedding_type == "learned":
             self.embed_positions = LearnedPositions(config.max_position_embeddings, config.d_model)
         elif any(has_logits(name) for name in names):
-            self.relative_attention_bias = RelativePositionBias(
-                config.num_heads,
-                config.relative_attention_num_buckets,
-                config.relative_attention_max_distance,
-                bidirectional=not self.is_causal,
-                std=config.initializer_factor * config.d_model**-0.5,
-            )
+            self.relative_attention_bias = RelativePositionBias(config, bidirectional=not self.is_causal)
         attends = self.is_causal and config.is_encoder_decoder
         self.layers = nn.ModuleList(
             SynthesizerBlock(config, name, index, is_causal=self.is_causal, has_cross_attention=attends)
@@ -74,9 +245,9 @@ class SynthesizerStack(nn.Module):
         encoder_mask: Tensor | None = None,
         *,
         past_key_values: Cache | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        need_weights: bool = False,
+        keep_states: bool = False,
+    ) -> tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]:
         """Run the stack.
 
         Args:
@@ -87,53 +258,42 @@ class SynthesizerStack(nn.Module):
             past_key_values: the cache to update; an `EncoderDecoderCache` if there is an encoder.
 
         Returns:
-            Hidden states and weights in the slots of the input.
+            The last hidden state, all hidden states, and the weights of self- and cross-attention, all in the slots of
+            the input; None for what was not asked for.
 
         Raises:
-            ValueError: the sequence is too long, or the arguments exclude each other.
+            ValueError: the sequence is too long, or weights of several sentences in a row are asked for.
         """
-        config, positions = self.config, layout.positions
-        need_weights = bool(config.output_attentions if output_attentions is None else output_attentions)
-        keep_states = bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states)
+        aligned, positions = layout.aligned, layout.positions
         self.check_length(positions.columns)
-        self._check_call(layout, past_key_values, need_weights)
-        x, attn_bias = self._embed(layout.align(inputs_embeds), positions)
+        queries = positions.queries(inputs_embeds.device)
+        x = layout.align(inputs_embeds)
+        x = x * self.scale if self.scale != 1.0 else x
+        if self.embed_positions is not None:
+            x = x + self.embed_positions(queries).to(x.dtype)
+        x = dropout(x, self.dropout, self.training)
+        attn_bias: Tensor | None = None
+        if self.relative_attention_bias is not None:
+            attn_bias = self.relative_attention_bias(queries, positions.keys(x.device)).to(x.dtype)
         states, weights, cross_weights = [], [], []
         for block in self.layers:
             if keep_states:
                 states.append(layout.restore(x))
-            x, *block_weights = block(
+            x, own, cross = block(
                 x,
                 encoder_hidden_states,
                 attn_bias,
-                layout=layout.aligned,
+                layout=aligned,
                 encoder_mask=encoder_mask,
-                cache=past_key_values,
+                past_key_values=past_key_values,
                 need_weights=need_weights,
             )
             if need_weights:
-                weights.append(layout.restore_pairs(block_weights[0]))
-            if need_weights and encoder_hidden_states is not None:
-                cross_weights.append(layout.restore(block_weights[1], dim=2))
+                weights.append(layout.restore_pairs(own))
+            if cross is not None:
+                cross_weights.append(layout.restore(cross, dim=2))
         x = layout.restore(x if self.norm is None else self.norm(x))
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=cast(Any, x),
-            past_key_values=past_key_values,
-            hidden_states=cast(Any, (*states, x)) if keep_states else None,
-            attentions=cast(Any, tuple(weights)) if need_weights else None,
-            cross_attentions=cast(Any, tuple(cross_weights)) if cross_weights else None,
-        )
-
-    def _embed(self, x: Tensor, positions: Positions) -> tuple[Tensor, Tensor | None]:
-        """Scaled embeddings with positions, and the bias of relative positions on the attention logits."""
-        queries = positions.queries(x.device)
-        x = x * self.scale if self.scale != 1.0 else x
-        if self.embed_positions is not None:
-            x = x + self.embed_positions(queries, x.dtype)
-        x = dropout(x, self.config.dropout_rate, self.training)
-        if self.relative_attention_bias is None:
-            return x, None
-        return x, self.relative_attention_bias(queries, positions.keys(x.device)).to(x.dtype)
+        return x, (*states, x) if keep_states else None, tuple(weights) or None, tuple(cross_weights) or None
 
     def check_length(self, length: int) -> None:
         """Raise ValueError if a sequence of `length` slots is too long."""
@@ -143,12 +303,6 @@ class SynthesizerStack(nn.Module):
                 f"{self.max_length}. Truncate or split the input, generate fewer new tokens, or build the model with a "
                 "larger max_position_embeddings"
             )
-
-    def _check_call(self, layout: TokenLayout, cache: Cache | None, need_weights: bool) -> None:
-        if need_weights and layout.sentences is not None:
-            raise ValueError("got output_attentions with segment_ids; expected one sentence per row to return weights")
-        if cache is not None and self.training and any(block.gradient_checkpointing for block in self.layers):
-            raise ValueError("got a cache in training with gradient checkpointing; expected use_cache=False")
 
 
 class SynthesizerPreTrainedModel(PreTrainedModel):
@@ -172,16 +326,12 @@ class SynthesizerPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Initialise a module that is missing in the checkpoint, or new (a larger embedding)."""
         # Parents come after their children and replace what is theirs, as SynthesizerAttention does.
-        if isinstance(module, nn.Linear) and module is not getattr(self, "lm_head", None):
-            init_linear(module, self.config.initializer_factor)
-        elif type(module) in (nn.Embedding, nn.Linear):
-            nn.init.normal_(cast(Tensor, module.weight), std=self.config.initializer_factor * self.config.d_model**-0.5)
+        if module is getattr(self, "lm_head", None) or type(module) is nn.Embedding:
+            nn.init.normal_(module.weight, std=self.config.embedding_std)
+        elif isinstance(module, nn.Linear):
+            init_linears(module, self.config.initializer_factor)
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
-
-    def uses_fused_loss(self, labels: Tensor | None) -> bool:
-        """Whether a language model computes its loss without storing the logits."""
-        return labels is not None and self.training and self.config.fused_loss
 
     @staticmethod
     def create_masks_for_generate(
@@ -208,13 +358,12 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         if not config.is_encoder_decoder and config.is_decoder is None:
             config = config.with_one_stack(is_decoder=False)
         super().__init__(config)
-        if not config.is_decoder:
-            self.encoder = SynthesizerStack(config, "encoder")
+        both = config.is_encoder_decoder
+        self.encoder = None if config.is_decoder else SynthesizerStack(config, "encoder")
         self.embed_tokens = make_embedding(config.vocab_size, config)
-        if config.type_vocab_size and not config.is_encoder_decoder:
-            self.token_types = make_embedding(config.type_vocab_size, config)
-        if config.is_encoder_decoder or config.is_decoder:
-            self.decoder = SynthesizerStack(config, "decoder")
+        has_types = config.type_vocab_size and not both
+        self.token_types = make_embedding(config.type_vocab_size, config) if has_types else None
+        self.decoder = SynthesizerStack(config, "decoder") if both or config.is_decoder else None
         self.post_init()
 
     def get_encoder(self, modality: str | None = None) -> nn.Module:
@@ -237,7 +386,7 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-    ) -> BaseModelOutput | Seq2SeqModelOutput:
+    ) -> BaseModelOutputWithPast | Seq2SeqModelOutput:
         """Compute hidden states.
 
         Args:
@@ -258,39 +407,40 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
             A `Seq2SeqModelOutput`; from one stack its last hidden state (B, S, d_model), cache, states and weights.
 
         Raises:
-            ValueError: a sequence that is too long, a mask that does not fit, inputs missing or twice, or segments or
-                token types in an encoder-decoder.
+            ValueError: a sequence that is too long, a mask that does not fit, inputs missing or twice, or inputs that
+                another kind of model has.
         """
-        record = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
-        if not self.config.is_encoder_decoder:
-            if any(x is not None for x in (decoder_input_ids, decoder_inputs_embeds, encoder_outputs)):
-                raise ValueError("got inputs of an encoder-decoder in a model with one stack; expected input_ids")
-            embeds = self._embed(input_ids, inputs_embeds, token_type_ids)
-            cache = self._cache(past_key_values, use_cache if segment_ids is None else bool(use_cache))
-            layout = _layout(embeds, attention_mask, segment_ids, cache)
-            stack = self.decoder if self.config.is_decoder else self.encoder
-            return cast(BaseModelOutput, stack(embeds, layout, past_key_values=cache, **record))
-        ignored = {"segment_ids": segment_ids, "token_type_ids": token_type_ids}
-        if given := [name for name, x in ignored.items() if x is not None]:
-            raise ValueError(
-                f"got {' and '.join(given)} in an encoder-decoder; expected them in a model with one stack"
-            )
-        encoded, source = self._encode(input_ids, attention_mask, inputs_embeds, encoder_outputs, record)
-        if (decoder_input_ids is None) == (decoder_inputs_embeds is None):
-            raise ValueError(
-                "got both or neither of decoder_input_ids and decoder_inputs_embeds; expected one of the two, or labels"
-            )
-        embeds = self._embed(decoder_input_ids, decoder_inputs_embeds)
-        cache = self._cache(past_key_values, use_cache)
-        layout = TokenLayout.of(decoder_attention_mask, embeds, _of_self_attention(cache))
-        decoded = self.decoder(embeds, layout, encoded.last_hidden_state, source.mask, past_key_values=cache, **record)
+        config, is_seq2seq, mask = self.config, self.encoder is not None and self.decoder is not None, attention_mask
+        record: dict[str, bool] = {
+            "need_weights": bool(config.output_attentions if output_attentions is None else output_attentions),
+            "keep_states": bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states),
+        }
+        encoded: Any = None
+        source_mask = None
+        if is_seq2seq:
+            _refuse("an encoder-decoder", segment_ids=segment_ids, token_type_ids=token_type_ids)
+            encoded, source_mask = self._encode(input_ids, mask, inputs_embeds, encoder_outputs, record)
+            input_ids, mask, inputs_embeds = decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds
+        else:
+            unused = {"decoder_input_ids": decoder_input_ids, "decoder_inputs_embeds": decoder_inputs_embeds}
+            _refuse("a model with one stack", encoder_outputs=encoder_outputs, **unused)
+        embeds = self._embed(input_ids, inputs_embeds, token_type_ids, "decoder_" if is_seq2seq else "")
+        cache = self._cache(past_key_values, use_cache if segment_ids is None else bool(use_cache))
+        if segment_ids is not None:
+            _refuse("rows with segment_ids", attention_mask=mask, past_key_values=cache)
+        layout = self._layout(mask if segment_ids is None else TokenLayout.of_segments(segment_ids), embeds, cache)
+        stack: Any = self.encoder if self.decoder is None else self.decoder
+        hidden = encoded.last_hidden_state if is_seq2seq else None
+        x, states, weights, cross_weights = stack(embeds, layout, hidden, source_mask, past_key_values=cache, **record)
+        if not is_seq2seq:
+            return BaseModelOutputWithPast(x, cache, states, weights)
         return Seq2SeqModelOutput(
-            last_hidden_state=decoded.last_hidden_state,
-            past_key_values=cast(Any, cache),
-            decoder_hidden_states=decoded.hidden_states,
-            decoder_attentions=decoded.attentions,
-            cross_attentions=decoded.cross_attentions,
-            encoder_last_hidden_state=encoded.last_hidden_state,
+            last_hidden_state=x,
+            past_key_values=cache,  # type: ignore[arg-type]
+            decoder_hidden_states=states,
+            decoder_attentions=weights,
+            cross_attentions=cross_weights,
+            encoder_last_hidden_state=hidden,
             encoder_hidden_states=encoded.hidden_states,
             encoder_attentions=encoded.attentions,
         )
@@ -301,59 +451,57 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         attention_mask: Tensor | None,
         inputs_embeds: Tensor | None,
         outputs: BaseModelOutput | tuple[Tensor, ...] | None,
-        record: dict[str, Any],
-    ) -> tuple[BaseModelOutput, TokenLayout]:
-        """The encoder's output, computed unless it is given, and the layout of the source."""
+        record: dict[str, bool],
+    ) -> tuple[BaseModelOutput, Tensor | None]:
+        """The encoder's output, computed unless it is given, and the mask of the source, None if all is real."""
+        if isinstance(outputs, tuple):
+            outputs = BaseModelOutput(*outputs)  # type: ignore[arg-type]
+        x: Any = self._embed(input_ids, inputs_embeds) if outputs is None else outputs.last_hidden_state
+        layout = TokenLayout.of(attention_mask, x)
         if outputs is None:
-            embeds = self._embed(input_ids, inputs_embeds)
-            layout = TokenLayout.of(attention_mask, embeds)
-            return cast(BaseModelOutput, self.encoder(embeds, layout, **record)), layout
-        outputs = BaseModelOutput(*cast(Any, outputs)) if isinstance(outputs, tuple) else outputs
-        return outputs, TokenLayout.of(attention_mask, cast(Tensor, outputs.last_hidden_state))
+            assert self.encoder is not None
+            outputs = BaseModelOutput(*self.encoder(x, layout, **record)[:3])
+        return outputs, layout.mask
 
-    def _embed(self, input_ids: Tensor | None, embeds: Tensor | None, types: Tensor | None = None) -> Tensor:
+    def _embed(
+        self, input_ids: Tensor | None, embeds: Tensor | None, types: Tensor | None = None, prefix: str = ""
+    ) -> Tensor:
         if (input_ids is None) == (embeds is None):
-            raise ValueError("got both or neither of input_ids and inputs_embeds; expected one of the two")
-        embeds = cast(Tensor, self.embed_tokens(input_ids)) if embeds is None else embeds
-        if not hasattr(self, "token_types"):
-            return embeds
-        if types is None:
-            types = torch.zeros(embeds.shape[:2], dtype=torch.long, device=embeds.device)
-        return embeds + self.token_types(types)
+            raise ValueError(
+                f"got both or neither of {prefix}input_ids and {prefix}inputs_embeds; expected one of the two"
+            )
+        x: Tensor = self.embed_tokens(input_ids) if embeds is None else embeds
+        if self.token_types is None:
+            return x
+        return x + self.token_types(torch.zeros_like(x[..., 0], dtype=torch.long) if types is None else types)
 
     def _cache(self, given: Cache | None, use_cache: bool | None) -> Cache | None:
         """The cache to read and fill: the given one, or a new one if it is wanted."""
-        config, has_decoder = self.config, hasattr(self, "decoder")
+        if self.decoder is None:
+            _refuse("a bidirectional model", past_key_values=given)
+            return None
+        both = self.encoder is not None
         if given is None:
-            wanted = config.use_cache and not self.training if use_cache is None else use_cache
-            if not wanted or not has_decoder:
+            if not (self.config.use_cache and not self.training if use_cache is None else use_cache):
                 return None
-            own = DynamicCache(config=config)
-            return EncoderDecoderCache(own, DynamicCache(config=config)) if config.is_encoder_decoder else own
-        if not has_decoder:
-            raise ValueError("got past_key_values in a bidirectional model; expected none: it takes no cache")
-        if isinstance(given, EncoderDecoderCache) != config.is_encoder_decoder:
-            expected = "an EncoderDecoderCache" if config.is_encoder_decoder else "a decoder's, without cross-attention"
+            own = DynamicCache(config=self.config)
+            return EncoderDecoderCache(own, DynamicCache(config=self.config)) if both else own
+        if isinstance(given, EncoderDecoderCache) != both:
+            expected = "an EncoderDecoderCache" if both else "a decoder's, without cross-attention"
             raise ValueError(f"got past_key_values of type {type(given).__name__}; expected {expected}")
-        check_layers(cast(Cache, _of_self_attention(given)), config.layer_types)
         return given
 
+    def _layout(self, mask: Tensor | TokenLayout | None, embeds: Tensor, cache: Cache | None) -> TokenLayout:
+        own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        layout = TokenLayout.of(mask, embeds, own)
+        if own is not None and not layout.has_past:
+            check_layers(own, self.config.layer_types)
+        return layout
 
-def _of_self_attention(cache: Cache | None) -> Cache | None:
-    return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
 
-
-def _layout(embeds: Tensor, mask: Tensor | None, segment_ids: Tensor | None, cache: Cache | None) -> TokenLayout:
-    if segment_ids is None:
-        return TokenLayout.of(mask, embeds, cache)
-    if mask is not None:
-        raise ValueError("got segment_ids and an attention_mask; expected one of the two: segment 0 is padding")
-    if cache is not None:
-        raise ValueError("got segment_ids and a cache (past_key_values, or use_cache=True); expected one of the two")
-    if segment_ids.shape != embeds.shape[:2]:
-        shapes = f"{tuple(segment_ids.shape)} for an input of shape {tuple(embeds.shape[:2])}"
-        raise ValueError(f"got segment_ids of shape {shapes}; expected one segment per token")
-    return TokenLayout.of_segments(segment_ids)
+def _refuse(where: str, **inputs: object) -> None:
+    if given := [name for name, value in inputs.items() if value is not None]:
+        raise ValueError(f"got {' and '.join(given)} for {where}; expected no such input")
 
 
 class _Encoder(nn.Module):
@@ -371,7 +519,10 @@ class _Encoder(nn.Module):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        **kwargs: Any,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
+        **unused: Any,
     ) -> BaseModelOutput:
         """Encode input_ids (B, S), or inputs_embeds (B, S, d_model) instead."""
-        return self.model._encode(input_ids, attention_mask, inputs_embeds, None, kwargs)[0]
+        record = {"need_weights": bool(output_attentions), "keep_states": bool(output_hidden_states)}
+        return self.model._encode(input_ids, attention_mask, inputs_embeds, None, record)[0]

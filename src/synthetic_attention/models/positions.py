@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from .configuration import SynthesizerConfig
+
 __all__ = ["LearnedPositions", "RelativePositionBias", "SinusoidalPositions", "relative_buckets"]
 
 
@@ -24,12 +26,11 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.d_model = d_model
 
-    def forward(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(self, positions: Tensor) -> Tensor:
         """(…) positions to (…, d_model)."""
-        half = (self.d_model + 1) // 2
-        steps = torch.arange(half, device=positions.device, dtype=torch.float32)
+        steps = torch.arange((self.d_model + 1) // 2, device=positions.device, dtype=torch.float32)
         angles = positions.float().unsqueeze(-1) * torch.exp(steps * (-2 * math.log(10000.0) / self.d_model))
-        return torch.cat((angles.sin(), angles.cos()), dim=-1)[..., : self.d_model].to(dtype)
+        return torch.cat((angles.sin(), angles.cos()), dim=-1)[..., : self.d_model]
 
 
 class LearnedPositions(nn.Embedding):
@@ -39,10 +40,6 @@ class LearnedPositions(nn.Embedding):
         """Draw small vectors: vectors as large as sinusoids were learned more slowly (docs/results.md)."""
         nn.init.normal_(self.weight, std=0.02)
 
-    def forward(self, positions: Tensor, dtype: torch.dtype) -> Tensor:  # type: ignore[override]
-        """(…) positions to (…, d_model)."""
-        return super().forward(positions).to(dtype)
-
 
 def relative_buckets(relative: Tensor, bidirectional: bool, num_buckets: int, max_distance: int) -> Tensor:
     """T5's buckets of the distances key − query: exact for near keys, logarithmic for far ones.
@@ -51,13 +48,11 @@ def relative_buckets(relative: Tensor, bidirectional: bool, num_buckets: int, ma
     `max_distance` evenly on a log scale, and the last holds everything beyond. With `bidirectional`, keys after the
     query have the second half of all buckets; otherwise they count as distance 0.
     """
+    later: Tensor | int = 0
+    distance = (-relative).clamp_min(0)
     if bidirectional:
         num_buckets //= 2
-        later = (relative > 0).long() * num_buckets
-        distance = relative.abs()
-    else:
-        later = torch.zeros_like(relative)
-        distance = (-relative).clamp_min(0)
+        later, distance = (relative > 0).long() * num_buckets, relative.abs()
     near = num_buckets // 2
     log_distance = torch.log(distance.clamp_min(1).float() / near) / math.log(max_distance / near)
     far = near + (log_distance * (num_buckets - near)).long()
@@ -65,18 +60,13 @@ def relative_buckets(relative: Tensor, bidirectional: bool, num_buckets: int, ma
 
 
 class RelativePositionBias(nn.Embedding):
-    """A learned scalar per bucket of the distance between query and key and per head, added to the logits.
+    """A learned scalar per bucket of the distance between query and key and per head, added to the logits."""
 
-    Args:
-        std: initial standard deviation; T5's is d_model^−½. Zeros would stay near zero under an optimizer that scales
-            updates by the weights, as T5's does.
-    """
-
-    def __init__(
-        self, num_heads: int, num_buckets: int, max_distance: int, bidirectional: bool, std: float = 0.02
-    ) -> None:
-        self.std, self.max_distance, self.bidirectional = std, max_distance, bidirectional
-        super().__init__(num_buckets, num_heads)
+    def __init__(self, config: SynthesizerConfig, bidirectional: bool) -> None:
+        # T5's. Zeros would stay near zero under an optimizer that scales updates by the weights, as T5's does.
+        self.std = config.embedding_std
+        self.max_distance, self.bidirectional = config.relative_attention_max_distance, bidirectional
+        super().__init__(config.relative_attention_num_buckets, config.num_heads)
 
     def reset_parameters(self) -> None:
         """Draw biases."""

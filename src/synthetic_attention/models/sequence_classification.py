@@ -14,10 +14,9 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
 from ..kernels.dropout import dropout
-from .blocks import init_linear
 from .configuration import SynthesizerConfig
 from .loss import IGNORED
-from .modeling import SynthesizerModel, SynthesizerPreTrainedModel
+from .modeling import SynthesizerModel, SynthesizerPreTrainedModel, init_linears
 
 __all__ = ["SynthesizerForSequenceClassification"]
 
@@ -48,7 +47,7 @@ class SynthesizerForSequenceClassification(SynthesizerPreTrainedModel):
         super().__init__(config)
         self.model = SynthesizerModel(config)
         self.classifier = nn.Linear(config.d_model, labels)
-        init_linear(self.classifier, config.initializer_factor)
+        init_linears(self.classifier, config.initializer_factor)
         self.post_init()
 
     @can_return_tuple
@@ -60,7 +59,9 @@ class SynthesizerForSequenceClassification(SynthesizerPreTrainedModel):
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         smoothing: float = 0.0,
-        **kwargs: Any,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> SequenceClassifierOutput:
         """Encode, pool, classify, and score.
 
@@ -71,7 +72,7 @@ class SynthesizerForSequenceClassification(SynthesizerPreTrainedModel):
             num_items_in_batch: divides the summed loss; by default the number of labels.
             smoothing: label smoothing of the loss of classes, in training and evaluation alike.
 
-        The other arguments, keywords included, are those of `SynthesizerModel`, without segments and a cache.
+        The other arguments are those of `SynthesizerModel`.
 
         Returns:
             The loss if there are labels (cross-entropy; for regression the squared error), logits (B, N).
@@ -79,11 +80,16 @@ class SynthesizerForSequenceClassification(SynthesizerPreTrainedModel):
         Raises:
             ValueError: a sequence that is too long, a mask or labels that do not fit, or inputs missing or twice.
         """
-        for name in ("segment_ids", "past_key_values"):
-            if kwargs.get(name) is not None:
-                raise ValueError(f"got {name} in a classifier; expected one whole text or pair of texts per row")
-        kwargs |= {"use_cache": False, "return_dict": True}
-        outputs: Any = self.model(input_ids, attention_mask, token_type_ids=token_type_ids, **kwargs)
+        outputs: Any = self.model(
+            input_ids,
+            attention_mask,
+            inputs_embeds=inputs_embeds,
+            token_type_ids=token_type_ids,
+            use_cache=False,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
         pooled = self._pool(outputs.last_hidden_state, attention_mask)
         logits = self.classifier(dropout(pooled, self.config.dropout_rate, self.training))
         loss = None
@@ -97,9 +103,7 @@ class SynthesizerForSequenceClassification(SynthesizerPreTrainedModel):
     def _pool(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
         """(B, L, d_model) to (B, d_model). Padded tokens are zeros."""
         pooling = "last" if self.config.is_decoder else self.config.classifier_pooling
-        if attention_mask is None:
-            return hidden.mean(dim=1) if pooling == "mean" else hidden[:, 0 if pooling == "first" else -1]
-        mask = attention_mask.bool()
+        mask = torch.ones_like(hidden[..., 0]) if attention_mask is None else attention_mask.bool()
         if pooling == "mean":
             weights = mask.to(hidden.dtype)
             return torch.einsum("bl,bld->bd", weights, hidden) / weights.sum(1, keepdim=True).clamp_min(1)
