@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from synthetic_attention.data.classification import Classes, Columns, read_labeled
+from synthetic_attention.data.classification import Columns, find_classes, read_labeled
 from synthetic_attention.tasks import UserError
 
 
@@ -29,36 +29,33 @@ def test_tsv_quotes_are_text_and_columns_have_numbers(tmp_path: Path) -> None:
     one, two = read_labeled(path, Columns((1,), 3, pair=(2,))).records
     assert (one.texts, one.label) == (('A "cat sat', "A cat."), "0")
     assert (two.texts, two.label, two.id) == (("No dog", "A dog."), "2", "2")
-    named = _write(tmp_path / "b.tsv", "text\tlabel\nx\ty\n")
-    assert read_labeled(named, Columns((1,), 2, header=True)).records[0].texts == ("x",)
 
 
 def test_json_lines_with_breaks(tmp_path: Path) -> None:
     rows = [{"id": 5, "text": "Fine.<br /><br />Very.", "label": 1}, {"text": "é", "label": False}]
     path = _write(tmp_path / "a.jsonl.gz", "".join(json.dumps(row) + "\n" for row in rows))
-    one, two = read_labeled(path, Columns(breaks=True)).records
+    one, two = read_labeled(path, Columns()).records
     assert (one.id, one.texts, one.label) == ("5", ("Fine. Very.",), "1")
     assert (two.id, two.texts, two.label) == ("2", ("é",), "False")
-    assert "<br />" in read_labeled(path, Columns()).records[0].texts[0]
 
 
 def test_classes_are_ordered_and_named() -> None:
-    assert Classes.of(["10", "9", "10", "-1"]).values == ("-1", "9", "10")
-    assert Classes.of(["10.0", "9.0"]).values == ("9.0", "10.0")
-    assert Classes.of(["1.5", "none"]).values == ("1.5", "none")
-    with pytest.raises(UserError, match=r"1, 2\.5.*--set regression=true"):
-        Classes.of(["2.5", "1"])
-    assert Classes.of(["2.5", "1"], ["low", "high"]).values == ("1", "2.5")
-    # Whatever the order of the set.
-    assert Classes.of(["2.0", "1", "2", "1.0"]).values == ("1", "1.0", "2", "2.0")
-    words = Classes.of(["pos", "neg", "pos"], ["bad", "good"])
-    assert (words.values, words.names, words.index("pos")) == (("neg", "pos"), ("bad", "good"), 1)
-    with pytest.raises(UserError, match=r"'maybe'.*neg, pos"):
-        words.index("maybe")
-    with pytest.raises(UserError, match=r"2 classes: a, b.*expected 1"):
-        Classes.of("ab", ["x"])
-    with pytest.raises(UserError, match="1 classes: a;"):
-        Classes.of("aa")
+    for labels, ordered in (
+        (["10", "9", "10", "-1"], ["-1", "9", "10"]),
+        (["1.5", "none"], ["1.5", "none"]),
+        # Whatever the order of the set.
+        (["2.0", "1", "2", "1.0"], ["1", "1.0", "2", "2.0"]),
+    ):
+        assert list(find_classes(labels)) == ordered
+    assert find_classes(["2.5", "1"], ["low", "high"]) == {"1": "low", "2.5": "high"}
+    assert find_classes(["pos", "neg", "pos"], ["bad", "good"]) == {"neg": "bad", "pos": "good"}
+    for labels, names, message in (
+        (["2.5", "1"], [], r"1, 2\.5.*--set regression=true"),
+        (["a", "b"], ["x"], r"2 classes: a, b.*expected 1"),
+        (["a", "a"], [], "1 classes: a;"),
+    ):
+        with pytest.raises(UserError, match=message):
+            find_classes(labels, names)
 
 
 @pytest.mark.parametrize(
@@ -69,14 +66,13 @@ def test_classes_are_ordered_and_named() -> None:
         ("a.csv", 'text,label\n"x,1\n', Columns(), "line 2: unexpected end of data"),
         ("a.csv", "text,class\nx,1\n", Columns(), "no column 'label'.*text, class"),
         ("a.tsv", "x\ty\n", Columns((1,), 3), "no column 3"),
-        ("a.tsv", "text\tLabel\nx\ty\n", Columns((1,), 2), "line 1: .*'Label'.*--set header="),
+        ("a.tsv", "text\tLabel\nx\ty\n", Columns((1,), 2), "line 1: .*'Label'.*header"),
         ("a.jsonl", '{"text": "x"}\n', Columns(), "line 1: no field 'label'; the fields are: text"),
         ("a.jsonl", '{"text": ["x"], "label": 1}\n', Columns(), "line 1: field 'text' is not text"),
         ("a.jsonl", '{"text": NaN, "label": 1}\n', Columns(), "line 1: field 'text' is not text"),
-        ("a.csv", "text,label\n<br />,1\n", Columns(breaks=True), "line 2: field 'text' is blank"),
+        ("a.csv", "text,label\n<br />,1\n", Columns(), "line 2: field 'text' is blank"),
         ("a.jsonl", '{"text": "x", "label": "y"}', Columns(numeric=True), "got the label 'y'; expected a number"),
         ("a.jsonl", "{\n", Columns(), "line 1: not JSON"),
-        ("a.txt", "x\n", Columns(), r"\.csv"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, text: str, columns: Columns, message: str) -> None:
@@ -90,12 +86,6 @@ def test_rows_that_are_no_csv_can_be_left_out(tmp_path: Path) -> None:
         read_labeled(path, Columns())
     parsed = read_labeled(path, Columns(), skip_bad_lines=True)
     assert ([row.texts for row in parsed.records], parsed.skipped) == ([("c",)], 2)
-
-
-def test_columns_of_one_name_can_be_told_by_their_numbers(tmp_path: Path) -> None:
-    path = _write(tmp_path / "a.csv", "text,1,1\ntea,x,y\n")
-    (row,) = read_labeled(path, Columns((1,), 3, header=True)).records
-    assert (row.texts, row.label) == (("tea",), "y")
 
 
 def test_long_fields_are_read(tmp_path: Path) -> None:

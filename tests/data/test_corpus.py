@@ -1,8 +1,9 @@
 """Plain text and its tokens, in memory or in memory-mapped tables."""
 
 import gzip
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,14 @@ from transformers import PreTrainedTokenizerFast
 from synthetic_attention.data import corpus
 from synthetic_attention.data.corpus import (
     DOCUMENT_FIELDS,
-    SelectedTexts,
-    TextFiles,
-    TokenArray,
+    Corpus,
+    Texts,
     TokenStore,
-    first_texts,
     read_corpus,
+    read_texts,
     standard_library_data,
 )
-from synthetic_attention.data.lines import fingerprint
+from synthetic_attention.data.files import fingerprint
 from synthetic_attention.data.tokenizer import encode, train_tokenizer
 from synthetic_attention.errors import UserError
 
@@ -39,47 +39,38 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_in_memory_or_streamed_the_text_is_the_same(tmp_path: Path) -> None:
+def test_in_memory_or_streamed_the_text_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("a.txt one\n\nthree\n", encoding="utf-8")
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress("\ufeffzwei\r\nvier".encode()))
-    texts = SelectedTexts(TextFiles([tmp_path / "a.txt", tmp_path / "b.txt.gz"]), keep=str.strip, change=str.upper)
-    expected = ["A.TXT ONE", "THREE", "ZWEI", "VIER"]
+    texts = Texts(lambda: read_texts([tmp_path / "a.txt", tmp_path / "b.txt.gz"]))
+    expected = ["a.txt one", "", "three", "zwei", "vier"]
     loaded, streamed = read_corpus("train", texts), read_corpus("train", texts, stream=True)
     for found in (loaded, streamed):
         assert [*found.texts] == [*found.texts] == expected
-        assert found.fingerprint() == {"split": "train", "texts": 4, "sha256": fingerprint(expected)}
-        assert len(found) == 4
+        assert found.fingerprint() == {"split": "train", "texts": 5, "sha256": fingerprint(expected)}
+        assert len(found) == 5
     assert isinstance(loaded.texts, list)
     assert not isinstance(streamed.texts, list)
-    assert [*SelectedTexts(texts, limit=3)] == expected[:3]
-    assert [*first_texts(texts, 10)] == expected[:2]
+    monkeypatch.setattr(corpus, "_VOCABULARY_CHARACTERS", 14)
+    assert [*loaded.sample()] == expected
+    assert [*streamed.sample()] == expected[:3]
     (tmp_path / "blank.txt").write_text(" \n\n")
     for stream in (False, True):
         with pytest.raises(UserError, match="train"):
-            read_corpus("train", TextFiles([tmp_path / "blank.txt"]), stream)
+            read_corpus("train", read_texts([tmp_path / "blank.txt"]), stream)
 
 
 def test_documents_of_json_lines(tmp_path: Path) -> None:
     rows = [{"id": 1, "text": " one "}, {"article": ["two", "three"]}, {"text": ""}]
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
-    assert [*TextFiles([path], DOCUMENT_FIELDS)] == ["one", "two three", ""]
-    assert next(iter(TextFiles([path]))) == json.dumps(rows[0])
+    assert [*read_texts([path], DOCUMENT_FIELDS)] == ["one", "two three", ""]
+    assert next(read_texts([path])) == json.dumps(rows[0])
     with pytest.raises(UserError, match=r"a\.jsonl, line 2: .*'?text.*article"):
-        [*TextFiles([path], ["text"])]
+        [*read_texts([path], ["text"])]
     path.write_text('{"text": 1}\n')
     with pytest.raises(UserError, match=r"a\.jsonl, line 1: .*int"):
-        [*TextFiles([path], DOCUMENT_FIELDS)]
-
-
-def test_a_token_array_is_sliced_across_chunks() -> None:
-    whole = np.arange(23, dtype=np.uint16)
-    array = TokenArray(np.split(whole, [0, 5, 5, 6, 19]))
-    assert len(array) == 23
-    for start in range(25):
-        for stop in (*range(25), None):
-            assert array[start:stop].tolist() == whole[start:stop].tolist()
-    assert array[3:9].dtype == np.int32
+        [*read_texts([path], DOCUMENT_FIELDS)]
 
 
 def _never() -> Iterator[str]:
@@ -87,62 +78,63 @@ def _never() -> Iterator[str]:
     yield
 
 
+def _tokens(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, key: str, stream: bool = True) -> TokenStore:
+    return TokenStore.of(Corpus("train", texts, 1, key, stream), tokenizer)
+
+
 def test_cached_tokens_equal_those_in_memory(
     tokenizer: PreTrainedTokenizerFast, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = TokenStore.in_memory(TEXTS, tokenizer)
-    monkeypatch.setattr(corpus, "_TEXTS", 7)
-    store = TokenStore.cached(iter(TEXTS), tokenizer, "key")
+    memory = _tokens(TEXTS, tokenizer, "key", stream=False)
+    monkeypatch.setattr(corpus, "_CHARACTERS", 100)
+    store = _tokens(iter(TEXTS), tokenizer, "key")
+    rows = encode(tokenizer, TEXTS)
+    whole = np.concatenate(rows)
     for found in (memory, store):
         assert len(found) == len(TEXTS)
-        for number, ids in enumerate(encode(tokenizer, TEXTS)):
-            assert found[number].dtype == np.int32
-            assert found[number].tolist() == ids.tolist()
-            assert found.lengths()[number] == len(ids)
+        assert found.lengths().tolist() == [len(row) for row in rows]
+        assert found.tokens[2:5].dtype == np.int32
+        for start, stop in itertools.product((0, 1, 90, 2000, *found.offsets[:9]), (0, 5, 91, 400, None)):
+            assert found.tokens[start:stop].tolist() == whole[start:stop].tolist()
     # A second run finds them, also with the tokenizer of a saved run.
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     loaded = PreTrainedTokenizerFast.from_pretrained(str(tmp_path / "tokenizer"))
     loaded(["a"], truncation=True, max_length=2)
-    again = TokenStore.cached(_never(), loaded, "key")
-    assert again.tokens[:].tolist() == store.tokens[:].tolist() == memory.tokens[:].tolist()
+    assert _tokens(_never(), loaded, "key").tokens[:].tolist() == whole.tolist()
     # Another text or tokenizer has another table.
-    assert len(TokenStore.cached(TEXTS[:3], tokenizer, "other")) == 3
-    assert len(TokenStore.cached(TEXTS, train_tokenizer(TEXTS, 280, 64), "key")) == len(TEXTS)
+    assert len(_tokens(TEXTS[:3], tokenizer, "other")) == 3
+    assert len(_tokens(TEXTS, train_tokenizer(TEXTS, 280, 64), "key")) == len(TEXTS)
     assert len([*cache.rglob("*.arrow")]) == 3
 
 
 def test_cached_tokens_are_memory_mapped(tokenizer: PreTrainedTokenizerFast, cache: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     before = pyarrow.total_allocated_bytes()
-    store = TokenStore.cached((text * 50 for text in TEXTS * 20), tokenizer, "key")
+    store = _tokens((text * 50 for text in TEXTS * 20), tokenizer, "key")
     assert pyarrow.total_allocated_bytes() - before < len(store.tokens) // 4
 
 
-def test_errors_leave_no_table(tokenizer: PreTrainedTokenizerFast, cache: Path, tmp_path: Path) -> None:
+def test_errors_leave_no_table(tokenizer: PreTrainedTokenizerFast, cache: Path) -> None:
     def broken() -> Iterator[str]:
         yield from TEXTS
         raise UserError("line 51 is not UTF-8")
 
     with pytest.raises(UserError, match="line 51"):
-        TokenStore.cached(broken(), tokenizer, "key")
-    for build in (lambda: TokenStore.cached([], tokenizer, "empty"), lambda: TokenStore.in_memory([], tokenizer)):
-        with pytest.raises(UserError):
-            build()
-    assert len(TokenStore.cached(TEXTS, tokenizer, "key")) == len(TEXTS)
+        _tokens(broken(), tokenizer, "key")
+    assert len(_tokens(TEXTS, tokenizer, "key")) == len(TEXTS)
     (file,) = (path for path in cache.rglob("*.arrow") if path.stat().st_size > 1000)
     file.write_bytes(file.read_bytes()[:700])
     with pytest.raises(UserError, match=r"cache.*tokens-"):
-        TokenStore.cached(TEXTS, tokenizer, "key")
+        _tokens(TEXTS, tokenizer, "key")
 
 
 def test_a_cache_that_cannot_be_written_is_named(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    datasets = pytest.importorskip("datasets")
     (tmp_path / "file").touch()
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "file")
+    monkeypatch.setattr(pytest.importorskip("datasets").config, "HF_DATASETS_CACHE", tmp_path / "file")
     with pytest.raises(UserError, match=str(tmp_path / "file")):
-        TokenStore.cached(TEXTS, tokenizer, "key")
+        _tokens(TEXTS, tokenizer, "key")
 
 
 def test_the_standard_library_is_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

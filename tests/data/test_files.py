@@ -1,14 +1,98 @@
-"""Finding the files of a split, and folders in the user's cache."""
+"""Reading files of one record per line, finding the files of a split, and folders in the user's cache."""
 
 import gzip
+import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from synthetic_attention.data.files import cached_folder, corpus_files, find_split, split_file, split_files
+from synthetic_attention.data.files import (
+    MalformedLineError,
+    cached_folder,
+    collect,
+    corpus_files,
+    decode_lines,
+    find_split,
+    fingerprint,
+    json_object,
+    numbered_lines,
+    read_lines,
+    split_file,
+    split_files,
+    texts_of,
+)
 from synthetic_attention.errors import UserError
+
+
+def test_only_newlines_end_a_line() -> None:
+    content = io.BytesIO("\ufeffa\u2028b\x0bc\r\nd\re\n\nf".encode())
+    assert [*decode_lines(content, "f")] == ["a\u2028b\x0bc", "d\re", "", "f"]
+
+
+def test_gzip_and_plain_files_read_the_same(tmp_path: Path) -> None:
+    content = "eins\n\nzwölf\r\n".encode()
+    (tmp_path / "a.txt").write_bytes(content)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content))
+    for name in ("a.txt", "a.txt.gz"):
+        assert [*numbered_lines(tmp_path / name)] == [(1, "eins"), (3, "zwölf")]
+        assert [*read_lines(tmp_path / name)] == ["eins", "", "zwölf"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fact"),
+    [
+        ("none.txt", None, "no such file"),
+        ("plain.gz", b"not compressed", "gzip"),
+        ("cut.gz", gzip.compress(b"some text that is long enough to be cut" * 9)[:-12], "gzip"),
+        ("blank.txt", b"\n \n", "empty"),
+        ("empty.txt", b"", "empty"),
+        ("latin.txt", b"caf\xc3\xa9\ncaf\xe9\n", "line 2: byte 0xe9 at position 4"),
+    ],
+)
+def test_unreadable_files_are_named(tmp_path: Path, name: str, content: bytes | None, fact: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=f"{name}.*{fact}"):
+        [*numbered_lines(tmp_path / name)]
+
+
+def _even(_: int, line: str) -> Iterator[int]:
+    if int(line) % 2:
+        raise MalformedLineError("odd")
+    yield int(line)
+
+
+def test_bad_lines_are_named_or_counted() -> None:
+    numbered = [(1, "2"), (4, "3"), (5, "6")]
+    with pytest.raises(UserError, match=r"numbers, line 4: odd; .*skip_bad_lines"):
+        collect("numbers", numbered, _even)
+    parsed = collect("numbers", numbered, _even, skip_bad_lines=True)
+    assert (parsed.records, parsed.skipped) == ([2, 6], 1)
+    with pytest.raises(UserError, match="1 rows"):
+        collect("numbers", [(1, "3")], _even, skip_bad_lines=True, unit="row")
+
+
+@pytest.mark.parametrize(("line", "fact"), [("{", "JSON"), ("[1]", "list"), ("[" * 100_000, "JSON")])
+def test_lines_that_are_not_json_objects_are_malformed(line: str, fact: str) -> None:
+    with pytest.raises(MalformedLineError, match=fact):
+        json_object(line)
+
+
+def test_fields_are_texts_or_lists_of_texts() -> None:
+    row = {"a": "x", "b": ["y", "z"], "c": 1, "d": ["y", None]}
+    assert texts_of(row, "a") == ["x"]
+    assert texts_of(row, "b") == ["y", "z"]
+    for field, fact in (("e", "'e'.*a, b, c, d"), ("c", "'c' has a int"), ("d", "'d' has a NoneType")):
+        with pytest.raises(MalformedLineError, match=fact):
+            texts_of(row, field)
+
+
+def test_fingerprints_depend_on_the_text_only() -> None:
+    one, other = (decode_lines(io.BytesIO(content), "f") for content in (b"a\nb\n", b"a\r\nb"))
+    assert fingerprint(one) == fingerprint(other) != fingerprint(["a", "c"])
 
 
 def _touch(folder: Path, *names: str) -> None:
@@ -29,6 +113,9 @@ def test_split_files_are_found_by_alias_prefix_and_ending(tmp_path: Path) -> Non
     assert split_file(tmp_path, "valid", (".txt",)).name == "dev.txt"
     with pytest.raises(UserError, match=r"train-2\.txt\.gz, train_news\.txt"):
         split_file(tmp_path, "train", (".txt",))
+    _touch(tmp_path, "train-2.txt")
+    with pytest.raises(UserError, match=r"train-2\.txt and train-2\.txt\.gz"):
+        split_files(tmp_path, "train", (".txt",))
 
 
 def test_missing_files_are_listed(tmp_path: Path) -> None:
@@ -40,14 +127,6 @@ def test_missing_files_are_listed(tmp_path: Path) -> None:
             split_files(folder, "valid", (".jsonl",))
         with pytest.raises(UserError, match=folder.name):
             find_split(folder, "valid", ("en", "de"))
-
-
-def test_a_file_both_compressed_and_not_raises(tmp_path: Path) -> None:
-    _touch(tmp_path, "train-1.txt", "train-1.txt.gz", "train-2.txt.gz")
-    with pytest.raises(UserError, match=r"train-1\.txt and train-1\.txt\.gz"):
-        split_files(tmp_path, "train", (".txt",))
-    (tmp_path / "train-1.txt").unlink()
-    assert _names(tmp_path, "train") == ["train-1.txt.gz", "train-2.txt.gz"]
 
 
 def test_parallel_files_are_found_by_alias_and_prefix(tmp_path: Path) -> None:
@@ -64,36 +143,36 @@ def test_parallel_files_are_found_by_alias_and_prefix(tmp_path: Path) -> None:
         find_split(tmp_path, "test", ("en", "de"))
 
 
-def test_corpus_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "split", "patterns", "found"),
+    [
+        ("", "train", None, ["train-2.txt", "train_news.txt"]),
+        ("", "valid", None, ["valid.txt"]),
+        ("", "test", None, ["test.txt.gz"]),
+        ("", "train", "wiki.*", ["wiki.tokens"]),
+        # In the order of the patterns, each file once.
+        ("", "train", ["b*.txt", "[ab].txt"], ["b.txt", "a.txt"]),
+        # A single file is the training text; the others are given by name, from its folder.
+        ("a.txt", "train", None, ["a.txt"]),
+        ("a.txt", "valid", "b.txt", ["b.txt"]),
+        ("valid.txt", "valid", None, ["valid.txt"]),
+        ("values.txt", "valid", None, "valid_files="),
+        ("a.txt", "valid", None, "valid_files="),
+        ("", "train", ["a.txt", "c*"], r"'c\*'.*a\.txt, b\.txt"),
+        ("none", "train", "a.txt", "none"),
+        ("none", "train", None, "none"),
+    ],
+)
+def test_corpus_files(tmp_path: Path, path: str, split: str, patterns: Any, found: list[str] | str) -> None:
     _touch(tmp_path, "train_news.txt", "valid.txt", "wiki.tokens", "b.txt", "a.txt", "train-2.txt", "values.txt")
-    (tmp_path / "test.txt.gz").write_bytes(gzip.compress(b"compressed\n"))
-
-    def names(split: str, *patterns: Any, path: Path = tmp_path) -> list[str]:
-        return [path.name for path in corpus_files(path, split, *patterns)]
-
-    assert names("train") == ["train-2.txt", "train_news.txt"]
-    assert (names("valid"), names("test")) == (["valid.txt"], ["test.txt.gz"])
-    assert names("train", "wiki.*") == ["wiki.tokens"]
-    # In the order of the patterns, each file once.
-    assert names("train", ["b*.txt", "[ab].txt"]) == ["b.txt", "a.txt"]
-    assert names("train", str(tmp_path / "a.t*")) == ["a.txt"]
-    # A single file is the training text; the others are given by name, from its folder.
-    assert names("train", path=tmp_path / "a.txt") == ["a.txt"]
-    assert names("valid", "b.txt", path=tmp_path / "a.txt") == ["b.txt"]
-    assert names("valid", path=tmp_path / "valid.txt") == ["valid.txt"]
-    # The text of another split is not trained on, unless it is given by name.
-    with pytest.raises(UserError, match=r"'valid'.*--set train_files="):
-        names("train", path=tmp_path / "valid.txt")
-    assert names("train", "valid.txt", path=tmp_path / "valid.txt") == ["valid.txt"]
-    assert names("train", path=tmp_path / "values.txt") == ["values.txt"]
-    for split, patterns, path, fact in (
-        ("valid", (), tmp_path / "values.txt", "--set valid_files="),
-        ("valid", (), tmp_path / "a.txt", "--set valid_files="),
-        ("train", (["a.txt", "c*"],), tmp_path, r"'c\*'.*a\.txt, b\.txt"),
-        ("train", ("a.txt",), tmp_path / "none", "none"),
-    ):
-        with pytest.raises(UserError, match=fact):
-            names(split, *patterns, path=path)
+    _touch(tmp_path, "test.txt.gz")
+    if isinstance(found, str):
+        with pytest.raises(UserError, match=found):
+            corpus_files(tmp_path / path, split, patterns)
+    else:
+        assert corpus_files(tmp_path / path, split, patterns) == [tmp_path / name for name in found]
+        absolute = [str(tmp_path / name) for name in found]
+        assert [str(file) for file in corpus_files(tmp_path, split, absolute)] == absolute
 
 
 def test_a_cached_folder_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from synthetic_attention.data.corpus import hub_texts
-from synthetic_attention.data.glue import read_superglue
+from synthetic_attention.data.glue import SUITES, read_file
 from synthetic_attention.data.hub import HubDataset, NoSplitError, is_hub_name
 from synthetic_attention.data.summarization import read_hub_summaries
 from synthetic_attention.errors import UserError
 from synthetic_attention.tasks.glue import Glue, SuperGlue
-from synthetic_attention.tasks.glue_data import SUITES
 from tasks.glue_files import superglue_row, write_superglue
 
 
@@ -51,9 +50,11 @@ def test_rows_of_columns(hub: SimpleNamespace) -> None:
     assert is_hub_name(Path("hub:owner/name"))
     assert not is_hub_name(Path("owner/name"))
     source = HubDataset.of(Path("hub:owner/name"), "small", "v1")
-    assert [*source.rows("valid", ["id", "text"], limit=2)] == [(0, "text 0\n"), (1, "text 1\n")]
+    assert [(row["id"], row["text"]) for row in source.rows("valid", ["text"], limit=2)] == [
+        (0, "text 0\n"),
+        (1, "text 1\n"),
+    ]
     assert hub.calls == [("owner/name", "small", {"split": "validation", "revision": "v1", "streaming": False})]
-    assert [*source.rows("train", ["id", "body"], limit=1, optional=["body"])] == [(0, None)]
     with pytest.raises(UserError, match=r"owner/name.*body.*text, id"):
         [*source.rows("train", ["body"])]
     with pytest.raises(NoSplitError, match=r"owner/name.*'best'"):
@@ -93,7 +94,7 @@ def test_streamed_texts_are_downloaded_once(
 @pytest.mark.usefixtures("hub")
 def test_summaries() -> None:
     rows = read_hub_summaries(HubDataset("owner/name"), "train").records
-    assert (rows[4].id, rows[4].document, rows[4].summaries) == ("5", "a b", ("a",))
+    assert (rows[4].id, rows[4].document, rows[4].summaries) == ("4", "a b", ("a",))
     with pytest.raises(UserError, match=r"row 1: .*'id'"):
         read_hub_summaries(HubDataset("owner/name"), "train", "id", "text")
 
@@ -137,9 +138,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         calls.append((name, subset, options["split"], options["revision"]))
         if name.endswith("super_glue"):
             rows = _superglue_rows(str(subset))
-        elif subset is None:
-            rows = [{"premise": f"p<br />{n} ", "hypothesis": "h", "label": n % 3 - 1} for n in range(6)]
-            rows.append({"premise": "p", "hypothesis": " ", "label": 1})
         else:
             hidden = options["split"].startswith("test")
             rows = [_glue_row(subset, n, -1 if hidden else n) for n in range(2)]
@@ -160,7 +158,7 @@ def test_glue(asked: Asked) -> None:
     ]
     assert split.sources[1] == "sst2 sentence: sentence 1"
     assert split.targets == ["negative", "positive", *["entailment", "neutral"] * 2, "0.0", "1.0"]
-    assert [item.subset for item in split.items] == ["", "", *["matched"] * 2, *["mismatched"] * 2, "", ""]
+    assert [item.subset for item in split.references] == ["", "", *["matched"] * 2, *["mismatched"] * 2, "", ""]
     assert Glue(tasks="sst2").read(hub, "test").targets == ["", ""]
     assert len(Glue().read(hub, "train")) == 18
 
@@ -169,15 +167,15 @@ def test_glue(asked: Asked) -> None:
 def test_superglue_is_what_the_official_files_are(task: str, asked: Asked, tmp_path: Path) -> None:
     write_superglue(tmp_path, valid=2, tasks=(task,))
     (path,) = tmp_path.rglob("val.jsonl")
-    items = SuperGlue(tasks=task).read(Path("hub:aps/super_glue"), "valid").items
+    items = SuperGlue(tasks=task).read(Path("hub:aps/super_glue"), "valid").references
     assert asked == [("aps/super_glue", task, "validation", None)]
-    assert [item.example for item in items] == read_superglue(path, task).records
+    assert items == read_file(path, SUITES["superglue"][task]).records
 
 
 def test_both_suites_are_found(asked: Asked) -> None:
     split = Glue(together=True, tasks=["rte"]).read(Path("hub:mirror/glue"), "train")
     assert asked == [("mirror/glue", "rte", "train", None), ("aps/super_glue", "rte", "train", None)]
-    assert [item.suite for item in split.items] == ["glue"] * 2 + ["superglue"] * 2
+    assert [item.task.suite for item in split.references] == ["glue"] * 2 + ["superglue"] * 2
     asked.clear()
     # The revisions of one repository are not those of another.
     SuperGlue(together=True, tasks=["rte"], revision="v1").read(Path("hub:aps/super_glue"), "train")

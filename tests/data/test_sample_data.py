@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from synthetic_attention.data.classification import Classes, Columns, read_labeled
-from synthetic_attention.data.glue import SUPERGLUE, glue_file, read_glue, read_superglue, superglue_file
+from synthetic_attention.data.classification import Columns, find_classes, read_labeled
+from synthetic_attention.data.glue import SUITES, GlueExample, read_file, task_files
 from synthetic_attention.data.persona import read_convai2
 from synthetic_attention.data.summarization import read_summaries
 from synthetic_attention.tasks.classification import Classification
 from synthetic_attention.tasks.glue import Glue
-from synthetic_attention.tasks.glue_data import SUITES, Item, prompt, read_label, training_pairs
+from synthetic_attention.tasks.glue_prompts import prompt, read_label, training_pairs
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 pytestmark = [
@@ -18,81 +18,62 @@ pytestmark = [
     pytest.mark.skipif(not DATA.is_dir(), reason="no sample data beside the repository (../shared/data)"),
 ]
 # Training and validation examples.
-GLUE_COUNTS = {
-    "cola": (8551, 1043),
-    "sst2": (67349, 872),
-    "mrpc": (3667, 408),
-    "stsb": (5749, 1500),
-    "rte": (2490, 277),
-    "wnli": (635, 71),
-    "qnli": (None, 5463),
-}
-SUPERGLUE_COUNTS = {
-    "cb": (250, 56),
-    "copa": (400, 100),
-    "wsc": (554, 104),
-    "wic": (5428, 638),
-    "rte": (2490, 277),
-    "boolq": (32, 3270),
-    "record": (32, 32),
-    "multirc": (154, 4848),
+COUNTS: dict[str, tuple[int | None, int]] = {
+    "glue/cola": (8551, 1043),
+    "glue/sst2": (67349, 872),
+    "glue/mrpc": (3667, 408),
+    "glue/stsb": (5749, 1500),
+    "glue/rte": (2490, 277),
+    "glue/wnli": (635, 71),
+    "glue/qnli": (None, 5463),
+    "superglue/cb": (250, 56),
+    "superglue/copa": (400, 100),
+    "superglue/wsc": (554, 104),
+    "superglue/wic": (5428, 638),
+    "superglue/rte": (2490, 277),
+    "superglue/boolq": (32, 3270),
+    "superglue/record": (32, 32),
+    "superglue/multirc": (154, 4848),
 }
 
 
-@pytest.mark.parametrize("task", GLUE_COUNTS)
-def test_glue(task: str) -> None:
-    for split, count in zip(("train", "valid"), GLUE_COUNTS[task], strict=True):
-        if count is not None:
-            examples = read_glue(glue_file(DATA / "glue", task, split), task).records
-            assert len(examples) == len({example.id for example in examples}) == count
-            assert all(all(example.texts.values()) and example.label is not None for example in examples)
+def _read(suite: str, name: str, split: str) -> list[GlueExample]:
+    task = SUITES[suite][name]
+    (path,) = task_files(DATA, task, split).values()
+    return read_file(path, task).records
+
+
+@pytest.mark.parametrize("key", COUNTS)
+def test_every_example_has_texts_a_prompt_and_a_target_that_can_be_read(key: str) -> None:
+    suite, name = key.split("/")
+    for split, count in zip(("train", "valid"), COUNTS[key], strict=True):
+        if count is None:
+            continue
+        examples = _read(suite, name, split)
+        assert len(examples) == count
+        # WiC has an id twice.
+        assert len({example.id for example in examples}) == count - (key == "superglue/wic" and split == "train")
+        assert all(all(example.texts.values()) and example.is_labeled for example in examples)
+        pairs = [pair for example in examples for pair in training_pairs(example)]
+        assert all(source.startswith(("wsc: ", name)) and "  " not in source and wanted for source, wanted in pairs)
+        if name == "wsc":
+            assert all(prompt(example).count("*") == 2 for example in examples)
+        elif examples[0].task.labels:
+            labels = [read_label(*pair) for pair in zip(examples, [text for _, text in pairs], strict=True)]
+            assert labels == [example.label for example in examples]
 
 
 def test_quora_pairs_without_header() -> None:
-    pairs = read_glue(DATA / "glue" / "QQP" / "quora_10k.tsv", "qqp")
+    pairs = read_file(DATA / "glue" / "QQP" / "quora_10k.tsv", SUITES["glue"]["qqp"])
     assert (len(pairs.records), pairs.skipped) == (10_000, 0)
     assert {example.label for example in pairs.records} == {0, 1}
-
-
-@pytest.mark.parametrize("task", SUPERGLUE_COUNTS)
-def test_superglue(task: str) -> None:
-    for split, count in zip(("train", "valid"), SUPERGLUE_COUNTS[task], strict=True):
-        examples = read_superglue(superglue_file(DATA / "superglue", task, split), task).records
-        assert len(examples) == count
-        assert all(all(example.texts.values()) for example in examples)
-        assert all(example.answers if task == "record" else example.label is not None for example in examples)
-    subsets = sorted((DATA / "superglue" / SUPERGLUE[task].folder).glob("*32.jsonl"))
-    assert [path.name for path in subsets] == ["dev32.jsonl", "train32.jsonl"]
-
-
-def test_every_example_has_a_prompt_and_a_target_that_can_be_read() -> None:
-    for suite, find, read in (("glue", glue_file, read_glue), ("superglue", superglue_file, read_superglue)):
-        for name in SUITES[suite].keys() - {"mnli", "qqp"}:
-            task = SUITES[suite][name]
-            examples = read(find(DATA / suite, name, "valid"), name).records
-            pairs = [pair for example in examples for pair in training_pairs(Item(suite, name, "", example))]
-            assert all(
-                source.startswith(("wsc: *", name)) and "  " not in source and wanted for source, wanted in pairs
-            )
-            if task.labels and name != "wsc":
-                labels = [read_label(task, *pair) for pair in zip(examples, [text for _, text in pairs], strict=True)]
-                assert labels == [example.label for example in examples]
-
-
-def test_every_pronoun_of_wsc_is_marked_once() -> None:
-    for split in ("train", "valid"):
-        for example in read_superglue(superglue_file(DATA / "superglue", "wsc", split), "wsc").records:
-            source = prompt(SUITES["superglue"]["wsc"], example)
-            assert source.count("*") == 2
-            assert example.texts["referent"].lower() in " ".join(source.replace("*", "").lower().split())
 
 
 def test_the_suites_together() -> None:
     def counts(split: str, **options: object) -> str:
         return str(Glue.from_options({"together": True, **options}).read(DATA, split).fingerprint()["tasks"])
 
-    expected = [f"superglue/{name} {count[0]}" for name, count in SUPERGLUE_COUNTS.items()]
-    expected += [f"glue/{name} {GLUE_COUNTS[name][0]}" for name in ("cola", "sst2", "mrpc", "stsb", "rte")]
+    expected = [f"{key} {train}" for key, (train, _) in COUNTS.items() if key not in ("glue/wnli", "glue/qnli")]
     assert sorted(counts("train").split(", ")) == sorted(expected)
     # WNLI is only taken by name, and QNLI has no training file.
     assert counts("train", tasks="wnli") == "glue/wnli 635"
@@ -105,7 +86,7 @@ def test_classification() -> None:
     assert (len(train), len(valid)) == (5600, 1000)
     assert valid.classes == train.classes
     assert train.classes is not None
-    assert train.classes.values == ("1", "2", "3", "4")
+    assert [*train.classes] == ["1", "2", "3", "4"]
     reviews = Classification(classes=["negative", "positive"])
     assert [len(reviews.read(DATA / "imdb", split)) for split in ("train", "valid")] == [8000, 2000]
     pairs = Classification(text=1, text_pair=2, label=3, held_out=0.1)
@@ -115,7 +96,7 @@ def test_classification() -> None:
     named = Columns(("sentence1",), "gold_label", pair=("sentence2",))
     records = read_labeled(DATA / "snli" / "extra_train.tsv", named).records
     assert len(records) == 1666
-    assert Classes.of(record.label for record in records).names == ("contradiction", "entailment", "neutral")
+    assert [*find_classes(record.label for record in records)] == ["contradiction", "entailment", "neutral"]
 
 
 def test_summaries_and_dialogues() -> None:

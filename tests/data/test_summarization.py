@@ -16,23 +16,16 @@ def _write(path: Path, *rows: dict[str, object]) -> Path:
     return path
 
 
-def test_known_fields_are_found_packed_or_not(tmp_path: Path) -> None:
-    for name in ("a.jsonl", "a.jsonl.gz"):
-        path = _write(
-            tmp_path / name,
-            {"id": "x7", "article": "Long text. Ünïcode.", "highlights": "One .\nTwo ."},
-            {"article": "Other text.", "highlights": "Three ."},
-        )
-        one, two = read_summaries(path).records
-        assert (one.id, one.document, one.summaries) == ("x7", "Long text. Ünïcode.", ("One .\nTwo .",))
-        assert (two.id, two.summaries) == ("2", ("Three .",))
-
-
-def test_sentences_are_joined_and_several_references_kept(tmp_path: Path) -> None:
-    path = _write(tmp_path / "a.jsonl", {"source": ["We ask.", "We answer."], "target": ["Asked.", "Answered.", " "]})
-    (paper,) = read_summaries(path).records
-    assert paper.document == "We ask. We answer."
-    assert paper.summaries == ("Asked.", "Answered.")
+def test_known_fields_are_found(tmp_path: Path) -> None:
+    path = _write(
+        tmp_path / "a.jsonl.gz",
+        {"id": "x7", "article": "Long text. Ünïcode.", "highlights": "One .\nTwo ."},
+        # Sentences are joined, and several references kept.
+        {"source": ["We ask.", "We answer."], "target": ["Asked.", "Answered.", " "]},
+    )
+    one, two = read_summaries(path).records
+    assert (one.id, one.document, one.summaries) == ("x7", "Long text. Ünïcode.", ("One .\nTwo .",))
+    assert (two.id, two.document, two.summaries) == ("2", "We ask. We answer.", ("Asked.", "Answered."))
 
 
 def test_fields_can_be_named(tmp_path: Path) -> None:

@@ -7,53 +7,47 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from synthetic_attention.metrics.embeddings import WordVectors, embedding_scores, read_word_vectors
+from synthetic_attention.metrics.embeddings import embedding_scores, read_word_vectors
 from synthetic_attention.tasks import UserError
 
-VECTORS = WordVectors(
-    {"east": 0, "north": 1, "west": 2, "diagonal": 3, "zoë": 4, "none": 5},
-    np.array([[1, 0], [0, 1], [-1, 0], [3, 3], [0, 2], [0, 0]], dtype=np.float32),
-)
+VECTORS = {"east": (1, 0), "north": (0, 1), "west": (-1, 0), "diagonal": (3, 3), "zoë": (0, 2), "none": (0, 0)}
 HALF = 1 / math.sqrt(2)
 
 
-def _score(hypothesis: str, *references: str) -> tuple[float, float, float]:
-    scores = embedding_scores([hypothesis], [references], VECTORS)
-    return scores["embedding_average"], scores["embedding_extrema"], scores["embedding_greedy"]
+def _embed(text: str) -> np.ndarray:
+    return np.array([VECTORS[word] for word in text.split() if word in VECTORS])
 
 
-def test_the_same_words_in_any_order_are_alike() -> None:
-    assert _score("east north", "north east") == pytest.approx((100, 100, 100))
-    # One word, and one that is longer in the same direction.
-    assert _score("north", "zoë") == pytest.approx((100, 100, 100))
-
-
-def test_similarities_by_hand() -> None:
-    # Means (½, ½) and (0, 1). Extrema (1, 1) and (0, 1). Greedy: (0 + 1) / 2 one way, 1 the other.
-    assert _score("east north", "north") == pytest.approx((100 * HALF, 100 * HALF, 75))
-    # Mean (0, 0) has no direction. Extrema: of 1 and −1, which are as far from 0, the positive one.
-    # Greedy: (1 − 1) / 2 one way, 1 the other.
-    assert _score("east west", "east") == pytest.approx((0, 100, 50))
-    # The value farthest from 0 is negative: −1 of (0, −1). Greedy: (0 − 1) / 2 one way, 0 the other.
-    assert _score("north west", "east") == pytest.approx((-100 * HALF, -100 * HALF, -25))
-    # Opposites.
-    assert _score("east", "west") == pytest.approx((-100, -100, -100))
-
-
-def test_words_without_vector_are_left_out_and_empty_sides_score_0() -> None:
-    assert _score("unknown east", "east other") == pytest.approx((100, 100, 100))
-    assert _score("", "east") == (0, 0, 0)
-    assert _score("unknown", "east") == (0, 0, 0)
-    assert _score("east", "") == (0, 0, 0)
-    assert _score("none", "east") == (0, 0, 0)
-
-
-def test_the_best_reference_counts_and_the_mean_over_hypotheses() -> None:
-    assert _score("east", "west", "diagonal", "unknown") == pytest.approx((100 * HALF,) * 3)
-    scores = embedding_scores(["east", "north"], [["east"], ["east"]], VECTORS)
-    assert [*scores.values()] == pytest.approx([50, 50, 50])
-    with pytest.raises(ValueError, match="got 1 predictions and 0 references"):
-        embedding_scores(["a"], [], VECTORS)
+@pytest.mark.parametrize(
+    ("hypothesis", "references", "scores"),
+    [
+        # The same words in any order; one word, and one that is longer in the same direction; opposites.
+        ("east north", ["north east"], (100, 100, 100)),
+        ("north", ["zoë"], (100, 100, 100)),
+        ("east", ["west"], (-100, -100, -100)),
+        # Means (½, ½) and (0, 1). Extrema (1, 1) and (0, 1). Greedy: (0 + 1) / 2 one way, 1 the other.
+        ("east north", ["north"], (100 * HALF, 100 * HALF, 75)),
+        # Mean (0, 0) has no direction. Extrema: of 1 and −1, which are as far from 0, the positive one.
+        # Greedy: (1 − 1) / 2 one way, 1 the other.
+        ("east west", ["east"], (0, 100, 50)),
+        # The value farthest from 0 is negative: −1 of (0, −1). Greedy: (0 − 1) / 2 one way, 0 the other.
+        ("north west", ["east"], (-100 * HALF, -100 * HALF, -25)),
+        # Words without vector are left out, and empty sides score 0.
+        ("unknown east", ["east other"], (100, 100, 100)),
+        ("", ["east"], (0, 0, 0)),
+        ("unknown", ["east"], (0, 0, 0)),
+        ("east", [""], (0, 0, 0)),
+        ("none", ["east"], (0, 0, 0)),
+        # The best reference counts.
+        ("east", ["west", "diagonal", "unknown"], (100 * HALF,) * 3),
+    ],
+)
+def test_similarities_by_hand(hypothesis: str, references: list[str], scores: tuple[float, ...]) -> None:
+    found = embedding_scores([hypothesis], [references], _embed)
+    assert [*found] == ["embedding_average", "embedding_extrema", "embedding_greedy"]
+    assert [*found.values()] == pytest.approx(scores)
+    twice = embedding_scores([hypothesis, "east"], [references, ["east"]], _embed)
+    assert [*twice.values()] == pytest.approx([(score + 100) / 2 for score in scores])
 
 
 def test_both_text_formats_packed_or_not(tmp_path: Path) -> None:
@@ -61,11 +55,9 @@ def test_both_text_formats_packed_or_not(tmp_path: Path) -> None:
     (tmp_path / "glove.txt").write_text(lines, encoding="utf-8")
     (tmp_path / "word2vec.txt.gz").write_bytes(gzip.compress(f"4 3\n{lines}".encode()))
     for name in ("glove.txt", "word2vec.txt.gz"):
-        vectors = read_word_vectors(tmp_path / name)
-        assert [*vectors.rows] == ["zoë", ". .", "the"]
-        np.testing.assert_allclose(vectors("the zoë nobody"), [[1, 1, 1], [0.5, -1, 0.2]])
-        assert vectors("nobody").shape == (0, 3)
-    assert [*read_word_vectors(tmp_path / "glove.txt", {"the", "other"}).rows] == ["the"]
+        embed = read_word_vectors(tmp_path / name, {"zoë", "the", "nobody"})
+        np.testing.assert_allclose(embed("the zoë nobody . ."), [[1, 1, 1], [0.5, -1, 0.2]])
+        assert len(embed("nobody")) == 0
     with pytest.raises(UserError, match="none of the 1 words of the text has a vector there"):
         read_word_vectors(tmp_path / "glove.txt", {"other"})
 
@@ -81,4 +73,4 @@ def test_both_text_formats_packed_or_not(tmp_path: Path) -> None:
 def test_malformed_vectors_name_the_line(tmp_path: Path, lines: str, message: str) -> None:
     (tmp_path / "v.txt").write_text(lines, encoding="utf-8")
     with pytest.raises(UserError, match=f"v.txt, {message}"):
-        read_word_vectors(tmp_path / "v.txt")
+        read_word_vectors(tmp_path / "v.txt", {"a", "b"})

@@ -64,40 +64,27 @@ def write_glue(data: Path, train: int = 12, valid: int = 6, tasks: Sequence[str]
 def superglue_row(task: str, number: int) -> dict[str, Any]:
     """Object `number` of a file; classes take turns."""
     one, two, yes = _sentence(number), _sentence(number + 3), number % 2 == 1
+    questions = [
+        {
+            "question": f"{two}?",
+            "idx": i,
+            "answers": [{"text": WORDS[n], "idx": n, "label": int(n == i)} for n in range(3)],
+        }
+        for i in range(2)
+    ]
+    spans = [{"start": 0, "end": 2}, {"start": 8, "end": 10}]
+    answers = [{"text": "Bob", **spans[1]}, {"text": "Ann", **spans[0]}][yes:]
+    query = {"query": f"@placeholder saw {one}", "idx": number, "answers": answers}
+    target = {"span1_text": one, "span1_index": 0, "span2_text": "it", "span2_index": 6}
     rows: dict[str, dict[str, Any]] = {
         "boolq": {"question": f"is {one}", "passage": two, "label": yes},
         "cb": {"premise": one, "hypothesis": two, "label": ("entailment", "contradiction", "neutral")[number % 3]},
         "copa": {"premise": one, "choice1": "a", "choice2": "b", "question": "cause", "label": int(yes)},
-        "multirc": {
-            "passage": {
-                "text": f"<b>Sent 1: </b>{one}<br>",
-                "questions": [
-                    {
-                        "question": f"{two}?",
-                        "idx": index,
-                        "answers": [{"text": WORDS[n], "idx": n, "label": int(n == index)} for n in range(3)],
-                    }
-                    for index in range(2)
-                ],
-            }
-        },
-        "record": {
-            "passage": {"text": "Ann met Bob.", "entities": [{"start": 0, "end": 2}, {"start": 8, "end": 10}]},
-            "qas": [
-                {
-                    "query": f"@placeholder saw {one}",
-                    "idx": number,
-                    "answers": [{"text": "Bob", "start": 8, "end": 10}, {"text": "Ann", "start": 0, "end": 2}][yes:],
-                }
-            ],
-        },
+        "multirc": {"passage": {"text": f"<b>Sent 1: </b>{one}<br>", "questions": questions}},
+        "record": {"passage": {"text": "Ann met Bob.", "entities": spans}, "qas": [query]},
         "rte": {"premise": one, "hypothesis": two, "label": "not_entailment" if yes else "entailment"},
         "wic": {"word": WORDS[number % 8], "sentence1": one, "sentence2": two, "label": yes},
-        "wsc": {
-            "text": f"{one} shone because it was wet",
-            "target": {"span1_text": one, "span1_index": 0, "span2_text": "it", "span2_index": 6},
-            "label": yes,
-        },
+        "wsc": {"text": f"{one} shone because it was wet", "target": target, "label": yes},
     }
     return {**rows[task], "idx": number}
 

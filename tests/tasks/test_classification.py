@@ -1,7 +1,9 @@
 """Classification: options, files, sequences, scores, predictions."""
 
+import csv
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,10 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from synthetic_attention.data.classification import Classes, LabeledText, guess_columns
-from synthetic_attention.data.examples import TextExamples, join_sides
+from synthetic_attention.data.classification import Columns, guess_columns
+from synthetic_attention.data.examples import join_sides
 from synthetic_attention.data.tokenizer import frame_texts, train_tokenizer
-from synthetic_attention.models import SynthesizerConfig, SynthesizerForSequenceClassification
+from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.base import EvaluationLoop, build_model, evaluate_loss
 from synthetic_attention.tasks.classification import Classification, ClassifiedTexts
@@ -21,21 +23,9 @@ from synthetic_attention.tasks.classification import Classification, ClassifiedT
 ROWS = [("3", "Rain, again", "It rains."), ("1", "Tea", 'The "tea" is hot.'), ("2", "Wind", "It blows.")]
 
 
-@pytest.fixture
-def metrics() -> Any:
-    """scikit-learn's; what needs them is not tested where the extra "glue" is not installed."""
-    pytest.importorskip("scipy.stats", reason="scipy is not installed")
-    return pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
-
-
-def write_csv(
-    path: Path, rows: Sequence[Sequence[str]] = ROWS, header: Sequence[str] = ("Class Index", "Title")
-) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    names = [*header, "Description"][: len(rows[0])]
-    quoted = [",".join('"' + value.replace('"', '""') + '"' for value in row) for row in rows]
-    path.write_text("\n".join([",".join(names), *quoted]) + "\n", encoding="utf-8")
-    return path
+def write_csv(path: Path, rows: Sequence[Sequence[str]] = ROWS) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("Class Index", "Title", "Description"), *rows])
 
 
 @pytest.fixture
@@ -61,19 +51,16 @@ def test_news_is_read_by_its_header(news: Path) -> None:
     train, valid = task.read(news, "train"), task.read(news, "valid")
     assert (train.name, len(train), len(valid)) == ("train", 12, 3)
     assert valid.records[1].texts == ('Tea The "tea" is hot.',)
-    assert valid.classes == train.classes == Classes(("1", "2", "3"), ("World", "Sports", "Business"))
-    assert valid.labels() == [2, 0, 1]
+    assert valid.classes == train.classes == {"1": "World", "2": "Sports", "3": "Business"}
     changes = task.config_changes(train, task.train_tokenizer(train, 300, 64))
     assert changes["id2label"] == {0: "World", 1: "Sports", 2: "Business"}
     assert changes["label2id"]["Business"] == 2
     assert (changes["problem_type"], changes["type_vocab_size"]) == ("single_label_classification", 0)
-    with pytest.raises(UserError, match="got classes a, b, a; expected different names"):
-        Classification(classes=["a", "b", "a"])
     with pytest.raises(UserError, match=r"3 classes: 1, 2, 3.*expected 2"):
         Classification(classes=["a", "b"]).read(news, "train")
     write_csv(news / "valid.csv", [("4", "a", "b")])
-    with pytest.raises(UserError, match=r"valid\.csv, line 2: got class '4'; expected one of: 1, 2, 3"):
-        task.read(news, "valid")
+    with pytest.raises(UserError, match=r"valid, example 2: got class '4'; expected one of: 1, 2, 3, .*training file"):
+        task.encode(task.read(news, "valid"), _tokenizer(task, train), 64)
 
 
 def test_a_part_of_the_training_file_is_held_out_by_first_texts(pairs: Path) -> None:
@@ -83,7 +70,7 @@ def test_a_part_of_the_training_file_is_held_out_by_first_texts(pairs: Path) -> 
     assert 5 < len(valid) < 35
     assert {row.texts[0] for row in train.records}.isdisjoint(row.texts[0] for row in valid.records)
     assert train.classes == valid.classes
-    assert valid.classes == Classes(("0", "1", "2"), ("yes", "maybe", "no"))
+    assert valid.classes == {"0": "yes", "1": "maybe", "2": "no"}
     assert task.read(pairs, "valid").fingerprint() == valid.fingerprint() != train.fingerprint()
     with pytest.raises(UserError, match="no file valid"):
         Classification.from_options({**PAIRS, "held_out": 0.0}).read(pairs, "valid")
@@ -94,16 +81,15 @@ def test_labels_can_be_ignored(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text(f"{header}\nyes\ta\tb\n-\ta\tc\nno\ta\td\n", encoding="utf-8")
     (tmp_path / "dev.tsv").write_text(f"{header}\n-\ta\tc\nno\ta\td\n", encoding="utf-8")
     task = Classification(ignored_labels=["-"])
-    assert task.read(tmp_path, "train").classes == Classes(("no", "yes"), ("no", "yes"))
+    assert task.read(tmp_path, "train").classes == {"no": "no", "yes": "yes"}
     assert [row.label for row in task.read(tmp_path, "valid").records] == ["no"]
-    assert Classification().read(tmp_path, "train").classes.values == ("-", "no", "yes")
 
 
 def test_columns_are_guessed_from_known_names_only(tmp_path: Path) -> None:
     def guess(*names: str) -> Any:
         path = tmp_path / "train.tsv"
         path.write_text("\t".join(names) + "\n", encoding="utf-8")
-        return guess_columns(path)
+        return guess_columns(path, Columns())
 
     news = guess("Class Index", "Title", "Description")
     assert (news.text, news.pair, news.label) == (("Title", "Description"), (), "Class Index")
@@ -113,15 +99,16 @@ def test_columns_are_guessed_from_known_names_only(tmp_path: Path) -> None:
     for names in (("a", "b", "1"), ("text", "words"), ("text", "label", "category"), ("label",)):
         with pytest.raises(UserError, match=f"cannot tell the columns .* {', '.join(names)};"):
             guess(*names)
-    (tmp_path / "train.jsonl").write_text('{"label": 1, "review": "a"}\n', encoding="utf-8")
-    assert guess_columns(tmp_path / "train.jsonl").text == ("review",)
-    (tmp_path / "train.jsonl").write_text("[1]\n", encoding="utf-8")
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"label": 1, "review": "a"}\n', encoding="utf-8")
+    assert guess_columns(path, Columns()).text == ("review",)
+    path.write_text("[1]\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"train\.jsonl, line 1"):
-        guess_columns(tmp_path / "train.jsonl")
+        guess_columns(path, Columns())
 
 
-def _tokenizer(task: Classification, split: ClassifiedTexts, maximum: int = 64) -> PreTrainedTokenizerFast:
-    return task.train_tokenizer(split, 300, maximum)
+def _tokenizer(task: Classification, split: ClassifiedTexts) -> PreTrainedTokenizerFast:
+    return task.train_tokenizer(split, 300, 64)
 
 
 def test_sequences_are_those_of_the_tokenizer(pairs: Path, tmp_path: Path) -> None:
@@ -140,25 +127,21 @@ def test_sequences_are_those_of_the_tokenizer(pairs: Path, tmp_path: Path) -> No
         assert not batch["token_type_ids"][row][~real].any()
     assert batch["labels"].tolist() == [int(split.records[index].label) for index in (0, 5, 9)]
     assert examples.lengths().shape == (len(split), 1)
-    single = join_sides(tokenizer, [("text 1",)])
-    assert single[0][0].tolist() == tokenizer("text 1")["input_ids"]
-    assert single[1] == [len(single[0][0])]
 
 
 @pytest.mark.parametrize(
     ("lengths", "maximum", "expected"),
-    [((9, 5), 10, (5, 5)), ((9, 2), 8, (6, 2)), ((3, 9), 8, (3, 5)), ((9, 9), 9, (5, 4)), ((4, 4), 8, (4, 4))],
+    [((9, 5), 10, (6, 4)), ((9, 2), 8, (6, 2)), ((3, 9), 8, (3, 5)), ((4, 4), 8, (4, 4))],
 )
 def test_the_longer_side_of_a_pair_is_cut(lengths: tuple[int, int], maximum: int, expected: tuple[int, int]) -> None:
-    task = Classification()
-    records = [LabeledText("0", ("a b c d e f g", "h i j k l m n"), "x")]
-    tokenizer = _tokenizer(task, ClassifiedTexts("train", records, None))
+    tokenizer = frame_texts(train_tokenizer(["a b c d e f g h"], 300, 64))
     # Letters are tokens here; the first side has two tokens round them, the second one.
     sides = ("a" * (lengths[0] - 2), "b" * (lengths[1] - 1))
     (ids,), (first,), over = join_sides(tokenizer, [sides], maximum)
     assert (first, len(ids) - first) == expected
     assert over == (sum(lengths) > maximum)
     assert (ids[0], ids[first - 1], ids[-1]) == (1, 2, 2)
+    assert tokenizer.backend_tokenizer.truncation is None
 
 
 def test_long_texts_are_refused_dropped_or_cut(news: Path) -> None:
@@ -203,7 +186,7 @@ def test_evaluation_of_classes(news: Path, metrics: Any) -> None:
         assert line["predicted"] == model.config.id2label[int(logits.argmax())]
     examples = task.encode(valid, tokenizer, 64)
     assert task.validate(EvaluationLoop(model, tokenizer, 20), valid, examples, 0.0) == found.scores
-    assert (found.examples, found.answered, found.truncated) == (3, 3, 0)
+    assert (found.examples, found.truncated) == (3, 0)
 
 
 def test_classes_of_a_model_are_found_without_the_training_file(news: Path, metrics: Any) -> None:
@@ -214,10 +197,7 @@ def test_classes_of_a_model_are_found_without_the_training_file(news: Path, metr
     expected = task.evaluate(EvaluationLoop(model, tokenizer), task.read(news, "valid"))
     (news / "train.csv").unlink()
     alone = task.read(news, "valid")
-    assert alone.classes is None
     assert task.evaluate(EvaluationLoop(model, tokenizer), alone).predictions == expected.predictions
-    with pytest.raises(UserError, match="training file"):
-        task.encode(alone, tokenizer, 64)
     write_csv(news / "valid.csv", [("World", "a", "b"), ("Sports", "a", "c")])
     named = task.evaluate(EvaluationLoop(model, tokenizer), task.read(news, "valid"))
     assert [json.loads(line)["gold"] for line in named.predictions.splitlines()] == ["World", "Sports"]
@@ -245,57 +225,43 @@ def test_test_files_may_lack_the_class(news: Path, metrics: Any, last: str | Non
     lines = found.predictions.splitlines()
     assert (found.scores, found.examples, [json.loads(line)["gold"] for line in lines]) == ({}, 0, [None, None])
     (news / "test.csv").rename(news / "valid.csv")
-    refused = {None: "no column 'Class Index'", "-1": "line 2: got class '-1'; expected one of: 1, 2, 3"}
+    refused = {None: "no column 'Class Index'", "-1": "example 2: got class '-1'; expected one of: 1, 2, 3"}
     message = refused.get(last, "line 2: field 'Class Index' is blank")
-    with pytest.raises(UserError, match=rf"valid\.csv.*{message}"):
-        Classification(text=["Title", "Description"], label="Class Index").read(news, "valid")
-
-
-class _Rows(list[dict[str, Any]]):
-    @property
-    def column_names(self) -> list[str]:
-        return list(self[0])
-
-
-class _Hub:
-    """A `datasets` of one data set."""
-
-    def __init__(self, **splits: list[dict[str, Any]]) -> None:
-        self.splits = splits
-
-    def load_dataset(self, _name: str, _subset: str | None, *, split: str, **_: Any) -> Any:
-        if split not in self.splits:
-            raise ValueError(f"Unknown split {split!r}. Should be one of {list(self.splits)}.")
-        rows = self.splits[split]
-
-        return _Rows(rows)
+    task = Classification(text=["Title", "Description"], label="Class Index")
+    with pytest.raises(UserError, match=rf"valid.*{message}"):
+        task.encode(task.read(news, "valid"), tokenizer, 64)
 
 
 def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     train: list[dict[str, Any]] = [{"text": f"tea {n}", "label": n % 2} for n in range(4)]
     gaps = [{"text": None, "label": 1}, {"text": "wind", "label": None}, {"text": " ", "label": 0}]
     test = [{"text": "tea", "label": -1}, {"text": "wind", "label": None}, {"text": "<br /> ", "label": 1}]
-    hub, data = _Hub(train=[*train, *gaps], validation=train, test=test), Path("hub:owner/name")
-    monkeypatch.setattr("datasets.load_dataset", hub.load_dataset)
+    hub, data = {"train": [*train, *gaps], "validation": train, "test": test}, Path("hub:owner/name")
+
+    def load_dataset(_name: str, _subset: str | None, *, split: str, **_: Any) -> Any:
+        if split not in hub:
+            raise ValueError(f"Unknown split {split!r}. Should be one of {list(hub)}.")
+        return type("Rows", (list,), {"column_names": [*hub[split][0]]})(hub[split])
+
+    monkeypatch.setattr(pytest.importorskip("datasets"), "load_dataset", load_dataset)
     split = Classification().read(data, "train")
-    assert (len(split), split.skipped, split.classes.values) == (4, 3, ("0", "1"))
+    assert (len(split), split.skipped, split.classes) == (4, 3, {"0": "0", "1": "1"})
     hidden = Classification().read(data, "test")
     assert ([record.label for record in hidden.records], hidden.skipped) == (["", ""], 1)
     # In what is trained and validated on, −1 is a class like others.
-    hub.splits["validation"] = [{"text": "tea", "label": -1}]
+    hub["validation"] = [{"text": "tea", "label": -1}]
     valid = Classification().read(data, "valid")
-    with pytest.raises(UserError, match=r"valid: got class '-1'; expected one of: 0, 1; .*ignored_labels"):
+    with pytest.raises(UserError, match=r"valid, example 0: got class '-1'; expected one of: 0, 1, .*ignored_labels"):
         Classification().encode(valid, frame_texts(train_tokenizer(["tea"], 270, 9)), 9)
-    hub.splits["test"] = [{"text": "tea"}, {"text": "wind"}]
-    assert [record.label for record in Classification().read(data, "test").records] == ["", ""]
-    hub.splits["odd"] = [{"text": ["rain"], "label": 0}]
+    hub["odd"] = [{"text": ["rain"], "label": 0}]
     with pytest.raises(UserError, match="split odd: no record is left; 1 rows are malformed"):
         Classification().read(data, "odd")
-    del hub.splits["train"]
+    del hub["train"]
     assert Classification().read(data, "test").classes is None
-    hub.splits["test"] = [{"text": "tea", "label": -1}] * 2
-    for task in (Classification(), Classification(regression=True)):
-        assert [record.label for record in task.read(data, "test").records] == ["", ""]
+    for rows in ([{"text": "tea", "label": -1}] * 2, [{"text": "tea"}, {"text": "wind"}]):
+        hub["test"] = rows
+        for task in (Classification(), Classification(regression=True)):
+            assert [record.label for record in task.read(data, "test").records] == ["", ""]
     with pytest.raises(UserError, match="Unknown split 'train'"):
         Classification().read(data, "train")
 
@@ -321,6 +287,11 @@ def test_regression(tmp_path: Path, metrics: Any) -> None:
     batch = task.collate([task.encode(split, tokenizer, 64)[index] for index in (0, 3)], 0)
     assert (batch["labels"].dtype, batch["labels"].tolist()) == (torch.float32, [0.5, 2.0])
     assert "token_type_ids" not in batch
+    # A label of −100 is a number like others.
+    encoded = replace(task.encode(split, tokenizer, 64), labels=[-100.0] * 8)
+    outputs = [model(**tokenizer(row.texts[0], return_tensors="pt")).logits.item() for row in split.records]
+    expected = np.mean([(output + 100) ** 2 for output in outputs])
+    assert evaluate_loss(task, EvaluationLoop(model, tokenizer), encoded) == pytest.approx(expected, rel=1e-5)
     found = task.evaluate(EvaluationLoop(model, tokenizer), task.read(tmp_path, "valid"))
     lines = [json.loads(line) for line in found.predictions.splitlines()]
     golds, guesses = [line["gold"] for line in lines], [line["predicted"] for line in lines]
@@ -352,7 +323,7 @@ def test_a_line_gives_its_class(pairs: Path, news: Path) -> None:
     long = ["a\t" + "b" * 99]
     with pytest.raises(UserError, match=r"input: 1 of 1 lines are longer .*; pass --on-long truncate"):
         task.generate(loop, long)
-    assert task.generate(loop, long, on_long="truncate")[1] == 1
+    assert task.generate(EvaluationLoop(model, tokenizer, on_long="truncate"), long)[1] == 1
 
 
 def test_options_that_cannot_be_are_refused() -> None:
@@ -361,24 +332,9 @@ def test_options_that_cannot_be_are_refused() -> None:
         ({"text": "a"}, "got one of the columns text and label; expected both"),
         ({"label": 2}, "got one of the columns text and label"),
         ({"text_pair": 2}, "got one of the columns"),
-        ({"text": "a", "label": 2, "header": False}, "of a file without header; expected numbers from 1"),
-        ({"revision": 2.0}, r"got revision=2.0; .*--set 'revision=\"…\"'"),
-        ({"classes": [True, False]}, r"got classes=.*True, False.*: --set 'classes=\[\"…\", \"…\"\]'"),
+        ({"revision": 2.0}, "got revision=2.0"),
+        ({"classes": ["a", "b", "a"]}, "got classes a, b, a; expected different names"),
         ({"regression": True, "classes": ["a", "b"]}, "got regression and classes"),
     ):
         with pytest.raises(UserError, match=message):
             Classification.from_options(options)
-
-
-def test_a_number_is_no_class_that_is_left_out() -> None:
-    config = SynthesizerConfig(
-        vocab_size=300, d_model=8, num_heads=2, d_ff=8, num_layers=1, max_position_embeddings=9, num_labels=1
-    )
-    task = Classification(regression=True)
-    model = SynthesizerForSequenceClassification(config)
-    rows = [np.array([1, 5, 2], dtype=np.int32)] * 2
-    examples = TextExamples(rows, [3, 3], [-100.0, 0.0], [0, 1])
-    output = model.eval()(torch.tensor([[1, 5, 2]])).logits.item()
-    assert evaluate_loss(
-        task, EvaluationLoop(model, frame_texts(train_tokenizer(["tea"], 300, 9))), examples
-    ) == pytest.approx(((output + 100) ** 2 + output**2) / 2, rel=1e-5)

@@ -1,9 +1,8 @@
 """The task of dialogue: what is read, what is kept of it, what is scored with what."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,12 +10,10 @@ import pytest
 from synthetic_attention.data.persona import Turn
 from synthetic_attention.data.tokenizer import decode, encode
 from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.tasks.base import EvaluationLoop
-from synthetic_attention.tasks.dialogue import Dialogue, Turns
-from synthetic_attention.tasks.options import replace_options
+from synthetic_attention.tasks.dialogue import Dialogue
+from synthetic_attention.tasks.seq2seq import TextPairs
+from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.evaluation import evaluate_run
-from synthetic_attention.training.run import start_run
-from synthetic_attention.training.settings import read_settings
 
 TEXT = """\
 1 your persona: i grow beans .
@@ -26,10 +23,6 @@ TEXT = """\
 5 why ?\ti grow them .
 """
 TURN = Turn("1.3", ("hi !", "hello .", "why ?"), ("so .", "hm ."), ("i grow beans .",), ("i fix clocks .",))
-SMALL = (
-    *("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=64", "vocab_size=300"),
-    *("batch_tokens=400", "warmup_steps=2", "eval_steps=2", "logging_steps=1"),
-)
 
 
 @pytest.fixture
@@ -56,20 +49,16 @@ def data(tmp_path: Path) -> Path:
 )
 def test_persona_and_history_are_read(task: Dialogue, source: str) -> None:
     assert task.source(TURN) == source
-
-
-def test_the_reply_may_open_the_dialogue() -> None:
-    assert Dialogue().source(Turn("1.1", (), ("hello .",))) == "reply:"
+    assert task.source(Turn("1.1", (), ("hello .",))) == "reply:"
 
 
 def test_both_formats_are_read(data: Path) -> None:
     split = Dialogue().read(data, "valid")
     assert (split.name, split.targets) == ("valid", ["hello .", "only beans .", "i grow them ."])
     assert split.sources[0] == "persona: i grow beans . partner: hi ! reply:"
-    row = {"facts": ["f ."], "said": ["a", "b", "c"], "answer": ["d", "e"]}
+    row = {"persona": ["f ."], "history": ["a", "b", "c"], "reply": ["d", "e"]}
     (data / "test.jsonl").write_text(json.dumps(row), encoding="utf-8")
-    task = Dialogue(persona_field="facts", history_field="said", reply_field="answer")
-    split = task.read(data, "test")
+    split = Dialogue().read(data, "test")
     assert split.sources == ["persona: f . partner: a self: b partner: c reply:"]
     assert (split.targets, split.references_of([0])) == (["d"], [("d", "e")])
     (data / "test.jsonl").unlink()
@@ -83,7 +72,7 @@ def test_what_does_not_fit_is_the_oldest(data: Path) -> None:
     task = Dialogue()
     tokenizer = task.train_tokenizer(task.read(data, "train"), 260, 64)
     long = Turn("1.1", tuple(f"utterance {n}" for n in range(5)), ("r",), ("fact",))
-    split = Turns("x", [task.source(turn) for turn in (long, TURN)], ["r", "so ."], [long, TURN])
+    split = TextPairs("x", [task.source(turn) for turn in (long, TURN)], ["r", "so ."])
     # A token is a byte here.
     length = len("persona: fact self: utterance 3 partner: utterance 4 reply:") + 1
     pairs = task.encode(split, tokenizer, length + 9, "truncate")
@@ -91,7 +80,7 @@ def test_what_does_not_fit_is_the_oldest(data: Path) -> None:
         "persona: fact self: utterance 3 partner: utterance 4 reply:"
     ]
     assert (len(pairs), pairs.truncated) == (2, 2)
-    # What is too long without any history is cut as any text is.
+    # A source that is too long with a single utterance is cut as any text is.
     pairs = task.encode(split, tokenizer, 12, "truncate")
     assert decode(tokenizer, [pairs.sources[0].tolist()]) == ["persona: fa"]
     with pytest.raises(UserError, match="pass --on-long drop"):
@@ -99,33 +88,20 @@ def test_what_does_not_fit_is_the_oldest(data: Path) -> None:
     assert max(len(row) for row in encode(tokenizer, split.sources)) > length
 
 
-def test_a_line_to_be_answered_loses_its_oldest_utterances(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_to_be_answered_loses_its_oldest_utterances(data: Path) -> None:
     task = Dialogue()
     tokenizer = task.train_tokenizer(task.read(data, "train"), 260, 40)
-    read: list[str] = []
-
-    def generate_tokens(loop: EvaluationLoop, sources: Sequence[Any], generation: Any) -> list[list[int]]:
-        read.extend(decode(tokenizer, [source.tolist() for source in sources]))
-        return [[] for _ in sources]
-
-    monkeypatch.setattr("synthetic_attention.tasks.seq2seq.generate_tokens", generate_tokens)
-    model: Any = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=40))
     lines = ["persona: a . partner: one two three . self: four . partner: five reply:", "partner: x " * 5 + "reply:"]
-    loop = EvaluationLoop(model, tokenizer)
-    texts, over = task.generate(loop, [*lines, "partner: hi reply:"], on_long="truncate")
     # A token is a byte here; </s> is one more.
-    assert read == [
-        "persona: a . partner: five reply:",
-        "partner: x partner: x partner: x reply:",
-        "partner: hi reply:",
-    ]
-    assert (texts, over) == (["", "", ""], 2)
+    expected = ["persona: a . partner: five reply:", "partner: x partner: x partner: x reply:", "partner: hi reply:"]
+    assert task.shorten([*lines, "partner: hi reply:"], tokenizer, 40) == (expected, 2)
 
 
 @pytest.mark.slow
-def test_it_is_trained_and_scored_in_all_ways(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_trained_and_scored_in_all_ways(
+    data: Path, tmp_path: Path, train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    settings = read_settings(synthesizer="dense", preset="tiny", seed=1, overrides=[*SMALL, "max_steps=2"])
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("i 1 0\nbeans 0 1\n. 1 1\n", encoding="utf-8")
     for name, options, signature in (
@@ -134,7 +110,7 @@ def test_it_is_trained_and_scored_in_all_ways(data: Path, tmp_path: Path, monkey
     ):
         task = get_task("dialogue").from_options(options)
         run = tmp_path / name
-        metrics = start_run(task=task, data=data, settings=settings, output=run, report=lambda line: None).metrics
+        metrics, _ = train(task, data, run)
         assert metrics["best"].keys() >= {"loss", "bleu1", "bleu4", "rougel"}
         results = evaluate_run(run, split="valid", num_beams=1)
         assert results["embedding_average_signature"] == signature
@@ -143,7 +119,7 @@ def test_it_is_trained_and_scored_in_all_ways(data: Path, tmp_path: Path, monkey
         assert str(results["meteor"]).startswith(("needs Java", "METEOR needs pycocoevalcap"))
         rows = [json.loads(line) for line in Path(results["predictions"]).read_text(encoding="utf-8").splitlines()]
         assert [row["id"] for row in rows] == ["1.1", "1.2", "1.3"]
-        assert rows[0].keys() == {"id", "source", "gold", "predicted", "score"}
+        assert rows[0].keys() == {"id", "source", "gold", "predicted", "rouge1", "rouge2", "rougel", "rougelsum"}
         other = evaluate_run(run, split="valid", num_beams=1, scoring={"vectors": str(vectors)})
         assert other["embedding_average_signature"] == "vectors:vectors.txt"
         assert other["bleu1"] == results["bleu1"]
@@ -157,19 +133,8 @@ def test_word_vectors_are_found_from_everywhere(tmp_path: Path, monkeypatch: pyt
     assert task.vectors == str(tmp_path / "vectors.txt")
     with pytest.raises(UserError, match=r"vectors\.txt: no such file of word vectors"):
         task.check_requirements()
-    assert replace_options(task, {"vectors": "/x"}).vectors == "/x"
+    assert task.with_evaluation_options({"vectors": "/x"}).vectors == "/x"
     with pytest.raises(UserError, match=r"history.*dialogue.*vectors"):
-        replace_options(task, {"history": 3})
+        task.with_evaluation_options({"history": 3})
     with pytest.raises(UserError, match=r"vectors.*translation.*none"):
-        replace_options(get_task("translation").from_options({"source": "en", "target": "de"}), {"vectors": "x"})
-
-
-def test_options_that_cannot_be_are_refused() -> None:
-    with pytest.raises(UserError, match="got history=-1; expected at least 0"):
-        Dialogue(history=-1)
-    with pytest.raises(UserError, match="got max_reply_tokens=0; expected at least 1"):
-        Dialogue(max_reply_tokens=0)
-    with pytest.raises(UserError, match="got persona='his'; expected one of: own, partner, both, none"):
-        Dialogue.from_options({"persona": "his"})
-    with pytest.raises(UserError, match=r"nowhere\.txt: no such file of word vectors"):
-        Dialogue(vectors="nowhere.txt").check_requirements()
+        Translation("en", "de").with_evaluation_options({"vectors": "x"})

@@ -1,6 +1,7 @@
 """What the tasks that generate share: settings, the loop over batches, long inputs, the page of examples."""
 
 import itertools
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -8,9 +9,10 @@ import pytest
 import torch
 
 from synthetic_attention import SynthesizerConfig
+from synthetic_attention.data.examples import OnLong
 from synthetic_attention.data.tokenizer import train_tokenizer
 from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.tasks.base import EvaluationLoop, build_model
+from synthetic_attention.tasks.base import EvaluationLoop, build_model, check_on_long
 from synthetic_attention.tasks.dialogue import Dialogue
 from synthetic_attention.tasks.generation import (
     evaluation_config,
@@ -50,13 +52,7 @@ def test_defaults_of_generation(task: Any, beams: int, penalty: float, most: int
 def test_settings_are_in_results_and_file_names() -> None:
     config = make_generation_config({"min_new_tokens": 2, "no_repeat_ngram_size": 3}, max_new_tokens=7)
     assert generation_label(config, "split") == "beam4.penalty0.6.min2.max7.ngram3.split"
-    assert generation_settings(config) == {
-        "num_beams": 4,
-        "length_penalty": 0.6,
-        "min_new_tokens": 2,
-        "max_new_tokens": 7,
-        "no_repeat_ngram_size": 3,
-    }
+    assert [*generation_settings(config).values()] == [4, 0.6, 2, 7, 3]
 
 
 @pytest.mark.parametrize(
@@ -89,16 +85,14 @@ def test_tasks_scored_without_generation_refuse_its_options(name: str) -> None:
 
 
 def _model(vocabulary: int, length: int = 48) -> Any:
-    config = SynthesizerConfig(
-        vocab_size=vocabulary,
-        d_model=16,
-        num_heads=2,
-        d_ff=16,
-        num_layers=1,
-        max_position_embeddings=length,
-        synthesizer="random",
-    )
-    return build_model(TRANSLATION, config).eval()
+    size: dict[str, Any] = {
+        "d_model": 16,
+        "num_heads": 2,
+        "d_ff": 16,
+        "num_layers": 1,
+        "max_position_embeddings": length,
+    }
+    return build_model(TRANSLATION, SynthesizerConfig(vocab_size=vocabulary, synthesizer="random", **size)).eval()
 
 
 def test_length_and_repetition_are_limited() -> None:
@@ -129,9 +123,9 @@ def test_outputs_do_not_depend_on_the_batches() -> None:
     tokenizer = train_tokenizer(TEXT.sources, 300, 48)
     model = _model(len(tokenizer))
     lines = ["a cat sat on a dog " * size for size in (1, 2, 1, 2)] + [""]
-    loops = [EvaluationLoop(model, tokenizer, batch_tokens=size) for size in (4096, 1)]
     greedy = TRANSLATION.generation_config({"num_beams": 1, "max_new_tokens": 6})
-    found = [TRANSLATION.generate(loop, lines, greedy) for loop in loops]
+    loops = [EvaluationLoop(model, tokenizer, batch_tokens=size, generation=greedy) for size in (4096, 1)]
+    found = [TRANSLATION.generate(loop, lines) for loop in loops]
     assert found[0] == found[1]
     assert found[0][0][-1] == ""
     assert model.training is False
@@ -139,14 +133,15 @@ def test_outputs_do_not_depend_on_the_batches() -> None:
 
 def test_long_inputs_are_refused_truncated_or_split() -> None:
     tokenizer = train_tokenizer(TEXT.sources, 300, 48)
-    loop = EvaluationLoop(_model(len(tokenizer), 24), tokenizer)
-    lines = ["a cat", "One cat sat. Two dogs sat. A cat sat on a dog."]
     greedy = TRANSLATION.generation_config({"num_beams": 1, "max_new_tokens": 4})
+    loop = EvaluationLoop(_model(len(tokenizer), 24), tokenizer, generation=greedy)
+    lines = ["a cat", "One cat sat. Two dogs sat. A cat sat on a dog."]
     with pytest.raises(UserError, match=r"input: 1 of 2 .* 24 tokens .*line 2.*--on-long split or --on-long truncate"):
-        TRANSLATION.generate(loop, lines, greedy)
-    for choice in ("truncate", "split"):
-        outputs, count = TRANSLATION.generate(loop, lines, greedy, choice)  # type: ignore[arg-type]
+        TRANSLATION.generate(loop, lines)
+    choices: tuple[OnLong, ...] = ("truncate", "split")
+    for choice in choices:
+        outputs, count = TRANSLATION.generate(replace(loop, on_long=choice), lines)
         assert (len(outputs), count) == (2, 1)
     for task in (Glue(), Summarization()):
         with pytest.raises(UserError, match=f"--on-long split.*{task.name}"):
-            task.generate(loop, lines, greedy, "split")
+            check_on_long(task, "split")

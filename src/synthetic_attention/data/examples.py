@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from ..errors import UserError
 from ..models.loss import IGNORED as IGNORED
-from .tokenizer import Tokens, encode
+from .tokenizer import Tokens, encodings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -100,13 +100,19 @@ def fit_length(
 ) -> tuple[list[int], int]:
     """Handle rows with a sequence of more than `maximum` tokens: raise UserError with `advice`, truncate, or drop.
 
+    A truncated sequence keeps its first tokens and the last one, which is `</s>`.
+
     Returns:
         The rows that stay, and the number of rows that were too long.
     """
     lengths = np.array([[len(row) for row in column] for column in columns.values()], dtype=np.int64)
     over = lengths > maximum
-    count = int(over.any(axis=0).sum())
-    if count and on_long == "error":
+    rows = over.any(axis=0)
+    if on_long == "truncate":
+        for column, mine in zip(columns.values(), over, strict=True):
+            for row in np.flatnonzero(mine):
+                column[row] = np.append(column[row][: maximum - 1], column[row][-1:])
+    elif on_long == "error" and rows.any():
         sides = [
             f"{name}: {mine.sum()} of {len(mine)} lines are longer than the maximum of {maximum} tokens (the first is "
             f"line {first_line + mine.argmax()}, the longest has {longest})"
@@ -114,12 +120,7 @@ def fit_length(
             if mine.any()
         ]
         raise UserError(f"{'; '.join(sides)}; {advice}")
-    if on_long == "truncate":
-        for column, mine in zip(columns.values(), over, strict=True):
-            for row in np.flatnonzero(mine):
-                column[row] = _truncated(column[row], maximum)
-        return list(range(lengths.shape[1])), count
-    return np.flatnonzero(~over.any(axis=0)).tolist(), count
+    return np.flatnonzero(~rows | (on_long == "truncate")).tolist(), int(rows.sum())
 
 
 def join_sides(
@@ -130,36 +131,13 @@ def join_sides(
     Returns:
         The ids, the number of ids of each first text, and the number of truncated examples.
     """
-    columns = [encode(tokenizer, side) for side in zip(*texts, strict=True)]
+    inputs = [(sides[0], sides[1]) if len(sides) == 2 else sides[0] for sides in texts]
     sequences, firsts, count = [], [], 0
-    for sides in zip(*columns, strict=True):
-        # The second text has no start token.
-        parts = [sides[0], *(side[1:] for side in sides[1:])]
-        if maximum is not None and sum(map(len, parts)) > maximum:
-            count += 1
-            sizes = _sizes([len(part) for part in parts], maximum)
-            parts = [_truncated(part, size) for part, size in zip(parts, sizes, strict=True)]
-        sequences.append(np.concatenate(parts))
-        firsts.append(len(parts[0]))
+    for encoding in encodings(tokenizer, inputs, maximum):
+        sequences.append(np.array(encoding.ids, dtype=np.int32))
+        firsts.append(encoding.type_ids.count(0))
+        count += bool(encoding.overflowing)
     return sequences, firsts, count
-
-
-def _sizes(lengths: list[int], maximum: int) -> list[int]:
-    """Lengths that sum to `maximum`: each side gets half, and the tokens that the other side does not need."""
-    if len(lengths) == 1:
-        return [maximum]
-    first, second = lengths
-    half = maximum // 2
-    if second <= half:
-        return [maximum - second, second]
-    if first <= maximum - half:
-        return [first, maximum - first]
-    return [maximum - half, half]
-
-
-def _truncated(ids: Tokens, size: int) -> Tokens:
-    """The first tokens and the last one, which is `</s>`."""
-    return ids if len(ids) <= size else np.concatenate([ids[: size - 1], ids[-1:]])
 
 
 def pad(rows: Sequence[Tokens], value: int) -> Tensor:
@@ -170,7 +148,8 @@ def pad(rows: Sequence[Tokens], value: int) -> Tensor:
     return torch.from_numpy(padded)
 
 
-def _inputs(rows: Sequence[Tokens], pad_token_id: int) -> dict[str, Tensor]:
+def padded_inputs(rows: Sequence[Tokens], pad_token_id: int) -> dict[str, Tensor]:
+    """input_ids and attention_mask (B, T)."""
     input_ids = pad(rows, pad_token_id)
     lengths = torch.tensor([len(row) for row in rows])
     return {"input_ids": input_ids, "attention_mask": (torch.arange(input_ids.shape[1]) < lengths[:, None]).long()}
@@ -179,13 +158,13 @@ def _inputs(rows: Sequence[Tokens], pad_token_id: int) -> dict[str, Tensor]:
 def pair_collate(pairs: Sequence[Pair], pad_token_id: int = 0) -> dict[str, Tensor]:
     """input_ids and attention_mask (B, S), labels (B, T) padded with −100."""
     sources, targets = zip(*pairs, strict=True)
-    return {**_inputs(sources, pad_token_id), "labels": pad(targets, IGNORED)}
+    return {**padded_inputs(sources, pad_token_id), "labels": pad(targets, IGNORED)}
 
 
 def text_collate(examples: Sequence[TextExample], pad_token_id: int, dtype: torch.dtype) -> dict[str, Tensor]:
     """input_ids and attention_mask (B, L), labels (B,) of `dtype`; for pairs token_type_ids (B, L), 1 on the second."""
     sequences, firsts, labels = zip(*examples, strict=True)
-    batch = _inputs(sequences, pad_token_id)
+    batch = padded_inputs(sequences, pad_token_id)
     if any(first < len(row) for row, first in zip(sequences, firsts, strict=True)):
         is_second = torch.arange(batch["input_ids"].shape[1]) >= torch.tensor(firsts)[:, None]
         batch["token_type_ids"] = is_second * batch["attention_mask"]

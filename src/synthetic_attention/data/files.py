@@ -1,17 +1,131 @@
-"""Find the files of a split in a folder, and keep generated data in the user's cache."""
+"""Find the files of a split, read files of one record per line (gzip or not), and keep generated data in a cache.
+
+Messages name the file and the line. The parsers of `datasets` are not used for local files: its text reader also splits
+lines at a lone carriage return, its CSV and JSON readers guess types ("01" becomes 1, "NA" becomes null), and none of
+them gives the line of a bad record.
+"""
 
 from __future__ import annotations
 
+import codecs
+import gzip
+import hashlib
+import io
+import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from ..errors import UserError
 
+Payload = TypeVar("Payload")
+Record = TypeVar("Record")
 # Data sets have several names for the validation split.
 SPLIT_ALIASES = {"valid": ("valid", "val", "validation", "dev")}
+
+
+class MalformedLineError(ValueError):
+    """A line that does not follow its format; the message says why."""
+
+
+@dataclass(frozen=True)
+class Parsed(Generic[Record]):
+    """The records of a file, and the number of malformed lines that were skipped."""
+
+    records: list[Record]
+    skipped: int = 0
+
+
+def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
+    """Decode lines of UTF-8, without line ends and byte order mark. Only newlines end a line, as in `wc -l`."""
+    for number, line in enumerate(lines, start=1):
+        content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        try:
+            yield content.removesuffix(b"\n").removesuffix(b"\r").decode()
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{name}, line {number}: byte 0x{content[error.start]:02x} at position {error.start + 1} is not UTF-8; "
+                "convert the file to UTF-8"
+            ) from None
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file, decompressed if its name ends with .gz. The file may be empty."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    try:
+        with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
+            yield from decode_lines(file, str(path))
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not a complete gzip file ({error}); decompress it, or download it again") from None
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield number (from 1) and text of every line that is not blank."""
+    blank = True
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip():
+            blank = False
+            yield number, line
+    if blank:
+        raise UserError(f"{path}: the file is empty; expected at least one line of text")
+
+
+def collect(
+    path: Path | str,
+    lines: Iterable[tuple[int, Payload]],
+    parse: Callable[[int, Payload], Iterable[Record]],
+    skip_bad_lines: bool = False,
+    unit: str = "line",
+) -> Parsed[Record]:
+    """Parse the numbered lines of a file; skip and count those for which `parse` raises MalformedLineError, or fail."""
+    records: list[Record] = []
+    skipped = 0
+    for number, payload in lines:
+        try:
+            records.extend(parse(number, payload))
+        except MalformedLineError as error:
+            if not skip_bad_lines:
+                raise UserError(
+                    f"{path}, {unit} {number}: {error}; correct it, or skip such {unit}s with --set skip_bad_lines=true"
+                ) from None
+            skipped += 1
+    if not records:
+        raise UserError(f"{path}: no record is left; {skipped} {unit}s are malformed")
+    return Parsed(records, skipped)
+
+
+def json_object(line: str) -> dict[str, Any]:
+    """Parse a line that holds one JSON object."""
+    try:
+        value = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise MalformedLineError(f"not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise MalformedLineError(f"got a JSON {type(value).__name__}; expected an object with named fields")
+    return value
+
+
+def texts_of(row: dict[str, Any], field: str) -> list[str]:
+    """The text, or list of texts, in a field of a JSON object."""
+    if field not in row:
+        raise MalformedLineError(f"no field {field!r}; the fields are: {', '.join(row) or 'none'}")
+    value = row[field]
+    texts = value if isinstance(value, list) else [value]
+    for text in texts:
+        if not isinstance(text, str):
+            raise MalformedLineError(f"field {field!r} has a {type(text).__name__}; expected text, or a list of texts")
+    return texts
+
+
+def fingerprint(lines: Iterable[str]) -> str:
+    """SHA-256 of the lines joined by newlines: independent of the file's place, line ends and compression."""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def named_split(split: str) -> str:
@@ -25,15 +139,17 @@ def split_files(data: Path, split: str, endings: Sequence[str], required: bool =
     "valid" also finds val, validation and dev. No letter may follow the name: "train" finds train_news.txt and
     train-00001.txt, not training.txt. The names have one of `endings`, and may also end with .gz.
     """
-    _check_folder(data)
+    if not data.is_dir():
+        found = "got a file" if data.is_file() else "no such folder"
+        raise UserError(f"{data}: {found}; expected the folder with the data files")
     stems = {path: _stem(path.name, endings) for path in sorted(data.iterdir()) if path.is_file()}
     for name in SPLIT_ALIASES.get(split, (split,)):
         exact = [path for path, stem in stems.items() if stem == name]
-        if found := exact or [path for path, stem in stems.items() if _starts_with(stem, name)]:
-            for path in found:
-                if path.suffix == ".gz" and path.with_suffix("") in found:
+        if paths := exact or [path for path, stem in stems.items() if _starts_with(stem, name)]:
+            for path in paths:
+                if path.suffix == ".gz" and path.with_suffix("") in paths:
                     raise UserError(f"{data}: found both {path.stem} and {path.name}; expected one of them")
-            return found
+            return paths
     if not required:
         return []
     ending = endings[0] if len(endings) == 1 else f"{{{' | '.join(endings)}}}"
@@ -66,24 +182,18 @@ def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = 
     """The text files of a split of a corpus.
 
     Args:
-        data: a folder, or a single file: then it is the split that its name starts with, else the training text.
+        data: a folder, or a single file: the training text, or the split that its name starts with.
         patterns: file names or glob patterns, relative to the folder, if the names do not start with the split's.
     """
-    if not data.exists():
-        raise UserError(f"{data}: no such file or folder")
-    if patterns is not None:
+    if patterns:
         folder = data.parent if data.is_file() else data
         found = [_matching(folder, pattern) for pattern in ([patterns] if isinstance(patterns, str) else patterns)]
         return list(dict.fromkeys(path for paths in found for path in paths))
-    if data.is_dir():
+    if not data.is_file():
         return split_files(data, split, (".txt",))
-    own = [name for name in ("train", "valid", "test") if _is_named_after(data, name)]
-    if _is_named_after(data, split) or (split == "train" and not own):
+    if split == "train" or any(_starts_with(data.name, name) for name in SPLIT_ALIASES.get(split, (split,))):
         return [data]
-    if split == "train":
-        raise UserError(f"{data}: the name says split {own[0]!r}; set the text to train on with --set train_files=…")
-    advice = f"; set the text of split {split!r} with --set {split}_files=…" if split in ("valid", "test") else ""
-    raise UserError(f"{data}: a single file, used as the training text{advice}")
+    raise UserError(f"{data}: a single file, used as the training text; set the text of {split!r} with {split}_files=…")
 
 
 def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
@@ -92,28 +202,17 @@ def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
     It is filled under a temporary name and then renamed, so several processes may call this at once.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "synthetic-attention" / name
-    if folder.is_dir():
-        return folder
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as stage:
-            write(Path(stage))
-            try:
+        if not folder.is_dir():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as stage:
+                write(Path(stage))
                 Path(stage).rename(folder)
-            except OSError:
-                # Another process may have been faster.
-                if not folder.is_dir():
-                    raise
     except OSError as error:
-        raise UserError(f"{error}; set XDG_CACHE_HOME to a writable folder with enough space") from error
+        # Another process may have been faster.
+        if not folder.is_dir():
+            raise UserError(f"{error}; set XDG_CACHE_HOME to a writable folder with enough space") from error
     return folder
-
-
-def _check_folder(data: Path) -> None:
-    if data.is_file():
-        raise UserError(f"{data}: got a file; expected the folder with the data files")
-    if not data.is_dir():
-        raise UserError(f"{data}: no such folder; expected the folder with the data files")
 
 
 def _stem(name: str, endings: Sequence[str]) -> str:
@@ -126,10 +225,6 @@ def _starts_with(text: str, name: str) -> bool:
     return text.startswith(name) and not text[len(name) :][:1].isalpha()
 
 
-def _is_named_after(path: Path, split: str) -> bool:
-    return any(_starts_with(path.name, name) for name in SPLIT_ALIASES.get(split, (split,)))
-
-
 def _matching(folder: Path, pattern: str) -> list[Path]:
     # Path.glob refuses absolute patterns.
     found = [path for name in sorted(glob(pattern, root_dir=folder)) if (path := folder / name).is_file()]  # noqa: PTH207
@@ -139,5 +234,5 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
 
 
 def _no_file(folder: Path, name: str) -> UserError:
-    others = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_file())) or "none"
+    others = ", ".join(sorted(path.name for path in folder.glob("*") if path.is_file())) or "none"
     return UserError(f"{folder}: no file {name}; the files there are: {others}")

@@ -4,20 +4,44 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from .files import MalformedLineError, Parsed, collect, json_object, numbered_lines
 from .hub import HubDataset
-from .lines import MalformedLineError, Parsed, collect, json_object, numbered_lines
 
 HUB_NAMES: Mapping[str, str] = {"glue": "nyu-mll/glue", "superglue": "aps/super_glue"}
 
 
-class NoFileError(UserError):
-    """A task has no file of a split."""
+@dataclass(frozen=True)
+class GlueTask:
+    """A task of a suite: T5's name, the official folder, texts in the order of T5's prompts, and label words.
+
+    Args:
+        columns, label_column: the columns of texts (by default their names) and of the label in a GLUE file.
+        headerless: the columns of a file without header.
+    """
+
+    suite: str
+    name: str
+    folder: str
+    texts: tuple[str, ...]
+    labels: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    label_column: str = "label"
+    headerless: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The name with the suite, "superglue/rte"."""
+        return f"{self.suite}/{self.name}"
+
+    def subsets(self, split: str) -> tuple[str, ...]:
+        """The parts of a split with separate files and scores: ("",) except for validation and test of MNLI."""
+        return ("matched", "mismatched") if self.name == "mnli" and split != "train" else ("",)
 
 
 @dataclass(frozen=True)
@@ -27,317 +51,216 @@ class GlueExample:
     The label is None if hidden, and for ReCoRD, which has `answers`; the group is the question in MultiRC.
     """
 
+    task: GlueTask
     id: str
     texts: dict[str, str]
     label: int | float | None = None
     group: str = ""
     answers: tuple[str, ...] = ()
+    subset: str = ""
 
-
-@dataclass(frozen=True)
-class GlueTask:
-    """T5's name of a task, its folder, texts in the order of T5's prompts, and label words; and, of a GLUE file, the
-    columns of texts (by default their names) and label, those of files without header, and if it has malformed lines.
-    """
-
-    name: str
-    folder: str
-    texts: tuple[str, ...]
-    labels: tuple[str, ...]
-    columns: tuple[str, ...] = ()
-    label_column: str = "label"
-    headerless: tuple[str, ...] = ()
-    skips_bad_lines: bool = False
-
-
-def _by_name(*tasks: GlueTask) -> dict[str, GlueTask]:
-    return {task.name: task for task in tasks}
+    @property
+    def is_labeled(self) -> bool:
+        """Whether the correct output is known: test files hide it."""
+        return self.label is not None or bool(self.answers)
 
 
 _PAIR, _QUESTIONS = ("sentence1", "sentence2"), ("question1", "question2")
 _ENTAILMENT = ("entailment", "not_entailment")
 _TRUTH = ("False", "True")
-_MNLI_LABELS = ("entailment", "neutral", "contradiction")
-
-GLUE: Mapping[str, GlueTask] = _by_name(
-    GlueTask(
-        "cola",
-        "CoLA",
-        ("sentence",),
-        ("unacceptable", "acceptable"),
-        headerless=("source", "label", "mark", "sentence"),
-    ),
-    GlueTask("sst2", "SST-2", ("sentence",), ("negative", "positive")),
-    GlueTask("mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), ("#1 String", "#2 String"), "Quality"),
-    GlueTask("stsb", "STS-B", _PAIR, (), label_column="score"),
-    GlueTask(
-        "qqp",
-        "QQP",
-        _QUESTIONS,
-        ("not_duplicate", "duplicate"),
-        label_column="is_duplicate",
-        headerless=(*_QUESTIONS, "is_duplicate"),
-        skips_bad_lines=True,
-    ),
-    GlueTask("mnli", "MNLI", ("hypothesis", "premise"), _MNLI_LABELS, ("sentence2", "sentence1"), "gold_label"),
-    GlueTask("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT),
-    GlueTask("rte", "RTE", _PAIR, _ENTAILMENT),
-    GlueTask("wnli", "WNLI", _PAIR, ("not_entailment", "entailment")),
+_MNLI = ("entailment", "neutral", "contradiction")
+_COLA_COLUMNS = ("source", "label", "mark", "sentence")
+_QQP = ("not_duplicate", "duplicate")
+_TASKS = (
+    GlueTask("glue", "cola", "CoLA", ("sentence",), ("unacceptable", "acceptable"), headerless=_COLA_COLUMNS),
+    GlueTask("glue", "sst2", "SST-2", ("sentence",), ("negative", "positive")),
+    GlueTask(*("glue", "mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent")), ("#1 String", "#2 String"), "Quality"),
+    GlueTask("glue", "stsb", "STS-B", _PAIR, (), label_column="score"),
+    GlueTask("glue", "qqp", "QQP", _QUESTIONS, _QQP, (), "is_duplicate", headerless=(*_QUESTIONS, "is_duplicate")),
+    GlueTask("glue", "mnli", "MNLI", ("hypothesis", "premise"), _MNLI, ("sentence2", "sentence1"), "gold_label"),
+    GlueTask("glue", "qnli", "QNLI", ("question", "sentence"), _ENTAILMENT),
+    GlueTask("glue", "rte", "RTE", _PAIR, _ENTAILMENT),
+    GlueTask("glue", "wnli", "WNLI", _PAIR, ("not_entailment", "entailment")),
+    GlueTask("superglue", "boolq", "BoolQ", ("passage", "question"), _TRUTH),
+    GlueTask("superglue", "cb", "CB", ("hypothesis", "premise"), ("entailment", "contradiction", "neutral")),
+    GlueTask("superglue", "copa", "COPA", ("choice1", "choice2", "premise", "question"), ("choice1", "choice2")),
+    GlueTask("superglue", "multirc", "MultiRC", ("question", "answer", "paragraph"), _TRUTH),
+    GlueTask("superglue", "record", "ReCoRD", ("query", "entities", "passage"), ()),
+    GlueTask("superglue", "rte", "RTE", ("hypothesis", "premise"), _ENTAILMENT),
+    GlueTask("superglue", "wic", "WiC", ("sentence1", "sentence2", "word"), _TRUTH),
+    GlueTask("superglue", "wsc", "WSC", ("text", "referent"), _TRUTH),
 )
-
-SUPERGLUE: Mapping[str, GlueTask] = _by_name(
-    GlueTask("boolq", "BoolQ", ("passage", "question"), _TRUTH),
-    GlueTask("cb", "CB", ("hypothesis", "premise"), ("entailment", "contradiction", "neutral")),
-    GlueTask("copa", "COPA", ("choice1", "choice2", "premise", "question"), ("choice1", "choice2")),
-    GlueTask("multirc", "MultiRC", ("question", "answer", "paragraph"), _TRUTH),
-    GlueTask("record", "ReCoRD", ("query", "entities", "passage"), ()),
-    GlueTask("rte", "RTE", ("hypothesis", "premise"), _ENTAILMENT),
-    GlueTask("wic", "WiC", ("sentence1", "sentence2", "word"), _TRUTH),
-    GlueTask("wsc", "WSC", ("text", "referent"), _TRUTH),
-)
+SUITES: Mapping[str, Mapping[str, GlueTask]] = {
+    suite: {task.name: task for task in _TASKS if task.suite == suite} for suite in HUB_NAMES
+}
 
 
-def _task(suite: Mapping[str, GlueTask], name: str) -> GlueTask:
-    if name not in suite:
-        raise UserError(f"got unknown task {name!r}; expected one of: {', '.join(suite)}")
-    return suite[name]
+def task_files(data: Path, task: GlueTask, split: str) -> dict[str, Path]:
+    """The official files of "train", "valid" or "test" by subset; empty if there are none.
 
+    SuperGLUE's train.jsonl and val.jsonl may be replaced by FewGLUE's train32.jsonl and dev32.jsonl.
 
-def glue_file(data: Path, task: str, split: str) -> Path:
-    """The GLUE file of "train", "valid" or "test"; for MNLI also "valid_mismatched" and "test_mismatched".
-
-    `data` is the folder of all tasks, the folder of this task, or the file itself. Raises NoFileError if there is none.
+    Args:
+        data: the folder of the suites, that of the tasks, or that of this task.
     """
-    stem = "dev" if split == "valid" else split
-    if task == "mnli" and split != "train":
-        part, _, rest = split.partition("_")
-        stem = f"{'dev' if part == 'valid' else part}_{rest or 'matched'}"
-    return _find_file(data, GLUE, task, (f"{stem}.tsv",))
+    if task.suite == "glue":
+        stem = "dev" if split == "valid" else split
+        names = {subset: [f"{stem}_{subset}.tsv" if subset else f"{stem}.tsv"] for subset in task.subsets(split)}
+    else:
+        stems = {"train": ("train", "train32"), "valid": ("val", "dev32")}.get(split, (split,))
+        names = {"": [f"{stem}.jsonl" for stem in stems]}
+    own = [data] if data.resolve().name.lower() == task.folder.lower() else []
+    for folder in (data / task.suite / task.folder, data / task.folder, *own):
+        files = {path.name: path for path in folder.glob("*.*")}
+        if "train.jsonl" in files:
+            # It contains the examples of dev32.jsonl.
+            files.pop("dev32.jsonl", None)
+        # The first of several names comes last, and stays.
+        if found := {subset: files[name] for subset in names for name in names[subset][::-1] if name in files}:
+            return found
+    return {}
 
 
-def superglue_file(data: Path, task: str, split: str) -> Path:
-    """The SuperGLUE file of "train", "valid" or "test", as `glue_file`; else that of FewGLUE: train32 or dev32."""
-    stems = {"train": ("train", "train32"), "valid": ("val", "dev32")}.get(split, (split,))
-    path = _find_file(data, SUPERGLUE, task, tuple(f"{stem}.jsonl" for stem in stems))
-    if not data.is_file() and path.name == "dev32.jsonl" and (path.parent / "train.jsonl").is_file():
-        raise UserError(
-            f"{path.parent}: no file val.jsonl, and dev32.jsonl cannot replace it: train.jsonl contains it. Expected "
-            "val.jsonl, or train32.jsonl in place of train.jsonl, or other tasks (--set tasks=…)"
-        )
-    return path
+def read_file(path: Path, task: GlueTask, subset: str = "", skip_bad_lines: bool = False) -> Parsed[GlueExample]:
+    """Read an official file: JSON lines of SuperGLUE, tab-separated values of GLUE, in which quotes are text.
+
+    MultiRC gives one example per answer, ReCoRD one per query. The `text` of WSC has the pronoun between asterisks, its
+    `referent` is the noun of the label.
+    """
+    lines = numbered_lines(path)
+    if task.suite == "superglue":
+        parser = _PARSERS.get(task.name, _plain)
+        # A list: all examples of a line, or none if one is malformed.
+        return collect(path, lines, lambda number, line: [*parser(task, json_object(line), number)], skip_bad_lines)
+    columns = task.columns or task.texts
+    start, first = next(lines)
+    header = first.split("\t")
+    if {*columns} <= {*header}:
+        start += 1
+    elif len(header) == len(task.headerless):
+        header, lines = [*task.headerless], chain([(start, first)], lines)
+    else:
+        raise UserError(f"{path}: got the columns {', '.join(header)}; expected a header with {', '.join(columns)}")
+    ours = {**dict(zip(columns, task.texts, strict=True)), task.label_column: "label", "index": "idx", "id": "idx"}
+
+    def parse(number: int, line: str) -> list[GlueExample]:
+        values = line.split("\t")
+        if len(values) != len(header):
+            raise MalformedLineError(f"got {len(values)} columns; expected {len(header)}: {', '.join(header)}")
+        row = {ours.get(name, name): value for name, value in zip(header, values, strict=True)}
+        return [*_plain(task, row, number - start, subset)]
+
+    # The official file of QQP has malformed lines.
+    return collect(path, lines, parse, skip_bad_lines or task.name == "qqp")
 
 
-def _find_file(data: Path, suite: Mapping[str, GlueTask], task: str, names: tuple[str, ...]) -> Path:
-    """The first of `names` that exists in the folder of the task, or in `data` itself if that is no other task's."""
-    folder = _task(suite, task).folder
-    if data.is_file():
-        return data
-    others = {each.folder.lower() for each in suite.values()} - {folder.lower()}
-    places = (data / folder,) if data.resolve().name.lower() in others else (data / folder, data)
-    for path in (place / name for place in places for name in names):
-        if path.is_file():
-            return path
-    raise NoFileError(f"{data / folder}: no file {' | '.join(names)}")
+def read_hub(
+    name: str, task: GlueTask, split: str, subset: str = "", revision: str | None = None
+) -> Parsed[GlueExample]:
+    """Read a split of a task from the data set OWNER/NAME of its suite, which writes hidden labels as −1."""
+    parser = {"multirc": _hub_multirc, "record": _hub_record, "wsc": _wsc}.get(task.name, _plain)
+    part = "_".join(filter(None, ("validation" if split == "valid" else split, subset)))
+
+    def parse(number: int, row: dict[str, Any]) -> list[GlueExample]:
+        return [*parser(task, {key: value for key, value in row.items() if (key, value) != ("label", -1)}, number)]
+
+    rows = HubDataset(name, task.name, revision).rows(part, ["idx"])
+    parsed = collect(f"hub:{name}", enumerate(rows), parse, unit="row")
+    return Parsed([replace(example, subset=subset) for example in parsed.records])
 
 
-def _label(value: object, layout: GlueTask) -> int | float:
-    """The class that a file writes as a label word, a number from 0, or true and false; the score of STS-B."""
-    text, labels = str(value), layout.labels
+def _get(row: Any, name: str, kind: type) -> Any:
+    """A field of a JSON object; MalformedLineError if it is missing or has another type."""
+    value = row.get(name) if isinstance(row, dict) else None
+    if not isinstance(value, kind):
+        raise MalformedLineError(f"field {name!r}: got {type(value).__name__}; expected {kind.__name__}")
+    return value
+
+
+def _text(row: Any, name: str) -> str:
+    return str(_get(row, name, str)).strip()
+
+
+def _label(task: GlueTask, row: Mapping[str, Any]) -> int | float | None:
+    """The class, which files write as a label word or a number from 0; the score of STS-B; None if hidden."""
+    if "label" not in row:
+        return None
+    # JSON's true is "True".
+    text, labels = str(row["label"]), task.labels
     if not labels:
         try:
             score = float(text)
         except ValueError:
-            raise MalformedLineError(f"got score {text!r}; expected a number") from None
+            score = -1
         if not 0 <= score <= 5:
-            raise MalformedLineError(f"got score {score}; expected 0 … 5")
+            raise MalformedLineError(f"got score {text!r}; expected 0 … 5")
         return score
     if text in labels:
         return labels.index(text)
-    if isinstance(value, bool) and len(labels) == 2:
-        return int(value)
     if text.isdecimal() and int(text) < len(labels):
         return int(text)
     raise MalformedLineError(f"got label {text!r}; expected one of: {', '.join(labels)}, or 0 … {len(labels) - 1}")
 
 
-def read_glue(path: Path, task: str, skip_bad_lines: bool = False) -> Parsed[GlueExample]:
-    """Read an official GLUE file: tab-separated values in which quotes are text, with header or without."""
-    layout = _task(GLUE, task)
-    columns = layout.columns or layout.texts
-    lines = numbered_lines(path)
-    first = next(lines)
-    header = first[1].split("\t")
-    if not {*columns} <= {*header}:
-        if len(header) != len(layout.headerless):
-            raise UserError(f"{path}: got the columns {', '.join(header)}; expected a header with {', '.join(columns)}")
-        header = list(layout.headerless)
-        lines = chain([first], lines)
-    count = 0
-
-    def parse(_: int, line: str) -> Iterator[GlueExample]:
-        nonlocal count
-        row, count = count, count + 1
-        values = line.split("\t")
-        if len(values) != len(header):
-            raise MalformedLineError(f"got {len(values)} columns; expected {len(header)}: {', '.join(header)}")
-        fields = dict(zip(header, values, strict=True))
-        texts = {name: fields[column].strip() for name, column in zip(layout.texts, columns, strict=True)}
-        label = fields.get(layout.label_column)
-        name = fields.get("index", fields.get("id", str(row)))
-        yield GlueExample(name, texts, None if label is None else _label(label, layout))
-
-    return collect(path, lines, parse, skip_bad_lines or layout.skips_bad_lines)
+def _plain(task: GlueTask, row: Mapping[str, Any], number: int, subset: str = "") -> Iterator[GlueExample]:
+    texts = {name: _text(row, name) for name in task.texts}
+    yield GlueExample(task, str(row.get("idx", number)), texts, _label(task, row), subset=subset)
 
 
-def read_superglue(path: Path, task: str, skip_bad_lines: bool = False) -> Parsed[GlueExample]:
-    """Read an official SuperGLUE file of JSON lines.
-
-    MultiRC gives one example per answer, ReCoRD one per query. The `text` of WSC has the pronoun between asterisks, its
-    `referent` is the noun of the label.
-    """
-    layout = _task(SUPERGLUE, task)
-    parse_row = {"multirc": _multirc, "record": _record, "wsc": _wsc}.get(task, _plain)
-
-    def parse(_: int, line: str) -> list[GlueExample]:
-        # A list: all examples of a line, or none if one is malformed.
-        return list(parse_row(_Row(json_object(line)), layout))
-
-    return collect(path, numbered_lines(path), parse, skip_bad_lines)
+def _multirc(task: GlueTask, row: dict[str, Any], _: int) -> Iterator[GlueExample]:
+    passage = _get(row, "passage", dict)
+    for question in _get(passage, "questions", list):
+        group = f"{_get(row, 'idx', int)}.{_get(question, 'idx', int)}"
+        for answer in _get(question, "answers", list):
+            texts = (_text(question, "question"), _text(answer, "text"), _text(passage, "text"))
+            number, named = _get(answer, "idx", int), dict(zip(task.texts, texts, strict=True))
+            yield GlueExample(task, f"{group}.{number}", named, _label(task, answer), group)
 
 
-class _Row:
-    """A JSON object whose fields are checked for presence and type."""
-
-    def __init__(self, values: dict[str, Any], where: str = "") -> None:
-        self.values = values
-        self.where = where
-
-    def get(self, field: str, kind: type) -> Any:
-        name = f"{self.where}{field}"
-        if field not in self.values:
-            raise MalformedLineError(f"no field {name!r}")
-        value = self.values[field]
-        if not isinstance(value, kind):
-            raise MalformedLineError(f"field {name!r} has a {type(value).__name__}; expected {kind.__name__}")
-        return value
-
-    def text(self, field: str) -> str:
-        return self.get(field, str).strip()
-
-    def row(self, field: str) -> _Row:
-        return _Row(self.get(field, dict), f"{self.where}{field}.")
-
-    def rows(self, field: str) -> Iterator[_Row]:
-        for value in self.get(field, list):
-            if not isinstance(value, dict):
-                kind = type(value).__name__
-                raise MalformedLineError(f"field '{self.where}{field}' has a {kind}; expected objects")
-            yield _Row(value, f"{self.where}{field}.")
-
-    def label(self, layout: GlueTask) -> int | float | None:
-        """The class or score; None in test files, which lack it."""
-        return _label(self.values["label"], layout) if "label" in self.values else None
-
-    def id(self) -> str:
-        return str(self.get("idx", int))
-
-
-def _plain(row: _Row, layout: GlueTask) -> Iterator[GlueExample]:
-    yield GlueExample(row.id(), {name: row.text(name) for name in layout.texts}, row.label(layout))
-
-
-def _multirc(row: _Row, layout: GlueTask) -> Iterator[GlueExample]:
-    passage = row.row("passage")
-    paragraph = passage.text("text")
-    for question in passage.rows("questions"):
-        group = f"{row.id()}.{question.id()}"
-        for answer in question.rows("answers"):
-            texts = {"question": question.text("question"), "answer": answer.text("text"), "paragraph": paragraph}
-            yield GlueExample(f"{group}.{answer.id()}", texts, answer.label(layout), group)
-
-
-def _record(row: _Row, _: GlueTask) -> Iterator[GlueExample]:
-    passage = row.row("passage")
+def _record(task: GlueTask, row: dict[str, Any], _: int) -> Iterator[GlueExample]:
+    passage = _get(row, "passage", dict)
     # Offsets refer to the text as it is in the file; `end` is the last character.
-    text = passage.get("text", str)
-    entities = {text[span.get("start", int) : span.get("end", int) + 1] for span in passage.rows("entities")}
-    for query in row.rows("qas"):
-        answers = query.rows("answers") if "answers" in query.values else ()
-        yield GlueExample(
-            id=f"{row.id()}.{query.id()}",
-            texts={"query": query.text("query"), "entities": ", ".join(sorted(entities)), "passage": text.strip()},
-            answers=tuple(sorted({answer.text("text") for answer in answers})),
-        )
+    text, spans = _get(passage, "text", str), _get(passage, "entities", list)
+    entities = ", ".join(sorted({text[_get(span, "start", int) : _get(span, "end", int) + 1] for span in spans}))
+    for query in _get(row, "qas", list):
+        number = f"{_get(row, 'idx', int)}.{_get(query, 'idx', int)}"
+        texts = {"query": _text(query, "query"), "entities": entities, "passage": text.strip()}
+        answers = {_text(answer, "text") for answer in query.get("answers", ())}
+        yield GlueExample(task, number, texts, answers=tuple(sorted(answers)))
 
 
-def _wsc(row: _Row, layout: GlueTask) -> Iterator[GlueExample]:
-    target = row.row("target")
-    words = row.text("text").split()
-    pronoun = target.text("span2_text")
-    place = _nearest(words, pronoun, target.get("span2_index", int))
-    starred = re.sub(rf"\b{re.escape(pronoun)}\b", f"*{pronoun}*", words[place], count=1)
-    text = " ".join([*words[:place], starred, *words[place + 1 :]])
-    referent = _referent(words, target.text("span1_text"), target.get("span1_index", int))
-    yield GlueExample(row.id(), {"text": text, "referent": referent}, row.label(layout))
-
-
-def _nearest(words: list[str], pronoun: str, index: int) -> int:
-    """The word with the pronoun that is nearest to `index`, which is off by one in some official examples."""
-    places = [place for place, word in enumerate(words) if re.search(rf"\b{re.escape(pronoun)}\b", word)]
+def _wsc(task: GlueTask, row: dict[str, Any], number: int) -> Iterator[GlueExample]:
+    # The hub has the spans in the row itself.
+    target = _get(row, "target", dict) if "target" in row else row
+    words, pronoun = _text(row, "text").split(), _text(target, "span2_text")
+    index, pattern = _get(target, "span2_index", int), rf"\b{re.escape(pronoun)}\b"
+    places = [place for place, word in enumerate(words) if re.search(pattern, word)]
     if not places:
         raise MalformedLineError(f"the text lacks the pronoun {pronoun!r}")
-    return min(places, key=lambda place: abs(place - index))
+    # The index is off by one in some official examples.
+    place = min(places, key=lambda place: abs(place - index))
+    starred = re.sub(pattern, f"*{pronoun}*", words[place], count=1)
+    # The noun as it is in the text: some official spans have another case or their own full stop.
+    referent, start = " ".join(_text(target, "span1_text").split()).rstrip("."), _get(target, "span1_index", int)
+    if referent and 0 <= start < len(words) and words[start][0].lower() == referent[0].lower():
+        referent = words[start][0] + referent[1:]
+    texts = {"text": " ".join([*words[:place], starred, *words[place + 1 :]]), "referent": referent}
+    yield GlueExample(task, str(row.get("idx", number)), texts, _label(task, row))
 
 
-def _referent(words: list[str], referent: str, index: int) -> str:
-    """The noun as it is in the text: some official spans have another case or their own full stop."""
-    referent = " ".join(referent.split()).rstrip(".")
-    if referent and 0 <= index < len(words) and words[index][0].lower() == referent[0].lower():
-        referent = words[index][0] + referent[1:]
-    return referent
-
-
-def read_hub_task(name: str, suite: str, task: str, split: str, revision: str | None = None) -> list[GlueExample]:
-    """Read a split of a task from the data set OWNER/NAME of its suite, which writes hidden labels as −1.
-
-    The split is "train", "valid" or "test"; for MNLI "valid_matched", "valid_mismatched" and so on.
-    """
-    layout = _task(GLUE if suite == "glue" else SUPERGLUE, task)
-    special = _HUB_TASKS.get(task) if suite == "superglue" else None
-    columns, parse = special or ((*layout.texts, "idx", "label"), _plain)
-    split = f"validation{split.removeprefix('valid')}" if split.startswith("valid") else split
-
-    def parse_row(_: int, row: tuple[Any, ...]) -> list[GlueExample]:
-        fields = dict(zip(columns, row, strict=True))
-        if fields.get("label") == -1:
-            del fields["label"]
-        return list(parse(_Row(fields), layout))
-
-    rows = HubDataset(name, task, revision).rows(split, columns)
-    return collect(f"hub:{name}", enumerate(rows), parse_row, unit="row").records
-
-
-def _hub_multirc(row: _Row, layout: GlueTask) -> Iterator[GlueExample]:
-    place = row.values["idx"]
+def _hub_multirc(task: GlueTask, row: dict[str, Any], _: int) -> Iterator[GlueExample]:
+    place, texts = row["idx"], {name: _text(row, name) for name in task.texts}
     group = f"{place['paragraph']}.{place['question']}"
-    texts = {name: row.text(name) for name in layout.texts}
-    yield GlueExample(f"{group}.{place['answer']}", texts, row.label(layout), group)
+    yield GlueExample(task, f"{group}.{place['answer']}", texts, _label(task, row), group)
 
 
-def _hub_record(row: _Row, _: GlueTask) -> Iterator[GlueExample]:
-    place = row.values["idx"]
-    entities = ", ".join(sorted({*row.values["entities"]}))
-    texts = {"query": row.text("query"), "entities": entities, "passage": row.text("passage")}
-    answers = tuple(sorted({answer.strip() for answer in row.values["answers"]}))
-    yield GlueExample(f"{place['passage']}.{place['query']}", texts, answers=answers)
+def _hub_record(task: GlueTask, row: dict[str, Any], _: int) -> Iterator[GlueExample]:
+    entities = ", ".join(sorted({*row["entities"]}))
+    texts = {"query": _text(row, "query"), "entities": entities, "passage": _text(row, "passage")}
+    answers = tuple(sorted({answer.strip() for answer in row["answers"]}))
+    yield GlueExample(task, f"{row['idx']['passage']}.{row['idx']['query']}", texts, answers=answers)
 
 
-def _hub_wsc(row: _Row, layout: GlueTask) -> Iterator[GlueExample]:
-    yield from _wsc(_Row({**row.values, "target": row.values}), layout)
-
-
-_HUB_TASKS: Mapping[str, tuple[tuple[str, ...], Callable[[_Row, GlueTask], Iterator[GlueExample]]]] = {
-    "multirc": (("question", "answer", "paragraph", "idx", "label"), _hub_multirc),
-    "record": (("query", "entities", "passage", "answers", "idx"), _hub_record),
-    "wsc": (("text", "span1_text", "span1_index", "span2_text", "span2_index", "idx", "label"), _hub_wsc),
-}
+# What reads the official object of a task.
+_Parser = Callable[[GlueTask, dict[str, Any], int], Iterator[GlueExample]]
+_PARSERS: Mapping[str, _Parser] = {"multirc": _multirc, "record": _record, "wsc": _wsc}

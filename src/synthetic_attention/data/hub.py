@@ -47,35 +47,26 @@ class HubDataset:
         return cls(name, subset, revision)
 
     def rows(
-        self,
-        split: str,
-        columns: Sequence[str],
-        *,
-        stream: bool = False,
-        limit: int | None = None,
-        optional: Sequence[str] = (),
-    ) -> Iterator[tuple[Any, ...]]:
-        """Yield the values of `columns` for each row of a split; None for a missing column that is `optional`.
+        self, split: str, columns: Sequence[str] = (), stream: bool = False, limit: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a split, which have at least `columns`. A missing split raises NoSplitError.
 
-        With `stream` rows are downloaded while they are read; by default `datasets` caches the split. A missing split
-        raises NoSplitError.
+        With `stream` rows are downloaded while they are read; by default `datasets` caches the split.
         """
         datasets = import_datasets(f"reading {_PREFIX}{self.name}")
         split = "validation" if split == "valid" else split
         try:
             table = datasets.load_dataset(self.name, self.subset, split=split, revision=self.revision, streaming=stream)
             known = table.column_names
-            missing = [column for column in columns if known is not None and column not in (*known, *optional)]
-            if missing:
+            if missing := [column for column in columns if known is not None and column not in known]:
                 raise UserError(
                     f"{_PREFIX}{self.name}: no column {', '.join(missing)}; its columns are: {', '.join(known)}"
                 )
-            for row in islice(table, limit):
-                yield tuple(row.get(column) if column in optional else row[column] for column in columns)
+            yield from islice(table, limit)
         except UserError:
             raise
         # A missing split or subset is a ValueError, a missing network an OSError.
-        except (KeyError, OSError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             text = " ".join(str(error).split())
             kind = NoSplitError if text.startswith("Unknown split") else UserError
             raise kind(f"{_PREFIX}{self.name}, split {split!r}: cannot be read: {text}") from error

@@ -12,15 +12,13 @@ utterance means that the partner says nothing: in the first turn, the reply open
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .lines import MalformedLineError, Parsed, collect, json_object, numbered_lines, texts_of
+from .files import MalformedLineError, Parsed, collect, json_object, numbered_lines, texts_of
 
 SILENCE = "__SILENCE__"
-_NUMBERED = re.compile(r"(\d+) (.*)", re.DOTALL)
 _PERSONAS = {"your persona:": "persona", "partner's persona:": "partner_persona"}
 
 
@@ -50,71 +48,51 @@ class _ConvAI2:
     """The state of the dialogue that is being read."""
 
     def __init__(self) -> None:
-        self.dialogue = 0
-        self.number = 0
-        self._start()
-
-    def _start(self) -> None:
-        self.personas: dict[str, list[str]] = {name: [] for name in _PERSONAS.values()}
+        self.dialogue = self.number = self.replies = 0
+        self.personas: dict[str, list[str]] = {}
         self.history: list[str] = []
-        self.replies = 0
 
     def turns(self, _: int, line: str) -> Iterator[Turn]:
-        """The turn on a line; none if the line has a fact."""
+        """The turn on a line; none if the line has a fact, or the reply is silence."""
         text = self._follow(line)
         for mark, name in _PERSONAS.items():
             if text.startswith(mark):
                 fact = text.removeprefix(mark).strip()
                 if self.history or not fact:
                     raise MalformedLineError("the persona is blank, or after the first turn")
-                self.personas[name].append(fact)
+                self.personas.setdefault(name, []).append(fact)
                 return
-        yield from self._turn(text)
+        if "\t" not in text:
+            raise MalformedLineError("no tab; expected 'utterance<TAB>reply'")
+        # A reward and candidates may follow, which are not used.
+        utterance, reply = (column.strip() for column in text.split("\t")[:2])
+        if not utterance or not reply:
+            raise MalformedLineError(f"the {'reply' if utterance else 'utterance'} is blank")
+        if utterance != SILENCE or self.history:
+            self.history.append(_utterance(utterance))
+        if reply != SILENCE:
+            self.replies += 1
+            personas = {name: tuple(facts) for name, facts in self.personas.items()}
+            yield Turn(f"{self.dialogue}.{self.replies}", tuple(self.history), (reply,), **personas)
+        self.history.append(_utterance(reply))
 
     def _follow(self, line: str) -> str:
         """The line without its number, which continues the dialogue or starts another."""
-        match = _NUMBERED.fullmatch(line)
-        if match is None:
-            # Count the line, or the next one would be out of order too.
-            self.number += 1
+        number, _, text = line.partition(" ")
+        # A line without number counts, or the next one would be out of order too.
+        previous, self.number = self.number, int(number) if number.isdecimal() else self.number + 1
+        if not number.isdecimal():
             raise MalformedLineError("no number before the text; expected 'N text'")
-        number, previous = int(match[1]), self.number
-        self.number = number
-        if number <= previous or previous == 0:
+        if self.number <= previous or previous == 0:
             self.dialogue += 1
-            self._start()
-        if number not in (1, previous + 1):
+            self.personas, self.history, self.replies = {}, [], 0
+        if self.number not in (1, previous + 1):
             raise MalformedLineError(f"number {number} follows {previous}; expected {previous + 1}, or 1 to restart")
-        return match[2]
-
-    def _turn(self, text: str) -> Iterator[Turn]:
-        """The turn, unless the reply is silence."""
-        utterance, *rest = text.split("\t")
-        if not rest:
-            raise MalformedLineError("no tab; expected 'utterance<TAB>reply'")
-        # A reward and candidates may follow, which are not used.
-        reply = rest[0]
-        if len(rest) > 3:
-            raise MalformedLineError(f"got {len(rest) + 1} columns; expected at most 4")
-        if not utterance.strip() or not reply.strip():
-            raise MalformedLineError(f"the {'reply' if utterance.strip() else 'utterance'} is blank")
-        if utterance.strip() != SILENCE or self.history:
-            self.history.append(_utterance(utterance))
-        if reply.strip() != SILENCE:
-            self.replies += 1
-            personas = {name: tuple(facts) for name, facts in self.personas.items()}
-            yield Turn(f"{self.dialogue}.{self.replies}", tuple(self.history), (reply.strip(),), **personas)
-        self.history.append(_utterance(reply))
+        return text
 
 
-def read_dialogue_json(
-    path: Path,
-    persona_field: str = "persona",
-    history_field: str = "history",
-    reply_field: str = "reply",
-    skip_bad_lines: bool = False,
-) -> Parsed[Turn]:
-    """Read JSON lines, one reply per line, gzip or not.
+def read_dialogue_json(path: Path, skip_bad_lines: bool = False) -> Parsed[Turn]:
+    """Read JSON lines with `history` and `reply`, one reply per line, gzip or not.
 
     The history is a text or a list of utterances, oldest first; the reply a text, or a list of references; the persona
     is optional, a text or a list of facts. The id is the field `id`, else the number of the line.
@@ -122,13 +100,13 @@ def read_dialogue_json(
 
     def parse(number: int, line: str) -> Iterator[Turn]:
         row = json_object(line)
-        persona = texts_of(row, persona_field) if persona_field in row else []
-        history = [_utterance(text) for text in texts_of(row, history_field)]
+        persona = texts_of(row, "persona") if "persona" in row else []
+        history = [_utterance(text) for text in texts_of(row, "history")]
         while history and not history[0]:
             history.pop(0)
-        references = tuple(text.strip() for text in texts_of(row, reply_field) if text.strip())
+        references = tuple(text.strip() for text in texts_of(row, "reply") if text.strip())
         if not references:
-            raise MalformedLineError(f"field {reply_field!r} is blank")
+            raise MalformedLineError("field 'reply' is blank")
         facts = tuple(text.strip() for text in persona if text.strip())
         yield Turn(str(row.get("id", number)), tuple(history), references, facts)
 

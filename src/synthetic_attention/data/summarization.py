@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .files import MalformedLineError, Parsed, collect, json_object, numbered_lines, texts_of
 from .hub import HubDataset
-from .lines import MalformedLineError, Parsed, collect, json_object, numbered_lines, texts_of
 
 # (document, summary) in CNN/DailyMail, SciTLDR, XSum, arXiv.
 KNOWN_FIELDS = (("article", "highlights"), ("source", "target"), ("document", "summary"), ("article", "abstract"))
@@ -32,8 +31,8 @@ def read_summaries(
     The id is the field `id`, else the number of the line. The default fields are the first `KNOWN_FIELDS` that match.
     """
 
-    def parse(number: int, line: str) -> Iterator[Summary]:
-        yield _summary(json_object(line), document_field, summary_field, number)
+    def parse(number: int, line: str) -> list[Summary]:
+        return [_summary(json_object(line), document_field, summary_field, number)]
 
     return collect(path, numbered_lines(path), parse, skip_bad_lines)
 
@@ -45,14 +44,12 @@ def read_hub_summaries(
     summary_field: str | None = None,
     skip_bad_lines: bool = False,
 ) -> Parsed[Summary]:
-    """Read a split of a data set on the hub like `read_summaries`; the id is the number of the row."""
-    fields = (document_field or KNOWN_FIELDS[0][0], summary_field or KNOWN_FIELDS[0][1])
+    """Read a split of a data set on the hub like `read_summaries`."""
 
-    def parse(number: int, row: tuple[Any, ...]) -> Iterator[Summary]:
-        yield _summary(dict(zip(fields, row, strict=True)), *fields, number)
+    def parse(number: int, row: dict[str, Any]) -> list[Summary]:
+        return [_summary(row, document_field, summary_field, number)]
 
-    rows = enumerate(source.rows(split, fields), start=1)
-    return collect(f"hub:{source.name}", rows, parse, skip_bad_lines, unit="row")
+    return collect(f"hub:{source.name}", enumerate(source.rows(split), start=1), parse, skip_bad_lines, unit="row")
 
 
 def _summary(row: dict[str, Any], document_field: str | None, summary_field: str | None, number: int) -> Summary:

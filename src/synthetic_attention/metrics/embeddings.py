@@ -2,60 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ..data.lines import numbered_lines
+from ..data.files import numbered_lines
 from ..errors import UserError
-from .text import check_references
 
 # The signature of similarities with the input embeddings of the scored model.
 OWN_VECTORS = "vectors:the model's input embeddings"
-Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 # Maps a text to (N, D): a vector for each of its words that has one.
-Embed = Callable[[str], Vectors]
+Embed = Callable[[str], np.ndarray]
 
 
-@dataclass(frozen=True)
-class WordVectors:
-    """Word vectors: the row of each word in a matrix (words, D)."""
-
-    rows: Mapping[str, int]
-    matrix: Vectors
-
-    def __call__(self, text: str) -> Vectors:
-        """(N, D): the vectors of the words between spaces; words without vector are left out."""
-        return self.matrix[[self.rows[word] for word in text.split() if word in self.rows]]
-
-
-def read_word_vectors(path: Path, words: Collection[str] | None = None) -> WordVectors:
-    """Read word vectors in the text format of GloVe or word2vec, gzip or not; only those of `words`, if given.
+def read_word_vectors(path: Path, words: Collection[str]) -> Embed:
+    """Read the vectors of `words` in the text format of GloVe or word2vec, gzip or not.
 
     The first line of word2vec, two whole numbers, is skipped. Words may contain spaces; of duplicates the first counts.
     """
-    rows: dict[str, int] = {}
-    vectors: list[np.ndarray] = []
+    vectors: dict[str, np.ndarray] = {}
     width = 0
     for number, line in numbered_lines(path):
         if number == 1 and len(line.split()) == 2:
             continue
         width = width or len(line.split()) - 1
         word, *numbers = line.rstrip().rsplit(" ", width)
-        if len(numbers) != width or not width:
-            raise UserError(f"{path}, line {number}: got {len(numbers)} numbers; expected a word and {width} numbers")
-        if word in rows or (words is not None and word not in words):
-            continue
         try:
-            vectors.append(np.array(numbers, dtype=np.float32))
+            if len(numbers) != width or not width:
+                raise ValueError(f"got {len(numbers)} numbers")
+            if word in words and word not in vectors:
+                vectors[word] = np.array(numbers, dtype=np.float32)
         except ValueError as error:
             raise UserError(f"{path}, line {number}: {error}; expected a word and {width} numbers") from None
-        rows[word] = len(rows)
     if not vectors:
-        raise UserError(f"{path}: none of the {len(words or ())} words of the text has a vector there")
-    return WordVectors(rows, np.stack(vectors))
+        raise UserError(f"{path}: none of the {len(words)} words of the text has a vector there")
+    return lambda text: np.array([vectors[word] for word in text.split() if word in vectors])
 
 
 def embedding_scores(hypotheses: Sequence[str], references: Sequence[Sequence[str]], embed: Embed) -> dict[str, float]:
@@ -65,14 +47,13 @@ def embedding_scores(hypotheses: Sequence[str], references: Sequence[Sequence[st
     from 0 in each dimension. embedding_greedy: cosine of each word with the nearest word of the other side, averaged
     over the words of a side, then over the sides. A side without vectors has similarity 0.
     """
-    check_references(hypotheses, references)
     ways = {"embedding_average": _average, "embedding_extrema": _extrema, "embedding_greedy": _greedy}
     sums = dict.fromkeys(ways, 0.0)
     for hypothesis, several in zip(hypotheses, references, strict=True):
         ours = embed(hypothesis).astype(np.float64)
-        theirs = [embed(reference).astype(np.float64) for reference in several]
+        pairs = [(ours, embed(reference).astype(np.float64)) for reference in several]
         for name, way in ways.items():
-            sums[name] += max(way(ours, one) if len(ours) and len(one) else 0.0 for one in theirs)
+            sums[name] += max(way(*pair) if all(map(len, pair)) else 0.0 for pair in pairs)
     return {name: 100 * total / len(hypotheses) for name, total in sums.items()}
 
 
@@ -87,12 +68,9 @@ def _average(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def _extrema(ours: np.ndarray, theirs: np.ndarray) -> float:
-    return float(_unit(_farthest(ours)) @ _unit(_farthest(theirs)))
-
-
-def _farthest(vectors: np.ndarray) -> np.ndarray:
-    highest, lowest = vectors.max(axis=0), vectors.min(axis=0)
-    return np.where(np.abs(lowest) > highest, lowest, highest)
+    bounds = ((side.max(axis=0), side.min(axis=0)) for side in (ours, theirs))
+    one, other = (_unit(np.where(np.abs(low) > high, low, high)) for high, low in bounds)
+    return float(one @ other)
 
 
 def _greedy(ours: np.ndarray, theirs: np.ndarray) -> float:

@@ -11,11 +11,9 @@ import re
 import string
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import require
-from .text import check_pairs, check_references
 
 _Predictions = Sequence[int | float | None]
 _Golds = Sequence[int | float]
@@ -46,73 +44,53 @@ SUITE_SCORES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True)
-class SuiteAverage:
-    """An average, None if there is no task, and the tasks ("qqp") and scores ("mnli accuracy_mismatched") it lacks."""
-
-    value: float | None
-    missing: tuple[str, ...]
-
-
-def suite_average(suite: str, scores: Mapping[str, Mapping[str, float]]) -> SuiteAverage:
-    """The mean over tasks of the mean of each task's scores, as on the leaderboards."""
-    means, missing = [], []
-    for task, names in SUITE_SCORES[suite].items():
-        found = [scores[task][name] for name in names if name in scores.get(task, {})]
-        if found:
-            means.append(sum(found) / len(found))
-            missing += [f"{task} {name}" for name in names if name not in scores[task]]
-        else:
-            missing.append(task)
-    return SuiteAverage(sum(means) / len(means) if means else None, tuple(missing))
+def task_means(suite: str, scores: Mapping[str, float]) -> dict[str, float]:
+    """The mean score of each task that has scores, named "glue_cola_matthews" …; a suite's average is their mean."""
+    found = {
+        task: [scores[name] for metric in metrics if (name := f"{suite}_{task}_{metric}") in scores]
+        for task, metrics in SUITE_SCORES[suite].items()
+    }
+    return {task: sum(values) / len(values) for task, values in found.items() if values}
 
 
-def glue_scores(task: str, predictions: _Predictions, golds: _Golds) -> dict[str, float]:
-    """The official metrics of a GLUE task, in percent, and `invalid`: the number of predictions that are not labels."""
-    check_pairs(predictions, golds)
-    scores: dict[str, float]
+def task_scores(
+    task: str, predictions: Sequence[Any], golds: Sequence[Any], groups: Sequence[str] = ()
+) -> dict[str, float]:
+    """The official metrics of a task of GLUE or SuperGLUE in percent, and `invalid`: the predictions that are no label.
+
+    Args:
+        groups: the question of each answer of MultiRC.
+    """
     if task == "stsb":
         scores = pearson_spearman(predictions, golds)
     elif task == "cola":
         scores = {"matthews": matthews(predictions, golds)}
-    else:
-        scores = {"accuracy": accuracy(predictions, golds)}
-        if task in ("mrpc", "qqp"):
-            scores["f1"] = f1(predictions, golds)
-    return {**scores, "invalid": sum(prediction is None for prediction in predictions)}
-
-
-def superglue_scores(
-    task: str, predictions: Sequence[Any], golds: Sequence[Any], groups: Sequence[str] = ()
-) -> dict[str, float]:
-    """The official metrics of a SuperGLUE task, as `glue_scores`; `groups` are the questions of "multirc"."""
-    if task == "record":
+    elif task == "record":
         scores = record_scores(predictions, golds)
     elif task == "multirc":
         scores = multirc_scores(predictions, golds, groups)
     else:
         scores = {"accuracy": accuracy(predictions, golds)}
-    if task == "cb":
-        scores["f1"] = macro_f1(predictions, golds, classes=3)
+        if task in ("mrpc", "qqp"):
+            scores["f1"] = f1(predictions, golds)
+        elif task == "cb":
+            scores["f1"] = macro_f1(predictions, golds, classes=3)
     return {**scores, "invalid": sum(prediction is None for prediction in predictions)}
 
 
 def accuracy(predictions: _Predictions, golds: _Golds) -> float:
     """The percentage of correct predictions."""
-    check_pairs(predictions, golds)
     return 100 * sum(guess == gold for guess, gold in zip(predictions, golds, strict=True)) / len(golds)
 
 
 def f1(predictions: _Predictions, golds: _Golds) -> float:
     """F1 of class 1 in percent; 0 if class 1 does not occur."""
-    check_pairs(predictions, golds)
     filled = [1 - gold if guess is None else guess for guess, gold in zip(predictions, golds, strict=True)]
     return 100 * float(require("sklearn.metrics", "glue", "F1").f1_score(golds, filled, zero_division=0))
 
 
 def macro_f1(predictions: Sequence[int | None], golds: Sequence[int], classes: int) -> float:
     """The mean of the F1 of each class in percent; 0 for a class that does not occur. None belongs to no class."""
-    check_pairs(predictions, golds)
     filled = [-1 if guess is None else guess for guess in predictions]
     metrics = require("sklearn.metrics", "glue", "F1")
     return 100 * float(metrics.f1_score(golds, filled, labels=[*range(classes)], average="macro", zero_division=0))
@@ -120,14 +98,12 @@ def macro_f1(predictions: Sequence[int | None], golds: Sequence[int], classes: i
 
 def matthews(predictions: _Predictions, golds: _Golds) -> float:
     """Matthews correlation in percent; 0 if one side has only one class."""
-    check_pairs(predictions, golds)
     filled = [-1 if guess is None else guess for guess in predictions]
     return 100 * float(require("sklearn.metrics", "glue", "Matthews correlation").matthews_corrcoef(golds, filled))
 
 
 def pearson_spearman(predictions: _Predictions, golds: _Golds) -> dict[str, float]:
     """Both correlations in percent, on the scale 0 … 5 of STS-B; 0 if one side is constant."""
-    check_pairs(predictions, golds)
     filled = [
         (0.0 if gold > 2.5 else 5.0) if guess is None else guess for guess, gold in zip(predictions, golds, strict=True)
     ]
@@ -142,8 +118,6 @@ def pearson_spearman(predictions: _Predictions, golds: _Golds) -> dict[str, floa
 
 def multirc_scores(predictions: Sequence[int | None], golds: Sequence[int], groups: Sequence[str]) -> dict[str, float]:
     """MultiRC: F1 over all answers (`f1a`), percentage of questions with every answer correct (`exact_match`)."""
-    check_pairs(predictions, golds)
-    check_pairs(predictions, groups)
     correct: dict[str, bool] = defaultdict(lambda: True)
     for guess, gold, group in zip(predictions, golds, groups, strict=True):
         correct[group] &= guess == gold
@@ -155,7 +129,6 @@ def record_scores(predictions: Sequence[str], answers: Sequence[Sequence[str]]) 
 
     Texts are compared as in SQuAD: without case, ASCII punctuation and the articles a, an, the.
     """
-    check_references(predictions, answers)
     pairs = [
         (_words(guess), [_words(answer) for answer in several])
         for guess, several in zip(predictions, answers, strict=True)

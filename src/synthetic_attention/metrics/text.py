@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -16,23 +15,7 @@ from ..errors import UserError, require
 NEEDS_JAVA = "needs Java"
 _Texts = Sequence[str]
 _References = Sequence[Sequence[str]]
-_ROUGE = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougel", "rougeLsum": "rougelsum"}
-
-
-def check_pairs(predictions: Sequence[object], golds: Sequence[object]) -> None:
-    """Raise ValueError if there are no predictions, or not as many as golds."""
-    if len(predictions) != len(golds) or not predictions:
-        raise ValueError(
-            f"got {len(predictions)} predictions and {len(golds)} references; expected equal numbers, at least one"
-        )
-
-
-def check_references(hypotheses: _Texts, references: _References) -> None:
-    """Raise ValueError as `check_pairs`, or if references are not lists of at least one text."""
-    check_pairs(hypotheses, references)
-    for row, several in enumerate(references):
-        if isinstance(several, str) or not several:
-            raise ValueError(f"got references[{row}]={several!r}; expected a list of at least one text")
+_ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 def split_sentences(text: str) -> list[str]:
@@ -51,13 +34,12 @@ def rouge_per_example(hypotheses: _Texts, references: _References) -> list[dict[
     """
     from rouge_score.rouge_scorer import RougeScorer
 
-    check_references(hypotheses, references)
     scorer = RougeScorer([*_ROUGE], use_stemmer=True)
     scores = []
-    for hypothesis, several in zip(hypotheses, references, strict=True):
-        lines = "\n".join(split_sentences(hypothesis))
-        best = scorer.score_multi(["\n".join(split_sentences(text)) for text in several], lines)
-        scores.append({ours: 100 * best[theirs].fmeasure for theirs, ours in _ROUGE.items()})
+    for texts in zip(hypotheses, references, strict=True):
+        hypothesis, *several = ("\n".join(split_sentences(text)) for text in (texts[0], *texts[1]))
+        best = scorer.score_multi(several, hypothesis)
+        scores.append({name.lower(): 100 * best[name].fmeasure for name in _ROUGE})
     return scores
 
 
@@ -67,23 +49,21 @@ def rouge(hypotheses: _Texts, references: _References) -> dict[str, float]:
     return {name: sum(score[name] for score in scores) / len(scores) for name in scores[0]}
 
 
-def rouge_l_per_example(hypotheses: _Texts, references: _References) -> list[float]:
-    """ROUGE-L of each hypothesis, as `rouge_per_example`."""
-    return [scores["rougel"] for scores in rouge_per_example(hypotheses, references)]
-
-
 def rouge_signature() -> str:
     """The settings and versions that make a ROUGE score comparable."""
     return f"rouge-score:{version('rouge-score')}|stem:yes|measure:f|refs:best|lsum:sentencex:{version('sentencex')}"
 
 
-def dialogue_scores(hypotheses: _Texts, references: _References) -> dict[str, float | str]:
-    """`quick_scores`, METEOR and CIDEr of replies, in percent.
+def dialogue_scores(hypotheses: _Texts, references: _References, quick: bool = False) -> dict[str, float | str]:
+    """BLEU-1, BLEU-4, ROUGE-L and, unless `quick`, METEOR and CIDEr of replies, in percent; signatures.
 
     If METEOR or CIDEr cannot be computed, its score is a text with the reason ("needs Java", or the missing package).
     """
-    scores = quick_scores(hypotheses, references)
-    for name, metric in (("meteor", meteor), ("cider", cider)):
+    scores: dict[str, float | str] = {}
+    for order in (1, 4):
+        scores[f"bleu{order}"], scores[f"bleu{order}_signature"] = bleu(hypotheses, references, order)
+    scores |= {"rougel": rouge(hypotheses, references)["rougel"], "rougel_signature": rouge_signature()}
+    for name, metric in () if quick else (("meteor", meteor), ("cider", cider)):
         try:
             scores[name] = metric(hypotheses, references)
         except UserError as error:
@@ -91,20 +71,10 @@ def dialogue_scores(hypotheses: _Texts, references: _References) -> dict[str, fl
     return scores
 
 
-def quick_scores(hypotheses: _Texts, references: _References) -> dict[str, float | str]:
-    """BLEU-1, BLEU-4 and ROUGE-L of replies, in percent, with their signatures."""
-    scores: dict[str, float | str] = {}
-    for order in (1, 4):
-        scores[f"bleu{order}"], scores[f"bleu{order}_signature"] = bleu(hypotheses, references, order)
-    rouge_l = sum(rouge_l_per_example(hypotheses, references)) / len(hypotheses)
-    return {**scores, "rougel": rouge_l, "rougel_signature": rouge_signature()}
-
-
 def bleu(hypotheses: _Texts, references: _References, order: int) -> tuple[float, str]:
     """Corpus BLEU of sacreBLEU with n-grams up to `order`, and its signature."""
     from sacrebleu.metrics.bleu import BLEU
 
-    check_references(hypotheses, references)
     # sacreBLEU takes a list of all first references, a list of all second references, …, with None where there is none.
     streams: list[list[Any]] = [
         [several[turn] if turn < len(several) else None for several in references]
@@ -117,22 +87,13 @@ def bleu(hypotheses: _Texts, references: _References, order: int) -> tuple[float
 
 def cider(hypotheses: _Texts, references: _References) -> float:
     """CIDEr of pycocoevalcap, times 100. Document frequencies are those of the references."""
-    check_references(hypotheses, references)
     scorer = require("pycocoevalcap.cider.cider", "dialogue", "CIDEr").Cider()
     score, _ = scorer.compute_score(*_coco(hypotheses, references))
     return 100 * float(score)
 
 
-def can_compute(reason: str) -> bool:
-    """Whether a score that `dialogue_scores` replaced by `reason` can be computed now."""
-    if reason == NEEDS_JAVA:
-        return shutil.which("java") is not None
-    return "which is not installed" in reason and importlib.util.find_spec("pycocoevalcap") is not None
-
-
 def meteor(hypotheses: _Texts, references: _References) -> float:
     """METEOR 1.5 for English with the Java program of pycocoevalcap, times 100."""
-    check_references(hypotheses, references)
     home = require("pycocoevalcap.meteor", "dialogue", "METEOR").__path__[0]
     if shutil.which("java") is None:
         raise UserError(NEEDS_JAVA)
@@ -163,9 +124,8 @@ def _ask(java: Popen[str], *words: str, answers: int = 1) -> list[str]:
 
 def _coco(hypotheses: _Texts, references: _References) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
     """References and hypotheses as pycocoevalcap takes them: by number, on one line, without METEOR's separator."""
-
-    def clean(text: str) -> str:
-        return " ".join(text.replace("|||", " ").split())
-
-    golds = {row: [clean(text) for text in several] for row, several in enumerate(references)}
-    return golds, {row: [clean(text)] for row, text in enumerate(hypotheses)}
+    golds, guesses = (
+        {row: [" ".join(text.replace("|||", " ").split()) for text in several] for row, several in enumerate(texts)}
+        for texts in (references, [[text] for text in hypotheses])
+    )
+    return golds, guesses

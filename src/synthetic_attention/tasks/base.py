@@ -1,7 +1,6 @@
 """The interface between tasks and the training, evaluation, comparison and inspection of their models.
 
-A task is a frozen dataclass in its own file; its fields are its options. It defines how files are read and encoded,
-which model is trained, and how outputs are scored.
+A task is a frozen dataclass in its own file; its fields are its options.
 """
 
 from __future__ import annotations
@@ -9,19 +8,20 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast, get_type_hints
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..data.classification import listed
-from ..data.examples import Examples, OnLong, token_batches
+from ..data.examples import Examples, OnLong, Pair, pair_collate, token_batches
 from ..errors import UserError
 from ..models.loss import IGNORED
-from .options import check_options
+from ..validation import check_value
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel
@@ -53,7 +53,7 @@ class Evaluation:
 
     Attributes:
         scores: by name; the signature of a score is `NAME_signature`.
-        examples, answered: the number of scored examples, and of inputs that the model processed.
+        examples: the number of scored examples.
         predictions, suffix: the content and the suffix of the predictions file.
         truncated, divided: inputs over the maximum length that were truncated or split into sentences.
         skipped: malformed lines left out of the split.
@@ -62,8 +62,7 @@ class Evaluation:
     scores: Scores
     examples: int
     predictions: str
-    suffix: str
-    answered: int
+    suffix: str = "jsonl"
     truncated: int = 0
     divided: int = 0
     skipped: int = 0
@@ -74,18 +73,20 @@ class EvaluationLoop:
     """Runs a model on batches, without gradients; several processes share the batches.
 
     Args:
+        generation: the settings of text generation; by default the task's.
+        on_long: how to handle inputs over the maximum length.
         batch_tokens: tokens in a batch.
         rank, world_size: this process, and the number of processes.
-        before_batch: called before each batch; an exception ends the loop.
         gather: joins the lists of all processes; every process has to call it.
     """
 
     model: PreTrainedModel
     tokenizer: Tokenizer
     batch_tokens: int = 4096
+    generation: GenerationConfig | None = None
+    on_long: OnLong = "error"
     rank: int = 0
     world_size: int = 1
-    before_batch: Callable[[], None] = lambda: None
     gather: Callable[[list[Any]], list[Any]] = lambda mine: mine
 
     @property
@@ -99,22 +100,22 @@ class EvaluationLoop:
         return {name: value.to(self.model.device) for name, value in batch.items()}
 
     @torch.no_grad()
-    def run(self, batches: Sequence[list[int]], step: Callable[[list[int]], _T]) -> list[tuple[list[int], _T]]:
-        """The batches of this process with the result of `step` for each; the model is in evaluation mode meanwhile."""
-        was_training, results = self.model.training, []
+    def run(self, batches: Sequence[list[int]], step: Callable[[list[int]], _T]) -> list[_T]:
+        """The result of `step` for each batch, the same list in every process."""
+        was_training, results = self.model.training, {}
         self.model.eval()
         try:
-            for batch in batches[self.rank :: self.world_size]:
-                self.before_batch()
-                results.append((batch, step(batch)))
-            return results
+            for number in range(self.rank, len(batches), self.world_size):
+                results[number] = step(batches[number])
         finally:
             self.model.train(was_training)
+        merged = dict(chain.from_iterable(part.items() for part in self.gather([results])))
+        return [merged[number] for number in range(len(batches))]
 
     def run_each(
         self, costs: np.ndarray, step: Callable[[list[int]], Sequence[_T]], batches: Sequence[list[int]] | None = None
     ) -> list[_T]:
-        """One result per example, in the order of the examples, the same list in every process.
+        """One result per example, in the order of the examples.
 
         Args:
             costs: the tokens of each example.
@@ -123,13 +124,9 @@ class EvaluationLoop:
         """
         if batches is None:
             batches = token_batches(costs, np.argsort(-costs, kind="stable"), self.batch_tokens)
-        mine: dict[int, _T] = {}
-        for rows, results in self.run(batches, step):
-            mine.update(zip(rows, results, strict=True))
-        merged: dict[int, _T] = {}
-        for part in self.gather([mine]):
-            merged.update(part)
-        return [merged[index] for index in range(len(merged))]
+        results = chain.from_iterable(self.run(batches, step))
+        found = dict(zip(chain.from_iterable(batches), results, strict=True))
+        return [found[index] for index in range(len(found))]
 
 
 @dataclass(frozen=True)
@@ -167,10 +164,32 @@ class Task(ABC, Generic[_S, _E]):
     evaluation_options: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
+    def option_types(cls) -> dict[str, Any]:
+        """The types of the options."""
+        hints = get_type_hints(cls)
+        return {field.name: hints[field.name] for field in fields(cls)}
+
+    @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """The task with these options, from run.yaml or the command line; raises UserError for a wrong one."""
-        check_options(cls, options)
+        types = cls.option_types()
+        for name, value in options.items():
+            if name not in types:
+                raise UserError(f"got unknown option {name!r} of task {cls.name}; expected some of: {', '.join(types)}")
+            check_value(name, value, types[name])
+            if isinstance(value, int) and value < 0:
+                raise UserError(f"got {name}={value}; expected at least 0")
+        for field in fields(cls):
+            if field.default is MISSING and field.name not in options:
+                raise UserError(f"task {cls.name} needs {field.name}; pass --{field.name} or --set {field.name}=…")
         return cls(**options)
+
+    def with_evaluation_options(self, options: Mapping[str, Any]) -> Self:
+        """The task with other values of its `evaluation_options`; raises UserError for other options."""
+        for option in options.keys() - self.evaluation_options:
+            known = ", ".join(sorted(self.evaluation_options)) or "none"
+            raise UserError(f"got {option} for the evaluation of task {self.name}; its options of evaluation: {known}")
+        return self.from_options({**asdict(self), **options})
 
     def check_requirements(self) -> None:
         """Raise UserError at the start of training if a package or file that scoring needs is missing."""
@@ -202,9 +221,9 @@ class Task(ABC, Generic[_S, _E]):
             on_long: how to handle longer examples.
         """
 
-    @abstractmethod
     def collate(self, examples: Sequence[_E], pad_token_id: int) -> dict[str, Tensor]:
-        """A batch: the model's arguments, among them `labels` and `attention_mask` (or `segment_ids`)."""
+        """A batch: the model's arguments, among them `labels` and `attention_mask` or `segment_ids`; here of pairs."""
+        return pair_collate(cast("Sequence[Pair]", examples), pad_token_id)
 
     def config_changes(self, split: _S, tokenizer: Tokenizer) -> dict[str, Any]:
         """Fields of the model's configuration that follow from the task and its training data."""
@@ -222,24 +241,14 @@ class Task(ABC, Generic[_S, _E]):
         return {}
 
     @abstractmethod
-    def evaluate(
-        self, loop: EvaluationLoop, split: _S, generation: GenerationConfig | None = None, on_long: OnLong = "error"
-    ) -> Evaluation:
-        """Score a trained model on a split; `generation` is by default the task's."""
+    def evaluate(self, loop: EvaluationLoop, split: _S) -> Evaluation:
+        """Score a trained model on a split."""
 
-    def generate(
-        self,
-        loop: EvaluationLoop,
-        lines: Sequence[str],
-        generation: GenerationConfig | None = None,
-        on_long: OnLong = "error",
-        where: str = "input",
-        first_line: int = 1,
-    ) -> tuple[list[str], int]:
-        """One output line per input line, in order; and the number of inputs that were truncated or split.
+    def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:
+        """One output line per input line; and the number of inputs that were truncated or split.
 
         Args:
-            where, first_line: the name of the input and the number of the first line in messages.
+            first_line: the number of the first line in messages.
         """
         raise UserError(f"a run of task {self.name} gives no text for a line; synthesizer evaluate scores it")
 
@@ -273,22 +282,22 @@ def load_pretrained(model: PreTrainedModel, pretrained: PreTrainedModel) -> str 
     Raises:
         RuntimeError: the weights do not fit.
     """
-    old, new = pretrained.state_dict(), model.state_dict()
-    if not any(name.startswith("classifier.") for name in new):
+    old, new, notes = pretrained.state_dict(), model.state_dict(), []
+    head = {name: weight for name, weight in new.items() if name.startswith("classifier.")}
+    if not head:
         model.load_state_dict(old)
         return None
-    notes = []
-    keys = ("id2label", "problem_type")
-    same_labels = all(getattr(model.config, key) == getattr(pretrained.config, key) for key in keys)
-    weights = {name: value for name, value in old.items() if name in new and not name.startswith("classifier.")}
-    head = old if same_labels and any(name.startswith("classifier.") for name in old) else new
-    if head is new:
-        labels = cast(Any, model.config).id2label
-        notes.append(f"the head is new, for {listed([labels[index] for index in range(len(labels))])}")
-    weights |= {name: value for name, value in head.items() if name.startswith("classifier.")}
-    for name in (name for name in new if "token_types." in name and name not in old):
-        weights[name] = torch.zeros_like(new[name])
-        notes.append("the types of tokens start at zero")
+    weights = {name: old[name] for name in new if name in old}
+    same_labels = all(
+        getattr(model.config, key) == getattr(pretrained.config, key) for key in ("id2label", "problem_type")
+    )
+    if not (same_labels and head.keys() <= old.keys()):
+        weights |= head
+        notes.append(f"the head is new, for {listed([*cast(Any, model.config).id2label.values()])}")
+    for name in new.keys() - weights.keys():
+        if "token_types." in name:
+            weights[name] = torch.zeros_like(new[name])
+            notes.append("the types of tokens start at zero")
     model.load_state_dict(weights)
     return "; ".join(notes) or None
 
@@ -313,15 +322,9 @@ def evaluate_loss(task: Task[Any, _E], loop: EvaluationLoop, examples: Examples[
         return loop.model(**batch, num_items_in_batch=1).loss.item(), count
 
     # Sorted by the last sequence, to which the loss belongs, then by the others.
-    results = loop.run(token_batches(lengths.sum(axis=1), np.lexsort(lengths.T), loop.batch_tokens), step)
-    totals = loop.gather([sum(loss for _, (loss, _) in results)])
-    counts = loop.gather([sum(count for _, (_, count) in results)])
-    return sum(totals) / sum(counts)
-
-
-def training_options(task: Task[Any, Any]) -> dict[str, Any]:
-    """The options that a trained model depends on: all except `evaluation_options`."""
-    return {name: value for name, value in asdict(task).items() if name not in task.evaluation_options}
+    batches = token_batches(lengths.sum(axis=1), np.lexsort(lengths.T), loop.batch_tokens)
+    losses, counts = zip(*loop.run(batches, step), strict=True)
+    return sum(losses) / sum(counts)
 
 
 def on_long_advice(task: Task[Any, Any]) -> str:

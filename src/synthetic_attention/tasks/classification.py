@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -15,21 +17,18 @@ from torch import Tensor
 
 from ..data.classification import (
     ENDINGS,
-    Classes,
     Column,
     Columns,
     LabeledText,
+    clean_text,
+    find_classes,
     guess_columns,
-    label_of,
     listed,
     read_labeled,
-    sides_of,
-    without_breaks,
 )
 from ..data.examples import Examples, OnLong, TextExample, TextExamples, fit_length, join_sides, text_collate
-from ..data.files import SPLIT_ALIASES, split_file, split_files
+from ..data.files import SPLIT_ALIASES, Parsed, collect, fingerprint, split_file, split_files
 from ..data.hub import HubDataset, NoSplitError, is_hub_name
-from ..data.lines import Parsed, collect, fingerprint
 from ..data.tokenizer import frame_texts, train_tokenizer
 from ..errors import UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
@@ -37,11 +36,9 @@ from .base import Evaluation, EvaluationLoop, Scores, Task, check_on_long
 from .seq2seq import json_lines
 
 if TYPE_CHECKING:
-    from transformers import GenerationConfig, PreTrainedModel
+    from transformers import PreTrainedModel
     from transformers import PreTrainedTokenizerFast as Tokenizer
 
-# The name of the single output of a regression.
-_NUMBER = "score"
 # A hidden class in test data on the hub.
 _HIDDEN = "-1"
 
@@ -52,18 +49,14 @@ class ClassifiedTexts:
 
     Args:
         records: texts and labels; a hidden label is "".
-        classes: those of the training data; None if that does not exist, and for a regression.
+        classes: the labels in the training data and their names; None without training data, and for a regression.
         skipped: malformed lines that were left out.
-        named: whether the task names the classes, in the order of the files' own values.
-        regression: whether labels are numbers.
     """
 
     name: str
     records: list[LabeledText]
-    classes: Classes | None
+    classes: Mapping[str, str] | None
     skipped: int = 0
-    named: bool = False
-    regression: bool = False
 
     def __len__(self) -> int:
         return len(self.records)
@@ -78,47 +71,19 @@ class ClassifiedTexts:
         lines = [json.dumps([*record.texts, record.label], ensure_ascii=False) for record in self.records]
         return {"split": self.name, "texts": len(lines), "sha256": fingerprint(lines)}
 
-    def labels(self, names: Sequence[str] = ()) -> list[int | float | None]:
-        """The class of each text, or its number in a regression; None if it is hidden.
-
-        Args:
-            names: those of the model's classes, if there is a model.
-        """
-        if self.regression:
-            return [float(record.label) if record.label else None for record in self.records]
-        classes = self.classes
-        if classes is None:
-            found = {record.label for record in self.records} - {""}
-            # Names given by the task are in the order of the values; other names must be the values.
-            named = self.named and len(found) == len(names) and not found <= {*names}
-            classes = Classes.of(found, names) if named else Classes(tuple(names), tuple(names))
-        elif names and classes.names != tuple(names):
-            raise UserError(
-                f"{self.name}: the classes of the data are {listed(classes.names)}, those of the model {listed(names)}"
-            )
-        try:
-            return [classes.index(record.label) if record.label else None for record in self.records]
-        except UserError as error:
-            advice = "leave examples of a class out with --set 'ignored_labels=[…]'"
-            if self.classes is None:
-                advice = "the training file, which defines the classes, is not in this folder"
-            raise UserError(f"{self.name}: {error}; {advice}") from None
-
 
 @dataclass(frozen=True)
 class Classification(Task[ClassifiedTexts, TextExample]):
     """A class, or a number, for a text or a pair of texts, by an encoder: a new one, or that of a pretrained model.
 
     Args:
-        text: the column of the text, by its name or its number from 1; several are joined by a space. By default the
-            names of known data sets; of a hub data set "text".
+        text: the column of the text, by its name or, without header, its number from 1; several are joined by a space.
+            By default the names of known data sets; of a hub data set "text".
         text_pair: the column of the second text of a pair.
         label: the column of the class; of a hub data set "label" by default.
-        header: whether the first line of a CSV or TSV file names the columns; by default if a column is given by name.
         classes: names of the classes, in the order of the files' own values (numbers, or the alphabet).
         ignored_labels: examples with these labels are left out, like "-" in SNLI.
         regression: the label is a number.
-        breaks: read `<br />` as a space.
         held_out: this share of the training file is the split "valid"; examples with the same first text stay
             together. 0 if "valid" has its own file.
         skip_bad_lines: skip and count malformed lines.
@@ -128,11 +93,9 @@ class Classification(Task[ClassifiedTexts, TextExample]):
     text: str | int | list[str | int] | None = None
     text_pair: str | int | list[str | int] | None = None
     label: str | int | None = None
-    header: bool | None = None
     classes: list[str | int] | None = None
     ignored_labels: list[str | int] | None = None
     regression: bool = False
-    breaks: bool = True
     held_out: float = 0.0
     skip_bad_lines: bool = False
     subset: str | None = None
@@ -157,8 +120,6 @@ class Classification(Task[ClassifiedTexts, TextExample]):
             raise UserError(f"got held_out={self.held_out}; expected 0 ≤ held_out < 1")
         if bool(self.text) != (self.label is not None) or bool(self.text_pair) > bool(self.text):
             raise UserError("got one of the columns text and label; expected both, or neither if names are known")
-        if self.text:
-            self._columns(Path())
         if self.regression and self.classes:
             raise UserError("got regression and classes; expected one of them")
         if len({*self._names}) < len(self._names):
@@ -181,65 +142,72 @@ class Classification(Task[ClassifiedTexts, TextExample]):
         parted = self.held_out > 0 and split in ("train", "valid")
         hidden = split not in ("train", *SPLIT_ALIASES["valid"])
         asked = "train" if parted else split
-        path = data if is_hub_name(data) else split_file(data, asked, ENDINGS)
+        name, parsed = self._records(data, asked, hidden)
         ignored = tuple(map(str, self.ignored_labels or ()))
-        classes = None if self.regression or split == "train" else self._training_classes(data)
-        if is_hub_name(data):
-            parsed = self._read_hub(data, asked, hidden)
-        else:
-            allowed = None
-            if classes is not None:
-                values = (*classes.values, *ignored, *([_HIDDEN] if hidden else []))
-                allowed = Classes(values, values)
-            parsed = read_labeled(path, self._columns(path, hidden), allowed, self.skip_bad_lines)
         records = [record for record in parsed.records if record.label not in ignored]
-        others = {record.label for record in records} - {"", _HIDDEN}
-        if hidden and (_HIDDEN not in classes.values if classes is not None else not others):
-            records = [replace(record, label="") if record.label == _HIDDEN else record for record in records]
-        if split == "train" and not self.regression:
-            # Before any record is held out: its class counts as well.
+        if hidden and all(record.label in ("", _HIDDEN) for record in records):
+            records = [replace(record, label="") for record in records]
+        classes = None
+        if not self.regression:
             try:
-                classes = Classes.of((record.label for record in records), self._names)
+                classes = self._classes(data, asked, {record.label for record in records} - {""})
             except UserError as error:
-                raise UserError(f"{path}: {error}") from None
-        name = split if parted or is_hub_name(data) else path.name.split(".")[0]
+                raise UserError(f"{data}, split {split!r}: {error}") from None
         if parted:
+            name = split
             records = [record for record in records if _is_held_out(record, self.held_out) == (split == "valid")]
         if not records:
-            raise UserError(f"{path}: no text is left for split {split!r}")
-        return ClassifiedTexts(name, records, classes, parsed.skipped, bool(self._names), self.regression)
+            raise UserError(f"{data}: no text is left for split {split!r}")
+        return ClassifiedTexts(name, records, classes, parsed.skipped)
 
-    def _columns(self, path: Path, hidden: bool = False) -> Columns:
-        columns = Columns(header=self.header, breaks=self.breaks, hidden=hidden, numeric=self.regression)
-        if not self.text or self.label is None:
-            return guess_columns(path, columns)
-        return replace(columns, text=_as_tuple(self.text), label=self.label, pair=_as_tuple(self.text_pair))
+    def _records(self, data: Path, split: str, hidden: bool) -> tuple[str, Parsed[LabeledText]]:
+        """The name of a split and its records. Malformed rows of the hub, like those without text, are skipped."""
+        text, pair = _as_tuple(self.text), _as_tuple(self.text_pair)
+        columns = Columns(text or ("text",), self.label or "label", pair, hidden, self.regression)
+        if not is_hub_name(data):
+            path = split_file(data, split, ENDINGS)
+            columns = columns if text else guess_columns(path, columns)
+            return path.name.split(".")[0], read_labeled(path, columns, self.skip_bad_lines)
 
-    def _training_classes(self, data: Path) -> Classes | None:
-        """The classes of the training data; None if that does not exist."""
-        if not is_hub_name(data) and not split_files(data, "train", ENDINGS, required=False):
-            return None
-        try:
-            return replace(self, held_out=0.0).read(data, "train").classes
-        except NoSplitError:
-            return None
+        def parse(number: int, row: dict[str, Any]) -> list[LabeledText]:
+            return [columns.parse(number, row)]
 
-    def _read_hub(self, data: Path, split: str, hidden: bool) -> Parsed[LabeledText]:
-        """The rows of a hub data set. Malformed rows, such as those without a text, are skipped and counted."""
-        text, pair, label = _as_tuple(self.text) or ("text",), _as_tuple(self.text_pair), self.label or "label"
-        names = tuple(map(str, (*text, *pair, label)))
-        columns = Columns(
-            names[: len(text)], names[-1], names[len(text) : -1], None, self.breaks, hidden, self.regression
-        )
-
-        def parse(number: int, row: tuple[Any, ...]) -> Iterator[LabeledText]:
-            fields = dict(zip(names, row, strict=True))
-            yield LabeledText(str(number), sides_of(fields, columns), label_of(fields, columns))
-
+        names = [str(name) for name in columns.names]
         source = HubDataset.of(data, self.subset, self.revision)
-        rows = enumerate(source.rows(split, names, optional=names[-1:] if hidden else ()))
-        where = f"{data}, split {split}"
-        return collect(where, rows, parse, skip_bad_lines=True, unit="row")
+        rows = enumerate(source.rows(split, names[:-1] if hidden else names))
+        return split, collect(f"{data}, split {split}", rows, parse, skip_bad_lines=True, unit="row")
+
+    def _classes(self, data: Path, split: str, found: AbstractSet[str]) -> Mapping[str, str] | None:
+        """The classes of the training data; without it those `found` in this split if names are given for as many."""
+        if split == "train":
+            return find_classes(found, self._names)
+        if is_hub_name(data) or split_files(data, "train", ENDINGS, required=False):
+            with suppress(NoSplitError):
+                return replace(self, held_out=0.0).read(data, "train").classes
+        if len(found) == len(self._names) > 0 and not found <= {*self._names}:
+            return find_classes(found, self._names)
+        return None
+
+    def _labels(self, split: ClassifiedTexts, names: Sequence[str] = ()) -> list[int | float | None]:
+        """The class of each text, or its number in a regression; None if it is hidden.
+
+        Args:
+            names: those of the model's classes, if there is a model.
+        """
+        if self.regression:
+            return [float(record.label) if record.label else None for record in split.records]
+        classes = dict(zip(names, names, strict=True)) if split.classes is None else split.classes
+        if names and [*classes.values()] != [*names]:
+            data, model = listed(classes.values()), listed(names)
+            raise UserError(f"{split.name}: the classes of the data are {data}, those of the model {model}")
+        indices = {value: index for index, value in enumerate(classes)}
+        for record in split.records:
+            if record.label and record.label not in indices:
+                raise UserError(
+                    f"{split.name}, example {record.id}: got class {record.label!r}; expected one of: {listed(indices)}"
+                    ", as in the training file; leave out others with --set 'ignored_labels=[…]'"
+                )
+        return [indices.get(record.label) for record in split.records]
 
     def train_tokenizer(self, split: ClassifiedTexts, vocab_size: int, max_length: int) -> Tokenizer:
         """A tokenizer whose sequences are `<s> text </s>`, or `<s> text </s> text </s>` for a pair."""
@@ -262,7 +230,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
 
         Truncation cuts the longer text of a pair.
         """
-        labeled = [(row, label) for row, label in enumerate(split.labels()) if label is not None]
+        labeled = [(row, label) for row, label in enumerate(self._labels(split)) if label is not None]
         texts = [split.records[row].texts for row, _ in labeled]
         sequences, firsts, over = join_sides(tokenizer, texts, max_length if on_long == "truncate" else None)
         advice = "pass --on-long drop to leave such texts out, or --truncate to cut them"
@@ -285,7 +253,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
 
     def config_changes(self, split: ClassifiedTexts, tokenizer: Tokenizer) -> dict[str, Any]:
         """The classes, the type of problem, and two token types for pairs."""
-        names = (_NUMBER,) if split.classes is None else split.classes.names
+        names = ["score"] if split.classes is None else [*split.classes.values()]
         return {
             **super().config_changes(split, tokenizer),
             "problem_type": "regression" if self.regression else "single_label_classification",
@@ -301,69 +269,41 @@ class Classification(Task[ClassifiedTexts, TextExample]):
         assert isinstance(examples, TextExamples)
         return self._scores(self._outputs(loop, examples), examples.labels)
 
-    def evaluate(
-        self,
-        loop: EvaluationLoop,
-        split: ClassifiedTexts,
-        generation: GenerationConfig | None = None,
-        on_long: OnLong = "error",
-    ) -> Evaluation:
+    def evaluate(self, loop: EvaluationLoop, split: ClassifiedTexts) -> Evaluation:
         """Score the labeled texts. The predictions file has all texts: id, gold, predicted, score.
 
         `score` is the probability of the predicted class, null for a regression; `gold` is null if it is hidden.
         """
         names = _class_names(loop.model)
-        golds = split.labels(names)
+        golds = self._labels(split, names)
         texts = [record.texts for record in split.records]
-        outputs, over = self._predict(loop, texts, on_long, f"{split.name} texts")
+        outputs, over = self._predict(loop, texts, f"{split.name} texts")
         labeled = [row for row, gold in enumerate(golds) if gold is not None]
         scores = self._scores(outputs[labeled], [gold for gold in golds if gold is not None]) if labeled else {}
         lines = []
         for record, gold, output in zip(split.records, golds, outputs, strict=True):
             named = gold if self.regression or gold is None else names[int(gold)]
             lines.append({"id": record.id, "gold": named, **self._prediction(output, names)})
-        return Evaluation(
-            scores,
-            len(labeled),
-            json_lines(lines),
-            "jsonl",
-            answered=len(texts),
-            truncated=over,
-            skipped=split.skipped,
-        )
+        return Evaluation(scores, len(labeled), json_lines(lines), truncated=over, skipped=split.skipped)
 
-    def generate(
-        self,
-        loop: EvaluationLoop,
-        lines: Sequence[str],
-        generation: GenerationConfig | None = None,
-        on_long: OnLong = "error",
-        where: str = "input",
-        first_line: int = 1,
-    ) -> tuple[list[str], int]:
+    def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:
         """The class, or the number, for each line; a tab separates the texts of a pair. Blank lines stay blank."""
         rows = [row for row, line in enumerate(lines) if line.strip()]
         paired = bool(loop.model.config.type_vocab_size)
-        texts = [tuple(map(self._as_read, lines[row].split("\t") if paired else [lines[row]])) for row in rows]
+        texts = [tuple(map(clean_text, lines[row].split("\t") if paired else [lines[row]])) for row in rows]
         for row, sides in zip(rows, texts, strict=True):
             if paired and (len(sides) != 2 or not all(sides)):
-                raise UserError(f"{where}, line {first_line + row}: expected a pair of texts with a tab between them")
-        outputs, over = self._predict(loop, texts, on_long, where)
+                raise UserError(f"input, line {first_line + row}: expected a pair of texts with a tab between them")
+        outputs, over = self._predict(loop, texts, "input")
         names, results = _class_names(loop.model), [""] * len(lines)
         for row, output in zip(rows, outputs, strict=True):
             results[row] = str(self._prediction(output, names)["predicted"])
         return results, over
 
-    def _as_read(self, text: str) -> str:
-        """`text` as it is read from a file."""
-        return (without_breaks(text) if self.breaks else text).strip()
-
-    def _predict(
-        self, loop: EvaluationLoop, texts: Sequence[tuple[str, ...]], on_long: OnLong, where: str
-    ) -> tuple[np.ndarray, int]:
+    def _predict(self, loop: EvaluationLoop, texts: Sequence[tuple[str, ...]], where: str) -> tuple[np.ndarray, int]:
         """The outputs for texts, (N, labels), and the number of truncated texts."""
-        check_on_long(self, on_long)
-        maximum = loop.max_length if on_long == "truncate" else None
+        check_on_long(self, loop.on_long)
+        maximum = loop.max_length if loop.on_long == "truncate" else None
         sequences, firsts, over = join_sides(loop.tokenizer, texts, maximum)
         fit_length({where: sequences}, loop.max_length, "error", "pass --on-long truncate to cut them")
         examples = TextExamples(sequences, firsts, [0] * len(texts), list(range(len(texts))))

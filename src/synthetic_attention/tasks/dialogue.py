@@ -15,10 +15,10 @@ from ..data.persona import Turn, read_convai2, read_dialogue_json
 from ..data.tokenizer import encode
 from ..errors import UserError
 from ..metrics.embeddings import OWN_VECTORS, embedding_scores, read_word_vectors
-from ..metrics.text import dialogue_scores, quick_scores, rouge_l_per_example
+from ..metrics.text import dialogue_scores
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
-from .seq2seq import SequenceToSequence, TextPairs, json_lines
+from .seq2seq import SequenceToSequence, TextPairs
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -29,20 +29,12 @@ _UTTERANCE = re.compile(r"(?:^|\s+)(?=(?:partner|self):\s)")
 
 
 @dataclass(frozen=True)
-class Turns(TextPairs):
-    """A split: sources are personas and histories as text, targets the first reference of each reply."""
-
-    turns: list[Turn]
-
-
-@dataclass(frozen=True)
-class Dialogue(SequenceToSequence[Turns]):
+class Dialogue(SequenceToSequence[TextPairs]):
     """The next reply in a dialogue. Trained on the first reference, scored against all.
 
     Args:
         history: the number of utterances before the reply that the model reads; null for all.
         persona: whose facts the model reads: those of the one who replies ("own"), the partner's, both, or none.
-        persona_field, history_field, reply_field: the fields of JSON lines.
         vectors: a file of word vectors in the text format of GloVe or word2vec for embedding similarity; by default
             the model's input embeddings of tokens.
         max_reply_tokens: the longest generated reply.
@@ -51,9 +43,6 @@ class Dialogue(SequenceToSequence[Turns]):
 
     history: int | None = 5
     persona: Literal["own", "partner", "both", "none"] = "own"
-    persona_field: str = "persona"
-    history_field: str = "history"
-    reply_field: str = "reply"
     vectors: str | None = None
     max_reply_tokens: int = 64
     skip_bad_lines: bool = False
@@ -77,9 +66,6 @@ class Dialogue(SequenceToSequence[Turns]):
     evaluation_options: ClassVar[frozenset[str]] = frozenset({"vectors"})
 
     def __post_init__(self) -> None:
-        for name, value, least in (("history", self.history, 0), ("max_reply_tokens", self.max_reply_tokens, 1)):
-            if value is not None and value < least:
-                raise UserError(f"got {name}={value}; expected at least {least}")
         if self.vectors is not None:
             # Independent of the working directory.
             object.__setattr__(self, "vectors", str(Path(self.vectors).absolute()))
@@ -89,60 +75,38 @@ class Dialogue(SequenceToSequence[Turns]):
         if self.vectors is not None and not Path(self.vectors).is_file():
             raise UserError(f"{self.vectors}: no such file of word vectors")
 
-    def read(self, data: Path, split: str) -> Turns:
+    def read(self, data: Path, split: str) -> TextPairs:
         """Read the file of a split, gzip or not: .txt is ConvAI2's persona text, .jsonl JSON lines."""
         if is_hub_name(data):
             raise UserError(f"got {data}, but task {self.name} reads local files only; expected a folder of them")
         path = split_file(data, split, (".txt", ".jsonl", ".json"))
-        if path.name.removesuffix(".gz").endswith(".txt"):
-            parsed = read_convai2(path, self.skip_bad_lines)
-        else:
-            fields = (self.persona_field, self.history_field, self.reply_field)
-            parsed = read_dialogue_json(path, *fields, self.skip_bad_lines)
+        reader = read_convai2 if path.name.removesuffix(".gz").endswith(".txt") else read_dialogue_json
+        parsed = reader(path, self.skip_bad_lines)
         turns = parsed.records
-        return Turns(
+        return TextPairs(
             path.name.split(".")[0],
             [self.source(turn) for turn in turns],
             [" ".join(turn.references[0].split()) for turn in turns],
-            turns,
             ids=[turn.id for turn in turns],
             references=[turn.references for turn in turns],
             skipped=parsed.skipped,
         )
 
-    def source(self, turn: Turn, history: int | None = None) -> str:
-        """The model's input: facts, then utterances, each after the name of its side; the last is the partner's.
-
-        Args:
-            history: the number of utterances, if it is not the task's.
-        """
+    def source(self, turn: Turn) -> str:
+        """The model's input: facts, then utterances, each after the name of its side; the last is the partner's."""
         facts = {"own": turn.persona, "partner": turn.partner_persona, "none": ()}
         chosen = facts["own"] + facts["partner"] if self.persona == "both" else facts[self.persona]
-        count = self._history_length(turn) if history is None else history
         # The sides alternate, and the partner speaks before a reply.
         sides = ("partner:" if place % 2 else "self:" for place in range(len(turn.history), 0, -1))
         said = [f"{side} {text}" for side, text in zip(sides, turn.history, strict=True) if text]
-        lines = [*(f"persona: {fact}" for fact in chosen), *said[len(said) - count :], "reply:"]
-        return " ".join(" ".join(lines).split())
+        first = 0 if self.history is None else max(0, len(said) - self.history)
+        return " ".join(" ".join([*(f"persona: {fact}" for fact in chosen), *said[first:], "reply:"]).split())
 
-    def _history_length(self, turn: Turn) -> int:
-        said = sum(map(bool, turn.history))
-        return said if self.history is None else min(self.history, said)
-
-    def shorten(self, split: Turns, tokenizer: Tokenizer, max_length: int) -> tuple[list[str], int]:
-        """Leave the oldest utterances out of sources that are too long."""
-        sources = list(split.sources)
-        rows = _too_long(sources, tokenizer, max_length)
-        for row in rows:
-            for count in range(self._history_length(split.turns[row]) - 1, -1, -1):
-                sources[row] = self.source(split.turns[row], count)
-                if not _too_long([sources[row]], tokenizer, max_length):
-                    break
-        return sources, len(rows)
-
-    def shorten_lines(self, lines: Sequence[str], tokenizer: Tokenizer, max_length: int) -> tuple[Sequence[str], int]:
-        """The same for lines; the last utterance always stays."""
-        shortened, rows = list(lines), _too_long(lines, tokenizer, max_length)
+    def shorten(
+        self, lines: Sequence[str], tokenizer: Tokenizer, max_length: int, split: TextPairs | None = None
+    ) -> tuple[list[str], int]:
+        """Leave the oldest utterances out of sources that are too long; the last always stays."""
+        shortened, rows = [*lines], _too_long(lines, tokenizer, max_length)
         for row in rows:
             facts, *said = _UTTERANCE.split(lines[row])
             while len(said) > 1 and _too_long([shortened[row]], tokenizer, max_length):
@@ -162,7 +126,7 @@ class Dialogue(SequenceToSequence[Turns]):
         A score that cannot be computed on this machine is a text with the reason.
         """
         if loop is None:
-            return quick_scores(outputs, references)
+            return dialogue_scores(outputs, references, quick=True)
         if self.vectors is None:
             tokenizer, embeddings = loop.tokenizer, cast(Any, loop.model.get_input_embeddings())
             weight = embeddings.weight.detach().float().cpu().numpy()
@@ -174,13 +138,6 @@ class Dialogue(SequenceToSequence[Turns]):
             signature = f"vectors:{Path(self.vectors).name}"
         signatures = {f"embedding_{way}_signature": signature for way in ("average", "extrema", "greedy")}
         return {**dialogue_scores(outputs, references), **scores, **signatures}
-
-    def predictions(self, split: Turns, outputs: Sequence[str]) -> tuple[str, str]:
-        """JSON lines with id, source, gold (the references), predicted and score (ROUGE-L)."""
-        scores = rouge_l_per_example(outputs, split.references)
-        rows = zip(split.ids, split.sources, split.references, outputs, scores, strict=True)
-        names = ("id", "source", "gold", "predicted", "score")
-        return json_lines(dict(zip(names, row, strict=True)) for row in rows), "jsonl"
 
 
 def _too_long(lines: Sequence[str], tokenizer: Tokenizer, max_length: int) -> list[int]:

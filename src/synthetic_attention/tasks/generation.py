@@ -11,7 +11,7 @@ import torch
 from transformers import GenerationConfig, TextStreamer
 
 from ..data.examples import OnLong, pad, token_batches
-from ..data.tokenizer import SPECIAL_TOKENS, Tokens, is_word_tokenizer
+from ..data.tokenizer import SPECIAL_TOKENS, Tokens
 from ..errors import UserError
 from .base import EvaluationLoop, Task
 
@@ -25,49 +25,37 @@ _DEFAULTS = {
     "max_new_tokens": None,
     "no_repeat_ngram_size": 0,
 }
-_SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
-# The smallest value of each option.
-_LEAST = {
-    "num_beams": 1,
-    "min_new_tokens": 0,
-    "max_new_tokens": 1,
-    "no_repeat_ngram_size": 0,
-    "temperature": 0,
-    "top_k": 0,
-}
+_SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": None}
 
 
 def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> GenerationConfig:
     """Settings of generation: beam search with 4 beams, updated by a task's `defaults` and by `options`.
 
     The options are fields of transformers' `GenerationConfig`. With `do_sample` they are `temperature` (0 takes the
-    most probable token), `top_k` (0: all tokens), `top_p` and `max_new_tokens`. Without, generation is deterministic
-    and ignores the model's own generation configuration. Greedy search (one beam) has no length penalty.
+    most probable token), `top_k` (0: all tokens), `top_p` and `max_new_tokens`. Greedy search (one beam) has no length
+    penalty.
 
     Raises:
         UserError: an option is unknown or has an invalid value.
     """
-    sampling = bool(options.get("do_sample"))
-    known = {**_SAMPLING, "max_new_tokens": None} if sampling else {**_DEFAULTS, **defaults}
+    known = _SAMPLING if options.get("do_sample") else {**_DEFAULTS, **defaults}
     if unknown := options.keys() - known:
         raise UserError(f"got unknown option {', '.join(sorted(unknown))}; expected some of: {', '.join(known)}")
-    values = {**known, **options}
+    values = {"do_sample": False, "num_beams": 1, **known, **options}
     for name, value in values.items():
-        least = _LEAST.get(name, 0)
+        least = 1 if name in ("num_beams", "max_new_tokens") else 0
         if value is not None and not (math.isfinite(value) and value >= least):
             raise UserError(f"got {name}={value}; expected a finite number, at least {least}")
     if not 0 < values.get("top_p", 1.0) <= 1:
         raise UserError(f"got top_p={values['top_p']}; expected more than 0 and at most 1 (all tokens)")
-    if sampling:
-        if not values["temperature"]:
-            return GenerationConfig(do_sample=False, num_beams=1, max_new_tokens=values["max_new_tokens"])
-        return GenerationConfig(num_beams=1, **values)
-    least, most = values["min_new_tokens"], values["max_new_tokens"]
+    least, most = values.get("min_new_tokens", 0), values["max_new_tokens"]
     if most is not None and most <= least:
         raise UserError(f"got max_new_tokens={most}; expected more than min_new_tokens={least}")
     if values["num_beams"] == 1:
         values["length_penalty"] = 1.0
-    return GenerationConfig(do_sample=False, **values)
+    if values.get("temperature") == 0:
+        values = {"do_sample": False, "num_beams": 1, "max_new_tokens": most}
+    return GenerationConfig(**values)
 
 
 def evaluation_config(task: Task[Any, Any], options: Mapping[str, Any]) -> GenerationConfig | None:
@@ -84,9 +72,8 @@ def generation_settings(config: GenerationConfig) -> dict[str, Any]:
 
 def generation_label(config: GenerationConfig, on_long: OnLong = "error") -> str:
     """The settings as a part of file names."""
-    bounds = {"min": config.min_new_tokens, "max": config.max_new_tokens, "ngram": config.no_repeat_ngram_size}
-    parts = [f"beam{config.num_beams}", f"penalty{config.length_penalty:g}"]
-    parts += [f"{name}{value}" for name, value in bounds.items() if value]
+    names = zip(("beam", "penalty", "min", "max", "ngram"), generation_settings(config).values(), strict=True)
+    parts = [f"{name}{value:g}" for name, value in names if value]
     return ".".join([*parts, "split"] if on_long == "split" else parts)
 
 
@@ -111,8 +98,6 @@ def generate_tokens(
     lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
     beams, most = generation.num_beams or 1, generation.max_new_tokens
     settings = {name: value for name, value in generation_settings(generation).items() if value}
-    if beams == 1:
-        settings.pop("length_penalty", None)
     if suppress_tokens:
         settings["suppress_tokens"] = list(suppress_tokens)
 
@@ -133,8 +118,9 @@ def generate_tokens(
             do_sample=False,
             **{**settings, **bounds},
         )
-        start = 0 if config.is_encoder_decoder else ids.shape[1]
-        return [_strip(row[start:], config) for row in output.tolist()]
+        start, end = 1 if config.is_encoder_decoder else ids.shape[1], config.eos_token_id
+        texts = [row[start:] for row in output.tolist()]
+        return [row[: row.index(end)] if end in row else row for row in texts]
 
     batches = None
     if not config.is_encoder_decoder:
@@ -145,31 +131,18 @@ def generate_tokens(
         return loop.run_each(lengths * beams, step, batches)
 
 
-def _strip(tokens: list[int], config: Any) -> list[int]:
-    """The tokens of a text: a decoder's output up to `</s>`, or that of an encoder–decoder without special tokens."""
-    if config.is_encoder_decoder:
-        special = {config.pad_token_id, config.bos_token_id, config.eos_token_id}
-        return [token for token in tokens if token not in special]
-    return tokens[: tokens.index(config.eos_token_id)] if config.eos_token_id in tokens else tokens
-
-
-def word_gap(tokenizer: Tokenizer, prompt: Tokens) -> str:
-    """The space between a prompt and its continuation that a vocabulary of whole words does not encode."""
-    return " " if is_word_tokenizer(tokenizer) and prompt[-1] != tokenizer.eos_token_id else ""
-
-
 def suppressed_tokens(tokenizer: Tokenizer) -> list[int]:
     """The special tokens that no text contains: all except `</s>`."""
     names = [token for name, token in SPECIAL_TOKENS.items() if name != "eos_token"]
     return cast("list[int]", tokenizer.convert_tokens_to_ids(names))
 
 
-class _LineStreamer(TextStreamer):
+class LineStreamer(TextStreamer):
     """Writes text as soon as its words are complete; with `many_lines`, `</s>` as a newline."""
 
-    def __init__(self, tokenizer: Tokenizer, write: Callable[[str], object], many_lines: bool, gap: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, write: Callable[[str], object], many_lines: bool) -> None:
         super().__init__(tokenizer, skip_prompt=True)
-        self._write, self._end, self._many_lines, self._gap = write, tokenizer.eos_token_id, many_lines, gap
+        self._write, self._end, self._many_lines = write, tokenizer.eos_token_id, many_lines
 
     def put(self, value: torch.Tensor) -> None:
         """Take the prompt, then one token at a time."""
@@ -179,39 +152,8 @@ class _LineStreamer(TextStreamer):
             self.end()
             self.next_tokens_are_prompt = False
             self._write("\n")
-            self._gap = ""
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
         """Write text that is final."""
         if text:
-            self._write(self._gap + text)
-            self._gap = ""
-
-
-@torch.inference_mode()
-def stream_text(
-    loop: EvaluationLoop,
-    prompt: Tokens,
-    generation: GenerationConfig,
-    write: Callable[[str], object],
-    many_lines: bool,
-) -> None:
-    """Write the continuation of a prompt, a few words at a time; sampling uses torch's global random state.
-
-    Args:
-        prompt: shorter than the model's maximum length.
-        many_lines: continue after `</s>`, which ends a line; otherwise it ends the text.
-    """
-    tokenizer, room = loop.tokenizer, loop.max_length - len(prompt)
-    ids = torch.from_numpy(prompt.astype(np.int64))[None].to(loop.model.device)
-    sampling = {name: getattr(generation, name) for name in _SAMPLING} if generation.do_sample else {"do_sample": False}
-    loop.model.eval()
-    cast(Any, loop.model).generate(
-        input_ids=ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=min(room, generation.max_new_tokens or room),
-        eos_token_id=None if many_lines else tokenizer.eos_token_id,
-        suppress_tokens=suppressed_tokens(tokenizer),
-        streamer=_LineStreamer(tokenizer, write, many_lines, word_gap(tokenizer, prompt)),
-        **sampling,
-    )
+            self._write(text)

@@ -2,42 +2,113 @@
 
 from __future__ import annotations
 
+import copy
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ..data.examples import OnLong, Pairs
-from ..data.files import named_split
+from ..data.files import Parsed, fingerprint, named_split
+from ..data.glue import HUB_NAMES, SUITES, GlueExample, GlueTask, read_file, read_hub, task_files
 from ..data.hub import HubDataset, is_hub_name
+from ..data.tokenizer import encode
 from ..errors import UserError, require
+from ..metrics.glue import SUITE_SCORES, record_scores, task_means, task_scores
 from ..models.loss import IGNORED
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
-from .glue_data import (
-    DEFAULT_CAP,
-    SUITES,
-    GlueSplit,
-    Item,
-    TaskMixture,
-    TaskName,
-    chosen_tasks,
-    longest_target,
-    present_tasks,
-    read_files,
-    read_hub,
-    sample_rows,
-    shorten_prompts,
-    training_pairs,
-)
-from .glue_scores import SCORE_LABELS, prediction_lines, suite_scores
-from .seq2seq import SequenceToSequence
+from .glue_prompts import possible_outputs, prompt, read_label, short_prompt, target, training_pairs
+from .seq2seq import SequenceToSequence, TextPairs, json_lines
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
     from transformers import PreTrainedTokenizerFast as Tokenizer
+
+# RTE is in both suites.
+_TWICE = frozenset({"glue/rte", "superglue/rte"})
+_METRICS = {"matthews": "MCC", "f1": "F1", "f1a": "F1a", "exact_match": "EM", "pearson": "Pearson"}
+_METRICS |= {"spearman": "Spearman", "accuracy_matched": "matched acc.", "accuracy_mismatched": "mismatched acc."}
+
+
+@dataclass(frozen=True)
+class GlueSplit(TextPairs):
+    """A split of all tasks: sources are prompts, targets the expected outputs, references the examples."""
+
+    @classmethod
+    def of(cls, name: str, parts: Sequence[Parsed[GlueExample]]) -> GlueSplit:
+        """The examples of all files."""
+        examples = [example for part in parts for example in part.records]
+        return cls(
+            name,
+            [prompt(example) for example in examples],
+            [target(example) for example in examples],
+            references=examples,
+            sides=(" prompts", " targets"),
+            skipped=sum(part.skipped for part in parts),
+        )
+
+    def fingerprint(self) -> dict[str, str | int]:
+        """Digests that tell whether two runs read the same examples, and the number of examples of each task."""
+        labels = [json.dumps([each.task.key, each.label, each.answers]) for each in self.references]
+        counts = Counter(f"{each.task.key} {each.subset}".rstrip() for each in self.references)
+        tasks = ", ".join(f"{name} {count}" for name, count in counts.items())
+        return {**super().fingerprint(), "labels_sha256": fingerprint(labels), "tasks": tasks}
+
+
+@dataclass(frozen=True)
+class TaskMixture(Pairs):
+    """Pairs of several tasks. An epoch has each task in proportion to its size, up to a cap.
+
+    A task with e examples has min(e, cap) of them in an epoch: T5's examples-proportional mixing; T5 draws tasks at
+    these rates, here every epoch has them exactly. A capped task continues in the next epoch where it stopped, until
+    all its examples were used. RTE is in both suites: with both, each counts half, as in T5.
+
+    Args:
+        members: the indices of the pairs of each task, by its name with the suite.
+        cap: the most examples of one task in an epoch.
+    """
+
+    members: Mapping[str, np.ndarray]
+    cap: int
+
+    def counts(self) -> dict[str, int]:
+        """The examples of each task in an epoch."""
+        counts = {task: min(len(indices), self.cap) for task, indices in self.members.items()}
+        if counts.keys() >= _TWICE:
+            counts |= {task: (counts[task] + 1) // 2 for task in _TWICE}
+        return counts
+
+    def draw(self, rng: np.random.Generator, seed: int = 0, number: int = 0) -> np.ndarray:
+        """The indices of epoch `number`, in an order that depends on the seed and this number alone."""
+        drawn = [
+            self.members[task][row]
+            for index, (task, count) in enumerate(self.counts().items())
+            for row in _epoch_rows(len(self.members[task]), count, number, [seed, index])
+        ]
+        return np.array(drawn)[np.random.default_rng([seed, number]).permutation(len(drawn))]
+
+    def examples_per_pass(self) -> int:
+        """The number of examples in an epoch."""
+        return sum(self.counts().values())
+
+    def tokens_per_pass(self) -> float:
+        """The mean number of tokens in an epoch."""
+        tokens, counts = self.lengths().sum(axis=1), self.counts()
+        return float(sum(counts[task] * tokens[indices].mean() for task, indices in self.members.items()))
+
+
+def _epoch_rows(size: int, count: int, number: int, seed: Sequence[int]) -> np.ndarray:
+    """`count` rows from position `count` × `number` of an endless sequence of permutations of `size` rows."""
+    start = count * number
+    rounds = range(start // size, (start + count - 1) // size + 1)
+    rows = [np.random.default_rng([*seed, turn, 1]).permutation(size) for turn in rounds]
+    offset = start - rounds.start * size
+    return np.concatenate(rows)[offset : offset + count]
 
 
 @dataclass(frozen=True)
@@ -48,7 +119,7 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
         tasks: one task ("sst2") or several; by default all that have files. With both suites a name may include its
             suite, "superglue/rte".
         together: one model for the tasks of GLUE and of SuperGLUE.
-        cap: the most examples of one task in an epoch of training.
+        cap: the most examples of one task in an epoch of training; by default T5's.
         valid_examples: the most examples of each task (and subset of MNLI) in a validation; questions of MultiRC stay
             whole; 0 for all. An evaluation scores all.
         skip_bad_lines: skip and count malformed lines.
@@ -58,11 +129,24 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
 
     tasks: str | list[str] | None = None
     together: bool = False
-    cap: int = DEFAULT_CAP
+    cap: int = 2**19
     valid_examples: int = 0
     skip_bad_lines: bool = False
     revision: str | None = None
-    score_labels: ClassVar[Mapping[str, str]] = SCORE_LABELS
+    score_labels: ClassVar[Mapping[str, str]] = {
+        "average": "average",
+        "glue_average": "GLUE",
+        "superglue_average": "SuperGLUE",
+        **{
+            f"{suite}_{task}_{metric}": f"{SUITES[suite][task].folder} {_METRICS.get(metric, metric)}"
+            for suite, tasks in SUITE_SCORES.items()
+            for task, metrics in tasks.items()
+            for metric in metrics
+        },
+        "glue_wnli_accuracy": "WNLI accuracy",
+        "superglue_rte_accuracy": "SuperGLUE RTE accuracy",
+        "invalid": "no label",
+    }
     metric_for_best_model: ClassVar[str] = "average"
     unit: ClassVar[str] = "examples"
     tokens_name: ClassVar[str] = "prompt + target tokens"
@@ -71,17 +155,24 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
     def __post_init__(self) -> None:
         if self.cap < 1:
             raise UserError(f"got cap={self.cap}; expected at least 1")
-        if self.valid_examples < 0:
-            raise UserError(f"got valid_examples={self.valid_examples}; expected 0 (all) or more")
         self._chosen()
 
-    def _chosen(self) -> list[TaskName]:
-        """The tasks of the options, whether they have files or not."""
-        return chosen_tasks(self._suites, [self.tasks] if isinstance(self.tasks, str) else self.tasks or [])
+    def _chosen(self) -> list[GlueTask]:
+        """The tasks of the options, by T5's name ("sst2") or that of the folder, whether they have files or not.
 
-    @property
-    def _suites(self) -> tuple[str, ...]:
-        return tuple(SUITES) if self.together else (self.name,)
+        With both suites WNLI has to be named: it is made of the schemas of WSC, so training on it shows most of the
+        validation set of WSC. (T5's mixtures do not contain WNLI either.)
+        """
+        suites = tuple(SUITES) if self.together else (self.name,)
+        known = [task for suite in suites for task in SUITES[suite].values()]
+        if not self.tasks:
+            return [task for task in known if not self.together or task.name != "wnli"]
+        names = [name.lower() for name in ([self.tasks] if isinstance(self.tasks, str) else self.tasks)]
+        for name in names:
+            if not any(name in _names(task) for task in known):
+                expected = ", ".join(task.key if self.together else task.name for task in known)
+                raise UserError(f"got unknown task {name!r}; expected some of: {expected}")
+        return list(dict.fromkeys(task for name in names for task in known if name in _names(task)))
 
     def check_requirements(self) -> None:
         """Check that the packages of the metrics are installed."""
@@ -92,22 +183,37 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
         """Read the official files of a split, of the chosen tasks or of all that have files.
 
         Args:
-            data: the folder that contains those of the tasks or of the suites; for a single task also the folder of its
-                files; or the name of this suite on the hub (the other one has its usual name there).
+            data: the folder that contains those of the tasks or of the suites; or the folder of a task; or the name of
+                this suite on the hub (the other one has its usual name there).
         """
-        names, split = self._chosen(), named_split(split)
+        tasks, split = self._chosen(), named_split(split)
         if is_hub_name(data):
-            hub = {self.name: HubDataset.of(data).name}
+            sources = {**HUB_NAMES, self.name: HubDataset.of(data).name}
             revisions = {self.name: self.revision}
-            parts = [part for name in names for part in read_hub(hub, name, split, revisions.get(name[0]))]
-        elif data.is_dir():
-            alone = len(names) == 1
-            if not self.tasks:
-                names = present_tasks(data, names, split)
-            parts = [part for name in names for part in read_files(data, name, split, alone, self.skip_bad_lines)]
-        else:
-            problem = "a file" if data.exists() else "no such folder"
-            raise UserError(f"{data}: {problem}; expected a folder with the official files of {self.name}")
+            parts = [
+                read_hub(sources[task.suite], task, split, subset, revisions.get(task.suite))
+                for task in tasks
+                for subset in task.subsets(split)
+            ]
+            return GlueSplit.of(split, parts)
+        files = {task: task_files(data, task, split) for task in tasks}
+        missing = [task.folder for task in tasks if not files[task]]
+        if not self.tasks:
+            # What is not trained on is not scored, unless there is nothing to train on.
+            trained = [task for task in tasks if task_files(data, task, "train")] or tasks
+            files = {task: paths for task, paths in files.items() if paths and task in trained}
+            suites = {task.suite for task in tasks} - {task.suite for task in files}
+            missing = [f"any task of {suite}" for suite in sorted(suites)]
+        if missing:
+            raise UserError(
+                f"{data}: no official files of {', '.join(missing)} for split {split!r}; expected CoLA/train.tsv, "
+                "CoLA/dev.tsv, CB/train.jsonl, CB/val.jsonl, … in this folder or in its folders glue and superglue"
+            )
+        parts = [
+            read_file(path, task, subset, self.skip_bad_lines)
+            for task, paths in files.items()
+            for subset, path in paths.items()
+        ]
         return GlueSplit.of(split, parts)
 
     def encode(
@@ -117,54 +223,152 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
 
         Examples without label are dropped.
         """
+        examples: Sequence[GlueExample] = split.references
         if training:
-            chosen = [
-                (row, source, target) for row, item in enumerate(split.items) for source, target in training_pairs(item)
-            ]
+            chosen = [(row, *pair) for row, example in enumerate(examples) for pair in training_pairs(example)]
         else:
-            chosen = [(row, split.sources[row], split.targets[row]) for row in sample_rows(split, self.valid_examples)]
-        items = [split.items[row] for row, _, _ in chosen]
-        sources, targets = [source for _, source, _ in chosen], [target for _, _, target in chosen]
-        texts = GlueSplit(split.name, sources, targets, items, sides=split.sides, skipped=split.skipped)
+            chosen = [(row, split.sources[row], split.targets[row]) for row in _sample(examples, self.valid_examples)]
+        rows = [row for row, _, _ in chosen]
+        texts = replace(
+            split,
+            sources=[source for _, source, _ in chosen],
+            targets=[target for _, _, target in chosen],
+            references=split.references_of(rows),
+        )
         pairs = super().encode(texts, tokenizer, max_length, on_long, training)
-        rows, kept = [chosen[row][0] for row in pairs.rows], [items[row] for row in pairs.rows]
-        common = {"dropped": pairs.dropped, "truncated": pairs.truncated, "skipped": pairs.skipped}
+        pairs = replace(pairs, rows=[rows[row] for row in pairs.rows])
+        kept = [examples[row] for row in pairs.rows]
         if not training:
-            return Pairs(pairs.sources, _loss_targets(kept, pairs), rows, **common)
+            return replace(pairs, targets=_loss_targets(kept, pairs))
         members: dict[str, list[int]] = {}
-        for index, item in enumerate(kept):
-            members.setdefault(item.owner, []).append(index)
+        for index, example in enumerate(kept):
+            members.setdefault(example.task.key, []).append(index)
         arrays = {task: np.array(indices) for task, indices in members.items()}
-        return TaskMixture(pairs.sources, pairs.targets, rows, arrays, self.cap, **common)
+        return TaskMixture(**vars(pairs), members=arrays, cap=self.cap)
 
-    def shorten(self, split: GlueSplit, tokenizer: Tokenizer, max_length: int) -> tuple[list[str], int]:
+    def shorten(
+        self, lines: Sequence[str], tokenizer: Tokenizer, max_length: int, split: GlueSplit | None = None
+    ) -> tuple[list[str], int]:
         """Cut the longest text of a prompt instead of its end."""
-        return shorten_prompts(split, tokenizer, max_length)
+        sources = [*lines]
+        if split is None:
+            return sources, 0
+        long = [row for row, ids in enumerate(encode(tokenizer, lines)) if len(ids) > max_length]
+        for row in long:
+            sources[row] = short_prompt(split.references[row], tokenizer, max_length)
+        return sources, len(long)
 
-    def longest_output(self, split: GlueSplit, tokenizer: Tokenizer) -> int:
-        """The tokens of the longest target."""
-        return longest_target(split, tokenizer)
+    def limit_output(self, generation: GenerationConfig, split: GlueSplit, tokenizer: Tokenizer) -> GenerationConfig:
+        """At most the tokens of the longest target."""
+        if generation.max_new_tokens is None:
+            texts = {text for example in split.references for text in possible_outputs(example)}
+            longest = max(len(ids) for ids in encode(tokenizer, sorted(texts)))
+            generation = copy.deepcopy(generation)
+            generation.max_new_tokens = max(longest, (generation.min_new_tokens or 0) + 1)
+        return generation
 
     def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
         """Greedy search, updated by `options`."""
         return make_generation_config(options, num_beams=1, length_penalty=1.0)
 
-    def score(self, outputs: Sequence[str], references: Sequence[Item], loop: EvaluationLoop | None = None) -> Scores:
+    def score(
+        self, outputs: Sequence[str], references: Sequence[GlueExample], loop: EvaluationLoop | None = None
+    ) -> Scores:
         """The official scores of the tasks and their averages."""
-        return suite_scores(references, outputs, suites=self._suites)
+        return suite_scores(references, outputs)
 
     def predictions(self, split: GlueSplit, outputs: Sequence[str]) -> tuple[str, str]:
-        """JSON lines, see `prediction_lines`."""
-        return prediction_lines(split.items, outputs), "jsonl"
+        """JSON lines with task and id, gold and prediction, and the score of each example."""
+        return json_lines(map(_prediction, split.references, outputs)), "jsonl"
 
 
-def _loss_targets(items: Sequence[Item], pairs: Pairs) -> list[np.ndarray]:
+def _names(task: GlueTask) -> tuple[str, ...]:
+    return task.name, task.folder.lower(), task.key
+
+
+def _sample(examples: Sequence[GlueExample], most: int) -> list[int]:
+    """Rows with about `most` examples of each task and subset, the same in every run; 0 for all."""
+    by_task: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for row, example in enumerate(examples):
+        # The answers to a question of MultiRC stay together.
+        groups = by_task.setdefault((example.task.key, example.subset), {})
+        groups.setdefault(example.group or str(row), []).append(row)
+    rows: list[int] = []
+    for groups in by_task.values():
+        order, taken = list(groups.values()), 0
+        for place in np.random.default_rng(0).permutation(len(order)):
+            if most and taken and taken + len(order[place]) > most:
+                break
+            rows += order[place]
+            taken += len(order[place])
+    return sorted(rows)
+
+
+def _loss_targets(examples: Sequence[GlueExample], pairs: Pairs) -> list[np.ndarray]:
     """The targets for the validation loss: −100 for examples of WSC with a wrong referent, unless all are wrong."""
-    correct = [item.task != "wsc" or item.example.label == 1 for item in items]
+    correct = [example.task.name != "wsc" or example.label == 1 for example in examples]
     if not any(correct):
         return pairs.targets
     ignored = np.array([IGNORED], dtype=np.int32)
     return [target if is_correct else ignored for target, is_correct in zip(pairs.targets, correct, strict=True)]
+
+
+def suite_scores(examples: Sequence[GlueExample], outputs: Sequence[str]) -> Scores:
+    """The official scores of every task in percent, and the averages of the suites over the tasks that have outputs.
+
+    Names are "glue_cola_matthews", "glue_mnli_accuracy_matched", "superglue_cb_f1", …. The signature of "glue_average"
+    has its tasks and those without outputs. "average" is the mean of the averages of the suites, or the mean of all
+    scores if no task counts in a suite's average, like WNLI. "invalid" counts the outputs that are not labels,
+    "glue_cola_invalid" those of a task.
+    """
+    groups: dict[tuple[GlueTask, str], list[tuple[GlueExample, str]]] = {}
+    for example, text in zip(examples, outputs, strict=True):
+        if example.is_labeled:
+            groups.setdefault((example.task, example.subset), []).append((example, text))
+    scores: dict[str, float] = {}
+    # A float, because only floats are logged.
+    invalid = {"invalid": 0.0}
+    for (task, subset), pairs in groups.items():
+        predictions: list[Any] = [read_label(example, text) for example, text in pairs]
+        golds: list[Any] = [example.answers or example.label for example, _ in pairs]
+        found = task_scores(task.name, predictions, golds, [example.group for example, _ in pairs])
+        prefix = task.key.replace("/", "_")
+        for name in ("invalid", f"{prefix}_invalid"):
+            invalid[name] = invalid.get(name, 0) + found["invalid"]
+        for name in found:
+            if name != "invalid":
+                scores["_".join(filter(None, (prefix, name, subset)))] = found[name]
+    averages: dict[str, float] = {}
+    signatures: dict[str, str] = {}
+    for suite, tasks in SUITE_SCORES.items():
+        if means := task_means(suite, scores):
+            missing = ", ".join(name for name in tasks if name not in means) or "none"
+            averages[f"{suite}_average"] = sum(means.values()) / len(means)
+            signatures[f"{suite}_average_signature"] = f"mean of {', '.join(means)}; missing: {missing}"
+    if counted := averages or scores:
+        signatures["average_signature"] = f"mean of {', '.join(averages) or 'all scores'}"
+        averages = {"average": sum(counted.values()) / len(counted), **averages}
+    return {**averages, **signatures, **scores, **invalid}
+
+
+def _prediction(example: GlueExample, text: str) -> dict[str, Any]:
+    """A line of the predictions file.
+
+    `gold` and `predicted` are label words; scores for STS-B; for ReCoRD the correct answers and the text. `predicted`
+    is null if the output `text` is not a label, `gold` if the label is hidden. `score` is 1 or 0, F1 for ReCoRD, and
+    null for STS-B, whose scores are correlations. `group` is the question of MultiRC.
+    """
+    task, label, score = example.task, read_label(example, text), None
+    if example.answers:
+        score = record_scores([text], [example.answers])["f1"] / 100
+    elif example.label is not None and task.labels:
+        score = float(label == example.label)
+    gold, predicted = (
+        task.labels[int(value)] if task.labels and value is not None else value for value in (example.label, label)
+    )
+    extra = {name: value for name, value in (("subset", example.subset), ("group", example.group)) if value}
+    shown = {"gold": list(example.answers) or gold, "predicted": predicted, "text": text, "score": score}
+    return {"task": task.key, "id": example.id, **extra, **shown}
 
 
 @dataclass(frozen=True)

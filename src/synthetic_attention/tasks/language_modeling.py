@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
@@ -18,32 +20,21 @@ import torch
 from tokenizers import processors
 from torch import Tensor
 
-from ..data.corpus import Corpus, SelectedTexts, TextFiles, TokenStore, first_texts, hub_texts, read_corpus
-from ..data.examples import Examples, OnLong, pad, token_batches
+from ..data.corpus import Corpus, Texts, TokenStore, hub_texts, read_corpus, read_texts
+from ..data.examples import Examples, OnLong, pad, padded_inputs, token_batches
 from ..data.files import corpus_files
 from ..data.hub import HubDataset, is_hub_name
-from ..data.tokenizer import (
-    Tokens,
-    encode,
-    known_words,
-    normalized,
-    spelling,
-    train_tokenizer,
-    train_word_tokenizer,
-)
+from ..data.tokenizer import Tokens, encode, train_tokenizer
 from ..errors import UserError
-from ..metrics.language_modeling import TextLoss, count_text, finite
+from ..metrics.language_modeling import count_text, text_scores
 from ..models.loss import IGNORED
-from .base import Evaluation, EvaluationLoop, Scores, Task, check_on_long
-from .generation import generate_tokens, make_generation_config, stream_text, suppressed_tokens, word_gap
+from .base import Evaluation, EvaluationLoop, Scores, Task
+from .generation import LineStreamer, generate_tokens, make_generation_config, suppressed_tokens
 from .seq2seq import json_lines
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
     from transformers import PreTrainedTokenizerFast as Tokenizer
-
-# The part of a streamed corpus that the tokenizer is trained on.
-_VOCABULARY_CHARACTERS = 2 * 10**8
 
 
 class Row(NamedTuple):
@@ -60,27 +51,26 @@ class LanguageRows(Examples[Row]):
 
     Args:
         end: the id of `</s>`, which follows the last text.
-        counts: of the text, (N, 4) by slice, (1, 4) for all, (0, 4) if it is not scored; see `count_texts`.
         starts, sizes: (N,) the first token of each slice, and its number of tokens.
         context: (N,) the number of tokens at the beginning of a slice that are not scored, at least one.
         closed: whether each slice ends with `</s>`: sentences, truncated or not.
+        words, bytes: of the text, for scores.
         groups: the slices of each row if they are packed; the model keeps them apart.
     """
 
     store: TokenStore
     end: int
-    counts: np.ndarray
     starts: np.ndarray
     sizes: np.ndarray
     context: np.ndarray
     closed: bool
+    words: int = 0
+    bytes: int = 0
     groups: list[list[int]] | None = None
 
-    @property
-    def total(self) -> TextLoss:
-        """The counts of all rows, without tokens and loss."""
-        words, size, unknown, nats = self.counts.sum(axis=0).tolist()
-        return TextLoss(0.0, 0, int(words), int(size), nats, int(unknown))
+    def scores(self, nats: float) -> Scores:
+        """The scores for a loss over all rows."""
+        return text_scores(nats, int(self.scored().sum()), self.words, self.bytes)
 
     def packed(self, max_length: int) -> LanguageRows:
         """Rows of several slices of similar length. Which of them share a row is random, with a fixed seed."""
@@ -109,16 +99,14 @@ class LanguageRows(Examples[Row]):
         labels[: self.context[index]] = IGNORED
         return ids, labels
 
-    def _by_row(self, values: np.ndarray) -> np.ndarray:
-        return values if self.groups is None else np.array([values[group].sum() for group in self.groups])
-
     def lengths(self) -> np.ndarray:
         """(N, 1) tokens of each row."""
-        return self._by_row(self.sizes)[:, None]
+        groups = self.groups
+        return (self.sizes if groups is None else np.array([self.sizes[group].sum() for group in groups]))[:, None]
 
     def scored(self) -> np.ndarray:
-        """(N,) the number of scored tokens in each row."""
-        return self._by_row(self.sizes - self.context)
+        """(N,) the number of scored tokens in each slice."""
+        return self.sizes - self.context
 
 
 @dataclass(frozen=True)
@@ -126,13 +114,9 @@ class LanguageModeling(Task[Corpus, Row]):
     """Predict each token of a text from those before it; scored by perplexity.
 
     Args:
-        mode: "sentences": each line alone, from `</s>` to `</s>`, without blank lines; or "blocks" of running text, in
-            which `</s>` is the end of a line.
+        mode: "sentences": each line alone, from `</s>` to `</s>`, without blank lines; or "blocks" of running text of
+            the model's maximum length, in which `</s>` is the end of a line.
         packed: train on rows of several sentences, none of which attends to another, instead of padded ones.
-        block: tokens of a block, by default the model's maximum length.
-        overlap: tokens that a scored block shares with the previous one as context; by default half of the block. In
-            training it is one.
-        vocabulary: "bpe" (byte-level) or "words" (separated by whitespace).
         train_files, valid_files, test_files: names or glob patterns of the files of a split, if they do not begin with
             its name; for a hub data set the name of the split.
         stream: keep tokens in a memory-mapped file in the user's cache, for corpora larger than the memory.
@@ -142,9 +126,6 @@ class LanguageModeling(Task[Corpus, Row]):
 
     mode: Literal["sentences", "blocks"] = "sentences"
     packed: bool = False
-    block: int | None = None
-    overlap: int | None = None
-    vocabulary: Literal["bpe", "words"] = "bpe"
     train_files: str | list[str] | None = None
     valid_files: str | list[str] | None = None
     test_files: str | list[str] | None = None
@@ -165,14 +146,10 @@ class LanguageModeling(Task[Corpus, Row]):
     def __post_init__(self) -> None:
         if self.mode == "blocks" and self.packed:
             raise UserError("got packed=true with mode=blocks; only sentences are packed: blocks are full")
-        if self.mode == "sentences" and (self.block, self.overlap) != (None, None):
-            raise UserError("got block or overlap with mode=sentences; only mode=blocks has them")
-        if self.max_documents is not None and self.max_documents < 1:
-            raise UserError(f"got max_documents={self.max_documents}; expected at least 1")
 
     def read(self, data: Path, split: str) -> Corpus:
         """The texts of a split: lines of files, or the column of a hub data set."""
-        patterns = {"train": self.train_files, "valid": self.valid_files, "test": self.test_files}.get(split)
+        patterns = getattr(self, f"{split}_files", None)
         name = split
         texts: Iterable[str]
         if is_hub_name(data):
@@ -184,20 +161,13 @@ class LanguageModeling(Task[Corpus, Row]):
             paths = corpus_files(data, split, patterns)
             # Files given by pattern may begin alike: wiki.train.tokens, wiki.valid.tokens.
             name = paths[0].name.split(".")[0] if len(paths) == 1 and patterns is None else split
-            texts = TextFiles(paths)
-        return read_corpus(name, SelectedTexts(texts, self._keeps, self._normalized, self.max_documents), self.stream)
-
-    def _keeps(self, text: str) -> bool:
-        return self.mode == "blocks" or bool(text.strip())
-
-    def _normalized(self, text: str) -> str:
-        return normalized(text) if self.vocabulary == "words" else text
+            texts = Texts(partial(read_texts, paths))
+        kept = Texts(lambda: (text for text in texts if self.mode == "blocks" or text.strip()))
+        return read_corpus(name, Texts(lambda: islice(kept, self.max_documents)), self.stream)
 
     def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
         """A tokenizer whose sequences begin with `</s>` and end with the text."""
-        texts = first_texts(split.texts, _VOCABULARY_CHARACTERS) if self.stream else split.texts
-        train = train_word_tokenizer if self.vocabulary == "words" else train_tokenizer
-        tokenizer = train(texts, vocab_size, max_length)
+        tokenizer = train_tokenizer(split.sample(), vocab_size, max_length)
         end = tokenizer.eos_token
         tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{end} $A", special_tokens=[(end, tokenizer.eos_token_id)]
@@ -212,17 +182,18 @@ class LanguageModeling(Task[Corpus, Row]):
     def encode(
         self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
     ) -> LanguageRows:
-        """Sentences, in training packed if the task says so, or blocks."""
-        end, words = tokenizer.eos_token_id, self.vocabulary == "words"
-        store = encode_corpus(split, tokenizer, self.stream)
+        """Sentences, in training packed if the task says so, or blocks.
+
+        A block that is scored begins with the second half of the previous one as context, one of training with a token.
+        """
+        store = TokenStore.of(split, tokenizer)
         if self.mode == "blocks":
-            block, overlap = self._block_size(max_length)
-            overlap = 1 if training else overlap
-            length = len(store.tokens) + 1
-            starts = np.arange(max(1, -(-(length - overlap) // (block - overlap)))) * (block - overlap)
-            context = np.where(starts == 0, 1, overlap)
-            counts = count_texts([] if training else split.texts, tokenizer, words).sum(axis=0)[None]
-            return LanguageRows(store, end, counts, starts, np.minimum(length - starts, block), context, closed=False)
+            overlap, length = 1 if training else max_length // 2, len(store.tokens) + 1
+            step = max_length - overlap
+            starts = np.arange(max(1, -(-(length - overlap) // step))) * step
+            sizes, context = np.minimum(length - starts, max_length), np.where(starts == 0, 1, overlap)
+            counts = (0, 0) if training else count_text(split.texts)
+            return LanguageRows(store, tokenizer.eos_token_id, starts, sizes, context, False, *counts)
         lengths = store.lengths() + 1
         over = lengths > max_length
         if over.any() and on_long == "error":
@@ -234,56 +205,39 @@ class LanguageModeling(Task[Corpus, Row]):
         texts = np.flatnonzero(~over) if on_long == "drop" else np.arange(len(store))
         if not len(texts):
             raise UserError(f"{split.name}: no sentence is left of {len(store)}")
-        kept = [] if training else _kept_texts(split.texts, store, texts, max_length, tokenizer)
         rows = LanguageRows(
             store,
-            end,
-            count_texts(kept, tokenizer, words),
+            tokenizer.eos_token_id,
             store.offsets[texts],
             np.minimum(lengths[texts], max_length),
             np.ones(len(texts), dtype=np.int64),
-            closed=True,
+            True,
+            *((0, 0) if training else count_text(_scored_texts(split, lengths, max_length, on_long, tokenizer))),
             dropped=len(store) - len(texts),
             truncated=int(over.sum()) if on_long == "truncate" else 0,
         )
         return rows.packed(max_length) if self.packed and training else rows
 
-    def _block_size(self, max_length: int) -> tuple[int, int]:
-        """Tokens of a block and of its overlap."""
-        block = max_length if self.block is None else self.block
-        overlap = block // 2 if self.overlap is None else self.overlap
-        if not 2 <= block <= max_length:
-            raise UserError(f"got block={block}; expected 2 … {max_length}, max_position_embeddings")
-        if not 1 <= overlap < block:
-            raise UserError(f"got overlap={overlap} with blocks of {block} tokens; expected 1 … {block - 1}")
-        return block, overlap
-
     def collate(self, examples: Sequence[Row], pad_token_id: int) -> dict[str, Tensor]:
         """input_ids and labels (B, T), and attention_mask, or segment_ids for packed rows."""
-        batch = {
-            "input_ids": pad([row.ids for row in examples], pad_token_id),
-            "labels": pad([row.labels for row in examples], IGNORED),
-        }
+        batch = {**padded_inputs([row.ids for row in examples], pad_token_id)}
+        batch["labels"] = pad([row.labels for row in examples], IGNORED)
         segments = [row.segments for row in examples if row.segments is not None]
         if segments:
-            return {**batch, "segment_ids": pad(segments, 0)}
-        lengths = torch.tensor([len(row.ids) for row in examples])
-        return {**batch, "attention_mask": (torch.arange(batch["input_ids"].shape[1]) < lengths[:, None]).long()}
+            del batch["attention_mask"]
+            batch["segment_ids"] = pad(segments, 0)
+        return batch
 
     def validate(self, loop: EvaluationLoop, split: Corpus, examples: Examples[Row], loss: float) -> Scores:
         """Perplexities per token and per word, and bits per byte."""
         assert isinstance(examples, LanguageRows)
-        tokens = int(examples.scored().sum())
-        scores = finite(replace(examples.total, nats=loss * tokens, tokens=tokens).scores())
+        scores = examples.scores(loss * int(examples.scored().sum()))
         return {name: score for name, score in scores.items() if name != "loss"}
 
-    def evaluate(
-        self, loop: EvaluationLoop, split: Corpus, generation: GenerationConfig | None = None, on_long: OnLong = "error"
-    ) -> Evaluation:
+    def evaluate(self, loop: EvaluationLoop, split: Corpus) -> Evaluation:
         """Loss, perplexities and the counts behind them; the predictions file has the loss of each row."""
-        check_on_long(self, on_long)
-        examples = self.encode(split, loop.tokenizer, loop.max_length, on_long)
-        lengths = examples.lengths()[:, 0]
+        examples = self.encode(split, loop.tokenizer, loop.max_length, loop.on_long)
+        lengths, scored = examples.lengths()[:, 0], examples.scored()
 
         def step(rows: list[int]) -> list[float]:
             batch = loop.batch(self, examples, rows)
@@ -291,21 +245,16 @@ class LanguageModeling(Task[Corpus, Row]):
             return losses.double().masked_fill(batch["labels"] == IGNORED, 0).sum(dim=1).tolist()
 
         batches = token_batches(lengths, np.argsort(lengths, kind="stable"), loop.batch_tokens)
-        nats, scored = np.array(loop.run_each(lengths, step, batches)), examples.scored()
-        total = replace(examples.total, nats=float(nats.sum()), tokens=int(scored.sum()))
-        rows: list[dict[str, Any]] = [
+        nats = loop.run_each(lengths, step, batches)
+        rows = [
             {"id": number, "tokens": tokens, "nats": loss}
-            for number, (tokens, loss) in enumerate(zip(scored.tolist(), nats.tolist(), strict=True))
+            for number, (tokens, loss) in enumerate(zip(scored.tolist(), nats, strict=True))
         ]
-        if self.mode == "sentences":
-            for row, (words, size, unknown, spelled) in zip(rows, examples.counts.tolist(), strict=True):
-                row.update(words=int(words), bytes=int(size), unknown_words=int(unknown), spelling_nats=spelled)
+        counts = {"tokens": int(scored.sum()), "words": examples.words, "bytes": examples.bytes}
         return Evaluation(
-            {**finite(total.scores()), "tokens": total.tokens, "words": total.words, "bytes": total.bytes},
+            {**examples.scores(float(np.sum(nats))), **counts},
             examples=len(examples),
             predictions=json_lines(rows),
-            suffix="jsonl",
-            answered=len(examples),
             truncated=examples.truncated,
         )
 
@@ -313,73 +262,55 @@ class LanguageModeling(Task[Corpus, Row]):
         """Greedy search, updated by `options`; with `do_sample`, sampling."""
         return make_generation_config(options, num_beams=1, length_penalty=1.0)
 
-    def generate(
-        self,
-        loop: EvaluationLoop,
-        lines: Sequence[str],
-        generation: GenerationConfig | None = None,
-        on_long: OnLong = "error",
-        where: str = "input",
-        first_line: int = 1,
-    ) -> tuple[list[str], int]:
+    def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:
         """The continuation of each line, up to its end. Truncation keeps the end: half of the maximum length."""
-        check_on_long(self, on_long)
-        tokenizer, prompts = loop.tokenizer, encode(loop.tokenizer, [self._normalized(line) for line in lines])
-        over = _truncate_prompts(prompts, loop.max_length) if on_long == "truncate" else 0
-        for number, prompt in enumerate(prompts, start=first_line):
-            _check_room(len(prompt), loop.max_length, f"{where}, line {number},", "pass --on-long truncate")
-        generation = generation or self.generation_config({})
+        tokenizer, prompts, over = loop.tokenizer, encode(loop.tokenizer, lines), 0
+        for row, prompt in enumerate(prompts):
+            if loop.on_long != "truncate":
+                _check_room(len(prompt), loop.max_length, f"input, line {first_line + row},", "pass --on-long truncate")
+            elif len(prompt) >= loop.max_length:
+                prompts[row] = np.append(prompt[:1], prompt[len(prompt) - max(1, loop.max_length // 2 - 1) :])
+                over += 1
+        generation = loop.generation or self.generation_config({})
         results = generate_tokens(loop, prompts, generation, suppress_tokens=suppressed_tokens(tokenizer))
         # A space at the beginning of a continuation is part of the text.
-        texts = [re.sub(r"[\r\n]+", " ", text) for text in tokenizer.backend_tokenizer.decode_batch(results)]
-        return [text and word_gap(tokenizer, ids) + text for text, ids in zip(texts, prompts, strict=True)], over
+        return [re.sub(r"[\r\n]+", " ", text) for text in tokenizer.backend_tokenizer.decode_batch(results)], over
 
-    def stream_continuation(
-        self, loop: EvaluationLoop, prompt: str, generation: GenerationConfig, write: Callable[[str], object]
-    ) -> None:
-        """Write the continuation of a prompt: to the end of the sentence, or line after line of running text."""
-        many_lines = self.mode == "blocks"
-        lines = prompt.split("\n") if many_lines else [prompt]
-        ids = np.concatenate(encode(loop.tokenizer, [self._normalized(line) for line in lines]))
+    @torch.inference_mode()
+    def stream_continuation(self, loop: EvaluationLoop, prompt: str, write: Callable[[str], object]) -> None:
+        """Write the continuation of a prompt, a few words at a time; sampling uses torch's global random state.
+
+        It goes to the end of the sentence, or line after line of running text.
+        """
+        many_lines, generation = self.mode == "blocks", loop.generation or self.generation_config({})
+        ids = np.concatenate(encode(loop.tokenizer, prompt.split("\n") if many_lines else [prompt]))
         _check_room(len(ids), loop.max_length, "the prompt", "give a shorter one")
-        stream_text(loop, ids, generation, write, many_lines)
+        input_ids, room = torch.from_numpy(ids.astype(np.int64))[None].to(loop.model.device), loop.max_length - len(ids)
+        names = ("temperature", "top_k", "top_p") if generation.do_sample else ()
+        loop.model.eval()
+        cast(Any, loop.model).generate(
+            input_ids=input_ids,
+            attention_mask=torch.ones_like(input_ids),
+            max_new_tokens=min(room, generation.max_new_tokens or room),
+            eos_token_id=None if many_lines else loop.tokenizer.eos_token_id,
+            suppress_tokens=suppressed_tokens(loop.tokenizer),
+            streamer=LineStreamer(loop.tokenizer, write, many_lines),
+            **{name: getattr(generation, name) for name in (*names, "do_sample")},
+        )
 
 
-def encode_corpus(split: Corpus, tokenizer: Tokenizer, stream: bool) -> TokenStore:
-    """The tokens of a corpus, in memory, or memory-mapped with `stream`."""
-    if stream:
-        return TokenStore.cached(split.texts, tokenizer, split.sha256)
-    return TokenStore.in_memory(split.texts, tokenizer)
-
-
-def count_texts(texts: Iterable[str], tokenizer: Tokenizer, words: bool) -> np.ndarray:
-    """(texts, 4) words, bytes, unknown words, and the nats to spell these. The end of a text is a word and a byte.
-
-    Only a vocabulary of `words` may lack some.
-    """
-    known = known_words(tokenizer) if words else frozenset[str]()
-    spelled = spelling(tokenizer) if words else None
-    rows = []
-    for text in texts:
-        unknown = [word for word in text.split() if word not in known] if spelled else []
-        rows.append([*count_text([text]), len(unknown), spelled.cost(unknown) if spelled else 0.0])
-    return np.array(rows, dtype=np.float64).reshape(-1, 4)
-
-
-def _kept_texts(
-    texts: Iterable[str], store: TokenStore, kept: np.ndarray, max_length: int, tokenizer: Tokenizer
+def _scored_texts(
+    split: Corpus, lengths: np.ndarray, max_length: int, on_long: OnLong, tokenizer: Tokenizer
 ) -> Iterator[str]:
-    """The texts of the examples, in order, truncated as these are."""
-    wanted, lengths = np.isin(np.arange(len(store)), kept), store.lengths() + 1
-    backend = tokenizer.backend_tokenizer
-    backend.encode_special_tokens = True
-    for number, text in enumerate(texts):
-        if wanted[number] and lengths[number] > max_length:
-            # Cut the text itself, not decoded tokens: unknown words count as well. Both </s> are no part of it.
-            ends = [end for _, end in backend.encode(text, add_special_tokens=False).offsets]
-            yield text[: ends[max_length - 3]] if max_length > 2 else ""
-        elif wanted[number]:
+    """The texts of the examples, truncated as these are."""
+    tokenizer.backend_tokenizer.encode_special_tokens = True
+    for text, length in zip(split.texts, lengths.tolist(), strict=True):
+        if length <= max_length:
             yield text
+        elif on_long == "truncate":
+            # Cut the text itself: decoded tokens may end within a character. Both </s> are no part of it.
+            ends = [end for _, end in tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).offsets]
+            yield text[: ends[max_length - 3]] if max_length > 2 else ""
 
 
 def _check_room(length: int, max_length: int, where: str, advice: str) -> None:
@@ -389,12 +320,3 @@ def _check_room(length: int, max_length: int, where: str, advice: str) -> None:
             f"{where} has {length} tokens, the one that begins a text included; expected at most {max_length - 1}, one "
             f"less than the model's maximum; {advice}"
         )
-
-
-def _truncate_prompts(prompts: list[Tokens], max_length: int) -> int:
-    """Cut prompts after which no token fits to their last `max_length` / 2 tokens, in place; returns their number."""
-    over = [number for number, prompt in enumerate(prompts) if len(prompt) >= max_length]
-    for number in over:
-        prompt = prompts[number]
-        prompts[number] = np.append(prompt[:1], prompt[len(prompt) - max(1, max_length // 2 - 1) :])
-    return len(over)

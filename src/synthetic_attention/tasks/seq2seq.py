@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from torch import Tensor
-
-from ..data.examples import Examples, OnLong, Pair, Pairs, fit_length, pair_collate
-from ..data.lines import fingerprint
+from ..data.examples import Examples, OnLong, Pair, Pairs, fit_length
+from ..data.files import fingerprint
 from ..data.long_inputs import separator, split_lines
 from ..data.tokenizer import decode, encode, train_tokenizer
 from ..errors import UserError
-from .base import Evaluation, EvaluationLoop, Scores, Task, check_on_long, on_long_advice
+from ..metrics.text import rouge_per_example
+from .base import Evaluation, EvaluationLoop, Scores, Task, on_long_advice
 from .generation import generate_tokens, make_generation_config
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class TextPairs:
     Args:
         ids: the ids of the examples in result files, if they have some.
         references: what outputs are scored against, one entry per row; by default the targets.
-        sides: the names of sources and targets in messages; by default with the name of the split.
+        sides: the names of sources and targets in messages, after the name of the split.
         skipped: malformed lines that were left out.
     """
 
@@ -41,12 +40,8 @@ class TextPairs:
     _: KW_ONLY
     ids: Sequence[str] = ()
     references: Sequence[Any] = ()
-    sides: tuple[str, str] = ("", "")
+    sides: tuple[str, str] = (" sources", " targets")
     skipped: int = 0
-
-    def __post_init__(self) -> None:
-        if not any(self.sides):
-            object.__setattr__(self, "sides", (f"{self.name} sources", f"{self.name} targets"))
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -108,23 +103,24 @@ class SequenceToSequence(Task[S, Pair], Generic[S]):
         """
 
     def predictions(self, split: S, outputs: Sequence[str]) -> tuple[str, str]:
-        """The content and the suffix of the predictions file."""
-        return "".join(f"{text}\n" for text in outputs), "txt"
+        """The content and the suffix of the predictions file: JSON lines with each ROUGE; gold are the references."""
+        rows = zip(split.ids, split.sources, split.references, outputs, strict=True)
+        lines = [dict(zip(("id", "source", "gold", "predicted"), row, strict=True)) for row in rows]
+        scores = rouge_per_example(outputs, split.references)
+        return json_lines(line | score for line, score in zip(lines, scores, strict=True)), "jsonl"
 
-    def shorten(self, split: S, tokenizer: Tokenizer, max_length: int) -> tuple[list[str], int]:
-        """The sources before truncation, and how many were shortened.
+    def shorten(
+        self, lines: Sequence[str], tokenizer: Tokenizer, max_length: int, split: S | None = None
+    ) -> tuple[list[str], int]:
+        """Sources before truncation, and how many were shortened; `split` if they are its sources.
 
         A task that knows which part of a source matters least shortens it here; otherwise sources lose their end.
         """
-        return split.sources, 0
+        return [*lines], 0
 
-    def shorten_lines(self, lines: Sequence[str], tokenizer: Tokenizer, max_length: int) -> tuple[Sequence[str], int]:
-        """The same for lines in the form that the model reads."""
-        return lines, 0
-
-    def longest_output(self, split: S, tokenizer: Tokenizer) -> int | None:
-        """The limit of new tokens if the settings have none; None leaves it to the length of the sources."""
-        return None
+    def limit_output(self, generation: GenerationConfig, split: S, tokenizer: Tokenizer) -> GenerationConfig:
+        """The settings for a split; without a limit of new tokens, it follows from the length of a source."""
+        return generation
 
     def train_tokenizer(self, split: S, vocab_size: int, max_length: int) -> Tokenizer:
         """One vocabulary for both sides."""
@@ -134,17 +130,14 @@ class SequenceToSequence(Task[S, Pair], Generic[S]):
         self, split: S, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
     ) -> Pairs:
         """The pairs without a blank side, as ids."""
-        shortened = 0
-        if on_long == "truncate":
-            lines, shortened = self.shorten(split, tokenizer, max_length)
-            split = replace(split, sources=lines)
+        split, shortened = self._shortened(split, tokenizer, max_length, on_long)
         sources, targets = encode(tokenizer, split.sources), encode(tokenizer, split.targets)
-        columns = dict(zip(split.sides, (sources, targets), strict=True))
+        columns = {f"{split.name}{side}": ids for side, ids in zip(split.sides, (sources, targets), strict=True)}
         advice = "pass --on-long drop to leave such pairs out, or --truncate to cut them"
         kept, over = fit_length(columns, max_length, on_long, advice)
         rows = sorted({*kept} & {*split.complete()})
         if not rows:
-            raise UserError(f"{' | '.join(split.sides)}: no pair of texts is left of {len(sources)}")
+            raise UserError(f"{' | '.join(columns)}: no pair of texts is left of {len(sources)}")
         return Pairs(
             [sources[row] for row in rows],
             [targets[row] for row in rows],
@@ -154,79 +147,59 @@ class SequenceToSequence(Task[S, Pair], Generic[S]):
             skipped=split.skipped,
         )
 
-    def collate(self, examples: Sequence[Pair], pad_token_id: int) -> dict[str, Tensor]:
-        """input_ids and attention_mask (B, S), labels (B, T) padded with −100."""
-        return pair_collate(examples, pad_token_id)
-
     def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
         """Beam search, updated by `options`."""
         return make_generation_config(options)
 
-    def _limited(self, generation: GenerationConfig, split: S, tokenizer: Tokenizer) -> GenerationConfig:
-        limit = self.longest_output(split, tokenizer) if generation.max_new_tokens is None else None
-        if limit is None:
-            return generation
-        generation = copy.deepcopy(generation)
-        generation.max_new_tokens = max(limit, (generation.min_new_tokens or 0) + 1)
-        return generation
+    def _shortened(self, split: S, tokenizer: Tokenizer, max_length: int, on_long: OnLong) -> tuple[S, int]:
+        if on_long != "truncate":
+            return split, 0
+        lines, count = self.shorten(split.sources, tokenizer, max_length, split)
+        return replace(split, sources=lines), count
 
     def validate(self, loop: EvaluationLoop, split: S, examples: Examples[Pair], loss: float) -> Scores:
         """Scores of greedy outputs."""
         assert isinstance(examples, Pairs)
-        greedy = self._limited(self.generation_config({"num_beams": 1}), split, loop.tokenizer)
+        greedy = self.limit_output(self.generation_config({"num_beams": 1}), split, loop.tokenizer)
         outputs = decode(loop.tokenizer, generate_tokens(loop, examples.sources, greedy))
         return self.score(outputs, split.references_of(examples.rows))
 
-    def evaluate(
-        self, loop: EvaluationLoop, split: S, generation: GenerationConfig | None = None, on_long: OnLong = "error"
-    ) -> Evaluation:
+    def evaluate(self, loop: EvaluationLoop, split: S) -> Evaluation:
         """Generate from every source. Pairs with a blank side are not scored, as in a validation."""
-        shortened = 0
-        if on_long == "truncate":
-            lines, shortened = self.shorten(split, loop.tokenizer, loop.max_length)
-            split = replace(split, sources=lines)
-        generation = self._limited(generation or self.generation_config({}), split, loop.tokenizer)
-        outputs, over = self.generate(loop, split.sources, generation, on_long, split.sides[0])
-        rows = split.complete()
+        split, shortened = self._shortened(split, loop.tokenizer, loop.max_length, loop.on_long)
+        generation = self.limit_output(loop.generation or self.generation_config({}), split, loop.tokenizer)
+        outputs, over = self.generate(replace(loop, generation=generation), split.sources)
+        rows, is_split = split.complete(), loop.on_long == "split"
         content, suffix = self.predictions(split, outputs)
         return Evaluation(
             self.score([outputs[row] for row in rows], split.references_of(rows), loop),
             examples=len(rows),
             predictions=content,
             suffix=suffix,
-            answered=len(outputs),
-            truncated=0 if on_long == "split" else max(over, shortened),
-            divided=over if on_long == "split" else 0,
+            truncated=0 if is_split else max(over, shortened),
+            divided=over if is_split else 0,
             skipped=split.skipped,
         )
 
-    def generate(
-        self,
-        loop: EvaluationLoop,
-        lines: Sequence[str],
-        generation: GenerationConfig | None = None,
-        on_long: OnLong = "error",
-        where: str = "input",
-        first_line: int = 1,
-    ) -> tuple[list[str], int]:
+    def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:
         """One output per line, blank for a blank line; and the number of lines that were truncated or split."""
-        check_on_long(self, on_long)
-        generation = generation or self.generation_config({})
-        if on_long == "split":
+        if loop.on_long == "split":
             parts = split_lines(lines, loop.tokenizer, loop.max_length, self.languages[0])
-            outputs, _ = self.generate(loop, parts.parts, generation, where=where, first_line=first_line)
-            return parts.join(outputs, separator(self.languages[1])), parts.split
+            texts, _ = self.generate(replace(loop, on_long="error"), [*chain(*parts)], first_line)
+            remaining, between = iter(texts), separator(self.languages[1])
+            outputs = [between.join(filter(None, islice(remaining, len(line)))) for line in parts]
+            return outputs, sum(len(line) > 1 for line in parts)
         shortened = 0
-        if on_long == "truncate":
-            lines, shortened = self.shorten_lines(lines, loop.tokenizer, loop.max_length)
+        if loop.on_long == "truncate":
+            lines, shortened = self.shorten(lines, loop.tokenizer, loop.max_length)
         sources = encode(loop.tokenizer, lines)
-        _, over = fit_length({where: sources}, loop.max_length, on_long, f"pass {on_long_advice(self)}", first_line)
+        advice = f"pass {on_long_advice(self)}"
+        _, over = fit_length({"input": sources}, loop.max_length, loop.on_long, advice, first_line)
         rows = [row for row, line in enumerate(lines) if line.strip()]
+        generation = loop.generation or self.generation_config({})
         texts = decode(loop.tokenizer, generate_tokens(loop, [sources[row] for row in rows], generation))
-        results = [""] * len(lines)
-        for row, text in zip(rows, texts, strict=True):
-            results[row] = text
-        return results, max(over, shortened)
+        results = dict(zip(rows, texts, strict=True))
+        return [results.get(row, "") for row in range(len(lines))], max(over, shortened)
 
 
 def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:

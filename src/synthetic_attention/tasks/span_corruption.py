@@ -4,11 +4,9 @@
     noise     . . x x . . x x         targets  <0> c d <1> g h
 
 Sentinels <0>, <1>, … are the ids from the top of the vocabulary downward. As in T5's code a text begins with a kept
-span and ends with a noise span, so the targets need no closing sentinel; both sides end with `</s>`.
-
-T5's code rounds the numbers of noise tokens and spans once for all examples: inputs of 512 tokens have 85 tokens in 28
-spans, 3.04 per span. Here neighboring examples differ by one where necessary, so that density and mean span length are
-exact over any stretch of text. Every input has the same length.
+span and ends with a noise span; both sides end with `</s>`. T5's code rounds the numbers of noise tokens and spans once
+for all examples. Here neighboring examples differ by one where necessary, so that density and mean span length are
+exact over any stretch of text. All inputs are equally long.
 
 Data: plain text or JSON lines {train,valid,test…}, or a hub data set.
 """
@@ -16,40 +14,34 @@ Data: plain text or JSON lines {train,valid,test…}, or a hub data set.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
-from torch import Tensor
 
 from ..data.corpus import (
     DOCUMENT_ENDINGS,
     DOCUMENT_FIELDS,
     Corpus,
-    SelectedTexts,
-    TextFiles,
+    Texts,
     TokenArray,
+    TokenStore,
     hub_texts,
     read_corpus,
+    read_texts,
 )
-from ..data.examples import Examples, OnLong, Pair, pair_collate
+from ..data.examples import Examples, OnLong, Pair
 from ..data.files import split_files
 from ..data.hub import HubDataset, is_hub_name
 from ..data.tokenizer import SPECIAL_TOKENS, Tokens, train_tokenizer
 from ..errors import UserError
 from .base import Evaluation, EvaluationLoop, Scores, Task
-from .language_modeling import encode_corpus
 from .seq2seq import json_lines
 
 if TYPE_CHECKING:
-    from transformers import GenerationConfig
     from transformers import PreTrainedTokenizerFast as Tokenizer
-
-# The documents of a streamed corpus that the tokenizer is trained on.
-_VOCABULARY_DOCUMENTS = 1_000_000
 
 
 class SpanLengths(NamedTuple):
@@ -84,24 +76,16 @@ class SpanLayout:
         noise = f"density={self.density:g} and mean_span_length={self.mean_span_length:g}"
         if not (0 < self.density < 1 and 1 <= self.mean_span_length < math.inf):
             raise UserError(f"got {noise}; expected a density between 0 and 1, and a length of at least 1")
-        least = math.ceil(1 + 1 / self._spans_per_token - 1e-9)
-        if self.inputs < least:
-            raise UserError(f"got inputs_length={self.inputs}; expected at least {least}: one span with {noise}")
-        if 2 * self.most_spans > self.inputs - 1:
+        if self._spans < 1 - 1e-9 or 2 * self.most_spans > self.inputs - 1:
             raise UserError(
-                f"got {noise}: inputs of {self.inputs} tokens would have {self.most_spans} spans; expected at most "
-                "half as many, with a token before each"
+                f"got {noise}: inputs of {self.inputs} tokens would have {self._spans:.1f} spans; expected at least "
+                "one, and a token before each"
             )
 
     @property
-    def _spans_per_token(self) -> float:
-        """Spans per input token, without `</s>`."""
-        share = self.density / self.mean_span_length
-        return share / (1 - self.density + share)
-
-    @property
     def _spans(self) -> float:
-        return (self.inputs - 1) * self._spans_per_token
+        share = self.density / self.mean_span_length
+        return (self.inputs - 1) * share / (1 - self.density + share)
 
     @property
     def _further(self) -> float:
@@ -113,27 +97,15 @@ class SpanLayout:
         """The largest number of spans of an example."""
         return math.ceil(self._spans - 1e-9)
 
-    @property
-    def most_targets(self) -> int:
-        """The length of the longest targets in tokens."""
-        return 2 * self.most_spans + math.ceil(self._further - 1e-9) + 1
-
     def start(self, index: int) -> int:
         """The first raw token of an example, and the end of the previous one."""
         return index * (self.inputs - 1) + _rounded(index * self._further)
 
-    def lengths(self, index: int) -> SpanLengths:
-        """The lengths of an example."""
+    def lengths(self, index: Any) -> SpanLengths:
+        """The lengths of an example, or of an array of examples."""
         spans = _rounded((index + 1) * self._spans) - _rounded(index * self._spans)
         further = _rounded((index + 1) * self._further) - _rounded(index * self._further)
         return SpanLengths(self.inputs - 1 + further, spans + further, spans)
-
-    def table(self, count: int) -> np.ndarray:
-        """(count, 2) input and target tokens of the first examples."""
-        index = np.arange(count + 1)
-        spans, further = (np.diff(np.floor(index * number + 0.5)) for number in (self._spans, self._further))
-        targets = 2 * spans + further + 1
-        return np.stack([np.full(count, self.inputs), targets.astype(np.int64)], axis=1)
 
     def count(self, tokens: int) -> int:
         """The number of whole examples in so many tokens; the rest is not used."""
@@ -143,17 +115,15 @@ class SpanLayout:
         return found
 
 
-def _rounded(number: float) -> int:
-    return math.floor(number + 0.5)
+def _rounded(number: Any) -> Any:
+    return np.floor(number + 0.5).astype(np.int64)
 
 
 def noise_mask(lengths: SpanLengths, rng: np.random.Generator) -> np.ndarray:
     """(raw,) bool: the noise tokens. All divisions of noise and kept tokens into spans are equally likely."""
-    borders = np.empty(2 * lengths.spans, dtype=np.int64)
-    borders[0::2] = _divide(lengths.raw - lengths.noise, lengths.spans, rng)
-    borders[1::2] = _divide(lengths.noise, lengths.spans, rng)
+    sides = [_divide(total, lengths.spans, rng) for total in (lengths.raw - lengths.noise, lengths.noise)]
     # Kept and noise spans alternate, kept first.
-    return np.repeat(np.arange(2 * lengths.spans) % 2 == 1, borders)
+    return np.repeat([False, True] * int(lengths.spans), np.stack(sides, axis=1).ravel())
 
 
 def _divide(total: int, parts: int, rng: np.random.Generator) -> np.ndarray:
@@ -194,7 +164,8 @@ class SpanExamples(Examples[Pair]):
 
     def lengths(self) -> np.ndarray:
         """(N, 2) input tokens, the same for all, and target tokens."""
-        return self.layout.table(len(self))
+        sizes = self.layout.lengths(np.arange(len(self)))
+        return np.stack([np.full(len(self), self.layout.inputs), sizes.noise + sizes.spans + 1], axis=1)
 
     def draw(self, rng: np.random.Generator, seed: int = 0, number: int = 0) -> np.ndarray:
         """Each example once, with new noise."""
@@ -210,7 +181,6 @@ class SpanCorruption(Task[Corpus, Pair]):
         density: the share of noise tokens.
         mean_span_length: the mean length of a noise span in tokens.
         sentinels: the number of sentinels in the vocabulary; T5 has 100.
-        inputs_length: the length of the inputs in tokens; by default the model's maximum.
         text_field: the field of JSON lines with the text, by default text, article, source or document; the column of
             a hub data set, by default text.
         stream: keep tokens in a memory-mapped file in the user's cache, for corpora larger than the memory.
@@ -221,7 +191,6 @@ class SpanCorruption(Task[Corpus, Pair]):
     density: float = 0.15
     mean_span_length: float = 3.0
     sentinels: int = 100
-    inputs_length: int | None = None
     text_field: str | None = None
     stream: bool = False
     max_documents: int | None = None
@@ -233,14 +202,8 @@ class SpanCorruption(Task[Corpus, Pair]):
     tokens_name: ClassVar[str] = "input + target tokens"
 
     def __post_init__(self) -> None:
-        for name, value in (("sentinels", self.sentinels), ("max_documents", self.max_documents)):
-            if value is not None and value < 1:
-                raise UserError(f"got {name}={value}; expected at least 1")
-        # Without a length, check what does not depend on it.
-        self._layout(self.inputs_length or 10**6)
-
-    def _layout(self, inputs_length: int) -> SpanLayout:
-        return SpanLayout(inputs_length, self.density, self.mean_span_length)
+        # Check what does not depend on the length of the inputs.
+        SpanLayout(10**6, self.density, self.mean_span_length)
 
     def read(self, data: Path, split: str) -> Corpus:
         """The documents in all files of a split, or in a column of a hub data set."""
@@ -251,7 +214,8 @@ class SpanCorruption(Task[Corpus, Pair]):
         paths = split_files(data, split, DOCUMENT_ENDINGS)
         name = paths[0].name.split(".")[0] if len(paths) == 1 else split
         fields = (self.text_field,) if self.text_field else DOCUMENT_FIELDS
-        return read_corpus(name, SelectedTexts(TextFiles(paths, fields), str.strip), self.stream)
+        documents = Texts(lambda: filter(str.strip, read_texts(paths, fields)))
+        return read_corpus(name, documents, self.stream)
 
     def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
         """A vocabulary with the sentinels at its end: `<extra_id_0>` is the last token, `<extra_id_1>` before it."""
@@ -261,8 +225,7 @@ class SpanCorruption(Task[Corpus, Pair]):
                 f"got vocab_size={vocab_size}; expected at least {least}: bytes, special tokens and "
                 f"{self.sentinels} sentinels"
             )
-        texts: Iterable[str] = islice(split.texts, _VOCABULARY_DOCUMENTS) if self.stream else split.texts
-        tokenizer = train_tokenizer(texts, vocab_size - self.sentinels, max_length)
+        tokenizer = train_tokenizer(split.sample(), vocab_size - self.sentinels, max_length)
         tokenizer.backend_tokenizer.add_special_tokens([f"<extra_id_{i}>" for i in reversed(range(self.sentinels))])
         return tokenizer
 
@@ -270,43 +233,30 @@ class SpanCorruption(Task[Corpus, Pair]):
         self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
     ) -> SpanExamples:
         """The documents, each with `</s>`, joined and cut into pieces that fill the inputs exactly."""
-        layout = self._layout(self.inputs_length or max_length)
-        if max(layout.inputs, layout.most_targets) > max_length:
-            raise UserError(
-                f"got inputs of {layout.inputs} and targets of up to {layout.most_targets} tokens; expected at most "
-                f"{max_length}, max_position_embeddings; pass a smaller --set inputs_length=…"
-            )
+        layout = SpanLayout(max_length, self.density, self.mean_span_length)
         if layout.most_spans > self.sentinels:
             raise UserError(
                 f"inputs of {layout.inputs} tokens have up to {layout.most_spans} spans, and the vocabulary "
                 f"{self.sentinels} sentinels; pass --set sentinels={layout.most_spans}, or shorter inputs"
             )
-        first_sentinel = len(tokenizer) - 1
-        for number in (0, self.sentinels - 1):
-            if tokenizer.convert_tokens_to_ids(f"<extra_id_{number}>") != first_sentinel - number:
-                raise UserError(
-                    f"the tokenizer has no <extra_id_{number}> at its place; expected the tokenizer of a "
-                    f"span-corruption run with at least {self.sentinels} sentinels"
-                )
-        store = encode_corpus(split, tokenizer, self.stream)
+        first_sentinel, last = len(tokenizer) - 1, self.sentinels - 1
+        if tokenizer.convert_tokens_to_ids(f"<extra_id_{last}>") != first_sentinel - last:
+            raise UserError(
+                f"the tokenizer has no <extra_id_{last}> at its place; expected the tokenizer of a span-corruption run "
+                f"with {self.sentinels} sentinels"
+            )
+        store = TokenStore.of(split, tokenizer)
         if not layout.count(len(store.tokens)):
             raise UserError(
                 f"{split.name}: {len(store.tokens)} tokens; expected at least {layout.start(1)}, one example"
             )
-        assert tokenizer.eos_token_id is not None
-        return SpanExamples(store.tokens, layout, first_sentinel, tokenizer.eos_token_id)
-
-    def collate(self, examples: Sequence[Pair], pad_token_id: int) -> dict[str, Tensor]:
-        """input_ids and attention_mask (B, S), labels (B, T)."""
-        return pair_collate(examples, pad_token_id)
+        return SpanExamples(store.tokens, layout, first_sentinel, cast(int, tokenizer.eos_token_id))
 
     def validate(self, loop: EvaluationLoop, split: Corpus, examples: Examples[Pair], loss: float) -> Scores:
         """The perplexity of the targets."""
         return {"perplexity": math.exp(loss)}
 
-    def evaluate(
-        self, loop: EvaluationLoop, split: Corpus, generation: GenerationConfig | None = None, on_long: OnLong = "error"
-    ) -> Evaluation:
+    def evaluate(self, loop: EvaluationLoop, split: Corpus) -> Evaluation:
         """Loss and perplexity of the targets; the predictions file has the loss of each example."""
         examples = self.encode(split, loop.tokenizer, loop.max_length)
         tokens = examples.lengths()[:, -1]
@@ -317,9 +267,8 @@ class SpanCorruption(Task[Corpus, Pair]):
         # Each example is a batch: the model returns the loss of a batch as a whole.
         sums = loop.run_each(tokens, step, [[index] for index in range(len(examples))])
         loss = sum(sums) / int(tokens.sum())
-        rows = zip(sums, tokens.tolist(), strict=True)
-        lines: list[dict[str, Any]] = [
-            {"id": index, "tokens": count, "loss": total / count} for index, (total, count) in enumerate(rows)
+        lines = [
+            {"id": index, "tokens": count, "loss": total / count}
+            for index, (total, count) in enumerate(zip(sums, tokens.tolist(), strict=True))
         ]
-        scores: Scores = {"loss": loss, "perplexity": math.exp(loss)}
-        return Evaluation(scores, len(examples), json_lines(lines), "jsonl", answered=len(examples))
+        return Evaluation({"loss": loss, "perplexity": math.exp(loss)}, len(examples), json_lines(lines))

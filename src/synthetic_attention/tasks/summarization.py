@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..data.files import split_file
 from ..data.hub import HubDataset, is_hub_name
 from ..data.summarization import read_hub_summaries, read_summaries
-from ..errors import UserError
-from ..metrics.text import rouge, rouge_per_example, rouge_signature
+from ..metrics.text import rouge, rouge_signature
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
-from .seq2seq import SequenceToSequence, TextPairs, json_lines
+from .seq2seq import SequenceToSequence, TextPairs
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -25,8 +24,8 @@ class Summarization(SequenceToSequence[TextPairs]):
     """Summaries of documents. Trained on the first reference, scored against the best of all.
 
     Args:
-        document_field, summary_field: the fields of a JSON line, by default those of known data sets; the columns of a
-            hub data set, by default article and highlights.
+        document_field, summary_field: the fields of a JSON line or columns of a hub data set, by default those of known
+            data sets.
         max_summary_tokens: the longest generated summary.
         skip_bad_lines: skip and count malformed lines.
         subset, revision: of a hub data set (hub:OWNER/NAME).
@@ -47,10 +46,6 @@ class Summarization(SequenceToSequence[TextPairs]):
     }
     metric_for_best_model: ClassVar[str] = "rougelsum"
     packages: ClassVar[tuple[str, ...]] = ("rouge-score", "sentencex")
-
-    def __post_init__(self) -> None:
-        if self.max_summary_tokens < 1:
-            raise UserError(f"got max_summary_tokens={self.max_summary_tokens}; expected at least 1")
 
     def read(self, data: Path, split: str) -> TextPairs:
         """Read the file of a split, gzip or not, or a split of a hub data set."""
@@ -79,13 +74,3 @@ class Summarization(SequenceToSequence[TextPairs]):
     ) -> Scores:
         """ROUGE-1, -2, -L and -Lsum of rouge-score, the best over the references."""
         return {**rouge(outputs, references), "rouge1_signature": rouge_signature()}
-
-    def predictions(self, split: TextPairs, outputs: Sequence[str]) -> tuple[str, str]:
-        """JSON lines with id, document, gold (the references), predicted, score (ROUGE-Lsum) and each ROUGE."""
-        scores = rouge_per_example(outputs, split.references)
-        rows = zip(split.ids, split.sources, split.references, outputs, scores, strict=True)
-        lines = [
-            {"id": i, "document": document, "gold": gold, "predicted": text, "score": each["rougelsum"], **each}
-            for i, document, gold, text, each in rows
-        ]
-        return json_lines(lines), "jsonl"

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..data.files import find_split
+from ..data.files import find_split, read_lines
 from ..data.hub import HubDataset, is_hub_name
-from ..data.lines import read_lines
 from ..errors import UserError
 from .base import EvaluationLoop, Scores
 from .seq2seq import SequenceToSequence, TextPairs
@@ -55,38 +54,35 @@ class Translation(SequenceToSequence[TextPairs]):
 
     def read(self, data: Path, split: str) -> TextPairs:
         """Read both sides of a split."""
-        if is_hub_name(data):
-            return self._read_hub(data, split)
-        stem = find_split(data, split, self.languages)
-        paths = [data / f"{stem}.{language}" for language in self.languages]
-        sources, targets = (read_lines(path) for path in paths)
-        if len(sources) != len(targets):
-            raise UserError(
-                f"{paths[0]} has {len(sources)} lines and {paths[1]} has {len(targets)}; "
-                "line i of one must translate line i of the other"
-            )
-        return self._pairs(stem, sources, targets)
-
-    def _read_hub(self, data: Path, split: str) -> TextPairs:
         languages = self.languages
+        if is_hub_name(data):
+            stem, (sources, targets) = split, self._read_hub(data, split)
+        else:
+            stem = find_split(data, split, languages)
+            paths = [data / f"{stem}.{language}" for language in languages]
+            sources, targets = ([*read_lines(path)] for path in paths)
+            if len(sources) != len(targets):
+                raise UserError(
+                    f"{paths[0]} has {len(sources)} lines and {paths[1]} has {len(targets)}; "
+                    "line i of one must translate line i of the other"
+                )
+        return TextPairs(stem, sources, targets, sides=(f".{self.source}", f".{self.target}"))
+
+    def _read_hub(self, data: Path, split: str) -> tuple[list[str], list[str]]:
+        languages, pairs = self.languages, []
         columns = languages if self.column is None else (self.column,)
-        pairs: list[list[str]] = []
         rows = HubDataset.of(data, self.subset, self.revision).rows(split, columns)
         for number, row in enumerate(rows, start=1):
-            texts = row if self.column is None else [row[0].get(language) for language in languages]
-            if not all(isinstance(text, str) for text in texts):
-                found = "other columns" if self.column is None else f"the languages {', '.join(row[0])}"
+            by_language = row if self.column is None else row[self.column]
+            texts = [text for language in languages if isinstance(text := by_language.get(language), str)]
+            if len(texts) < 2:
                 raise UserError(
-                    f"{data}, split {split!r}, row {number}: no text for {' and '.join(languages)}; got {found}"
+                    f"{data}, split {split!r}, row {number}: no text for {' and '.join(languages)}; "
+                    f"got {', '.join(by_language)}"
                 )
             # Predictions are files of lines.
             pairs.append([" ".join(text.split()) for text in texts])
-        if not pairs:
-            raise UserError(f"{data}, split {split!r}: no rows")
-        return self._pairs(split, [source for source, _ in pairs], [target for _, target in pairs])
-
-    def _pairs(self, name: str, sources: list[str], targets: list[str]) -> TextPairs:
-        return TextPairs(name, sources, targets, sides=(f"{name}.{self.source}", f"{name}.{self.target}"))
+        return [source for source, _ in pairs], [target for _, target in pairs]
 
     def predictions(self, split: TextPairs, outputs: Sequence[str]) -> tuple[str, str]:
         """One line per source, in a file with the suffix of the target language."""
