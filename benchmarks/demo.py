@@ -60,11 +60,12 @@ def main() -> None:
 
 def run_comparison(data: Path, output: Path, steps: int) -> dict[str, Any]:
     """Run `synthesizer compare` as a user would; returns the content of results.json."""
-    words = ["compare", "translation", "--data", str(data), "--source", "en", "--target", "de", "--preset", "demo"]
-    words += ["--synthesizers", ",".join(SYNTHESIZERS), "--steps", str(steps), "--num-beams", "1"]
-    words += [word for split in SPLITS for word in ("--split", split)]
     # Validation is for longer trainings: the last checkpoint is the best one here.
-    words += ["--set", f"eval_steps={steps}", "--set", "logging_steps=100", "--output", str(output)]
+    words = (
+        f"compare translation --source en --target de --preset demo --steps {steps} --set eval_steps={steps}".split()
+    )
+    words += ["--set", "logging_steps=100", "--num-beams", "1", "--synthesizers", ",".join(SYNTHESIZERS)]
+    words += [f"--split={split}" for split in SPLITS] + ["--data", str(data), "--output", str(output)]
     console.print(Text(f"\n$ synthesizer {shlex.join(words)}", style="cyan"))
     with subprocess.Popen([sys.executable, "-m", "synthetic_attention.cli", *words]) as process:
         try:

@@ -1,9 +1,9 @@
-"""Train a Hugging Face GPT-2 and our language models under the same conditions, and compare their perplexities.
+"""Train a Hugging Face GPT-2 and our vanilla language model under the same conditions, and compare their perplexities.
 
     python benchmarks/gpt2_perplexity.py --data FOLDER --steps 5000 --set label_smoothing_factor=0 --truncate
 
-Only the model differs. GPT-2 has the dimensions of the preset and ReLU; ours has learned positions, so `vanilla` has as
-many parameters. The scores are those of the best checkpoint on `valid`. Without --data, example text is used.
+Only the model differs. GPT-2 has the dimensions of the preset and ReLU; ours has learned positions, so it has as many
+parameters. The scores are those of the best checkpoint on `valid`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from synthetic_attention import SynthesizerConfig
 from synthetic_attention.cli.console import say, set_up_libraries
 from synthetic_attention.errors import UserError
 from synthetic_attention.models.loss import IGNORED, linear_cross_entropy
-from synthetic_attention.tasks import example_data
 from synthetic_attention.tasks.language_modeling import LanguageModeling
 from synthetic_attention.training.run import start_run
 from synthetic_attention.training.settings import read_settings, read_task_options
@@ -62,11 +61,6 @@ class Gpt2LanguageModeling(LanguageModeling):
 
     model_class: ClassVar[str | type] = Gpt2
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.packed:
-            raise UserError("got packed=true; GPT-2 does not support it: leave it out")
-
 
 def gpt2_config(config: SynthesizerConfig) -> GPT2Config:
     """A GPT-2 configuration with the dimensions and dropout of `config`."""
@@ -89,17 +83,12 @@ def gpt2_config(config: SynthesizerConfig) -> GPT2Config:
     )
 
 
-def train(options: argparse.Namespace, folder: Path) -> dict[str, dict[str, Any]]:
+def train(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Train each model in a folder of its own. Returns their metrics by name, GPT-2 first."""
-    task_options = read_task_options(LanguageModeling, options.overrides)
-    data = options.data
-    if data is None:
-        data, defaults = example_data("language-modeling") or (None, {})
-        task_options = {**defaults, **task_options}
     found = {}
-    for name in (PEER, *options.synthesizers.split(",")):
+    for name in (PEER, "vanilla"):
         settings = read_settings(
-            synthesizer="vanilla" if name == PEER else name,
+            synthesizer="vanilla",
             preset=options.preset,
             seed=options.seed,
             overrides=["position_embedding_type=learned", *options.overrides],
@@ -107,14 +96,14 @@ def train(options: argparse.Namespace, folder: Path) -> dict[str, dict[str, Any]
             max_steps=options.steps,
             task=LanguageModeling,
         )
+        task = Gpt2LanguageModeling if name == PEER else LanguageModeling
         say(f"{name}:")
         outcome = start_run(
-            task=(Gpt2LanguageModeling if name == PEER else LanguageModeling).from_options(task_options),
-            data=data,
+            task=task.from_options(read_task_options(task, options.overrides)),
+            data=options.data,
             settings=settings,
-            output=folder / name,
+            output=options.output / name,
             overwrite=True,
-            device=options.device,
             report=say,
         )
         if outcome.signal is not None:
@@ -128,26 +117,23 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     header = ["model", "params", "steps", "best at", *COLUMNS.values(), f"per word ÷ {PEER}", "tokens/s", "minutes"]
     lines = [header, ["---", *["---:"] * (len(header) - 1)]]
     for name, metrics in found.items():
-        best = metrics["best"]
+        best, speed = metrics["best"], metrics["tokens_per_second"]
+        cells = [f"{count:,}" for count in (metrics["parameters"], metrics["steps"], best["step"])]
+        cells += [f"{best[score]:.3f}" for score in COLUMNS]
         ratio = best["word_perplexity"] / found[PEER]["best"]["word_perplexity"]
-        counts = [f"{count:,}" for count in (metrics["parameters"], metrics["steps"], best["step"])]
-        scores = [f"{best[score]:.3f}" for score in COLUMNS]
-        speed = [f"{metrics['tokens_per_second']:,.0f}", f"{metrics['minutes']:.0f}"]
-        lines.append([name, *counts, *scores, f"{ratio:.4f}", *speed])
+        lines.append([name, *cells, f"{ratio:.4f}", f"{speed:,.0f}", f"{metrics['minutes']:.0f}"])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Train, score, print the table, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="as for synthesizer train language-modeling")
-    parser.add_argument("--synthesizers", default="vanilla", help="ours, separated by commas")
+    parser.add_argument("--data", type=Path, required=True, help="as for synthesizer train language-modeling")
     parser.add_argument("--preset", default="tiny")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--steps", type=int, help="default: the preset's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--truncate", action="store_true", help="cut sentences over the maximum length")
-    parser.add_argument("--device")
     parser.add_argument("--output", type=Path, required=True, help="folder for the runs and results.json")
     options = parser.parse_args(arguments)
     path: Path = options.output / "results.json"
@@ -157,7 +143,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     set_up_libraries()
     try:
-        found = train(options, options.output)
+        found = train(options)
     except UserError as error:
         sys.exit(f"Error: {error}")
     print(table(found))

@@ -44,12 +44,6 @@ def test_both_are_trained_and_scored_alike(script: ModuleType, tmp_path: Path) -
     assert results.read_text(encoding="utf-8") == written
 
 
-@pytest.mark.parametrize(("argument", "fact"), [("--set=packed=true", "packed=true"), ("--data=nowhere", "nowhere")])
-def test_a_wrong_option_is_one_line(script: ModuleType, argument: str, fact: str, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=fact):
-        script.main(["--steps", "1", "--data", str(tmp_path), "--output", str(tmp_path / "runs"), argument])
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_is_that_of_gpt2_and_smoothed_as_ours(script: ModuleType, smoothing: float) -> None:
     config = SynthesizerConfig(

@@ -15,7 +15,7 @@ from synthetic_attention.benchmark.layers import (
     measure_encoders,
     measure_layers,
 )
-from synthetic_attention.benchmark.tables import draw_sweep, records
+from synthetic_attention.benchmark.tables import records
 from synthetic_attention.errors import UserError
 
 PURE = ("random", "fixed_random", "factorized_random", "dense", "factorized_dense")
@@ -113,17 +113,7 @@ def test_encoders_are_timed_and_their_memory_measured() -> None:
     assert difference == 2 * (2 * (16 * 16 + 16) - 2 * 16 * 16)
 
 
-def test_a_plot_of_time_and_memory() -> None:
-    cases = [Case(4, 8, width=16, heads=2), Case(2, 16, width=16, heads=2)]
-    found = [each for case in cases for each in measure_layers(case, ("random",), repeats=1, memory=True)]
-    left, right = draw_sweep(found, "title").axes
-    assert {line.get_label() for line in left.get_lines()} == {BASELINE, "sdpa", "t5", "random"}
-    assert right.get_yscale() == "log"
-
-
 @pytest.mark.parametrize(("sizes", "fact"), [({"mask": "ful"}, "'ful'"), ({"heads": 3}, "3"), ({"length": 1}, "1")])
 def test_wrong_sizes(sizes: dict, fact: str) -> None:
     with pytest.raises(UserError, match=fact):
         Case(**{"batch": 2, "length": 24, "width": 16, **sizes})
-    with pytest.raises(UserError, match="radnom"):
-        measure_layers(SMALL, ["radnom"])

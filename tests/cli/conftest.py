@@ -4,24 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from synthetic_attention.cli import main
-from synthetic_attention.data.phrases import write_phrases
+from training.conftest import SMALL, _one_thread, corpus
+from training.runs import snapshot
 
-SMALL = (
-    *("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=64", "vocab_size=300"),
-    *("batch_tokens=200", "warmup_steps=5", "eval_steps=4", "logging_steps=2"),
-)
+__all__ = ["SMALL", "_one_thread", "corpus", "snapshot"]
+
 SETS = [argument for override in SMALL for argument in ("--set", override)]
 LANGUAGES = ("--source", "en", "--target", "de")
 Result = tuple[int, str, str]
 Call = Callable[..., Result]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +22,6 @@ def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output as into a file, in any environment."""
     for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    write_phrases(folder, train=60, held_out=6)
-    return folder
 
 
 @pytest.fixture
@@ -79,8 +65,3 @@ def check_error(result: Result, *facts: object, code: int = 1) -> None:
     assert not any(line.startswith(("Error", "Traceback")) for line in progress), err
     for fact in facts:
         assert str(fact) in last
-
-
-def snapshot(folder: Path) -> dict[Path, bytes]:
-    """The content of all files in a folder."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -13,16 +13,14 @@ SIZES = {"batch": 3, "prompt": 2, "new-tokens": 4, "layers": 1, "width": 8, "hea
 MODELS = ("--variants=random", "--repeats=1", "--device=cpu", *(f"--{name}={size}" for name, size in SIZES.items()))
 
 
-def test_attention_prints_tables_and_writes_files(call: Call, tmp_path: Path) -> None:
-    files = ("--json", tmp_path / "a.json", "--plot", tmp_path / "a.png")
-    code, out, err = call("benchmark", "attention", *TINY, "--repeats", 1, "--masks", "full,padded", *files)
+def test_attention_prints_tables_and_writes_figures(call: Call, tmp_path: Path) -> None:
+    options = ("--repeats", 1, "--masks", "full,padded", "--json", tmp_path / "a.json")
+    code, out, err = call("benchmark", "attention", *TINY, *options)
     assert code == 0, err
     assert all(word in out for word in ("full", "padded", "2×16", "mha", "random", "dense"))
     found = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
     assert {result["name"] for result in found["results"]} >= {"mha", "t5", "random", "dense"}
     assert {"command", "date", "torch", "processor", "threads"} <= found.keys()
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "a.png"]
 
 
 def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path) -> None:
@@ -44,18 +42,15 @@ def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path)
         (("attention", "--masks", "ful"), "'ful'"),
         (("attention", "--lengths", "8,x"), "'8,x'"),
         (("attention", "--lengths", "64", "--tokens", "32"), "64"),
-        (("attention", "--dtype", "int8"), "int8"),
         (("attention", "--heads", "3"), "3 heads"),
         (("attention", "--variants", "radnom"), "'radnom'"),
         (("attention", "--json", "nowhere/a.json"), "nowhere/a.json"),
         (("encoder", "--masks", "causal"), "causal"),
-        (("encoder", "--variants", "radnom"), "'radnom'"),
         (("generation", "--task", "chess"), "'chess'"),
-        (("generation", "--num-beams", "0"), "--num-beams"),
         (("generation", "--variants", "linformer"), "linformer"),
         (("memory", "--device", "nonsense"), "'nonsense'"),
     ],
 )
 def test_a_wrong_option_is_one_line(call: Call, arguments: tuple[str, ...], fact: str) -> None:
     code, out, err = call("benchmark", *arguments)
-    check_error((code, out, err), fact, code=2 if {"--dtype", "--num-beams", "--task"} & {*arguments} else 1)
+    check_error((code, out, err), fact, code=2 if "--task" in arguments else 1)

@@ -2,12 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cli.conftest import LANGUAGES, SETS, Call, check_error
-from synthetic_attention.compare import run as runner
 
 
 @pytest.fixture
@@ -37,19 +35,6 @@ def test_a_comparison(call: Call, compare: list[object], tmp_path: Path) -> None
     assert text.count("\n") == 1
 
 
-@pytest.mark.slow
-def test_an_interrupted_comparison_continues(
-    call: Call, compare: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*args: Any, **options: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(runner, "evaluate_run", interrupted)
-        check_error(call(*compare), code=130)
-    assert call(*compare)[0] == 0
-
-
 def test_a_failed_run_is_an_error(call: Call, compare: list[object]) -> None:
     compare[compare.index("--synthesizers") + 1] = "vanilla@learning_rate=1e30,vanilla"
     code, text, err = call(*compare)
@@ -62,18 +47,10 @@ def test_a_failed_run_is_an_error(call: Call, compare: list[object]) -> None:
     ("extra", "fact", "code"),
     [
         (["--synthesizers", "randm"], "'randm'", 1),
-        (["--synthesizers", "random@num_heads=3"], "num_heads=3", 1),
         (["--seeds", "0,0"], "0", 1),
-        (["--seeds", "-1"], "seed=-1", 1),
-        (["--preset", "huge"], "'huge'", 1),
-        (["--steps", "0"], "max_steps=0", 1),
         (["--split", "tset"], "tset", 1),
-        (["--target", "fr"], ".fr", 1),
-        (["--set", "vocab_size=9"], "vocab_size=9", 1),
         (["--num-beams", "0"], "--num-beams", 2),
         (["--truncate", "--on-long", "drop"], "--on-long drop", 2),
-        (["--on-long", "cut"], "'cut'", 2),
-        (["--device", "nonsense"], "'nonsense'", 1),
         (["--output", "/dev/null"], "/dev/null", 1),
     ],
 )
@@ -87,4 +64,4 @@ def test_wrong_options(
 def test_missing_options(call: Call, corpus: Path) -> None:
     command = ("compare", "translation", "--output", "out", "--data", corpus)
     check_error(call(*command), "--synthesizers", code=2)
-    check_error(call(*command, "--synthesizers", "vanilla"), "--source", code=2)
+    check_error(call(*command, "--synthesizers", "vanilla"), "--source")

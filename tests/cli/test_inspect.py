@@ -22,10 +22,9 @@ def test_pictures_page_and_numbers(call: Call, trained: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "fact", "code"),
     [
-        ([""], "blank", 1),
         (["--split", "tset"], "tset", 1),
-        (["--sample", 0], "0", 2),
-        (["--examples", 0], "0", 2),
+        (["--sample", 0], "--sample", 2),
+        (["--examples", 0], "--examples", 2),
     ],
 )
 def test_wrong_options(call: Call, trained: Path, arguments: list[object], fact: str, code: int) -> None:

@@ -9,8 +9,7 @@ from synthetic_attention.errors import UserError
 @pytest.mark.parametrize(
     ("texts", "rows"),
     [
-        (["vanilla, random+vanilla,dense"], [Row(name, name) for name in ("vanilla", "random+vanilla", "dense")]),
-        (["vanilla", "random+vanilla,dense"], [Row(name, name) for name in ("vanilla", "random+vanilla", "dense")]),
+        (["vanilla, random+vanilla", "dense"], [Row(name, name) for name in ("vanilla", "random+vanilla", "dense")]),
         (
             [" random @ num_heads = 2@random.std=0.1 "],
             [Row("random@num_heads=2@random.std=0.1", "random", ("num_heads=2", "random.std=0.1"))],
@@ -40,13 +39,6 @@ def test_brackets_keep_commas_together_and_folders_are_safe() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "SYNTHESIZER"),
-        ("vanilla,,dense", "''"),
-        ("-control", "'-control'"),
-        ("random@", "KEY=VALUE"),
-        ("random@num_heads", "KEY=VALUE"),
-        ("random@num_heads=", "KEY=VALUE"),
-        ("random@=2", "KEY=VALUE"),
         ("random@match=dense", "SYNTHESIZER-control"),
         ("vanilla-control@d_ff=9", "d_ff"),
         ("random@max_steps=9", "max_steps"),
@@ -61,8 +53,6 @@ def test_brackets_keep_commas_together_and_folders_are_safe() -> None:
 def test_malformed_rows_are_refused(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         parse_rows([text])
-    with pytest.raises(UserError, match="no synthesizers"):
-        parse_rows([])
 
 
 def test_seeds() -> None:

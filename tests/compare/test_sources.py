@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from safetensors.torch import load_file
 
 from compare.conftest import Results, failures, run_comparison
@@ -48,7 +47,7 @@ Finetune = Callable[..., Results]
 
 @pytest.fixture
 def finetune(data: Path, pretrained: Path, tmp_path: Path) -> Finetune:
-    def run(rows: str, source: str | None = str(pretrained), **options: Any) -> Results:
+    def run(rows: str, source: str | None = f"{pretrained}/{{row}}/seed-{{seed}}", **options: Any) -> Results:
         shared = {"overrides": TRAINING, "training": {"max_steps": 2}, "source": source}
         generation = {"num_beams": 1, "max_new_tokens": 4}
         output = tmp_path / "out"
@@ -61,10 +60,11 @@ def test_rows_from_runs_and_from_new_weights_are_one_table(
     finetune: Finetune, pretrained: Path, tmp_path: Path
 ) -> None:
     rows = "vanilla,vanilla@from=none,vanilla-control,random@learning_rate=1e-9"
-    results = finetune(rows)
+    where = f"{pretrained}/{{synthesizer}}/seed-{{seed}}"
+    results = finetune(rows, where)
     assert failures(results) == []
-    assert results["from"] == str(pretrained)
-    assert f"Trained from the weights of {pretrained}; rows with @from=none from new weights." in markdown_page(results)
+    assert results["from"] == where
+    assert f"Trained from the weights of {where}; rows with @from=none from new weights." in markdown_page(results)
     before = json.loads((pretrained / "results.json").read_text(encoding="utf-8"))
     assert results["tokenizer"] == before["tokenizer"]
     # Sizes are those of the runs; of a control row the one that was chosen there.
@@ -84,69 +84,51 @@ def test_rows_from_runs_and_from_new_weights_are_one_table(
     assert (old - new).abs().max() < 1e-6
     # The same command has nothing to do, and a row more is added.
     state = snapshot(tmp_path / "out/random@learning_rate=1e-9")
-    assert finetune(rows)["rows"] == results["rows"]
-    assert len(finetune("random@from=none")["rows"]) == 5
+    assert finetune(rows, where)["rows"] == results["rows"]
+    assert len(finetune("random@from=none", where)["rows"]) == 5
     assert snapshot(tmp_path / "out/random@learning_rate=1e-9") == state
     with pytest.raises(UserError, match="'vanilla@from=none' without --from"):
         finetune(rows, None)
     # The runs may be moved.
-    moved = str(shutil.copytree(pretrained, tmp_path / "elsewhere"))
-    assert len(finetune("vanilla", moved)["rows"]) == 5
+    moved = shutil.copytree(pretrained, tmp_path / "elsewhere")
+    assert len(finetune("vanilla", f"{moved}/{{synthesizer}}/seed-0")["rows"]) == 5
     for name in ("vanilla", "random"):
         shutil.rmtree(tmp_path / f"out/{name}@from=none")
     with pytest.raises(UserError, match=r"vanilla/seed-0 .*from None"):
         finetune("vanilla", None)
 
 
-def test_runs_are_found_by_row_and_seed(data: Path, pretrained: Path, tmp_path: Path) -> None:
-    def sources(where: str, text: str, seeds: tuple[int, ...] = (0,)) -> list[Path]:
-        comparison = Comparison(task=Summarization(), data=data, preset="tiny", source=where)
-        found = find_sources(comparison, dict.fromkeys(parse_rows([text]), seeds))
-        return [source.run.path for source in found.values()]
-
-    def found(where: str, text: str, seeds: tuple[int, ...] = (0,)) -> list[str]:
-        return [str(path.relative_to(pretrained)) for path in sources(where, text, seeds)]
-
-    places = ["vanilla/seed-0", "random/seed-0"]
-    assert found(str(pretrained), "vanilla,random@dropout_rate=0.3") == places
-    assert found(f"{pretrained}/{{synthesizer}}/seed-{{seed}}", "vanilla,random@dropout_rate=0.3") == places
-    assert found(f"{pretrained}/{{row}}/seed-0", "vanilla,vanilla-control@from=none", (0, 1)) == [
-        *("vanilla/seed-0", "vanilla/seed-0", "vanilla-control/seed-0", "vanilla-control/seed-0")
-    ]
-    # A row of its own label comes before one of its synthesizer.
-    own = tmp_path / "own"
-    shutil.copytree(pretrained, own)
-    shutil.copytree(own / "random", own / "random@random.std=0.1")
-    record = yaml.safe_load((own / "comparison.yaml").read_text(encoding="utf-8"))
-    record["rows"]["random@random.std=0.1"] = [0]
-    (own / "comparison.yaml").write_text(yaml.safe_dump(record), encoding="utf-8")
-    assert sources(str(own), "random@random.std=0.1") == [own / "random@random.std=0.1/seed-0"]
+@pytest.mark.parametrize(
+    ("where", "row", "found"),
+    [
+        ("{synthesizer}/seed-{seed}", "random@dropout_rate=0.3", "random/seed-0"),
+        ("{row}/seed-0", "vanilla@from=none", "vanilla/seed-0"),
+        ("{row}/seed-0", "vanilla-control", "vanilla-control/seed-0"),
+        ("{synthesizer}/seed-0", "vanilla-control@from=none", "vanilla-control/seed-0"),
+    ],
+)
+def test_runs_are_found_by_row_and_seed(data: Path, pretrained: Path, where: str, row: str, found: str) -> None:
+    comparison = Comparison(task=Summarization(), data=data, preset="tiny", source=f"{pretrained}/{where}")
+    (source,) = find_sources(comparison, {key: [0] for key in parse_rows([row])}).values()
+    assert source.run.path == pretrained / found
 
 
 @pytest.mark.parametrize(
     ("rows", "where", "message"),
     [
-        ("vanilla", "{pretrained}/vanilla/seed-0", "folder of a comparison"),
-        ("dense", "{pretrained}", "dense/seed-0"),
-        ("dense", "{pretrained}/{{synthesizer}}/seed-0", "dense/seed-0"),
-        ("random", "{pretrained}/vanilla/seed-{{seed}}", "'vanilla'.*'random'"),
-        ("vanilla-control", "{pretrained}/{{synthesizer}}/seed-0", r"\{row\}"),
-        ("random-control", "{pretrained}", "random-control/seed-0"),
-        ("random@num_heads=1", "{pretrained}", r"got (num_heads|d_kv)="),
-        ("random@random.std=0.1", "{pretrained}", "synthesizer_options=.*0.1"),
+        ("dense", "{synthesizer}/seed-0", "dense/seed-0"),
+        ("random", "vanilla/seed-{seed}", "'vanilla'.*'random'"),
+        ("random-control", "{row}/seed-0", "random-control/seed-0"),
+        ("random@num_heads=1", "{synthesizer}/seed-0", r"got (num_heads|d_kv)="),
+        ("random@random.std=0.1", "{synthesizer}/seed-0", "synthesizer_options=.*0.1"),
     ],
 )
 def test_runs_that_are_not_there_are_refused(
     finetune: Finetune, pretrained: Path, tmp_path: Path, rows: str, where: str, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        finetune(rows, where.format(pretrained=pretrained))
+        finetune(rows, f"{pretrained}/{where}")
     assert not (tmp_path / "out").exists()
-
-
-def test_seeds_have_runs_of_their_own(finetune: Finetune) -> None:
-    with pytest.raises(UserError, match="vanilla/seed-1"):
-        finetune("vanilla", seeds=(0, 1))
 
 
 def test_runs_that_differ_in_more_than_synthesizers_are_refused(
@@ -155,44 +137,38 @@ def test_runs_that_differ_in_more_than_synthesizers_are_refused(
     runs = tmp_path / "runs"
     shutil.copytree(pretrained / "vanilla/seed-0", runs / "vanilla")
     shutil.copytree(pretrained / "random/seed-0", runs / "random")
-    path = runs / "random/run.yaml"
+    where, path = f"{runs}/{{synthesizer}}", runs / "random/run.yaml"
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("dropout_rate: 0.2", "dropout_rate: 0.5"), encoding="utf-8")
-    with pytest.raises(UserError, match=r"'random', seed 0 .*dropout_rate 0.5 \(there 0.2\)"):
-        finetune("vanilla,random", f"{runs}/{{synthesizer}}")
-    # Not given is the default.
-    path.write_text(text.replace("    dropout_rate: 0.2\n", ""), encoding="utf-8")
-    with pytest.raises(UserError, match=r"'random', seed 0 .*dropout_rate 0.1 \(there 0.2\)"):
-        finetune("vanilla,random", f"{runs}/{{synthesizer}}")
-    for name, other in (("batch_tokens", "800"), ("density", "0.3"), ("texts", "8")):
+    for name, other, shown in (
+        ("dropout_rate", "0.5", r"dropout_rate 0.5 \(there 0.2\)"),
+        ("batch_tokens", "800", "batch_tokens 800"),
+        ("density", "0.3", "density 0.3"),
+        ("texts", "8", "train.texts 8"),
+    ):
         path.write_text(re.sub(rf"\b{name}: .*", f"{name}: {other}", text), encoding="utf-8")
-        shown = "train.texts" if name == "texts" else name
-        with pytest.raises(UserError, match=rf"'random', seed 0 .* {shown} {other}"):
-            finetune("vanilla,random", f"{runs}/{{synthesizer}}")
+        with pytest.raises(UserError, match=rf"'random', seed 0 .* {shown}"):
+            finetune("vanilla,random", where)
     # An option that is newer than the run has its default; how often something is logged does not matter.
     assert "stream: false" in text
     changed = re.sub("logging_steps: .*", "logging_steps: 99", re.sub("  stream: false\n", "", text))
     path.write_text(changed, encoding="utf-8")
-    comparison = Comparison(task=Summarization(), data=data, preset="tiny", source=f"{runs}/{{synthesizer}}")
+    comparison = Comparison(task=Summarization(), data=data, preset="tiny", source=where)
     assert len(find_sources(comparison, {row: [0] for row in parse_rows(["vanilla,random"])})) == 2
     path.write_text(text, encoding="utf-8")
-    path = runs / "random/metrics.json"
-    metrics = path.read_text(encoding="utf-8")
-    path.write_text(metrics.replace('"finished": true', '"finished": false'), encoding="utf-8")
-    with pytest.raises(UserError, match=r"random: .* not finished"):
-        finetune("vanilla,random", f"{runs}/{{synthesizer}}")
-    path.write_text(metrics, encoding="utf-8")
-    path = runs / "random/tokenizer.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
+    tokenizer, metrics = runs / "random/tokenizer.json", runs / "random/metrics.json"
+    content = json.loads(tokenizer.read_text(encoding="utf-8"))
     content["model"]["merges"].pop()
-    path.write_text(json.dumps(content), encoding="utf-8")
+    tokenizer.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(UserError, match=r"'random', seed 0 .* tokenizer"):
-        finetune("vanilla,random", f"{runs}/{{synthesizer}}")
+        finetune("vanilla,random", where)
+    metrics.write_text('{"finished": false}', encoding="utf-8")
+    with pytest.raises(UserError, match=r"random: .* not finished"):
+        finetune("vanilla,random", where)
 
 
 def test_a_source_that_was_trained_again_is_noticed(finetune: Finetune, pretrained: Path, tmp_path: Path) -> None:
     shutil.copytree(pretrained, tmp_path / "pretrained")
-    where = str(tmp_path / "pretrained")
+    where = f"{tmp_path}/pretrained/{{synthesizer}}/seed-0"
     finetune("vanilla", where)
     weights = tmp_path / "pretrained/vanilla/seed-0/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")

@@ -12,9 +12,9 @@ from synthetic_attention.inspect.plots import draw_attention, draw_biases, draw_
 from synthetic_attention.inspect.statistics import EDGES
 
 
-def _maps(weights: list[np.ndarray], is_causal: bool = False, word: str = "$a") -> AttentionMaps:
+def _maps(weights: list[np.ndarray], is_causal: bool = False) -> AttentionMaps:
     _, rows, columns = weights[0].shape
-    labels = [("target token", [f"{word}{i}" for i in range(n)]) for n in (rows, columns)]
+    labels = [("target token", [f"$a{i}" for i in range(n)]) for n in (rows, columns)]
     return AttentionMaps("Cross-attention", ["dense+vanilla"] * len(weights), weights, *labels, is_causal)
 
 
@@ -36,16 +36,6 @@ def test_heat_maps_have_tokens_and_hide_masked_keys() -> None:
     assert {label.get_parse_math() for label in panels[0].get_yticklabels()} == {False}
 
 
-@pytest.mark.parametrize(("weight", "top"), [(0.02, 0.1), (0.1, 0.1), (0.2, 0.25), (0.4, 0.5), (0.9, 1.0)])
-def test_colors_end_near_the_largest_weights(weight: float, top: float) -> None:
-    weights = np.full((2, 40, 40), 1e-3)
-    weights[:, :, 7] = weight
-    # One in 1,600 may be larger; so may a row that sees a single key.
-    weights[0, 3, 3] = weights[:, 0, 0] = 1.0
-    images = [axes.images[0] for axes in _panels(draw_attention(_maps([weights], is_causal=weight == 0.02)))]
-    assert {image.get_clim() for image in images} == {(0.0, top)}
-
-
 def test_histograms() -> None:
     before, after = np.zeros((2, len(EDGES) - 1))
     before[30], after[[3, 40]] = 2, (1, 3)
@@ -60,29 +50,25 @@ def test_histograms() -> None:
     assert figure.axes[0].lines[0].get_xdata()[0] == pytest.approx(EDGES[41])
 
 
-@pytest.mark.parametrize("heads", [1, 17])
-def test_biases_are_lines_over_the_distance(heads: int) -> None:
+def test_biases_are_lines_over_the_distance() -> None:
     distances = list(range(-16, 17))
-    after = np.random.default_rng(0).normal(size=(heads, 33)).tolist()
+    after = np.random.default_rng(0).normal(size=(3, 33)).tolist()
     encoder = {"stack": "encoder", "distances": distances, "before": after, "after": after}
     decoder = {"stack": "decoder", "distances": distances[:17], "after": [line[:17] for line in after]}
     figure = draw_biases([encoder, decoder])
     # The first line is the axis.
-    assert [len(axes.lines) for axes in figure.axes] == [1 + 2 * heads, 1 + heads]
+    assert [len(axes.lines) for axes in figure.axes] == [7, 4]
     assert figure.axes[0].lines[-1].get_ydata().tolist() == after[-1]
-    assert len(figure.legends) == (heads < 17)
 
 
-def test_a_page_shows_text_as_text_and_keeps_warnings(tmp_path: Path) -> None:
+def test_a_page_shows_text_as_text(tmp_path: Path) -> None:
     page = Page(tmp_path, "run <1>")
     page.add_section("R & α", "<script>alert(1)</script>")
     page.add_table(("head", "x"), [("1", "<2>")])
-    # No font has a character of the private use area.
-    page.add_picture(draw_attention(_maps([np.ones((1, 1, 1))], word="\ue123")), "map", '"A"')
+    page.add_picture(draw_attention(_maps([np.ones((1, 1, 1))])), "map", '"A"')
     page.write()
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     for shown in ("run &lt;1&gt;", "R &amp; α", "&lt;script&gt;", "&lt;2&gt;", 'alt="&quot;A&quot;"'):
         assert shown in text
     assert "<script>" not in text
-    assert any("57635" in warning for warning in page.warnings)
-    assert page.files == ["map.png"]
+    assert page.files == ["map.png", "index.html"]

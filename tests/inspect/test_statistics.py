@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from synthetic_attention.inspect.statistics import BANDS, EDGES, WeightStatistics, band_mass
+from synthetic_attention.inspect.statistics import BANDS, EDGES, WeightStatistics, describe_scores
 
 
 def _weights(heads: int, rows: int, columns: int, is_causal: bool, seed: int = 0) -> np.ndarray:
@@ -46,17 +46,6 @@ def test_statistics_are_their_definitions(is_causal: bool) -> None:
         assert found == pytest.approx(_plain(texts, head, is_causal), abs=1e-6)
 
 
-def test_uniform_and_sharp_attention_are_the_ends_of_the_scale() -> None:
-    uniform, sharp = WeightStatistics(1, False, distances=True), WeightStatistics(1, False, distances=True)
-    uniform.add(np.full((1, 5, 5), 0.2))
-    sharp.add(np.eye(5)[None])
-    (flat,), (point,) = uniform.per_head(), sharp.per_head()
-    assert (flat["relative_entropy"], flat["small_weights"], flat["largest_weight"]) == (1.0, 0.0, 0.2)
-    assert flat["distance"] == flat["uniform_distance"] == 1.6
-    assert (point["entropy"], point["largest_weight"], point["distance"]) == (0.0, 1.0, 0.0)
-    assert point["small_weights"] == 0.8
-
-
 def test_every_visible_weight_is_in_one_bin() -> None:
     statistics = WeightStatistics(2, True, distances=False)
     statistics.add(_weights(2, 6, 6, True))
@@ -72,16 +61,16 @@ def test_every_visible_weight_is_in_one_bin() -> None:
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_mass_near_the_diagonal(is_causal: bool) -> None:
     scores = np.random.default_rng(1).normal(size=(2, 7, 7)) * 2
-    found = band_mass(scores, is_causal)
+    found = describe_scores(scores, is_causal)["band_mass"]
     for head in range(2):
-        for column, k in enumerate(BANDS):
+        for k in BANDS:
             total = 0.0
             for i in range(7):
                 seen = [j for j in range(7) if j <= i or not is_causal]
                 exponentials = {j: math.exp(scores[head, i, j]) for j in seen}
                 near = sum(value for j, value in exponentials.items() if abs(i - j) <= k)
                 total += near / sum(exponentials.values()) / 7
-            assert found[head, column] == pytest.approx(total)
+            assert found[str(k)][head] == pytest.approx(total)
 
 
 def test_what_falls_outside_of_a_text_is_not_counted() -> None:

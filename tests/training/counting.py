@@ -13,7 +13,7 @@ from torch import Tensor
 
 from synthetic_attention import tasks
 from synthetic_attention.data.examples import IGNORED, Examples, OnLong, pad
-from synthetic_attention.data.lines import fingerprint, read_lines
+from synthetic_attention.data.files import fingerprint, read_lines
 from synthetic_attention.data.tokenizer import Tokens, encode, train_tokenizer
 from synthetic_attention.tasks.base import Evaluation, EvaluationLoop, Scores, Task, evaluate_loss
 
@@ -62,7 +62,7 @@ class Counting(Task[Lines, Tokens]):
     unit: ClassVar[str] = "lines"
 
     def read(self, data: Path, split: str) -> Lines:
-        lines, held_out = read_lines(data), split != "train"
+        lines, held_out = list(read_lines(data)), split != "train"
         return Lines(split, [line for i, line in enumerate(lines) if (i % self.every == 0) == held_out])
 
     def train_tokenizer(self, split: Lines, vocab_size: int, max_length: int) -> Any:
@@ -92,7 +92,7 @@ class Counting(Task[Lines, Tokens]):
             with torch.no_grad():
                 alone += cast(Any, loop.model)(**self.collate([example], 0)).loss.item() * (len(example) - 1)
         scores: Scores = {"perplexity": float(np.exp(loss)), "loss": alone / sum(len(b) - 1 for b in examples.blocks)}
-        return Evaluation(scores, len(examples), f"{loss}\n", "txt", answered=len(examples))
+        return Evaluation(scores, len(examples), f"{loss}\n", "txt")
 
 
 @contextmanager

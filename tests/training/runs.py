@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from synthetic_attention.tasks.translation import Translation
+from synthetic_attention.training.evaluation import generate_chunks
 from synthetic_attention.training.run import Outcome, start_run
 from synthetic_attention.training.settings import Settings
 
@@ -22,6 +23,11 @@ Small = Callable[..., Settings]
 def start(corpus: Path, output: Path, settings: Settings, **options: Any) -> Outcome:
     options = {"report": silent, **options}
     return start_run(task=Translation("en", "de"), data=corpus, settings=settings, output=output, **options)
+
+
+def generate_lines(run: Path, lines: Sequence[str], **options: Any) -> tuple[list[str], int]:
+    (result,) = generate_chunks(run, [lines], **options)
+    return result
 
 
 class Kill(TrainerCallback):

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training import trainer
-from synthetic_attention.training.checkpoint import Checkpoint, averaged_weights, best_snapshots
+from synthetic_attention.training.checkpoint import Checkpoint, averaged_weights
 from synthetic_attention.training.run import resume_run
 from training.runs import Kill, KilledError, Small, assert_same_runs, die, on_call, silent, start
 
@@ -35,12 +32,6 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return scores
 
 
-def test_the_best_are_kept_and_of_equals_the_later() -> None:
-    snapshots = [(2, 1.0), (4, 3.0), (6, 2.0), (8, 3.0), (10, 2.0)]
-    assert best_snapshots(snapshots, 3, greater_is_better=True) == [(4, 3.0), (8, 3.0), (10, 2.0)]
-    assert best_snapshots(snapshots, 2, greater_is_better=False) == [(2, 1.0), (10, 2.0)]
-
-
 def test_weights_are_averaged_for_a_while(tmp_path: Path) -> None:
     model = torch.nn.Linear(2, 3)
     own = {name: value.clone() for name, value in model.state_dict().items()}
@@ -50,7 +41,7 @@ def test_weights_are_averaged_for_a_while(tmp_path: Path) -> None:
     files = [{"weight": torch.full((3, 2), number), "bias": torch.full((3,), 0.1)} for number in (1.0, 2.0, 6.0)]
     for number, tensors in enumerate(files, start=1):
         save_file(tensors, checkpoint / ("model.safetensors" if number == 3 else f"snapshots/{number}.safetensors"))
-    with averaged_weights(model, checkpoint, [1, 2, 3]):
+    with averaged_weights(model, checkpoint, [(1, 0.0), (2, 0.0), (3, 0.0)]):
         assert torch.equal(model.weight, torch.full((3, 2), 3.0))
         assert torch.equal(model.bias, torch.full((3,), 0.1))
     assert all(torch.equal(value, own[name]) for name, value in model.state_dict().items())
@@ -120,18 +111,6 @@ def test_a_kill_while_the_mean_is_validated_does_no_harm(
     scored[:] = SCORES[4:]
     assert resume_run(tmp_path / "killed", report=silent).metrics["finished"]
     assert_same_runs(tmp_path / "straight", tmp_path / "killed")
-
-
-def test_a_run_that_is_stopped_while_the_mean_is_validated_is_not_finished(
-    corpus: Path, tmp_path: Path, small: Small, scored: list[float]
-) -> None:
-    start(corpus, tmp_path / "straight", small(*OPTIONS))
-    with on_call(trainer, "evaluate_loss", 6, lambda: os.kill(os.getpid(), signal.SIGINT)):
-        outcome = start(corpus, tmp_path / "stopped", small(*OPTIONS))
-    assert (outcome.signal, outcome.metrics["steps"], outcome.metrics["finished"]) == (signal.SIGINT, 10, False)
-    scored[:] = [SCORES[5], SCORES[4]]
-    assert resume_run(tmp_path / "stopped", report=silent).metrics["best"]["averaged"] == [4, 6, 10]
-    assert_same_runs(tmp_path / "straight", tmp_path / "stopped")
 
 
 def test_a_lost_snapshot_is_damage(corpus: Path, tmp_path: Path, small: Small, scored: list[float]) -> None:

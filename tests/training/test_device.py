@@ -11,30 +11,21 @@ import yaml
 from synthetic_attention import SynthesizerAttention
 from synthetic_attention.tasks import UserError
 from synthetic_attention.training.device import choose_device, choose_training_device
-from synthetic_attention.training.evaluation import evaluate_run, generate_lines
-from synthetic_attention.training.failures import shortage_reported
-from training.runs import Small, start, without_times
+from synthetic_attention.training.evaluation import evaluate_run
+from training.runs import Small, generate_lines, start, without_times
 
 
 def test_devices_that_are_there() -> None:
     assert choose_device("cpu") == torch.device("cpu")
     there = torch.accelerator.is_available()
-    assert (
-        choose_device()
-        == choose_training_device()
-        == (torch.accelerator.current_accelerator() if there else torch.device("cpu"))
-    )
-
-
-@pytest.mark.parametrize("name", ["gpu", "cpu:x", ""])
-def test_devices_that_nobody_has(name: str) -> None:
-    with pytest.raises(UserError, match=rf"got device '{name}'; expected one of: cpu"):
-        choose_device(name)
+    expected = torch.accelerator.current_accelerator() if there else torch.device("cpu")
+    assert choose_device() == choose_training_device() == expected
 
 
 def test_devices_that_are_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="'hpu'"):
-        choose_device("hpu")
+    for name in ("hpu", "cpu:x", ""):
+        with pytest.raises(UserError, match=rf"got device '{name}'; expected one of: cpu"):
+            choose_device(name)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
@@ -77,18 +68,8 @@ def test_a_compiled_model_trains_as_an_eager_one(
         start(corpus, run, small("dropout_rate=0", f"torch_compile={run.name}"), device="cpu")
     logs = [[entry["loss"] for entry in without_times(run / "log.jsonl") if "loss" in entry] for run in runs]
     assert logs[0] == pytest.approx(logs[1], rel=1e-3)
-    # At most two for the layers of the encoder and as many for those of the decoder, whatever the shapes.
-    assert 2 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 4
-
-
-@pytest.mark.slow
-def test_a_failed_compilation_is_reported_without_advice_for_developers() -> None:
-    error = torch._dynamo.exc.TorchDynamoException("no compiler\n\nSet TORCHDYNAMO_VERBOSE=1 for the stack trace")
-    with (
-        pytest.raises(UserError, match=r"^torch.compile failed: no compiler; leave out --torch-compile; kept$"),
-        shortage_reported("", lambda: "kept"),
-    ):
-        raise error
+    # Two for the layers of the encoder, padded or not, and four for those of the decoder, whatever the shapes.
+    assert 2 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 6
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from synthetic_attention.tasks import UserError
-from synthetic_attention.training.evaluation import describe_evaluation, evaluate_run, generate_lines
+from synthetic_attention.training.evaluation import describe_evaluation, evaluate_run
 from synthetic_attention.training.run_folder import RunFolder
-from training.runs import Small, start
+from training.runs import Small, generate_lines, start
 
 
 def test_evaluation_scores_and_writes_predictions(corpus: Path, tmp_path: Path, small: Small) -> None:

@@ -53,20 +53,13 @@ def pretrained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _settings(source: PretrainedRun, *overrides: str, synthesizer: str | None = None) -> Settings:
-    return read_settings(
-        synthesizer=synthesizer,
-        preset="small",
-        seed=2,
-        overrides=[*TRAINING, *overrides],
-        task=Summarization,
-        start=source.settings,
-    )
+    overrides = (*TRAINING, *overrides)
+    return read_settings(synthesizer=synthesizer, preset="small", seed=2, overrides=overrides, start=source.settings)
 
 
 def _start(data: Path, source: PretrainedRun, output: Path, *overrides: str, **options: Any) -> None:
-    settings = _settings(source, *overrides)
-    options = {"report": silent, **options}
-    start_run(task=TASK, data=data, settings=settings, output=output, pretrained=source, **options)
+    options = {"settings": _settings(source, *overrides), "report": silent, **options}
+    start_run(task=TASK, data=data, output=output, pretrained=source, **options)
 
 
 def test_model_and_tokenizer_are_those_of_the_run(data: Path, pretrained: Path, tmp_path: Path) -> None:
@@ -102,10 +95,7 @@ def test_a_classifier_takes_the_encoder(data: Path, pretrained: Path, tmp_path: 
         rows = [json.dumps({**line, "even": ["no", "yes"][number % 2]}) for number, line in enumerate(lines)]
         (tmp_path / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
     task, source, output = Classification(**options), PretrainedRun.open(pretrained, Classification), tmp_path / "run"
-    overrides = [*TRAINING, "learning_rate=1e-12"]
-    settings = read_settings(
-        synthesizer=None, preset="small", seed=2, overrides=overrides, task=Classification, start=source.settings
-    )
+    settings = _settings(source, "learning_rate=1e-12")
     start_run(task=task, data=tmp_path, settings=settings, output=output, pretrained=source, report=silent)
     before, after = (load_file(path / "model.safetensors") for path in (pretrained, output))
     encoder = {name for name in before if name.startswith(("model.encoder.", "model.embed_tokens."))}
@@ -118,7 +108,7 @@ def test_a_classifier_takes_the_encoder(data: Path, pretrained: Path, tmp_path: 
         assert after["model.token_types.weight"].abs().max() < 1e-9
     # The pieces are those of the run, between the tokens that a text of this task has.
     tokenizer = RunFolder(output).load_tokenizer()
-    assert tokenizer.get_vocab() == source.tokenizer().get_vocab()
+    assert tokenizer.get_vocab() == source.run.load_tokenizer().get_vocab()
     tokens = tokenizer.convert_ids_to_tokens(tokenizer("the")["input_ids"])
     assert (tokens[0], tokens[-1]) == ("<s>", "</s>")
     evaluate_run(output, split="valid", report=silent)
@@ -154,10 +144,11 @@ def test_a_classifier_takes_a_classifier(labels: list[str], type_vocab_size: int
 def test_new_weights_for_the_same_model(data: Path, pretrained: Path, tmp_path: Path) -> None:
     source = PretrainedRun.open(pretrained, Summarization, scratch=True)
     _start(data, source, tmp_path / "run", "learning_rate=1e-12")
-    before, after = (load_file(path / "model.safetensors") for path in (pretrained, tmp_path / "run"))
-    assert before["model.embed_tokens.weight"].shape == after["model.embed_tokens.weight"].shape
-    assert not torch.equal(before["model.embed_tokens.weight"], after["model.embed_tokens.weight"])
-    assert RunFolder(tmp_path / "run").load_tokenizer().get_vocab() == source.tokenizer().get_vocab()
+    paths = (pretrained, tmp_path / "run")
+    before, after = (load_file(path / "model.safetensors")["model.embed_tokens.weight"] for path in paths)
+    assert before.shape == after.shape
+    assert not torch.equal(before, after)
+    assert RunFolder(paths[1]).load_tokenizer().get_vocab() == source.run.load_tokenizer().get_vocab()
 
 
 def test_resuming_needs_the_source_only_before_the_first_checkpoint(
@@ -187,22 +178,13 @@ def test_resuming_needs_the_source_only_before_the_first_checkpoint(
         resume_run(early, report=silent)
 
 
-def test_a_run_that_is_started_from_is_not_replaced(data: Path, pretrained: Path) -> None:
-    before = snapshot(pretrained)
-    with pytest.raises(UserError, match="the run to start from would be replaced"):
-        _start(data, PretrainedRun.open(pretrained, Summarization), pretrained, overwrite=True)
-    assert snapshot(pretrained) == before
-
-
 @pytest.mark.parametrize(
     ("overrides", "synthesizer", "message"),
     [
         ((), "vanilla", r"synthesizer='vanilla'.* 'random\+vanilla'"),
         (("d_model=32",), None, "d_model=32, .* 16; only .*dropout_rate.* can change"),
         (("num_heads=1",), None, "got num_heads=1, .* 2; only"),
-        (("norm_type=rms_norm",), None, "norm_type='rms_norm'.* 'layer_norm'"),
         (("random.std=0.5",), None, r"0.5.* 0.1"),
-        (("max_steps=0",), None, "got max_steps=0"),
     ],
 )
 def test_another_model_is_refused(
@@ -220,10 +202,7 @@ def test_another_model_is_refused(
 def test_every_task_of_such_a_model_starts_from_it(pretrained: Path, name: str) -> None:
     task = get_task(name)
     source = PretrainedRun.open(pretrained, task)
-    settings = read_settings(
-        synthesizer=None, preset="t5-tiny", seed=0, overrides=TRAINING, task=task, start=source.settings
-    )
-    model = model_type(task)(build_config(settings, vocab_size=len(source.tokenizer())))
+    model = model_type(task)(build_config(_settings(source), vocab_size=len(source.run.load_tokenizer())))
     assert source.load_into(model) is None
     for key, value in load_file(pretrained / "model.safetensors").items():
         assert torch.equal(model.state_dict()[key], value)
@@ -239,20 +218,14 @@ def _without_a_weight(path: Path) -> None:
     save_file(weights, path, metadata={"format": "pt"})
 
 
-def _settings_gone(path: Path) -> None:
-    path.write_text(path.read_text(encoding="utf-8").replace("synthesizer:", "synthesiser:"), encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
         ("model.safetensors", Path.unlink, "no model yet; continue training"),
         ("model.safetensors", _cut, "the run cannot be loaded"),
-        ("model.safetensors", _without_a_weight, "missing keys: model.decoder.norm.weight"),
+        ("model.safetensors", _without_a_weight, "model.decoder.norm.weight missing"),
         ("tokenizer.json", _cut, "the run cannot be loaded"),
-        ("config.json", _cut, "the run cannot be loaded"),
-        ("run.yaml", Path.unlink, "not a run"),
-        ("run.yaml", _settings_gone, "no valid settings.synthesizer"),
+        ("run.yaml", lambda path: path.write_text("task: ["), "run.yaml cannot be loaded"),
     ],
 )
 def test_damaged_runs_are_one_line(
@@ -268,14 +241,16 @@ def test_damaged_runs_are_one_line(
 def test_runs_that_do_not_fit_are_refused(
     data: Path, pretrained: Path, corpus: Path, small: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=r"none: no such folder; expected a folder made by `synthesizer train`"):
-        PretrainedRun.open(tmp_path / "none", Summarization)
+    before = snapshot(pretrained)
+    with pytest.raises(UserError, match="the run to start from would be replaced"):
+        _start(data, PretrainedRun.open(pretrained, Summarization), pretrained, overwrite=True)
+    assert snapshot(pretrained) == before
     with pytest.raises(UserError, match="a run of task span-corruption, whose model is a SynthesizerForConditional"):
         PretrainedRun.open(pretrained, Counting)
     # A tokenizer without sentinels cannot name spans.
     start_run(task=Translation("en", "de"), data=corpus, settings=small(), output=tmp_path / "mt", report=silent)
     source = PretrainedRun.open(tmp_path / "mt", SpanCorruption)
-    with pytest.raises(UserError, match="the tokenizer has no <extra_id_0>"):
+    with pytest.raises(UserError, match="the tokenizer has no <extra_id_"):
         start_run(
             task=SpanCorruption(sentinels=10),
             data=data,

@@ -7,9 +7,8 @@ import pytest
 
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training.evaluation import generate_lines
 from synthetic_attention.training.run import resume_run
-from training.runs import Kill, Small, silent, snapshot, start
+from training.runs import Kill, Small, generate_lines, silent, snapshot, start
 
 
 def test_what_is_there_is_not_overwritten_unasked(corpus: Path, tmp_path: Path, small: Small) -> None:

@@ -10,47 +10,35 @@ import torch
 from synthetic_attention.data.examples import token_batches
 from synthetic_attention.training.callbacks import TrainingClock
 from synthetic_attention.training.trainer import TokenBatchSampler
+from training.counting import Blocks
 
-LENGTHS = np.random.default_rng(0).integers(3, 40, size=(101, 2))
+LENGTHS = np.random.default_rng(0).integers(3, 80, size=101)
+EXAMPLES = Blocks([np.zeros(length, dtype=np.int64) for length in LENGTHS])
 
 
 def test_batches_keep_to_the_budget_and_cover_all() -> None:
-    costs = LENGTHS.sum(axis=1)
-    batches = token_batches(costs, range(101), budget=150)
+    batches = token_batches(LENGTHS, range(101), budget=150)
     assert sorted(itertools.chain(*batches)) == list(range(101))
-    assert max(costs[batch].sum() for batch in batches) <= 150
-
-
-def test_what_exceeds_the_budget_is_a_batch_by_itself() -> None:
+    assert max(LENGTHS[batch].sum() for batch in batches) <= 150
+    # An example over the budget is a batch by itself.
     assert token_batches([5, 99, 5], [0, 1, 2], budget=10) == [[0], [1], [2]]
 
 
 def test_every_pass_covers_all_in_another_order() -> None:
-    sampler = TokenBatchSampler(LENGTHS, 200, seed=1, num_batches=10**9)
-    stream = iter(sampler)
-    passes = []
-    for _ in range(2):
-        batches: list[list[int]] = []
-        while sum(map(len, batches)) < 101:
-            batches.append(next(stream))
+    sampler = TokenBatchSampler(EXAMPLES, 200, seed=1, num_batches=10**9)
+    passes = [sampler.epoch(number) for number in range(2)]
+    for batches in passes:
         assert sorted(itertools.chain(*batches)) == list(range(101))
-        passes.append(batches)
-    assert passes[0] != passes[1]
+        # Sorted by length: little padding.
+        assert sum(len(batch) * LENGTHS[batch].max() for batch in batches) < 1.5 * LENGTHS.sum()
     assert {frozenset(batch) for batch in passes[0]} != {frozenset(batch) for batch in passes[1]}
+    assert [*itertools.islice(sampler, len(passes[0]) + 1)] == [*passes[0], passes[1][0]]
 
 
 def test_the_stream_is_a_function_of_the_seed() -> None:
-    streams = [list(TokenBatchSampler(LENGTHS, 200, seed, num_batches=53)) for seed in (1, 1, 2)]
+    streams = [list(TokenBatchSampler(EXAMPLES, 200, seed, num_batches=53)) for seed in (1, 1, 2)]
     assert len(streams[0]) == 53
     assert streams[0] == streams[1] != streams[2]
-
-
-def test_batches_waste_little_on_padding() -> None:
-    padded = sum(
-        len(batch) * LENGTHS[batch].max(axis=0).sum()
-        for batch in itertools.islice(TokenBatchSampler(LENGTHS, 400, seed=1, num_batches=10**6), 13)
-    )
-    assert padded < 1.5 * 400 * 13
 
 
 def test_the_clock_counts_between_start_and_stop(monkeypatch: pytest.MonkeyPatch) -> None:

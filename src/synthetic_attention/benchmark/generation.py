@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTMode
 
 from ..models import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from ..models.cache import cache_bytes
-from .harness import Measurement, building, time_turns
+from .harness import Measurement, time_turns
 
 __all__ = ["PEERS", "GenerationCase", "measure_generation"]
 
@@ -53,10 +53,12 @@ def measure_generation(case: GenerationCase, variants: Sequence[str], repeats: i
     Raises:
         RuntimeError: a model generates something else.
     """
-    models, prompts = _models(case, variants)
-    peer = PEERS[case.task]
-    cached = {}
+    torch.manual_seed(0)
+    prompts = torch.randint(_FIRST_TOKEN, case.vocabulary, (case.batch, case.prompt), device=case.device)
+    peer, cached = PEERS[case.task], {}
+    models: dict[str, Any] = {peer: _peer(case), **{name: _ours(case, name) for name in variants}}
     for name, model in models.items():
+        model.to(device=case.device, dtype=case.dtype).eval()
         output = _generate(model, case, prompts)
         cached[name] = cache_bytes(output.past_key_values)
         if name != peer and case.num_beams == 1:
@@ -64,56 +66,33 @@ def measure_generation(case: GenerationCase, variants: Sequence[str], repeats: i
     turns = {name: partial(_generate, model, case, prompts) for name, model in models.items()}
     times = time_turns(turns, peer, repeats, warmup=0, device=case.device)
     return [
-        Measurement(
-            name=name,
-            case=case,
-            milliseconds=milliseconds,
-            ratio=ratio,
-            cache_bytes=cached[name],
-            parameters=models[name].num_parameters(),
-        )
-        for name, (milliseconds, ratio) in times.items()
+        Measurement(name, case, False, *times[name], cache_bytes=cached[name], parameters=models[name].num_parameters())
+        for name in models
     ]
-
-
-def _models(case: GenerationCase, variants: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
-    """All models, the peer first, and the prompts."""
-    torch.manual_seed(0)
-    prompts = torch.randint(_FIRST_TOKEN, case.vocabulary, (case.batch, case.prompt), device=case.device)
-    models: dict[str, Any] = {PEERS[case.task]: _peer(case), **{name: _ours(case, name) for name in variants}}
-    for model in models.values():
-        model.to(device=case.device, dtype=case.dtype).eval()
-    return models, prompts
 
 
 def _ours(case: GenerationCase, synthesizer: str) -> PreTrainedModel:
     decoder_only = case.task == "language-modeling"
-    with building():
-        config = SynthesizerConfig(
-            vocab_size=case.vocabulary,
-            d_model=case.width,
-            num_heads=case.heads,
-            d_ff=4 * case.width,
-            num_layers=case.layers,
-            synthesizer=synthesizer,
-            max_position_embeddings=case.prompt + case.new_tokens,
-            # As in the peer.
-            position_embedding_type="learned" if decoder_only else "sinusoidal",
-            pre_norm=decoder_only,
-            eos_token_id=None,
-        )
-        return SynthesizerForCausalLM(config) if decoder_only else SynthesizerForConditionalGeneration(config)
+    config = SynthesizerConfig(
+        vocab_size=case.vocabulary,
+        d_model=case.width,
+        num_heads=case.heads,
+        d_ff=4 * case.width,
+        num_layers=case.layers,
+        synthesizer=synthesizer,
+        max_position_embeddings=case.prompt + case.new_tokens,
+        # As in the peer.
+        position_embedding_type="learned" if decoder_only else "sinusoidal",
+        pre_norm=decoder_only,
+        eos_token_id=None,
+    )
+    return SynthesizerForCausalLM(config) if decoder_only else SynthesizerForConditionalGeneration(config)
 
 
 def _peer(case: GenerationCase) -> PreTrainedModel:
     # No token ends a sequence, and the activation is ours, which is faster than theirs.
-    common: dict[str, Any] = {
-        "vocab_size": case.vocabulary,
-        "activation_function": "relu",
-        "bos_token_id": 1,
-        "eos_token_id": None,
-        "pad_token_id": 0,
-    }
+    common: dict[str, Any] = {"vocab_size": case.vocabulary, "activation_function": "relu"}
+    common |= {"bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0}
     longest = case.prompt + case.new_tokens
     if case.task == "language-modeling":
         decoder = GPT2Config(n_positions=longest, n_embd=case.width, n_layer=case.layers, n_head=case.heads, **common)

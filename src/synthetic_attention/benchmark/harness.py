@@ -9,11 +9,9 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from ..errors import UserError
-
-__all__ = [
-    *("Contender", "Inputs", "Measurement", "Quartiles", "about", "building", "measure_memory", "quartiles"),
-    *("step_without_gradients", "take_turns", "time_turns"),
-]
+__all__ = ["Contender", "Inputs", "Measurement", "Quartiles", "about", "measure_memory", "take_turns", "time_turns"]
 
 Quartiles = tuple[float, float, float]
 # x (B, L, width), a mask (B, L) of real tokens, and the gradient of the output.
@@ -44,8 +37,32 @@ class Contender:
     module: nn.Module
     call: Callable[[Tensor, Tensor | None], Tensor]
 
+    def step(self, inputs: Inputs, training: bool, keep_gradients: bool = False) -> int:
+        """Forward and backward, or the forward in inference; returns the allocator's bytes between both, if it counts.
 
-@dataclass(frozen=True, kw_only=True)
+        Args:
+            keep_gradients: of the parameters.
+        """
+        x, mask, gradient = inputs
+        if not training:
+            with torch.inference_mode():
+                self.call(x, mask)
+            return 0
+        with record_function(_FORWARD):
+            y = self.call(x, mask)
+        allocated = 0 if x.device.type == "cpu" else torch.accelerator.memory_allocated()
+        y.backward(gradient)
+        x.grad = None
+        if not keep_gradients:
+            self.module.zero_grad()
+        return allocated
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients of the parameters."""
+        return [p.grad for p in self.module.parameters() if p.grad is not None]
+
+
+@dataclass(frozen=True)
 class Measurement:
     """The figures of one layer or model; None where a figure was not measured.
 
@@ -69,15 +86,6 @@ class Measurement:
     kept: int | None = None
     parameters: int | None = None
     cache_bytes: int | None = None
-
-
-@contextmanager
-def building() -> Iterator[None]:
-    """Turn the ValueError of a layer or model that cannot be built into a UserError."""
-    try:
-        yield
-    except ValueError as error:
-        raise UserError(" ".join(str(error).split())) from error
 
 
 def take_turns(
@@ -108,51 +116,36 @@ def time_turns(
     if not repeats:
         return {}
     times = {name: np.array(taken) for name, taken in take_turns(turns, repeats, warmup, device).items()}
-    return {name: (quartiles(1e3 * taken), quartiles(times[baseline] / taken)) for name, taken in times.items()}
+    return {name: (_quartiles(1e3 * taken), _quartiles(times[baseline] / taken)) for name, taken in times.items()}
 
 
-def quartiles(values: Any) -> Quartiles:
-    """Lower quartile, median, upper quartile."""
+def _quartiles(values: Any) -> Quartiles:
     low, median, high = (float(q) for q in np.quantile(values, (0.25, 0.5, 0.75)))
     return low, median, high
-
-
-def run_step(
-    contender: Contender, inputs: Inputs, training: bool, after_forward: Callable[[], object] = lambda: None
-) -> None:
-    """Forward and backward (the gradients of parameters stay), or the forward in inference mode."""
-    x, mask, gradient = inputs
-    if not training:
-        with torch.inference_mode():
-            contender.call(x, mask)
-        return
-    with record_function(_FORWARD):
-        y = contender.call(x, mask)
-    after_forward()
-    y.backward(gradient)
-    x.grad = None
-
-
-def step_without_gradients(contender: Contender, inputs: Inputs, training: bool) -> None:
-    """A step, after which no gradients are left."""
-    run_step(contender, inputs, training)
-    contender.module.zero_grad()
 
 
 def measure_memory(contender: Contender, inputs: Inputs, training: bool) -> tuple[int, int]:
     """`peak` and `kept` of a Measurement."""
     # The first call may allocate what later calls reuse.
-    step_without_gradients(contender, inputs, training)
-    parameters = [p for p in contender.module.parameters() if p.requires_grad]
-    measure = _peak_on_cpu if inputs[0].device.type == "cpu" else _peak_on_accelerator
-    found = measure(partial(run_step, contender, inputs, training), parameters)
+    contender.step(inputs, training)
+    if inputs[0].device.type == "cpu":
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            contender.step(inputs, training, keep_gradients=True)
+        peak, kept = _read_profile(profiler, contender.gradients())
+    else:
+        before = torch.accelerator.memory_allocated()
+        torch.accelerator.reset_peak_memory_stats()
+        after = contender.step(inputs, training, keep_gradients=True)
+        # The allocator has no history: the gradients count as if they had all been there at the peak.
+        gradients = sum(gradient.nbytes for gradient in contender.gradients())
+        peak = max(torch.accelerator.max_memory_allocated() - before - gradients, 0)
+        kept = after - before if training else 0
     contender.module.zero_grad()
-    return found
+    return peak, kept
 
 
-def _peak_on_cpu(step: Callable[[], object], parameters: Sequence[nn.Parameter]) -> tuple[int, int]:
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        step()
+def _read_profile(profiler: profile, gradients: list[Tensor]) -> tuple[int, int]:
+    """`peak` and `kept` from the allocations of a profile, without those of `gradients`."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
@@ -162,24 +155,13 @@ def _peak_on_cpu(step: Callable[[], object], parameters: Sequence[nn.Parameter])
     changes = [(each["ts"], each["args"]["Addr"], each["args"]["Bytes"]) for each in memory]
     # The last allocation at the address of a gradient is the gradient.
     last = {address: index for index, (_, address, size) in enumerate(changes) if size > 0}
-    gradients = {last.get(p.grad.untyped_storage().data_ptr()) for p in parameters if p.grad is not None}
+    left_out = {last.get(gradient.untyped_storage().data_ptr()) for gradient in gradients}
     now = peak = kept = 0
     for index, (moment, _, size) in enumerate(changes):
-        now += 0 if index in gradients else size
+        now += 0 if index in left_out else size
         peak = max(peak, now)
         kept = now if moment <= forward_end else kept
     return peak, kept
-
-
-def _peak_on_accelerator(step: Callable[..., object], parameters: Sequence[nn.Parameter]) -> tuple[int, int]:
-    before = torch.accelerator.memory_allocated()
-    marks: list[int] = []
-    torch.accelerator.reset_peak_memory_stats()
-    step(lambda: marks.append(torch.accelerator.memory_allocated()))
-    # The allocator has no history: the gradients count as if they had all been there at the peak.
-    gradients = sum(p.grad.nbytes for p in parameters if p.grad is not None)
-    peak = torch.accelerator.max_memory_allocated() - before - gradients
-    return max(peak, 0), marks[0] - before if marks else 0
 
 
 def about(device: str = "cpu") -> dict[str, Any]:

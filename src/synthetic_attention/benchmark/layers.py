@@ -19,22 +19,18 @@ from ..errors import UserError
 from ..layout import TokenLayout
 from ..models import SynthesizerConfig
 from ..models.modeling import SynthesizerStack
-from .harness import Contender, Inputs, Measurement, building, measure_memory, step_without_gradients, time_turns
+from .harness import Contender, Inputs, Measurement, measure_memory, time_turns
 
 __all__ = [
-    *("BASELINE", "ENCODER_BASELINE", "ENCODER_VARIANTS", "MASKS", "PEERS", "VARIANTS", "Case"),
+    *("BASELINE", "ENCODER_BASELINE", "ENCODER_VARIANTS", "MASKS", "VARIANTS", "Case"),
     *("build_layers", "check", "measure_encoders", "measure_layers"),
 ]
 
 BASELINE = "mha"
-PEERS = (BASELINE, "sdpa", "t5")
 MASKS = ("full", "causal", "padded")
-VARIANTS = (
-    *("random", "fixed_random", "factorized_random", "dense", "factorized_dense"),
-    *("random+vanilla", "dense+vanilla", "vanilla"),
-)
 ENCODER_BASELINE = "vanilla"
 ENCODER_VARIANTS = ("random", "fixed_random", "factorized_random", "dense", "factorized_dense")
+VARIANTS = (*ENCODER_VARIANTS, "random+vanilla", "dense+vanilla", "vanilla")
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ class Case:
             raise UserError(f"got mask {self.mask!r}; expected one of: {', '.join(MASKS)}")
         if self.batch < 1 or self.length < 2:
             raise UserError(f"got {self.batch} sequences of length {self.length}; expected at least 1 of length 2")
-        if self.heads < 1 or self.width < 1 or self.width % self.heads:
+        if self.width % self.heads:
             raise UserError(f"got width {self.width} and {self.heads} heads; expected heads that divide the width")
 
     @property
@@ -104,30 +100,25 @@ def _measure(
 ) -> list[Measurement]:
     """Time the contenders in turns, then count the bytes of each."""
     inputs, found = case.inputs(), []
-    turns = {each.name: partial(step_without_gradients, each, inputs, training) for each in contenders}
+    turns = {each.name: partial(each.step, inputs, training) for each in contenders}
     times = time_turns(turns, baseline, repeats, device=case.device)
     for each in contenders:
-        milliseconds, ratio = times[each.name] if repeats else (None, None)
+        time, ratio = times.get(each.name, (None, None))
         peak, kept = measure_memory(each, inputs, training) if memory else (None, None)
-        parameters = sum(p.numel() for p in each.module.parameters())
-        figures: dict[str, Any] = {
-            "milliseconds": milliseconds,
-            "ratio": ratio,
-            "peak": peak,
-            "kept": kept,
-            "parameters": parameters,
-        }
-        found.append(Measurement(name=each.name, case=case, training=training, **figures))
+        size = sum(p.numel() for p in each.module.parameters())
+        found.append(Measurement(each.name, case, training, time, ratio, peak=peak, kept=kept, parameters=size))
     return found
 
 
 def build_layers(case: Case, variants: Sequence[str]) -> list[Contender]:
     """The peers, the baseline first, and our layers."""
-    layers = [_multihead(case), _sdpa(case), _t5(case)]
-    with building():
-        ours = [(name, SynthesizerAttention(case.width, case.heads, name, case.length)) for name in variants]
-    for name, layer in ours:
-        layers.append(Contender(name, layer, partial(_call_layer, layer, case.is_causal)))
+    # True at the keys that a causal row must not see.
+    ones = torch.ones(case.length, case.length, dtype=torch.bool, device=case.device)
+    hidden = ones.triu(1) if case.is_causal else None
+    layers = [_multihead(case, hidden), _sdpa(case), _t5(case, hidden)]
+    for name in variants:
+        layer = SynthesizerAttention(case.width, case.heads, name, case.length)
+        layers.append(Contender(name, layer, partial(layer, is_causal=case.is_causal)))
     return _moved(layers, case)
 
 
@@ -137,20 +128,8 @@ def _moved(contenders: list[Contender], case: Case) -> list[Contender]:
     return contenders
 
 
-def _call_layer(layer: nn.Module, is_causal: bool, x: Tensor, mask: Tensor | None) -> Tensor:
-    return layer(x, mask, is_causal=is_causal)
-
-
-def _hidden(case: Case) -> Tensor | None:
-    """True at the keys that a causal row must not see."""
-    if not case.is_causal:
-        return None
-    return torch.ones(case.length, case.length, dtype=torch.bool, device=case.device).triu(1)
-
-
-def _multihead(case: Case) -> Contender:
+def _multihead(case: Case, hidden: Tensor | None) -> Contender:
     mha = nn.MultiheadAttention(case.width, case.heads, batch_first=True)
-    hidden = _hidden(case)
 
     def call(x: Tensor, mask: Tensor | None) -> Tensor:
         padding = None if mask is None else ~mask
@@ -172,14 +151,13 @@ def _sdpa(case: Case) -> Contender:
     return Contender("sdpa", nn.ModuleDict({"qkv": qkv, "out": out}), call)
 
 
-def _t5(case: Case) -> Contender:
+def _t5(case: Case, hidden: Tensor | None) -> Contender:
     """Hugging Face's T5 attention, without biases and relative positions; it builds whole matrices of weights."""
     config: Any = T5Config(
         d_model=case.width, d_kv=case.width // case.heads, num_heads=case.heads, dropout_rate=0.0, is_decoder=False
     )
     config._attn_implementation = "eager"
     layer = T5Attention(config, has_relative_attention_bias=False, layer_idx=0)
-    hidden = _hidden(case)
 
     def call(x: Tensor, mask: Tensor | None) -> Tensor:
         left_out = hidden if mask is None else ~mask[:, None, None, :]
@@ -192,54 +170,45 @@ def _t5(case: Case) -> Contender:
 
 def _encoders(case: Case, layers: int, variants: Sequence[str]) -> list[Contender]:
     """The vanilla encoder, PyTorch's, then `variants`; all pre-norm, with feed-forward layers 4 times as wide."""
-    sizes: dict[str, Any] = {
-        "d_model": case.width,
-        "num_heads": case.heads,
-        "d_ff": 4 * case.width,
-        "num_layers": layers,
-    }
-    encoders = []
-    for name in dict.fromkeys((ENCODER_BASELINE, *variants)):
-        with building():
-            config = SynthesizerConfig(
-                vocab_size=3, synthesizer=name, max_position_embeddings=case.length, dropout_rate=0.0, **sizes
-            )
-            encoder = SynthesizerStack(config, "encoder")
-        encoders.append(Contender(name, encoder, partial(_call_encoder, encoder)))
+
+    def ours(name: str) -> Contender:
+        config = SynthesizerConfig(
+            vocab_size=3,
+            d_model=case.width,
+            num_heads=case.heads,
+            d_ff=4 * case.width,
+            num_layers=layers,
+            synthesizer=name,
+            max_position_embeddings=case.length,
+            dropout_rate=0.0,
+        )
+        encoder = SynthesizerStack(config, "encoder")
+        return Contender(name, encoder, lambda x, mask: encoder(x, TokenLayout.of(mask, x))[0])
+
     layer = nn.TransformerEncoderLayer(
         case.width, case.heads, 4 * case.width, dropout=0.0, batch_first=True, norm_first=True
     )
     # PyTorch supports nested tensors only without norm_first.
     peer = nn.TransformerEncoder(layer, layers, nn.LayerNorm(case.width), enable_nested_tensor=False)
-    encoders.insert(1, Contender("nn.TransformerEncoder", peer, partial(_call_peer, peer)))
-    return _moved(encoders, case)
-
-
-def _call_encoder(encoder: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
-    return encoder(x, TokenLayout.of(mask, x)).last_hidden_state
-
-
-def _call_peer(encoder: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
-    return encoder(x, src_key_padding_mask=None if mask is None else ~mask)
-
-
-def reference(layer: SynthesizerAttention, is_causal: bool, x: Tensor, mask: Tensor | None) -> Tensor:
-    """The layer's equation as it is written, with whole matrices of weights."""
-    with sdpa_kernel(SDPBackend.MATH):
-        return layer(x, mask, is_causal=is_causal)
+    torchs = Contender(
+        "nn.TransformerEncoder",
+        peer,
+        lambda x, mask: peer(x, src_key_padding_mask=None if mask is None else ~mask),
+    )
+    baseline, *others = (ours(name) for name in dict.fromkeys((ENCODER_BASELINE, *variants)))
+    return _moved([baseline, torchs, *others], case)
 
 
 def check(layer: Contender, case: Case) -> float:
-    """The largest relative difference of output and gradients from the reference, in the Euclidean norm.
+    """The largest relative difference of output and gradients from those of whole matrices, in the Euclidean norm.
 
     Raises:
         RuntimeError: it is larger than rounding explains.
     """
-    module = layer.module
-    assert isinstance(module, SynthesizerAttention)
     inputs = case.inputs()
-    fast = _gradients(layer.call, module, inputs)
-    slow = _gradients(partial(reference, module, case.is_causal), module, inputs)
+    fast = _gradients(layer.call, layer.module, inputs)
+    with sdpa_kernel(SDPBackend.MATH):
+        slow = _gradients(partial(layer.module, is_causal=case.is_causal), layer.module, inputs)
     # Some gradients are only rounding errors around zero, such as that of vanilla's key bias.
     smallest = 0.01 * max(float(each.norm()) for each in slow)
     worst = max(float((a - b).norm() / b.norm().clamp_min(smallest)) for a, b in zip(fast, slow, strict=True))

@@ -1,20 +1,16 @@
-"""Tables, JSON records and a plot of the measurements."""
+"""Tables and JSON records of the measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
 from .harness import Measurement
-from .layers import PEERS
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["draw_sweep", "generation_table", "memory_table", "records", "speed_table"]
+__all__ = ["generation_table", "memory_table", "records", "speed_table"]
 
 
 def speed_table(found: Sequence[Measurement]) -> Table:
@@ -45,12 +41,9 @@ def generation_table(found: Sequence[Measurement]) -> Table:
     for heading in ("tokens/s", f"× {found[0].name}", "cache, MB", "parameters"):
         table.add_column(heading, justify="right", no_wrap=True)
     for each in found:
-        cache = f"{(each.cache_bytes or 0) / 1e6:.1f}"
-        speed, ratio = (
-            f"{1e3 * case.batch * case.new_tokens / _median(each.milliseconds):,.0f}",
-            f"{_median(each.ratio):.2f}",
-        )
-        table.add_row(each.name, speed, ratio, cache, f"{each.parameters:,}")
+        speed = 1e3 * case.batch * case.new_tokens / _median(each.milliseconds)
+        cells = f"{speed:,.0f}", f"{_median(each.ratio):.2f}", f"{(each.cache_bytes or 0) / 1e6:.1f}"
+        table.add_row(each.name, *cells, f"{each.parameters:,}")
     return table
 
 
@@ -63,29 +56,6 @@ def records(found: Sequence[Measurement]) -> list[dict[str, Any]]:
         case["dtype"] = str(case["dtype"]).removeprefix("torch.")
         plain.append({**case, **{name: value for name, value in figures.items() if value is not None}})
     return plain
-
-
-def draw_sweep(found: Sequence[Measurement], title: str) -> Figure:
-    """Milliseconds and peak megabytes of a step against length, on logarithmic axes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12.7, 5.8), dpi=150, layout="constrained")
-    figure.suptitle(title, wrap=True)
-    figures: dict[str, Callable[[Measurement], float]] = {
-        "milliseconds per step": lambda each: _median(each.milliseconds),
-        "peak megabytes per step": lambda each: (each.peak or 0) / 1e6,
-    }
-    lengths = sorted({each.case.length for each in found})
-    for axis, (label, value) in zip(figure.subplots(1, 2), figures.items(), strict=True):
-        for name in dict.fromkeys(each.name for each in found):
-            points = sorted((each.case.length, value(each)) for each in found if each.name == name)
-            style = "--" if name in PEERS else "-"
-            axis.plot(*zip(*points, strict=True), style, marker="o", markersize=3, label=name)
-        axis.set(xscale="log", yscale="log", ylabel=label, xlabel="length (same number of tokens in every batch)")
-        axis.set_xticks(lengths, [str(length) for length in lengths])
-        axis.grid(alpha=0.3)
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=9)
-    return figure
 
 
 def _shapes(title: str, caption: str, found: Sequence[Measurement], cell: Callable[[Measurement], str]) -> Table:

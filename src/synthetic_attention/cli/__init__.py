@@ -17,16 +17,9 @@ _NEEDED = (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0, 1 for a user's error, 2 for wrong usage, 130 after Ctrl-C."""
-    if missing := [name for name in _NEEDED if not _is_installed(name)]:
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
         names = ", ".join(missing)
         sys.exit(f"Error: {names} missing; the command needs: pip install 'synthetic-attention[train]'")
     from .app import run
 
     sys.exit(run(arguments))
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ImportError:
-        return False

@@ -36,7 +36,7 @@ benchmarks = typer.Typer(
 )
 
 
-def _command(command: Callable[..., None]) -> Callable[..., None]:
+def _reported(command: Callable[..., None]) -> Callable[..., None]:
     """Report errors of the user in one line; typer reports only wrong usage."""
 
     @functools.wraps(command)
@@ -58,18 +58,17 @@ def _command(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _fail(message: str, code: int) -> int:
-    line = " ".join(message.split())
-    typer.secho(f"Error: {line}", fg=typer.colors.RED, err=True)
+    typer.secho(f"Error: {' '.join(message.split())}", fg=typer.colors.RED, err=True)
     return code
 
 
-_COMMANDS: dict[typer.Typer, list[Callable[..., None]]] = {
-    app: [train.train, evaluate.evaluate, generate.generate, compare.compare, inspect.inspect, settings.settings],
-    benchmarks: [benchmark.attention, benchmark.memory, benchmark.encoder, benchmark.generation],
-}
-for _group, _functions in _COMMANDS.items():
-    for _function in _functions:
-        _group.command()(_command(_function))
+for _command in (
+    *(train.train, evaluate.evaluate, generate.generate, compare.compare),
+    *(inspect.inspect, settings.settings),
+):
+    app.command()(_reported(_command))
+for _benchmark in (benchmark.attention, benchmark.memory, benchmark.encoder, benchmark.generation):
+    benchmarks.command()(_reported(_benchmark))
 app.add_typer(benchmarks)
 
 

@@ -19,14 +19,14 @@ __all__ = ["attention", "encoder", "generation", "memory"]
 
 _Variants = Annotated[str | None, Option(metavar="NAME,NAME,…", help="Synthesizers. [default: all of the paper]")]
 _Lengths = Annotated[str, Option(metavar="N,N,…", help="Lengths of the sequences.")]
-_Tokens = Annotated[int, opt.integer("Tokens in a batch: the batch size is tokens / length.", 1)]
+_Tokens = Annotated[int, opt.number("Tokens in a batch: the batch size is tokens / length.", 1)]
 _Masks = Annotated[str, Option(metavar="MASK,MASK,…", help="Masks: full, causal, padded.")]
-_Width = Annotated[int, opt.integer("Width of the layers; feed-forward layers are 4 times as wide.", 1)]
-_Heads = Annotated[int, opt.integer("Number of heads.", 1)]
-_Layers = Annotated[int, opt.integer("Number of layers, in encoder and decoder each.", 1)]
+_Width = Annotated[int, opt.number("Width of the layers; feed-forward layers are 4 times as wide.", 1)]
+_Heads = Annotated[int, opt.number("Number of heads.", 1)]
+_Layers = Annotated[int, opt.number("Number of layers, in encoder and decoder each.", 1)]
 _Dtype = Annotated[Literal["float32", "bfloat16", "float16"], Option(help="Data type of inputs and parameters.")]
 _Forward = Annotated[bool, Option("--forward", help="Measure only the forward, in inference mode.")]
-_Repeats = Annotated[int, opt.integer("Number of timed turns.", 1)]
+_Repeats = Annotated[int, opt.number("Number of timed turns.", 1)]
 _Json = Annotated[Path | None, Option("--json", help="Write the figures to this file.")]
 
 
@@ -42,19 +42,13 @@ def attention(
     repeats: _Repeats = 9,
     forward: _Forward = False,
     json: _Json = None,
-    plot: Annotated[Path | None, Option(help="Plot time and memory against length to this PNG file.")] = None,
 ) -> None:
     """Time attention layers, ours and others', in turns."""
     flags = locals()
     set_up_libraries()
     from ..benchmark import layers, tables
 
-    options = {"repeats": repeats, "memory": plot is not None}
-    found = _measure(flags, layers.measure_layers, layers.VARIANTS, [tables.speed_table], **options)
-    if plot is not None:
-        title = f"An attention layer of width {width}, {tokens:,} tokens, {dtype}, {found[0].case.mask}"
-        figure = tables.draw_sweep([each for each in found if each.case.mask == found[0].case.mask], title)
-        figure.savefig(plot, format="png")
+    _measure(flags, layers.measure_layers, layers.VARIANTS, [tables.speed_table], repeats=repeats)
 
 
 def memory(
@@ -107,14 +101,14 @@ def encoder(
 def generation(
     variants: _Variants = None,
     task: Annotated[Literal["language-modeling", "translation"], Option(help="What to do.")] = "language-modeling",
-    batch: Annotated[int, opt.integer("Number of sequences generated together.", 1)] = 32,
-    prompt: Annotated[int, opt.integer("Tokens of each prompt or source.", 1)] = 16,
-    new_tokens: Annotated[int, opt.integer("Tokens to generate for each sequence.", 1)] = 256,
-    num_beams: Annotated[int, opt.integer("Number of beams; 1 is greedy search.", 1)] = 1,
+    batch: Annotated[int, opt.number("Number of sequences generated together.", 1)] = 32,
+    prompt: Annotated[int, opt.number("Tokens of each prompt or source.", 1)] = 16,
+    new_tokens: Annotated[int, opt.number("Tokens to generate for each sequence.", 1)] = 256,
+    num_beams: Annotated[int, opt.number("Number of beams; 1 is greedy search.", 1)] = 1,
     layers: _Layers = 6,
     width: _Width = 512,
     heads: _Heads = 8,
-    vocabulary: Annotated[int, opt.integer("Size of the vocabulary.", 4)] = 8000,
+    vocabulary: Annotated[int, opt.number("Size of the vocabulary.", 4)] = 8000,
     cache: Annotated[Literal["dynamic", "static"], Option(help="Static is compiled on a GPU.")] = "dynamic",
     dtype: _Dtype = "float32",
     device: opt.Device = None,
@@ -130,20 +124,8 @@ def generation(
 
     names = ("task", "batch", "prompt", "new_tokens", "num_beams", "layers", "width", "heads", "vocabulary", "cache")
     case = GenerationCase(**{name: flags[name] for name in names}, **_where(flags))
-    found = measure_generation(case, _names(variants, VARIANTS), repeats)
+    found = _try(measure_generation, case, _names(variants, VARIANTS), repeats)
     _write(json, found, [generation_table(found)])
-
-
-def _where(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The device and dtype, after a check of the output files."""
-    import torch
-
-    from ..training.device import choose_device
-
-    for path in (flags["json"], flags.get("plot")):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise UserError(f"got file {path}, but its folder does not exist")
-    return {"device": str(choose_device(flags["device"])), "dtype": getattr(torch, flags["dtype"])}
 
 
 def _measure(
@@ -152,7 +134,7 @@ def _measure(
     variants: Sequence[str],
     tables: Sequence[Callable[[list[Measurement]], Any]],
     **options: Any,
-) -> list[Measurement]:
+) -> None:
     """Measure every length with every mask, print the tables of each mask, and write all figures."""
     from ..benchmark.layers import Case
 
@@ -161,25 +143,38 @@ def _measure(
     except ValueError:
         raise UserError(f"got --lengths {flags['lengths']!r}; expected numbers like 64,128") from None
     names, where, found = _names(flags["variants"], variants), _where(flags), []
-    masks = [mask.strip() for mask in flags["masks"].split(",")]
-    cases = [
-        Case(flags["tokens"] // max(length, 1), length, mask, flags["width"], flags["heads"], **where)
-        for mask in masks
-        for length in lengths
-    ]
-    for mask in masks:
+    sizes = [(flags["tokens"] // max(length, 1), length) for length in lengths]
+    masks = flags["masks"].split(",")
+    for cases in [[Case(*size, mask, flags["width"], flags["heads"], **where) for size in sizes] for mask in masks]:
         measured = []
         for case in cases:
-            if case.mask == mask:
-                measured += measure(case, variants=names, training=not flags["forward"], **options)
-        _write(None, measured, [table(measured) for table in tables])
+            measured += _try(measure, case, variants=names, training=not flags["forward"], **options)
         found += measured
-    _write(flags["json"], found, [])
-    return found
+        _write(flags["json"], found, [table(measured) for table in tables])
 
 
-def _names(variants: str | None, default: Sequence[str]) -> list[str]:
-    return list(default) if variants is None else [name.strip() for name in variants.split(",")]
+def _try(measure: Callable[..., list[Measurement]], *args: Any, **options: Any) -> list[Measurement]:
+    try:
+        return measure(*args, **options)
+    except ValueError as error:
+        # A layer or model with these options cannot be built.
+        raise UserError(" ".join(str(error).split())) from error
+
+
+def _where(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The device and dtype, after a check of the output file."""
+    import torch
+
+    from ..training.device import choose_device
+
+    path = flags["json"]
+    if path is not None and not path.absolute().parent.is_dir():
+        raise UserError(f"got file {path}, but its folder does not exist")
+    return {"device": str(choose_device(flags["device"])), "dtype": getattr(torch, flags["dtype"])}
+
+
+def _names(variants: str | None, default: Sequence[str]) -> Sequence[str]:
+    return default if variants is None else variants.split(",")
 
 
 def _write(path: Path | None, found: list[Measurement], tables: Sequence[Any]) -> None:

@@ -36,8 +36,8 @@ def compare(
         typer.Option(
             "--from",
             metavar="RUNS",
-            help="Start from the models and tokenizers of these runs: the folder of a comparison, or a path with "
-            "{synthesizer}, {row} or {seed} in it. A row SYNTHESIZER@from=none gets new weights.",
+            help="Start from the models and tokenizers of runs: a path with {row}, {synthesizer} or {seed} in it. "
+            "A row SYNTHESIZER@from=none gets new weights.",
         ),
     ] = None,
     minutes: opt.Minutes = None,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Argument, BadParameter, Option
 
-from ..errors import UserError
 from . import options as opt
 from .console import say, set_up_libraries, write
 
@@ -18,7 +19,6 @@ __all__ = ["generate"]
 
 # Lines of standard input that are read at a time: enough to sort them by length into batches.
 _LINES = 1000
-_SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
 def generate(
@@ -37,12 +37,12 @@ def generate(
         float | None, opt.number("With --prompt: divide logits by this; 0 is greedy. [default: 1]", 0)
     ] = None,
     top_k: Annotated[
-        int | None, opt.integer("With --prompt: sample from the k most probable tokens. [default: all]", 0)
+        int | None, opt.number("With --prompt: sample from the k most probable tokens. [default: all]", 0)
     ] = None,
     top_p: Annotated[
         float | None, opt.number("With --prompt: sample from the fewest tokens with this probability. [default: 1]")
     ] = None,
-    seed: Annotated[int | None, opt.integer("With --prompt: seed of sampling. [default: random]", 0)] = None,
+    seed: Annotated[int | None, opt.number("With --prompt: seed of sampling. [default: random]", 0)] = None,
     on_long: opt.OnLongInput = None,
     truncate: opt.Truncate = False,
     device: opt.Device = None,
@@ -51,22 +51,28 @@ def generate(
     """Generate text from a trained run, one line for each input line."""
     on_long = opt.choose_on_long(on_long, truncate)
     for_lines = opt.given(locals(), *(name for name in opt.GENERATION if name != "max_new_tokens"), "on_long")
-    for_prompt = opt.given(locals(), *_SAMPLING)
+    for_prompt = opt.given(locals(), "temperature", "top_k", "top_p", "seed")
     common = {"device": device, "bf16": bf16, **opt.given(locals(), "max_new_tokens")}
-    excluded = for_prompt if prompt is None else {**opt.given({"TEXT": text}, "TEXT"), **for_lines}
-    if excluded:
-        names = ", ".join(name if name.isupper() else f"--{name.replace('_', '-')}" for name in excluded)
-        if prompt is None:
-            them = "it" if len(excluded) == 1 else "them"
-            raise BadParameter(f"got {names} without --prompt; leave {them} out, or give --prompt")
-        raise BadParameter(f"got {names} with --prompt; leave one out")
-    from ..training.evaluation import generate_chunks
+    if excluded := for_prompt if prompt is None else for_lines:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in excluded)
+        raise BadParameter(f"got {names} {'without' if prompt is None else 'with'} --prompt; leave one out")
+    if prompt is not None and text:
+        raise BadParameter("got TEXT with --prompt; leave one out")
+    from ..data.files import decode_lines
+    from ..training.evaluation import continue_prompt, generate_chunks
 
     set_up_libraries()
     if prompt is not None:
-        _continue(run, prompt, **common, **for_prompt)
+        # Refuse an argument that is not UTF-8.
+        list(decode_lines([os.fsencode(prompt)], "--prompt"))
+        with _ended_line() as write_part:
+            continue_prompt(run, prompt, write_part, **common, **for_prompt)
         return
-    chunks = _read_standard_input() if text in (None, [], ["-"]) else _read_arguments(text or [])
+    if text in (None, [], ["-"]):
+        decoded = decode_lines(sys.stdin.buffer, "standard input")
+    else:
+        decoded = decode_lines(io.BytesIO(os.fsencode("\n".join([*text, ""]))), "TEXT")
+    chunks = iter(lambda: list(islice(decoded, _LINES)), [])
     count = 0
     for lines, too_long in generate_chunks(run, chunks, **common, **for_lines):
         write("".join(f"{line}\n" for line in lines))
@@ -75,44 +81,18 @@ def generate(
         say(f"{count} lines {'split into sentences' if on_long == 'split' else 'truncated'}")
 
 
-def _continue(run: Path, prompt: str, **options: Any) -> None:
-    """Write the continuation of the prompt as it is generated. The output ends with a newline, also after an error."""
-    from ..training.evaluation import continue_prompt
-
-    _encode(prompt)
-    written = False
+@contextmanager
+def _ended_line() -> Iterator[Callable[[str], object]]:
+    """Yields a function that writes; at the end, also after an error, what was written gets a newline."""
+    written: list[str] = []
 
     def write_part(text: str) -> None:
-        nonlocal written
         write(text)
-        written = True
+        written.append(text)
 
     try:
-        continue_prompt(run, prompt, write_part, **options)
-        written = True
+        yield write_part
+        written.append("")
     finally:
         if written:
             write("\n")
-
-
-def _encode(argument: str) -> bytes:
-    try:
-        return f"{argument}\n".encode()
-    except UnicodeEncodeError:
-        raise UserError("an argument is not UTF-8; convert it, or give it on standard input") from None
-
-
-def _read_arguments(text: list[str]) -> Iterator[list[str]]:
-    from ..data.lines import decode_lines
-
-    yield [line for argument in text for line in decode_lines(_encode(argument), "an argument")]
-
-
-def _read_standard_input() -> Iterator[list[str]]:
-    from ..data.lines import decode_lines
-
-    first_line = 1
-    while content := b"".join(islice(sys.stdin.buffer, _LINES)):
-        lines = decode_lines(content, "standard input", first_line)
-        yield lines
-        first_line += len(lines)

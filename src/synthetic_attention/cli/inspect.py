@@ -21,8 +21,8 @@ def inspect(
     ] = None,
     data: opt.RunData = None,
     split: Annotated[str, typer.Option(help="Split of the data.")] = "valid",
-    examples: Annotated[int, opt.integer("Number of examples to draw, if no text is given.", 1)] = 2,
-    sample: Annotated[int, opt.integer("Number of examples for histograms and statistics.", 1)] = 200,
+    examples: Annotated[int, opt.number("Number of examples to draw, if no text is given.", 1)] = 2,
+    sample: Annotated[int, opt.number("Number of examples for histograms and statistics.", 1)] = 200,
     output: Annotated[Path | None, typer.Option(help="Folder to write to. [default: RUN/inspect]")] = None,
     device: opt.Device = None,
 ) -> None:

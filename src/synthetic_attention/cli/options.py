@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,28 +14,9 @@ if TYPE_CHECKING:
     from ..tasks.base import Task
 
 
-def integer(text: str, least: int | None = None) -> Any:
-    """An option for an integer, with its help text."""
-    return _number(int, "an integer", text, least)
-
-
 def number(text: str, least: float | None = None) -> Any:
     """An option for a number, with its help text."""
-    return _number(float, "a number", text, least)
-
-
-def _number(kind: Callable[[Any], Any], expected: str, text: str, least: float | None) -> Any:
-    def parse(value: Any) -> Any:
-        # typer's own messages do not contain the value.
-        try:
-            parsed = kind(value)
-        except ValueError:
-            parsed = None
-        if parsed is None or (least is not None and parsed < least):
-            raise BadParameter(f"got {value}; expected {expected}{'' if least is None else f' of at least {least}'}")
-        return parsed
-
-    return Option(help=text, metavar="N", parser=parse)
+    return Option(help=text, metavar="N", min=least)
 
 
 _DATA = "Folder with files of the splits train and valid, or for most tasks hub:OWNER/NAME. [default: example data]"
@@ -51,7 +32,7 @@ Source = Annotated[str | None, Option(help="Source language, the suffix of its f
 Target = Annotated[str | None, Option(help="Target language, the suffix of its files (translation only).")]
 Preset = Annotated[str | None, Option(help=_PRESETS)]
 Minutes = Annotated[float | None, number("Stop after this many minutes of training, validation not counted.")]
-Steps = Annotated[int | None, integer("Stop after this many updates. [default: the preset's]")]
+Steps = Annotated[int | None, number("Stop after this many updates. [default: the preset's]")]
 Set = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help=_SET)]
 SkipBadLines = Annotated[bool, Option("--skip-bad-lines", help="Skip malformed lines of the data, and count them.")]
 Device = Annotated[str | None, Option(help="cpu, cuda or another PyTorch device. [default: the accelerator, or cpu]")]
@@ -60,11 +41,11 @@ Bf16Weights = Annotated[bool, Option("--bf16", help="Use bfloat16, for weights t
 TorchCompile = Annotated[bool, Option("--torch-compile", help="Compile the model; the start takes a minute longer.")]
 Json = Annotated[bool, Option("--json", help="Print the results as one JSON object.")]
 
-NumBeams = Annotated[int | None, integer("Number of beams; 1 is greedy search. [default: the task's]", 1)]
+NumBeams = Annotated[int | None, number("Number of beams; 1 is greedy search. [default: the task's]", 1)]
 LengthPenalty = Annotated[float | None, number("Divide log-probabilities by length^penalty. [default: the task's]")]
-MinNewTokens = Annotated[int | None, integer("Minimum number of generated tokens. [default: 0]", 0)]
-MaxNewTokens = Annotated[int | None, integer("Maximum number of generated tokens. [default: the task's]", 1)]
-NoRepeatNgramSize = Annotated[int | None, integer("No n-gram of this size is generated twice. [default: off]", 0)]
+MinNewTokens = Annotated[int | None, number("Minimum number of generated tokens. [default: 0]", 0)]
+MaxNewTokens = Annotated[int | None, number("Maximum number of generated tokens. [default: the task's]", 1)]
+NoRepeatNgramSize = Annotated[int | None, number("No n-gram of this size is generated twice. [default: off]", 0)]
 GENERATION = ("num_beams", "length_penalty", "min_new_tokens", "max_new_tokens", "no_repeat_ngram_size")
 
 OnLongTraining = Annotated[Literal["error", "truncate", "drop"] | None, Option(help=f"{_TEXTS}. [default: error]")]
@@ -93,19 +74,13 @@ def given(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
 def choose_task(
     name: str, data: Path | None, overrides: Sequence[str], flags: Mapping[str, Any]
 ) -> tuple[Task[Any, Any], Path]:
-    """The task with its options, and its data.
+    """The task with its options, and its data; `data` None means the task's own example data.
 
     Args:
-        data: None for the task's own example data.
         overrides: the values of `--set`.
         flags: options of the task that have a flag of their own.
-
-    Raises:
-        BadParameter: the data or an option is missing.
-        UserError: an option has a wrong value.
     """
     from ..tasks import example_data, get_task
-    from ..tasks.options import missing_options
     from ..training.settings import read_task_options
 
     task = get_task(name)
@@ -115,6 +90,4 @@ def choose_task(
         options = {**defaults, **options}
     if data is None:
         raise BadParameter("--data is missing")
-    for option in missing_options(task, options):
-        raise BadParameter(f"{f'--{option}' if option in ('source', 'target') else f'--set {option}=…'} is missing")
     return task.from_options(options), data

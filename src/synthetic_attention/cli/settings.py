@@ -25,20 +25,16 @@ def settings(
     from ..training.settings import list_settings
     from ..validation import did_you_mean
 
-    shown = []
-    for setting in list_settings():
-        names = {setting.key, setting.key.partition(".")[0], setting.group.rpartition(" ")[2]}
-        shown += [(setting, names)] if not keys or names & {*keys} else []
-    known = [name for _, names in shown for name in names]
+    every = list_settings()
+    names = [{each.key, each.key.partition(".")[0], each.group.rpartition(" ")[2]} for each in every]
     for key in keys or ():
-        if key not in known:
-            hint = did_you_mean(key, [setting.key for setting in list_settings()])
-            raise UserError(f"got unknown setting {key!r}{hint}")
+        if not any(key in each for each in names):
+            raise UserError(f"got unknown setting {key!r}{did_you_mean(key, [each.key for each in every])}")
+    shown = [each for each, own in zip(every, names, strict=True) if not keys or own & {*keys}]
     console = Console(markup=False, highlight=False)
-    for group in dict.fromkeys(setting.group for setting, _ in shown):
+    for group in dict.fromkeys(each.group for each in shown):
         table = Table("key", "default", "meaning", title=group, title_justify="left", box=None, pad_edge=False)
-        for setting, _ in shown:
-            if setting.group == group:
-                default = "" if setting.default is None else str(setting.default)
-                table.add_row(setting.key, default, setting.meaning)
+        for each in shown:
+            if each.group == group:
+                table.add_row(each.key, "" if each.default is None else str(each.default), each.meaning)
         console.print(table)

@@ -41,7 +41,7 @@ def train(
     ] = None,
     minutes: opt.Minutes = None,
     steps: opt.Steps = None,
-    seed: Annotated[int | None, opt.integer("Seed of weights, batches and dropout. [default: 0]")] = None,
+    seed: Annotated[int | None, opt.number("Seed of weights, batches and dropout. [default: 0]")] = None,
     overrides: opt.Set = None,
     on_long: opt.OnLongTraining = None,
     truncate: opt.Truncate = False,
@@ -104,7 +104,7 @@ def train(
             task=chosen, data=path, settings=read, output=output, pretrained=start, overwrite=overwrite, **common
         )
     say(describe_training(outcome.metrics))
-    if outcome.signal is not None:
+    if outcome.signal is not None and not outcome.metrics["finished"]:
         say(f"stopped; continue with: synthesizer train {task} --output {shlex.quote(str(output))} --resume")
         raise typer.Exit(128 + outcome.signal)
     say(f"the best model is in {output}")

@@ -14,7 +14,6 @@ import os
 import shlex
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,15 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
-from rich.text import Text
 
 from .results import markdown_table, notes
 
 EXPERIMENTS = Path("benchmarks/experiments.yaml")
 # How to run the commands of experiments.yaml with this Python; other programs are run as they are written.
 _PROGRAMS = {"synthesizer": [sys.executable, "-m", "synthetic_attention.cli"], "python": [sys.executable]}
-console = Console(highlight=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,62 +60,53 @@ def with_requirements(experiments: Mapping[str, Experiment], names: Sequence[str
     return [experiment for name, experiment in experiments.items() if name in wanted]
 
 
-class Runner:
-    """Runs experiments, `jobs` at a time, and writes the tables of the experiments `shown` after each."""
+def run(
+    queue: Sequence[Experiment], data: Path, output: Path, jobs: int = 1, shown: Sequence[Experiment] = ()
+) -> dict[str, str]:
+    """Run experiments, `jobs` at a time, and write the tables of `shown` after each; returns reasons of failures.
 
-    def __init__(self, data: Path, output: Path, shown: Sequence[Experiment], jobs: int = 1) -> None:
-        self.data, self.output, self.shown, self.jobs = data, output, shown, jobs
-        self.environment = dict(os.environ)
-        if jobs > 1:
-            self.environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or jobs) // jobs))
-        self._stopped = False
-        self._lock = threading.Lock()
+    Experiments that follow a failed one are skipped.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    futures: dict[str, Future[str]] = {}
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        # Started in this order, so a worker only waits for experiments that others already run.
+        for experiment in queue:
+            before = {name: futures[name] for name in experiment.after}
+            futures[experiment.name] = pool.submit(_run_one, experiment, data, output, jobs, before)
+        for future in futures.values():
+            future.result()
+            write_tables(output, shown)
+        return {name: reason for name, future in futures.items() if (reason := future.result())}
+    finally:
+        # After Ctrl-C the commands, which received the signal too, save what they have.
+        pool.shutdown(cancel_futures=True)
 
-    def run(self, experiments: Sequence[Experiment]) -> dict[str, str]:
-        """Run all; returns the reasons of failures by name. Experiments that follow a failed one are skipped."""
-        self.output.mkdir(parents=True, exist_ok=True)
-        futures: dict[str, Future[str]] = {}
-        with ThreadPoolExecutor(self.jobs) as pool:
-            # Started in this order, so a worker only waits for experiments that others already run.
-            for experiment in experiments:
-                before = {name: futures[name] for name in experiment.after}
-                futures[experiment.name] = pool.submit(self._run, experiment, before)
-            try:
-                return {name: reason for name, future in futures.items() if (reason := future.result())}
-            except KeyboardInterrupt:
-                # The commands received the signal too and save what they have.
-                self._stopped = True
-                raise
 
-    def _run(self, experiment: Experiment, before: Mapping[str, Future[str]]) -> str:
-        failed = [name for name, future in before.items() if future.result()]
-        reason = f"it needs {', '.join(failed)}" if failed else self._run_commands(experiment)
-        with self._lock:
-            console.print(Text(f"{experiment.name}: {reason or 'done'}", style="red" if reason else "green"))
-            write_tables(self.output, self.shown)
-        return reason
-
-    def _run_commands(self, experiment: Experiment) -> str:
-        """Run the commands of an experiment; returns the reason of a failure, or an empty text."""
-        log = self.output / f"{experiment.name}.log"
-        for program, *words in experiment.words(str(self.data), str(self.output)):
-            if self._stopped:
-                return "stopped; repeat the command to continue"
-            console.print(Text(f"$ {shlex.join([program, *words])}", style="cyan"), soft_wrap=True)
-            command = [*_PROGRAMS.get(program, [program]), *words]
-            with log.open("ab") as stream:
-                status = subprocess.run(command, stdout=stream, stderr=stream, env=self.environment).returncode
-            if status:
-                lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                return f"{lines[-1] if lines else 'no output'} (status {status}; {log})"
-        return ""
+def _run_one(experiment: Experiment, data: Path, output: Path, jobs: int, before: Mapping[str, Future[str]]) -> str:
+    """Run the commands of an experiment; returns the reason of a failure, or an empty text."""
+    if failed := [name for name, future in before.items() if future.result()]:
+        return f"it needs {', '.join(failed)}"
+    environment = dict(os.environ)
+    if jobs > 1:
+        environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or jobs) // jobs))
+    log = output / f"{experiment.name}.log"
+    for program, *words in experiment.words(str(data), str(output)):
+        print(f"$ {shlex.join([program, *words])}", flush=True)
+        command = [*_PROGRAMS.get(program, [program]), *words]
+        with log.open("ab") as stream:
+            status = subprocess.run(command, stdout=stream, stderr=stream, env=environment).returncode
+        if status:
+            return f"status {status}, see {log}"
+    print(f"{experiment.name}: done", flush=True)
+    return ""
 
 
 def write_tables(output: Path, experiments: Sequence[Experiment]) -> None:
     """Write results.md: a section for each experiment that has results."""
-    partial = output / "results.md.partial"
-    partial.write_text("\n".join(filter(None, (section(output, each) for each in experiments))), encoding="utf-8")
-    partial.replace(output / "results.md")
+    sections = (section(output, each) for each in experiments)
+    (output / "results.md").write_text("\n".join(filter(None, sections)), encoding="utf-8")
 
 
 def section(output: Path, experiment: Experiment) -> str:
@@ -149,17 +136,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("runs"), help="folder of runs and tables (default: runs)")
     parser.add_argument("--jobs", type=int, default=1, help="experiments at a time; they share the cores")
     options = parser.parse_args(arguments)
-    if unknown := [name for name in options.names if name not in experiments]:
+    if unknown := {*options.names} - {*experiments}:
         parser.error(f"got unknown experiment {', '.join(unknown)}; expected some of: {', '.join(experiments)}")
-    if options.jobs < 1:
-        parser.error(f"got --jobs {options.jobs}; expected at least 1")
     # An empty path means the current folder.
-    if not options.data.parts or not options.data.is_dir():
-        parser.error(f"got --data {options.data}; expected the folder with the data sets")
+    if options.jobs < 1 or not options.data.parts or not options.data.is_dir():
+        parser.error(f"got --jobs {options.jobs} --data {options.data}; expected at least 1, and an existing folder")
     # Tables of earlier calls stay, whichever experiments run now.
-    runner = Runner(options.data, options.output, list(experiments.values()), options.jobs)
-    failures = runner.run(with_requirements(experiments, options.names))
-    console.print(f"tables: {options.output / 'results.md'}")
+    queue, shown = with_requirements(experiments, options.names), list(experiments.values())
+    failures = run(queue, options.data, options.output, options.jobs, shown)
+    for name, reason in failures.items():
+        print(f"{name} failed: {reason}")
+    print(f"tables: {options.output / 'results.md'}")
     return 1 if failures else 0
 
 

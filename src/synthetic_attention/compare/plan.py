@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,17 +17,17 @@ from ..data.examples import OnLong
 from ..data.tokenizer import encode
 from ..errors import UserError
 from ..models import SynthesizerConfig
-from ..tasks.base import Split, Task, build_model, check_on_long, on_long_advice, training_options
+from ..tasks.base import Split, Task, build_model, check_on_long, on_long_advice
 from ..tasks.generation import evaluation_config, generation_settings
 from ..tasks.seq2seq import TextPairs
 from ..training.failures import one_line
 from ..training.pretrained import PretrainedRun
 from ..training.run import read_splits
 from ..training.settings import Settings, build_config, parse_synthesizer, read_settings, read_task_options
-from .rows import Row, folder_name, read_record
+from .rows import Row
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
 __all__ = ["Comparison", "ModelSize", "Plan", "differences", "find_sources", "make_plan", "recipe", "tokenizer_record"]
 
@@ -37,7 +37,6 @@ _MAY_DIFFER = (
     # They do not change the result.
     *("logging_steps", "eval_batch_tokens", "torch_compile", "report_to", "run_name"),
 )
-_PLACES = ("{synthesizer}", "{row}", "{seed}")
 Sources = Mapping[tuple[Row, int], PretrainedRun]
 
 
@@ -71,13 +70,13 @@ class Comparison:
         return cast(OnLong, self.on_long) if self.on_long in ("truncate", "split") else "error"
 
     def settings(
-        self, synthesizer: str = "vanilla", own: Sequence[str] = (), seed: int = 0, source: PretrainedRun | None = None
+        self, row: Row, seed: int = 0, source: PretrainedRun | None = None, d_ff: int | None = None
     ) -> Settings:
-        """The settings of one run; its `own` overrides follow those of all rows."""
+        """The settings of one run; the overrides of its row follow those of all rows."""
         return read_settings(
-            synthesizer=synthesizer,
+            synthesizer=row.synthesizer,
             preset=self.preset,
-            overrides=[*self.overrides, *own],
+            overrides=[*self.overrides, *row.overrides, *([f"d_ff={d_ff}"] if d_ff else [])],
             task=type(self.task),
             start=None if source is None else source.settings,
             seed=seed,
@@ -108,13 +107,10 @@ class Plan:
 
     Attributes:
         seeds: the seeds of each row, in the order of the table.
-        sizes: the size of each row's model.
         settings: the settings that all runs share.
-        fingerprints: fingerprints of the training and validation data.
+        fingerprints: of the training and validation data.
         tests: the splits to score, by the names that the user gave.
         generation: all settings of text generation; None for a task without generation.
-        tokenizer: as `tokenizer_record` gives it.
-        sources: the runs to start from; empty without --from.
     """
 
     comparison: Comparison
@@ -127,15 +123,9 @@ class Plan:
     tokenizer: dict[str, Any]
     sources: Sources
 
-    def runs(self) -> list[tuple[Row, int]]:
-        """Row and seed of each run."""
-        return [(row, seed) for row, seeds in self.seeds.items() for seed in seeds]
-
     def run_settings(self, row: Row, seed: int) -> Settings:
         """The settings of one run."""
-        d_ff = self.sizes[row].d_ff
-        own = [*row.overrides, *([f"d_ff={d_ff}"] if d_ff else [])]
-        return self.comparison.settings(row.synthesizer, own, seed, self.sources.get((row, seed)))
+        return self.comparison.settings(row, seed, self.sources.get((row, seed)), self.sizes[row].d_ff)
 
 
 def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
@@ -145,17 +135,16 @@ def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
         UserError: a setting, the data, a split to score or a row cannot be used.
     """
     task, sources = comparison.task, find_sources(comparison, seeds)
-    for row, numbers in seeds.items():
+    for row in seeds:
         if row.scratch and not sources:
             raise UserError(f"got the row {row.label!r} without --from; then all rows start from new weights")
         if own := read_task_options(type(task), row.overrides):
             raise UserError(f"got {', '.join(own)} in the row {row.label!r}; all rows share one task: use --set")
-        for seed in numbers:
-            comparison.settings(row.synthesizer, row.overrides, seed, sources.get((row, seed)))
-    shared = comparison.settings()
+    shared = comparison.settings(Row("vanilla", "vanilla"))
     if sources:
-        row, seed = min(sources, key=_is_control)
-        shared = replace(comparison.settings(row.synthesizer, source=sources[row, seed]), synthesizer_options={})
+        first = _reference(sources)
+        shared = comparison.settings(Row("", first[0].synthesizer), source=sources[first])
+        shared = replace(shared, synthesizer_options={})
     generation = evaluation_config(task, comparison.generation)
     check_on_long(task, comparison.test_on_long)
     task.check_requirements()
@@ -163,10 +152,14 @@ def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
     tests = {split: task.read(comparison.data, split) for split in comparison.splits}
     config = build_config(shared)
     if sources:
-        tokenizer = task.adapt_tokenizer(next(iter(sources.values())).tokenizer())
+        tokenizer = task.adapt_tokenizer(next(iter(sources.values())).run.load_tokenizer())
     else:
         tokenizer = task.train_tokenizer(data["train"], config.vocab_size, config.max_position_embeddings)
-    _check_tests(comparison, tests, tokenizer, config.max_position_embeddings)
+    for asked, split in tests.items():
+        if not split.has_labels:
+            raise UserError(f"{split.name}: got --split {asked}, which has no labels; expected one such as valid")
+        if comparison.test_on_long == "error":
+            _check_lengths(task, split, tokenizer, config.max_position_embeddings)
     changes = task.config_changes(data["train"], tokenizer)
     values = shared.to_dict()
     for name in ("synthesizer", "overrides"):
@@ -175,9 +168,7 @@ def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
     return Plan(
         comparison,
         seeds,
-        sizes={
-            row: _model_size(comparison, row, changes, sources.get((row, numbers[0]))) for row, numbers in seeds.items()
-        },
+        sizes={row: _model_size(comparison, row, changes, sources.get((row, each[0]))) for row, each in seeds.items()},
         settings=values,
         fingerprints={name: split.fingerprint() for name, split in data.items()},
         tests=tests,
@@ -187,46 +178,34 @@ def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
     )
 
 
-def _check_tests(
-    comparison: Comparison, tests: Mapping[str, Split], tokenizer: PreTrainedTokenizerFast, maximum: int
-) -> None:
+def _check_lengths(task: Task[Any, Any], split: Split, tokenizer: PreTrainedTokenizerFast, maximum: int) -> None:
     """Refuse now what scoring would refuse after the training."""
-    task = comparison.task
-    for asked, split in tests.items():
-        if not split.has_labels:
-            raise UserError(
-                f"{split.name}: got --split {asked}, which has no labels; expected a split that can be scored, such as "
-                "--split valid"
-            )
-        if comparison.test_on_long != "error":
-            continue
-        if isinstance(split, TextPairs):
-            # The model does not read the targets.
-            over = sum(len(ids) > maximum for ids in encode(tokenizer, split.sources))
-        else:
-            over = task.encode(split, tokenizer, maximum, "truncate").truncated
-        if over:
-            raise UserError(
-                f"{split.name}: {over} of {len(split)} {task.unit} are longer than the maximum of {maximum} tokens; "
-                f"pass {on_long_advice(task)}, or raise max_position_embeddings"
-            )
+    if isinstance(split, TextPairs):
+        # The model does not read the targets.
+        over = sum(len(ids) > maximum for ids in encode(tokenizer, split.sources))
+    else:
+        over = task.encode(split, tokenizer, maximum, "truncate").truncated
+    if over:
+        raise UserError(
+            f"{split.name}: {over} of {len(split)} {task.unit} are longer than the maximum of {maximum} tokens; "
+            f"pass {on_long_advice(task)}, or raise max_position_embeddings"
+        )
 
 
 def _model_size(
     comparison: Comparison, row: Row, changes: Mapping[str, Any], source: PretrainedRun | None
 ) -> ModelSize:
-    def build(synthesizer: str, d_ff: int | None = None) -> PreTrainedModel:
-        own = [*row.overrides, *([f"d_ff={d_ff}"] if d_ff else [])]
-        settings = comparison.settings(synthesizer, own, source=source)
+    def measure(row: Row, d_ff: int | None = None) -> tuple[int, int]:
+        """Trainable parameters, and those of linear layers."""
+        settings = comparison.settings(row, source=source, d_ff=d_ff)
         try:
             # Without memory and random numbers: only the shapes count.
             with torch.device("meta"):
-                return build_model(comparison.task, build_config(settings, **changes))
+                model = build_model(comparison.task, build_config(settings, **changes))
         except (ValueError, TypeError, RuntimeError) as error:
             raise UserError(f"row {row.label}: the model cannot be built: {one_line(error)}") from error
-
-    def parameters(synthesizer: str, d_ff: int | None = None) -> int:
-        return build(synthesizer, d_ff).num_parameters(only_trainable=True)
+        linear = sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear))
+        return model.num_parameters(only_trainable=True), linear
 
     d_ff = None
     if row.match is not None and source is not None:
@@ -234,67 +213,46 @@ def _model_size(
         d_ff = build_config(source.settings).d_ff
     elif row.match is not None:
         # The number of parameters is linear in d_ff.
-        smallest, second, target = parameters(row.synthesizer, 1), parameters(row.synthesizer, 2), parameters(row.match)
+        (smallest, _), (second, _), (target, _) = (
+            measure(row, 1),
+            measure(row, 2),
+            measure(replace(row, synthesizer=row.match)),
+        )
         if smallest > target:
             raise UserError(f"row {row.label}: with d_ff=1 it has {smallest:,} parameters; expected at most {target:,}")
         d_ff = 1 + round((target - smallest) / (second - smallest))
-    model = build(row.synthesizer, None if source is not None else d_ff)
-    linear = sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear))
+    parameters, linear = measure(row, d_ff)
     terms = 1 + max(name.count("+") for name in re.split(r"[^\w+]+", row.synthesizer))
-    return ModelSize(model.num_parameters(only_trainable=True), linear * terms, d_ff)
+    return ModelSize(parameters, linear * terms, d_ff)
 
 
 def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> Sources:
     """The run that each row and seed starts from; empty without `comparison.source`.
 
-    `source` is the path of a run with {synthesizer}, {row} and {seed} in it, which stand for the synthesizer of a row,
-    its label (both as names of folders) and its seed; or the folder of a comparison, whose runs are found by the label
-    of the row, or else its synthesizer, and by the seed.
+    `source` is the path of a run with {row}, {synthesizer} and {seed} in it. They stand for the row's label without
+    @from=none, its synthesizer (of a control row the label too, because its size was chosen there), and its seed.
 
     Raises:
         UserError: a run is missing, unfinished or cannot be started from, or has another synthesizer; or the runs
             differ in more than their synthesizers.
     """
-    where = comparison.source
-    if where is None:
+    if comparison.source is None:
         return {}
-    labels = read_record(Path(where))
-    if labels is None and not any(place in where for place in _PLACES):
-        raise UserError(f"got --from {where}; expected the folder of a comparison, or {', '.join(_PLACES)} in a path")
     sources = {}
-    for row, seed in [(row, seed) for row, numbers in seeds.items() for seed in numbers]:
-        path = _source_path(where, labels, row, seed)
+    for row, seed in ((row, seed) for row, numbers in seeds.items() for seed in numbers):
+        label = replace(row, label=row.label.replace("@from=none", "")).folder
+        synthesizer = label if row.match is not None else replace(row, label=row.synthesizer).folder
+        where = comparison.source.replace("{row}", label).replace("{synthesizer}", synthesizer)
+        path = Path(where.replace("{seed}", str(seed)))
         sources[row, seed] = source = PretrainedRun.open(path, type(comparison.task), row.scratch)
         if not source.finished:
             raise UserError(f"{path}: its training is not finished; finish it first, or rows differ in budget")
         if source.settings.synthesizer != parse_synthesizer(row.synthesizer):
             raise UserError(f"{path}: a run of {source.settings.synthesizer!r}; the row is {row.label!r}")
-    _check_same_recipe(sources)
-    return sources
-
-
-def _source_path(where: str, labels: Mapping[str, Any] | None, row: Row, seed: int) -> Path:
-    is_own = row.match is not None or (labels is not None and row.source_label in labels)
-    if labels is not None:
-        where += "/{row}/seed-{seed}" if is_own else "/{synthesizer}/seed-{seed}"
-    if row.match is not None and "{row}" not in where:
-        raise UserError(
-            f"got the row {row.label!r} with --from {where}; expected {{row}} in it: a control row has its own size"
-        )
-    names = (folder_name(row.synthesizer), folder_name(row.source_label), str(seed))
-    for place, name in zip(_PLACES, names, strict=True):
-        where = where.replace(place, name)
-    return Path(where)
-
-
-def _check_same_recipe(sources: Sources) -> None:
-    """Refuse runs that differ in more than their synthesizers: other data, training, tokenizers or models."""
-    first = min(sources, key=_is_control)
+    first = _reference(sources)
     recipes = {
-        key: {
-            **recipe(source.task, source.settings, source.fingerprints),
-            "tokenizer": tokenizer_record(source.tokenizer())["sha256"],
-        }
+        key: recipe(source.task, source.settings, source.fingerprints)
+        | {"tokenizer": tokenizer_record(source.run.load_tokenizer())["sha256"]}
         for key, source in sources.items()
     }
     for (row, seed), mine in recipes.items():
@@ -303,6 +261,12 @@ def _check_same_recipe(sources: Sources) -> None:
                 f"{sources[row, seed].run.path}: the run of row {row.label!r}, seed {seed} differs from "
                 f"{sources[first].run.path} in {differing}; expected runs that differ only in their synthesizers"
             )
+    return sources
+
+
+def _reference(sources: Sources) -> tuple[Row, int]:
+    """The run that others are compared with: if possible not of a control row, which has its own d_ff."""
+    return min(sources, key=lambda key: key[0].match is not None)
 
 
 def recipe(
@@ -318,7 +282,7 @@ def recipe(
     return {
         "from": source and {name: source[name] for name in ("weights_sha256", "scratch")},
         "task": task.name,
-        **training_options(task),
+        **{name: value for name, value in asdict(task).items() if name not in task.evaluation_options},
         **values.pop("training"),
         **values.pop("model"),
         **values,
@@ -334,11 +298,6 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], ignored: Seque
         if name not in ignored
     }
     return ", ".join(f"{name} {mine!r} (there {theirs!r})" for name, (mine, theirs) in pairs.items() if mine != theirs)
-
-
-def _is_control(key: tuple[Row, int]) -> bool:
-    """Whether a run is of a control row, which has its own d_ff."""
-    return key[0].match is not None
 
 
 def tokenizer_record(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:

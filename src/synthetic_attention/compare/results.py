@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from rich.text import Text
 
 from ..metrics.embeddings import OWN_VECTORS
 from ..tasks import get_task
-from ..tasks.options import chosen_options
 from ..training.settings import parse_synthesizer
 
 if TYPE_CHECKING:
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["make_results", "markdown_page", "markdown_table", "notes", "print_comparison", "read_runs"]
 
 FINISHED, FAILED, PENDING = "finished", "failed", "pending"
-_SPEEDS = ("tokens_per_second", "minutes", "steps")
 # Without disturbance, the speeds of two rows differ by less than this factor beyond the cost of their models.
 _TOLERANCE = 2.0
 _NOTHING = "–"
 # Smaller values of these scores are better, whichever score selects the checkpoint.
 _SMALLER = {"bits_per_byte", "invalid", "loss", "perplexity", "word_perplexity"}
 Results = Mapping[str, Any]
+Summary = Mapping[str, Any] | None
 
 
 def read_runs(folder: Path) -> list[dict[str, Any]]:
@@ -46,7 +45,6 @@ def read_runs(folder: Path) -> list[dict[str, Any]]:
 
 def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
     """The content of results.json: what the runs share, every row over its seeds, every run."""
-    by_row = {row: [run for run in runs if run["row"] == row.label] for row in plan.seeds}
     task, training = plan.comparison.task, plan.settings["training"]
     tests = {split.name: split.fingerprint() for split in plan.tests.values()}
     return {
@@ -72,9 +70,9 @@ def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
                 "match": row.match,
                 "d_ff": plan.sizes[row].d_ff,
                 "parameters": plan.sizes[row].parameters,
-                **_summarize_row(mine, tests),
+                **_summarize_row([run for run in runs if run["row"] == row.label], tests),
             }
-            for row, mine in by_row.items()
+            for row in plan.seeds
         ],
         "runs": [dict(run) for run in runs],
     }
@@ -82,17 +80,17 @@ def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
 
 def throughput_warnings(plan: Plan, runs: Sequence[Results]) -> Iterator[str]:
     """Warn of runs of a budget in minutes that were slower than the cost of their models explains."""
-    finished = _finished(runs)
-    if not finished or plan.settings["training"]["minutes"] is None:
+    speeds = [(run["metrics"]["tokens_per_second"], run) for run in _with_status(runs, FINISHED)]
+    if not speeds or plan.settings["training"]["minutes"] is None:
         return
     cost = {row.label: size.cost for row, size in plan.sizes.items()}
-    fastest = max(finished, key=_speed)
-    for run in finished:
-        slower, explained = _speed(fastest) / _speed(run), max(1.0, cost[run["row"]] / cost[fastest["row"]])
+    highest, fastest = max(speeds, key=lambda each: each[0])
+    for speed, run in speeds:
+        slower, explained = highest / speed, max(1.0, cost[run["row"]] / cost[fastest["row"]])
         if slower > _TOLERANCE * explained:
-            steps = [
+            steps = (
                 f"{each['row']}, seed {each['seed']}: {each['metrics']['steps']:,} steps" for each in (run, fastest)
-            ]
+            )
             yield (
                 f"WARNING: {'; '.join(steps)}. The first was {slower:.1f} times slower, but its model costs at most "
                 f"{explained:.1f} times as much: the machine was probably busy. Remove its folder "
@@ -100,31 +98,27 @@ def throughput_warnings(plan: Plan, runs: Sequence[Results]) -> Iterator[str]:
             )
 
 
-def _speed(run: Results) -> float:
-    return float(run["metrics"]["tokens_per_second"])
-
-
 def _summarize_row(runs: Sequence[Results], splits: Iterable[str]) -> dict[str, Any]:
-    finished = _finished(runs)
+    finished, speeds = _with_status(runs, FINISHED), ("tokens_per_second", "minutes", "steps")
     return {
         "seeds": [run["seed"] for run in runs],
-        **{status: [run["seed"] for run in runs if run["status"] == status] for status in (FINISHED, FAILED, PENDING)},
-        **{name: _summarize(run["metrics"][name] for run in finished) if finished else None for name in _SPEEDS},
-        "validation": _scores([run["validation"]["scores"] for run in finished]),
+        **{status: [run["seed"] for run in _with_status(runs, status)] for status in (FINISHED, FAILED, PENDING)},
+        **{name: _summarize(run["metrics"][name] for run in finished) if finished else None for name in speeds},
+        "validation": _summarize_scores(run["validation"] for run in finished),
         # Of the last step, not of the selected checkpoint.
-        "last": _scores([run["last"]["scores"] for run in finished]),
-        "tests": {split: _scores([run["tests"][split]["scores"] for run in finished]) for split in splits},
+        "last": _summarize_scores(run["last"] for run in finished),
+        "tests": {split: _summarize_scores(run["tests"][split] for run in finished) for split in splits},
     }
 
 
-def _finished(runs: Sequence[Results]) -> list[Results]:
-    return [run for run in runs if run["status"] == FINISHED]
+def _with_status(runs: Sequence[Results], status: str) -> list[Results]:
+    return [run for run in runs if run["status"] == status]
 
 
-def _scores(found: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def _summarize_scores(scored: Iterable[Results]) -> dict[str, Any]:
     # Some runs may lack a score that could not be computed.
-    names = dict.fromkeys(name for scores in found for name in scores)
-    return {name: _summarize(scores[name] for scores in found if name in scores) for name in names}
+    found = [each["scores"] for each in scored]
+    return {name: _summarize(each[name] for each in found if name in each) for name in dict.fromkeys(chain(*found))}
 
 
 def _summarize(values: Iterable[float]) -> dict[str, float | int | None]:
@@ -146,9 +140,8 @@ class _Column:
 def markdown_page(results: Results) -> str:
     """The table, the notes to read it, and the commands that made it, as Markdown."""
     listed = "".join(f"- {note}\n" for note in notes(results))
-    commands = dict.fromkeys(command for run in results["runs"] for command in run.get("commands", []))
-    shown = "\n".join(commands)
-    return f"{markdown_table(results)}\n{listed}" + (f"\n```console\n{shown}\n```\n" if commands else "")
+    commands = "\n".join(dict.fromkeys(chain(*(run.get("commands", []) for run in results["runs"]))))
+    return f"{markdown_table(results)}\n{listed}" + (f"\n```console\n{commands}\n```\n" if commands else "")
 
 
 def markdown_table(results: Results, published: Mapping[str, Mapping[str, float]] | None = None) -> str:
@@ -157,7 +150,7 @@ def markdown_table(results: Results, published: Mapping[str, Mapping[str, float]
     Args:
         published: figures of others to show beside ours, by column and row.
     """
-    columns = [column for group in _groups(results) for column in group]
+    columns = [*chain(*_groups(results))]
     labels = [row["row"] for row in results["rows"]]
     for name, figures in (published or {}).items():
         columns.append(_Column("", f"*{name}*", [f"*{figures[row]}*" if row in figures else "" for row in labels]))
@@ -173,10 +166,9 @@ def markdown_table(results: Results, published: Mapping[str, Mapping[str, float]
 def print_comparison(results: Results, console: Console) -> None:
     """Print the table and its notes; on a narrow terminal each group of columns becomes a table of its own."""
     groups = _groups(results)
-    whole = _rich_table(results, [column for group in groups for column in group])
+    whole = _rich_table(results, [*chain(*groups)])
     width = console.measure(whole, options=console.options.update(max_width=10_000)).maximum
-    tables = [whole] if width <= console.width else [_rich_table(results, group) for group in groups]
-    for table in tables:
+    for table in [whole] if width <= console.width else [_rich_table(results, group) for group in groups]:
         console.print(table)
     for note in notes(results, "*"):
         console.print(Text(note))
@@ -188,17 +180,14 @@ def _rich_table(results: Results, columns: Sequence[_Column]) -> Table:
     for column in columns:
         table.add_column(f"{column.group}\n{column.name}".strip(), justify="right", vertical="bottom")
     for index, row in enumerate(results["rows"]):
-        cells = [
-            Text(f"{column.cells[index]} *", style="bold") if index == column.best else Text(column.cells[index])
-            for column in columns
-        ]
-        table.add_row(Text(row["row"]), *cells)
+        cells = (f"{column.cells[index]} *" if index == column.best else column.cells[index] for column in columns)
+        table.add_row(Text(row["row"]), *map(Text, cells))
     return table
 
 
 def _groups(results: Results) -> list[list[_Column]]:
     """The columns: those of the runs, of the validation, and of each split."""
-    rows = results["rows"]
+    rows, labels = results["rows"], results["score_labels"]
     seeds = [f"{len(r['finished'])}" + (f" of {len(r['seeds'])}" if r["failed"] or r["pending"] else "") for r in rows]
     speeds, minutes = ([row[name] for row in rows] for name in ("tokens_per_second", "minutes"))
     runs = [
@@ -207,140 +196,111 @@ def _groups(results: Results) -> list[list[_Column]]:
         _Column("", "tokens/s", [f"{s['mean']:,.0f}" if s else _NOTHING for s in speeds], _best(speeds)),
         _Column("", "minutes", [f"{m['mean']:.1f}" if m else _NOTHING for m in minutes]),
     ]
-    labels = results["score_labels"]
-    groups = [runs, _score_columns(results, "validation", {**labels, "loss": "loss"}, [r["validation"] for r in rows])]
+    validation = _score_columns(results, "validation", {**labels, "loss": "loss"}, [r["validation"] for r in rows])
     if results["selected_by"] != "loss":
         # The selected checkpoint may be of an early step.
-        groups[1] += _score_columns(results, "validation", {"loss": "loss, last step"}, [r["last"] for r in rows])
-    for split in results["tests"]:
-        groups.append(_score_columns(results, split, labels, [row["tests"].get(split, {}) for row in rows]))
-    return groups
+        validation += _score_columns(results, "validation", {"loss": "loss, last step"}, [r["last"] for r in rows])
+    tests = (
+        _score_columns(results, name, labels, [r["tests"].get(name, {}) for r in rows]) for name in results["tests"]
+    )
+    return [runs, validation, *tests]
 
 
 def _score_columns(
     results: Results, group: str, labels: Mapping[str, str], found: Sequence[Mapping[str, Any]]
 ) -> list[_Column]:
     """Columns for the labelled scores in `found`, or for all if none has a label."""
-    missing = (test["not_computed"] for split, test in _tests(results) if split == group)
-    names = dict.fromkeys(chain(*found, *missing))
-    shown = {name: label for name, label in labels.items() if name in names} or {name: name for name in names}
-    return [
-        _score_column(results, group, name, label, [scores.get(name) for scores in found])
-        for name, label in shown.items()
-    ]
+    tests = [test for split, test in _tests(results) if split == group]
+    names = dict.fromkeys(chain(*found, *(test["not_computed"] for test in tests)))
+    shown, columns = {name: label for name, label in labels.items() if name in names}, []
+    for name, label in (shown or {name: name for name in names}).items():
+        summaries = [scores.get(name) for scores in found]
+        largest = max((abs(score["mean"]) for score in summaries if score is not None), default=0.0)
+        digits = 2 if largest >= 10 else 3
+        cells = [_cell(row, score, digits) for row, score in zip(results["rows"], summaries, strict=True)]
+        is_smaller = name in _SMALLER or (name == results["selected_by"] and not results["larger_is_better"])
+        best = _best(summaries, larger=not is_smaller)
+        if any(test["signatures"].get(name) == OWN_VECTORS for test in tests):
+            # Each model measures with its own embeddings.
+            best = None
+        columns.append(_Column(group, label, cells, best))
+    return columns
+
+
+def _cell(row: Results, score: Summary, digits: int) -> str:
+    if score is None:
+        return "failed" if row["failed"] and not row["finished"] else _NOTHING
+    return f"{score['mean']:.{digits}f}" + ("" if score["sd"] is None else f" ± {score['sd']:.{digits}f}")
 
 
 def _tests(results: Results) -> Iterator[tuple[str, Results]]:
     """The split and the scores of each test in the table."""
-    for run in _finished(results["runs"]):
+    for run in _with_status(results["runs"], FINISHED):
         yield from ((split, run["tests"][split]) for split in results["tests"])
 
 
-def _score_column(
-    results: Results, group: str, name: str, label: str, found: Sequence[Mapping[str, Any] | None]
-) -> _Column:
-    largest = max((abs(score["mean"]) for score in found if score is not None), default=0.0)
-    digits, cells = 2 if largest >= 10 else 3, []
-    for row, score in zip(results["rows"], found, strict=True):
-        if score is None:
-            cells.append("failed" if row["failed"] and not row["finished"] else _NOTHING)
-        else:
-            deviation = "" if score["sd"] is None else f" ± {score['sd']:.{digits}f}"
-            cells.append(f"{score['mean']:.{digits}f}{deviation}")
-    if any(test["signatures"].get(name) == OWN_VECTORS for _, test in _tests(results)):
-        # Each model measures with its own embeddings: there is no best.
-        return _Column(group, label, cells)
-    is_smaller = name in _SMALLER or (name == results["selected_by"] and not results["larger_is_better"])
-    return _Column(group, label, cells, _best(found, larger=not is_smaller))
-
-
-def _best(found: Sequence[Mapping[str, Any] | None], larger: bool = True) -> int | None:
+def _best(found: Sequence[Summary], larger: bool = True) -> int | None:
     """The row with the best mean, if its interval mean ± sd overlaps no other row's; else None."""
     scores = {row: score for row, score in enumerate(found) if score is not None}
-    if len(scores) < 2:
-        return None
     # A row with one seed has no deviation of its own; assume the largest of the others.
     assumed = max((score["sd"] for score in scores.values() if score["sd"] is not None), default=0.0)
     means = {row: score["mean"] if larger else -score["mean"] for row, score in scores.items()}
     sds = {row: assumed if score["sd"] is None else score["sd"] for row, score in scores.items()}
-    best = max(means, key=means.__getitem__)
+    best = max(means, key=means.__getitem__, default=0)
     others = [row for row in scores if row != best]
-    return best if all(means[best] - sds[best] > means[row] + sds[row] for row in others) else None
+    return best if others and all(means[best] - sds[best] > means[row] + sds[row] for row in others) else None
 
 
 def notes(results: Results, mark: str = "Bold") -> Iterator[str]:
     """The lines below the table: what was run, and how to read the scores."""
     yield from results.get("warnings", [])
-    chosen = chosen_options(get_task(results["task"]), results["options"])
-    about = [results["task"], _written(chosen), f"preset {results['settings']['preset']}"]
+    defaults = {field.name: field.default for field in fields(get_task(results["task"]))}
+    chosen = {name: value for name, value in results["options"].items() if value != defaults.get(name)}
+    about = [results["task"], *_written(chosen), f"preset {results['settings']['preset']}"]
     steps, minutes = results["budget"]["steps"], results["budget"]["minutes"]
     ends = ([f"{steps:,} steps"] if steps else []) + ([f"{minutes:g} minutes without validation"] if minutes else [])
-    yield f"{', '.join(filter(None, about))}: {' or '.join(ends)} for each run."
-    most = max(len(row["finished"]) for row in results["rows"])
-    best = "best mean, if its interval overlaps no other" if most > 1 else "best value of one seed, perhaps by chance"
-    yield f"Mean ± sample standard deviation over seeds. {mark}: {best}."
+    yield f"{', '.join(about)}: {' or '.join(ends)} for each run."
+    yield (
+        f"Mean ± sample standard deviation over seeds. {mark}: best mean, if its interval overlaps no other; of one "
+        "seed, perhaps by chance."
+    )
     yield f"tokens/s: {results['tokens']} per second of training."
-    yield from _selection(results)
+    selected = results["score_labels"].get(results["selected_by"], results["selected_by"])
+    generation = ", ".join(_written(results["generation"] or {}))
+    yield f"Checkpoints are selected by validation {selected}; these are tested{generation and f' ({generation})'}."
+    selected_on = results["data"]["valid"]["split"]
+    if selected_on in (test["split"] for test in results["tests"].values()):
+        yield f"{selected_on} also selected the checkpoints; scores on unseen text would be somewhat worse."
     for row in results["rows"]:
         if row["match"] is not None:
             yield f"{row['row']}: d_ff {row['d_ff']:,}, as many parameters as {row['match']} or the closest to it."
     if results.get("from") is not None:
         yield f"Trained from the weights of {results['from']}; rows with @from=none from new weights."
-    yield from _held_equal(results)
-    yield from _scoring(results)
-    for run in results["runs"]:
-        if run["status"] == "failed":
-            yield f"{run['row']}, seed {run['seed']} failed: {run['reason']}"
-    yield from _software(results)
-
-
-def _selection(results: Results) -> Iterator[str]:
-    generation = results["generation"]
-    selected = results["score_labels"].get(results["selected_by"], results["selected_by"])
-    greedy = "" if generation is None or results["selected_by"] == "loss" else " of greedy output"
-    given = {name: value for name, value in (generation or {}).items() if value}
-    options = f" ({_written(given)})" if given else ""
-    yield f"Checkpoints are selected by validation {selected}{greedy}; these are tested{options}."
-    selected_on = results["data"]["valid"]["split"]
-    if selected_on in (test["split"] for test in results["tests"].values()):
-        yield f"{selected_on} also selected the checkpoints; scores on unseen text would be somewhat worse."
-
-
-def _held_equal(results: Results) -> Iterator[str]:
     yield f"All rows: the same data and budget, one tokenizer of {results['tokenizer']['size']:,} tokens."
-    seeds = {row["row"]: ", ".join(map(str, sorted(row["finished"]))) for row in results["rows"] if row["finished"]}
-    if len(set(seeds.values())) > 1:
-        listed = "; ".join(f"{name} {own}" for name, own in seeds.items())
-        yield f"Rows have different seeds, which may explain a difference: {listed}."
+    yield from dict.fromkeys(_scoring(results))
+    for run in _with_status(results["runs"], FAILED):
+        yield f"{run['row']}, seed {run['seed']} failed: {run['reason']}"
+    if finished := _with_status(results["runs"], FINISHED):
+        versions = (", ".join(f"{name} {value}" for name, value in run["versions"].items()) for run in finished)
+        days = sorted({run["date"][:10] for run in finished})
+        yield f"{' and '.join(dict.fromkeys(versions))}; {' to '.join(dict.fromkeys([days[0], days[-1]]))}."
 
 
-def _written(options: Mapping[str, Any]) -> str:
-    there = {name.replace("_", " "): value for name, value in options.items() if value is not None}
-    return ", ".join(
-        (name if value else f"no {name}") if isinstance(value, bool) else f"{name} {value}"
-        for name, value in there.items()
-    )
+def _written(options: Mapping[str, Any]) -> list[str]:
+    return [f"{name} {value}" for name, value in options.items() if value or value is False]
 
 
 def _scoring(results: Results) -> Iterator[str]:
-    """Long inputs, signatures and missing scores; each line once, however many runs have it."""
-    labels, lines = results["score_labels"], list[str]()
+    """Long inputs, signatures and missing scores."""
+    labels = results["score_labels"]
     for split, test in _tests(results):
         for name in ("truncated", "divided"):
             if test[name]:
-                lines.append(f"{split}: {test[name]} of {test['examples']} inputs over the maximum length {name}.")
+                yield f"{split}: {test[name]} of {test['examples']} inputs over the maximum length {name}."
         if test["skipped"]:
-            lines.append(f"{split}: {test['skipped']} malformed lines skipped.")
-        lines += [f"{labels.get(name, name)}: {signature}" for name, signature in test["signatures"].items()]
-        lines += [f"{labels[name]} not computed: {reason}" for name, reason in test["not_computed"].items()]
-    if any(line.endswith(OWN_VECTORS) for line in lines):
-        lines.append("Similarities by a model's own embeddings do not compare between rows.")
-    yield from dict.fromkeys(lines)
-
-
-def _software(results: Results) -> Iterator[str]:
-    runs = [run for run in results["runs"] if "versions" in run]
-    if runs:
-        listed = [", ".join(f"{name} {value}" for name, value in run["versions"].items()) for run in runs]
-        days = sorted({run["date"][:10] for run in runs})
-        yield f"{' and '.join(dict.fromkeys(listed))}; {' to '.join(dict.fromkeys([days[0], days[-1]]))}."
+            yield f"{split}: {test['skipped']} malformed lines skipped."
+        for name, signature in test["signatures"].items():
+            yield f"{labels.get(name, name)}: {signature}"
+            if signature == OWN_VECTORS:
+                yield "Similarities by a model's own embeddings do not compare between rows."
+        yield from (f"{labels[name]} not computed: {reason}" for name, reason in test["not_computed"].items())

@@ -12,21 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-
-import yaml
 
 from ..errors import UserError
 
-__all__ = ["RECORD", "Row", "folder_name", "parse_rows", "parse_seeds", "read_record"]
-
-# The file of a comparison that lists its rows and their seeds.
-RECORD = "comparison.yaml"
+__all__ = ["Row", "parse_rows", "parse_seeds"]
 
 _CONTROL = "-control"
 _DEFAULT_MATCH = "random+vanilla"
 # These settings decide the data, the tokenizer, the budget or the selection, so they are the same for all rows.
-_SHARED = frozenset({"max_steps", "minutes", "vocab_size", "max_position_embeddings", "on_long", "eval_steps", "seed"})
+_SHARED = {"max_steps", "minutes", "vocab_size", "max_position_embeddings", "on_long", "eval_steps", "seed"}
 
 
 @dataclass(frozen=True)
@@ -49,18 +43,8 @@ class Row:
 
     @property
     def folder(self) -> str:
-        """The label as the name of a folder."""
-        return folder_name(self.label)
-
-    @property
-    def source_label(self) -> str:
-        """The label of the row to start from, in another comparison."""
-        return self.label.replace("@from=none", "")
-
-
-def folder_name(text: str) -> str:
-    """`text` as the name of a folder: letters, digits and `.+@=_-` stay, other characters become `_`."""
-    return re.sub(r"[^\w.+@=-]+", "_", text).strip("_.")
+        """The label as the name of a folder: letters, digits and `.+@=_-` stay, other characters become `_`."""
+        return re.sub(r"[^\w.+@=-]+", "_", self.label).strip("_.")
 
 
 def parse_rows(texts: Iterable[str]) -> list[Row]:
@@ -70,11 +54,9 @@ def parse_rows(texts: Iterable[str]) -> list[Row]:
     {encoder: …, decoder: …}.
 
     Raises:
-        UserError: no rows, a malformed row, a setting that all rows share, or a row given twice.
+        UserError: a malformed row, a setting that all rows share, or a row given twice.
     """
     rows = [_parse_row(part) for text in texts for part in _split(text, ",")]
-    if not rows:
-        raise UserError("got no synthesizers; expected names separated by commas: vanilla,random+vanilla")
     # Lower case: some file systems do not distinguish upper and lower case.
     if len({row.folder.lower() for row in rows}) < len(rows):
         raise UserError(f"got rows {', '.join(row.label for row in rows)}; expected each row, and its folder, once")
@@ -82,58 +64,29 @@ def parse_rows(texts: Iterable[str]) -> list[Row]:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Parse seeds separated by commas.
-
-    Raises:
-        UserError: a seed is not a whole number, or is given twice.
-    """
+    """Parse different seeds separated by commas."""
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
-        raise UserError(f"got seeds {text!r}; expected whole numbers separated by commas: 0,1,2") from None
-    if len(set(seeds)) < len(seeds):
-        raise UserError(f"got seeds {text!r}; expected each seed once")
+        seeds = []
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise UserError(f"got seeds {text!r}; expected different whole numbers separated by commas: 0,1,2")
     return seeds
-
-
-def read_record(folder: Path) -> dict[str, list[int]] | None:
-    """The rows of a comparison by label, with their seeds; None if there is no comparison in `folder`.
-
-    Raises:
-        UserError: comparison.yaml cannot be read.
-    """
-    path = folder / RECORD
-    try:
-        return {str(label): list(seeds) for label, seeds in yaml.safe_load(path.read_text("utf-8"))["rows"].items()}
-    except FileNotFoundError:
-        return None
-    except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{path}: expected rows and their seeds, as `synthesizer compare` writes them") from None
 
 
 def _parse_row(text: str) -> Row:
     name, *options = _split(text, "@")
     is_control = name.endswith(_CONTROL)
-    if not name.removesuffix(_CONTROL):
-        raise UserError(f"got the row {text!r}; expected SYNTHESIZER or SYNTHESIZER@KEY=VALUE")
-    match = _DEFAULT_MATCH if is_control else None
-    parts, overrides, scratch = [name], [], False
-    for option in options:
-        key, _, value = (part.strip() for part in option.partition("="))
-        if not key or not value:
-            raise UserError(f"got {option!r} in the row {text!r}; expected KEY=VALUE after each @")
-        if key in _SHARED or (is_control and key == "d_ff"):
-            raise UserError(f"got {key} in the row {text!r}; it cannot differ between rows: use --set, --steps, …")
-        if (key == "match" and not is_control) or (key == "from" and value != "none"):
-            raise UserError(f"got {option!r} in the row {text!r}; expected SYNTHESIZER{_CONTROL}@match=… or @from=none")
-        if key == "match":
-            match = value
-        elif key == "from":
-            scratch = True
-        else:
-            overrides.append(f"{key}={value}")
-        parts.append(f"{key}={value}")
-    return Row("@".join(parts), name.removesuffix(_CONTROL), tuple(overrides), match, scratch)
+    values = {key.strip(): value.strip() for key, _, value in (option.partition("=") for option in options)}
+    label = "@".join([name, *(f"{key}={value}" for key, value in values.items())])
+    if wrong := [key for key in values if key in _SHARED or (is_control and key == "d_ff")]:
+        raise UserError(f"got {', '.join(wrong)} in the row {text!r}; it cannot differ between rows: use --set, …")
+    match, start = values.pop("match", None), values.pop("from", None)
+    if (match is not None and not is_control) or start not in (None, "none"):
+        raise UserError(f"got the row {text!r}; expected SYNTHESIZER{_CONTROL}@match=… or @from=none")
+    overrides = tuple(f"{key}={value}" for key, value in values.items())
+    match = match or (_DEFAULT_MATCH if is_control else None)
+    return Row(label, name.removesuffix(_CONTROL), overrides, match, start is not None)
 
 
 def _split(text: str, separator: str) -> list[str]:

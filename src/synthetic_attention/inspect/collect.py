@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase, set_seed
-from transformers.convert_slow_tokenizer import bytes_to_unicode
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, set_seed
 
 from ..attention import SelfAttention, SynthesizerAttention
 from ..data.tokenizer import decode, encode
 from ..errors import UserError
 from ..layout import Positions
-from ..models.blocks import SynthesizerBlock
-from ..models.modeling import SynthesizerStack
+from ..models.modeling import SynthesizerBlock, SynthesizerStack
 from ..synthesizers import Mixture, SynthesizingFunction
 from ..tasks.base import Task
 from ..tasks.generation import output_limit
 from .statistics import Array, WeightStatistics
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 CROSS = "cross"
 _LONGEST_LABEL = 14
@@ -46,9 +41,10 @@ class AttentionLayer(NamedTuple):
             return {}
         function = self.module.function
         parts = function.components if isinstance(function, Mixture) else [function]
-        names = [part.name for part in parts]
-        unique = [name if names.index(name) == i else f"{name} {i + 1}" for i, name in enumerate(names)]
-        return dict(zip(unique, parts, strict=True))
+        found: dict[str, SynthesizingFunction] = {}
+        for part in parts:
+            found[f"{part.name} {len(found) + 1}" if part.name in found else part.name] = part
+        return found
 
     def alphas(self) -> dict[str, Array]:
         """α (H,) of each function, (1,) where all heads share it; empty without a mixture or for a plain sum."""
@@ -167,16 +163,15 @@ def text_inputs(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, text
     """The model's arguments for each text.
 
     Raises:
-        UserError: a text is blank, or longer than the model's maximum.
+        UserError: a text is longer than the model's maximum.
     """
     inputs = []
     start, maximum = model.config.bos_token_id, model.config.max_position_embeddings
     starts = not model.config.is_encoder_decoder and attention_layers(model)[0].is_causal and start is not None
-    for number, (text, row) in enumerate(zip(texts, encode(tokenizer, texts), strict=True), start=1):
+    for number, row in enumerate(encode(tokenizer, texts), start=1):
         row = np.insert(row, 0, start) if starts and row[0] != start else row
-        if not text.strip() or len(row) > maximum:
-            problem = f"got {len(row)} tokens" if text.strip() else "got a blank text"
-            raise UserError(f"text {number} of {len(texts)}: {problem}; expected 1 to {maximum} tokens")
+        if len(row) > maximum:
+            raise UserError(f"text {number} of {len(texts)}: got {len(row)} tokens; expected at most {maximum}")
         ids = torch.from_numpy(row.astype(np.int64))[None]
         inputs.append({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
     return inputs
@@ -197,14 +192,10 @@ def example_inputs(task: Task[Any, Any], model: PreTrainedModel, example: Any) -
 
 
 def readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
-    """A label for each id: ␣ is a space, \\xe2 a byte of an incomplete character; long tokens end with …."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    is_byte_level = backend is not None and "ByteLevel" in repr(backend.decoder)
-    to_byte = {sign: byte for byte, sign in bytes_to_unicode().items()}
+    """A label for each id: ␣ is a space, � a part of a character; long tokens end with …."""
     labels = []
-    for text in tokenizer.convert_ids_to_tokens(list(ids)):
-        if is_byte_level and text not in tokenizer.all_special_tokens:
-            text = bytes(to_byte[sign] for sign in text).decode("utf-8", errors="backslashreplace").replace(" ", "␣")
+    for token in ids:
+        text = str(tokenizer.decode([token], clean_up_tokenization_spaces=False)).replace(" ", "␣")
         text = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
         labels.append(text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…")
     return labels

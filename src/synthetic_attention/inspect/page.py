@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -10,8 +9,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["Page"]
 
 _STYLE = """
 body { font-family: sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; color: #222; line-height: 1.4; }
@@ -30,14 +27,12 @@ class Page:
     """The page and its pictures, in one folder. Tables and pictures belong to the section added last.
 
     Attributes:
-        files: the names of the pictures.
-        warnings: matplotlib's warnings while it drew, each text once.
+        files: the names of the pictures, then of the page.
     """
 
     def __init__(self, folder: Path, title: str) -> None:
         self.folder, self.title = folder, title
         self.files: list[str] = []
-        self.warnings: set[str] = set()
         self._headings: list[str] = []
         self._body: list[str] = []
 
@@ -55,15 +50,12 @@ class Page:
     def add_picture(self, figure: Figure, name: str, caption: str) -> None:
         """Write `figure` as NAME.png and show it."""
         file = f"{name}.png"
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("default")
-            figure.savefig(self.folder / file)
-        self.warnings.update(str(warning.message) for warning in caught)
+        figure.savefig(self.folder / file)
         self.files.append(file)
         image = f'<a href="{escape(file)}"><img src="{escape(file)}" alt="{escape(caption)}" loading="lazy"></a>'
         self._body.append(f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>")
 
-    def write(self) -> Path:
+    def write(self) -> None:
         """Write the page as index.html."""
         links = (f'<li><a href="#section{n}">{text}</a></li>' for n, text in enumerate(self._headings, start=1))
         head = (
@@ -71,7 +63,6 @@ class Page:
             f"<title>{escape(self.title)}</title><style>{_STYLE}</style>"
         )
         body = "\n".join([f"<h1>{escape(self.title)}</h1><nav><ul>", *links, "</ul></nav>", *self._body])
-        path = self.folder / "index.html"
         text = f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
-        path.write_text(text, encoding="utf-8")
-        return path
+        (self.folder / "index.html").write_text(text, encoding="utf-8")
+        self.files.append("index.html")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 _WIDEST = 20.0
 _LABEL = 0.15
 _HIDDEN = "#e8e8e8"
-# Few possible ends of the color scale, so that pictures have the same colors where they can.
-_TOPS = (0.1, 0.25, 0.5, 1.0)
-_MOST_LABELED_HEADS = 16
 
 
 def draw_attention(maps: AttentionMaps) -> Figure:
@@ -34,9 +30,8 @@ def draw_attention(maps: AttentionMaps) -> Figure:
     height = float(np.clip(_LABEL * len(rows), 1.5, _WIDEST / depth))
     figure, axes = _make_panels(depth, heads, (width, height), f"{maps.title}, all layers and heads")
     visible = visible_keys(len(rows), len(columns), maps.is_causal)
-    top = _scale_end(maps.weights, visible)
     # The square root shows small weights too.
-    norm, colors = PowerNorm(0.5, vmin=0.0, vmax=top), colormaps["magma_r"].with_extremes(bad=_HIDDEN)
+    norm, colors = PowerNorm(0.5, vmin=0.0, vmax=1.0), colormaps["magma_r"].with_extremes(bad=_HIDDEN)
     image = None
     for (layer, head), axis in np.ndenumerate(axes):
         shown = np.ma.masked_array(maps.weights[layer][head], ~visible)
@@ -46,30 +41,17 @@ def draw_attention(maps: AttentionMaps) -> Figure:
         first.set_title(f"head {head}", fontsize=9)
         _label(last.xaxis, columns, width, rotation=90)
     for layer, axis in enumerate(axes[:, 0]):
-        axis.set_ylabel(f"layer {layer + 1}\n{_wrap(maps.synthesizers[layer], int(height * 11))}", fontsize=9)
+        axis.set_ylabel(f"layer {layer + 1}\n{_break(maps.synthesizers[layer])}", fontsize=9)
         _label(axis.yaxis, rows, height)
-    ticks = [tick for tick in (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0) if tick <= top]
-    _add_color_bar(figure, image, axes, "attention weight", ticks=ticks, extend="neither" if top == 1 else "max")
+    _add_color_bar(figure, image, axes, "attention weight", ticks=(0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0))
     return _name_axes(figure, f"{column_name} (key)", f"{row_name} (query)")
-
-
-def _scale_end(layers: Sequence[Array], visible: Array) -> float:
-    """The weight with the darkest color: near the largest, but a few large weights must not make all others pale."""
-    # A row with a single visible key has a weight of 1 in any model.
-    visible = visible & (visible.sum(axis=1, keepdims=True) > 1)
-    weights = np.concatenate([weights[:, visible].ravel() for weights in layers])
-    high = float(np.quantile(weights, 0.98)) if len(weights) else 1.0
-    return next((top for top in _TOPS if top >= high), 1.0)
 
 
 def _label(axis: Any, labels: Sequence[str], size: float, **options: Any) -> None:
     """Tokens as tick labels: all, or every n-th where there is no room."""
     step = -(-len(labels) // round(size / _LABEL))
     # Matplotlib's own font has no Chinese, Japanese and Korean, Noto has. A $ is a token here, not a formula.
-    fonts = [
-        "DejaVu Sans",
-        *sorted(name for name in set(font_manager.get_font_names()) if name.startswith("Noto Sans")),
-    ]
+    fonts = ["DejaVu Sans", *sorted(name for name in font_manager.get_font_names() if name.startswith("Noto Sans"))]
     axis.set_ticks(
         range(0, len(labels), step), labels[::step], fontfamily=fonts, fontsize=8, parse_math=False, **options
     )
@@ -95,9 +77,7 @@ def draw_histograms(layers: Sequence[Mapping[str, Any]]) -> Figure:
             axis.stairs(shares_before, EDGES, color="black", linewidth=0.8, label="before training")
         median = EDGES[1:][np.searchsorted(shares.cumsum(), 0.5).clip(max=len(shares) - 1)]
         axis.axvline(median, color="black", linewidth=0.8, linestyle="--", label="median")
-        axis.set_title(
-            f"{layer['stack']}, layer {layer['layer']}\n{_wrap(layer['synthesizer'], int(width * 13))}", fontsize=9
-        )
+        axis.set_title(f"{layer['stack']}, layer {layer['layer']}\n{_break(layer['synthesizer'])}", fontsize=9)
         axis.set(xscale="log", xlim=(EDGES[0], 1.0))
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
         axis.tick_params(labelsize=8)
@@ -145,9 +125,8 @@ def draw_biases(stacks: Sequence[Mapping[str, Any]]) -> Figure:
         axis.xaxis.set_major_formatter(ScalarFormatter())
         axis.tick_params(labelsize=8)
         axis.set_title(stack["stack"], fontsize=9)
-    if heads <= _MOST_LABELED_HEADS:
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center", fontsize=8, frameon=False)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", fontsize=8, frameon=False)
     return _name_axes(
         figure, "distance from query to key in tokens (negative: the key comes first)", "bias on the logits"
     )
@@ -172,6 +151,6 @@ def _add_color_bar(figure: Figure, image: Any, axes: Any, label: str, **options:
     bar.ax.tick_params(labelsize=8)
 
 
-def _wrap(name: str, letters: int) -> str:
-    """The name of a mixture, broken behind a + where it is wider than `letters`."""
-    return textwrap.fill(name.replace("+", "+ "), letters).replace("+ ", "+")
+def _break(name: str) -> str:
+    """The name of a mixture on several lines."""
+    return name.replace("+", "+\n")

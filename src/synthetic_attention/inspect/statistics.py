@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BANDS", "EDGES", "Array", "WeightStatistics", "band_mass", "visible_keys"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 # Histogram bins, eight per decade; smaller weights fall into the first.
 EDGES: Array = np.logspace(-6, 0, 49)
@@ -81,11 +79,12 @@ class WeightStatistics:
         return [{name: values[head] for name, values in means.items()} for head in range(self.heads)]
 
 
-def band_mass(scores: Array, is_causal: bool) -> Array:
-    """(H, len(BANDS)): the share of softmax(scores) within |i − j| ≤ k, mean over rows; scores are (H, N, N)."""
+def describe_scores(scores: Array, is_causal: bool) -> dict[str, Any]:
+    """For each head of R (H, N, N) the standard deviation, and by k the share of softmax(R) within |i − j| ≤ k."""
     size = scores.shape[-1]
     masked = np.where(visible_keys(size, size, is_causal), scores.astype(np.float64), -np.inf)
     weights = np.exp(masked - masked.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
     far = np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
-    return np.stack([(weights * (far <= k)).sum(axis=-1).mean(axis=-1) for k in BANDS], axis=-1)
+    mass = {str(k): (weights * (far <= k)).sum(axis=-1).mean(axis=-1).tolist() for k in BANDS}
+    return {"std": scores.std(axis=(1, 2)).tolist(), "band_mass": mass}

@@ -21,10 +21,8 @@ __all__ = ["SynthesizerTrainingArguments", "argument_types"]
 
 # The number of steps of a run that only minutes end; Trainer needs a number.
 _ENDLESS = 10**9
-_OPTIMIZERS = ("adamw_torch_fused", "adamw_torch", "adafactor", "sgd")
-# Schedules that do not depend on the number of steps, and those that do.
+# Schedules that do not depend on the number of steps.
 _OPEN_SCHEDULES = ("inverse_sqrt", "constant", "constant_with_warmup")
-_SCHEDULES = (*_OPEN_SCHEDULES, "linear", "cosine", "polynomial")
 
 
 # ruff: noqa: RUF009 (dataclass fields are made by `_argument`, which calls `field`)
@@ -55,7 +53,7 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
         "adamw_torch_fused",
         "the optimizer. `adafactor` is configured as for T5: no first moment, updates scaled by the size of the "
         "weights (so learning rates are relative, about 0.01) and clipped",
-        choices=_OPTIMIZERS,
+        choices=("adamw_torch_fused", "adamw_torch", "adafactor", "sgd"),
     )
     learning_rate: float = _argument(1e-3, "the highest learning rate, reached after warm-up", above=0)
     warmup_steps: int = _argument(1000, "updates over which the learning rate rises linearly", least=0)
@@ -65,7 +63,7 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
     lr_scheduler_type: str = _argument(
         "inverse_sqrt",
         "the learning rate schedule; all but the first three need `max_steps`",
-        choices=_SCHEDULES,
+        choices=(*_OPEN_SCHEDULES, "linear", "cosine", "polynomial"),
     )
     adam_beta1: float = _argument(0.9, "AdamW's β₁", least=0, below=1)
     adam_beta2: float = _argument(0.98, "AdamW's β₂", least=0, below=1)
@@ -106,9 +104,10 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
         if self.output_dir is not None:
             super().__post_init__()
             return
+        types = argument_types()
         for entry in fields(self):
-            if entry.name in argument_types():
-                _check(entry.name, getattr(self, entry.name), entry.metadata)
+            if entry.name in types:
+                _check(entry.name, getattr(self, entry.name), types[entry.name], entry.metadata)
         loggers = {self.report_to} if isinstance(self.report_to, str) else {*self.report_to}
         if unknown := loggers - {"none"} and loggers - {"none", "all", *get_available_reporting_integrations()}:
             raise UserError(f"got report_to={', '.join(unknown)}, which is unknown or not installed")
@@ -128,12 +127,8 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
         return 0 < self.max_steps <= step or (self.minutes is not None and seconds >= 60 * self.minutes)
 
     def for_trainer(self, output_dir: str, device: torch.device, **changes: Any) -> SynthesizerTrainingArguments:
-        """The same arguments for a Trainer that writes to `output_dir`.
-
-        Args:
-            changes: further arguments of Hugging Face's.
-        """
-        fixed: dict[str, Any] = {
+        """The same arguments for a Trainer that writes to `output_dir`; `changes` are further arguments."""
+        changes = {
             "max_steps": _ENDLESS if self.max_steps == -1 else self.max_steps,
             # The Trainer would compile the whole model; we compile its layers.
             "torch_compile": False,
@@ -152,8 +147,9 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
             "label_names": ["labels"],
             "disable_tqdm": True,
             "log_level": "error",
+            **changes,
         }
-        arguments = replace(self, output_dir=output_dir, **{**fixed, **changes})
+        arguments = replace(self, output_dir=output_dir, **changes)
         # Several GPUs need several processes; Trainer would split each batch among the GPUs of this process.
         if arguments.n_gpu > 1:
             arguments._n_gpu = 1
@@ -166,12 +162,10 @@ def argument_types() -> dict[str, Any]:
     return inspect.get_annotations(SynthesizerTrainingArguments, eval_str=True)
 
 
-def _check(name: str, value: Any, limits: Mapping[str, Any]) -> None:
+def _check(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> None:
     if "choices" in limits and value not in limits["choices"]:
         raise UserError(f"got {name}={value!r}; expected one of: {', '.join(limits['choices'])}")
-    check_value(name, value, argument_types()[name])
-    if value is None:
-        return
+    check_value(name, value, kind)
     for limit, words, holds in (("least", "at least", ge), ("above", "more than", gt), ("below", "less than", lt)):
-        if limit in limits and not holds(value, limits[limit]):
+        if limit in limits and value is not None and not holds(value, limits[limit]):
             raise UserError(f"got {name}={value}; expected {words} {limits[limit]}")

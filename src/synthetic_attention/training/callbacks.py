@@ -16,7 +16,7 @@ import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import TrainerCallback, TrainerState
 
-__all__ = ["ProgressReport", "StopRequest", "TrainingClock", "format_seconds"]
+__all__ = ["ProgressReport", "StopRequest", "TrainingClock"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -25,8 +25,7 @@ class TrainingClock:
     """Seconds of training: the time between `start` and `stop`, added to the seconds before a resume."""
 
     def __init__(self, device: torch.device, seconds: float = 0.0) -> None:
-        self._device = device
-        self._before = seconds
+        self._device, self._before = device, seconds
         self._started: float | None = None
 
     @property
@@ -49,16 +48,13 @@ class TrainingClock:
 class StopRequest:
     """Turns the first Ctrl-C or SIGTERM into a request to stop after a checkpoint; the second one interrupts."""
 
-    def __init__(self) -> None:
-        self.received: int | None = None
+    received: int | None = None
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Handle the signals inside; no effect outside of the main thread, where Python does not allow it."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before: dict[signal.Signals, Any] = {number: signal.signal(number, self._receive) for number in _SIGNALS}
+        numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
+        before = {number: signal.signal(number, self._receive) for number in numbers}
         try:
             yield
         finally:
@@ -76,8 +72,7 @@ class StopRequest:
 class ProgressReport(TrainerCallback):
     """Shows progress on standard error: a bar on a terminal, else a line per log entry; and each validation."""
 
-    def __init__(self) -> None:
-        self.bar: Any = None
+    bar: Any = None
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Show the bar."""
@@ -95,39 +90,23 @@ class ProgressReport(TrainerCallback):
         if self.bar is not None:
             self.bar.close()
 
-    def on_log(
-        self, args: Any, state: TrainerState, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
-    ) -> None:
+    def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Show an entry."""
-        if not state.is_world_process_zero or logs is None:
+        logs = kwargs["logs"]
+        if not state.is_world_process_zero:
             return
         if "loss" in logs:
-            numbers = f"loss {logs['loss']:.3f}  lr {logs['learning_rate']:.2e}"
-            left = format_seconds(_seconds_left(args, state.global_step, 60 * logs["minutes"]))
-            text = f"{numbers}  {logs['tokens_per_second']:,.0f} tokens/s  {left} left"
+            seconds = 60 * logs["minutes"]
+            left = (args.max_steps - state.global_step) * seconds / state.global_step
+            if args.minutes is not None:
+                left = max(0.0, min(left, 60 * args.minutes - seconds))
+            text = f"loss {logs['loss']:.3f}  lr {logs['learning_rate']:.2e}  {logs['tokens_per_second']:,.0f} tokens/s"
+            text = f"{text}  {tqdm.format_interval(left)} left"
             if self.bar is not None:
                 self.bar.set_postfix_str(text)
                 return
-        elif "eval_loss" in logs:
-            text = f"validation: {_format_scores(logs, 'eval_')}"
         else:
-            steps = ", ".join(map(str, logs["averaged"]))
-            text = f"validation with the average of the weights at {steps}: {_format_scores(logs, 'average_')}"
+            scores = (f"{name.partition('_')[2]} {value:.2f}" for name, value in logs.items() if "_" in name)
+            average = " with the average of the best weights" if "averaged" in logs else ""
+            text = f"validation{average}: {'  '.join(scores)}"
         tqdm.write(f"step {state.global_step}  {text}", file=sys.stderr)
-
-
-def format_seconds(seconds: float) -> str:
-    """3725 → 1:02:05."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def _seconds_left(args: Any, step: int, seconds: float) -> float:
-    by_steps = (args.max_steps - step) * seconds / step
-    return by_steps if args.minutes is None else max(0.0, min(by_steps, 60 * args.minutes - seconds))
-
-
-def _format_scores(logs: dict[str, Any], prefix: str) -> str:
-    scores = {name.removeprefix(prefix): value for name, value in logs.items() if name.startswith(prefix)}
-    return "  ".join(f"{name} {value:.2f}" for name, value in scores.items())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,14 +18,13 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from torch import Tensor, nn
+from torch import nn
 
 from .arguments import SynthesizerTrainingArguments
 from .failures import damage_reported
 
-__all__ = ["Checkpoint", "Progress", "averaged_weights", "best_snapshots", "commit_checkpoint", "last_checkpoint"]
+__all__ = ["Checkpoint", "Progress", "averaged_weights", "commit_checkpoint", "last_checkpoint"]
 
-_NAME = re.compile(r"checkpoint-(\d+)")
 # Trainer would resume without some of them, from another state.
 _FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt")
 _PROGRESS = "progress.json"
@@ -75,22 +73,17 @@ class Checkpoint:
 
     @classmethod
     def open(cls, path: Path) -> Checkpoint:
-        """Read the checkpoint at `path`.
-
-        Raises:
-            UserError: files are missing or damaged.
-        """
-        step = _step(path)
+        """Read the checkpoint at `path`; raises UserError if files are missing or damaged."""
         with damage_reported(f"{path}: the checkpoint"):
             progress = Progress(**json.loads((path / _PROGRESS).read_text(encoding="utf-8")))
-            if json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] != step:
+            if json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] != _step(path):
                 raise ValueError("trainer_state.json has another step")
-            snapshots = _snapshot_paths(path, (step for step, _ in progress.snapshots))
+            snapshots = _snapshot_paths(path, progress.snapshots)
             rng_states = [*path.glob("rng_state*.pth")] or [path / "rng_state.pth"]
             for file in (*(path / name for name in _FILES), *rng_states, *snapshots):
                 if not file.is_file():
                     raise ValueError(f"{file.relative_to(path)} missing")
-        return cls(path, step, progress)
+        return cls(path, _step(path), progress)
 
     def is_complete(self, training: SynthesizerTrainingArguments) -> bool:
         """Whether training ends here."""
@@ -105,14 +98,20 @@ class Checkpoint:
 def last_checkpoint(folder: Path) -> Checkpoint | None:
     """The checkpoint of the highest step."""
     paths = _complete_paths(folder)
-    return Checkpoint.open(max(paths, key=_step)) if paths else None
+    return Checkpoint.open(paths[-1]) if paths else None
 
 
 def commit_checkpoint(path: Path, progress: Progress) -> None:
     """Complete a checkpoint that Trainer has written; then remove the others."""
     before = [other for other in _complete_paths(path.parent) if other != path]
     if before:
-        _copy_snapshots(max(before, key=_step), path, [step for step, _ in progress.snapshots])
+        old_paths, new_paths = (_snapshot_paths(checkpoint, progress.snapshots) for checkpoint in (before[-1], path))
+        for old, new in zip(old_paths, new_paths, strict=True):
+            new.parent.mkdir(exist_ok=True)
+            try:
+                os.link(old, new)
+            except OSError:
+                shutil.copyfile(old, new)
     progress.write(path)
     for other in path.parent.glob("checkpoint-*"):
         if other != path:
@@ -125,60 +124,42 @@ def remove_incomplete(folder: Path) -> None:
         shutil.rmtree(path)
 
 
-def best_snapshots(snapshots: Iterable[Snapshot], count: int, greater_is_better: bool) -> list[Snapshot]:
-    """The `count` best, ordered by step; of equal ones the later."""
-    sign = 1 if greater_is_better else -1
-    ranked = sorted(snapshots, key=lambda snapshot: (sign * snapshot[1], snapshot[0]), reverse=True)
-    return sorted(ranked[:count])
-
-
 @contextmanager
-def averaged_weights(model: nn.Module, checkpoint: Path, steps: Sequence[int]) -> Iterator[None]:
-    """Replace the model's weights by the mean of those of `steps`, which `checkpoint` has; restore them at the end."""
+def averaged_weights(model: nn.Module, checkpoint: Path, snapshots: Sequence[Snapshot]) -> Iterator[None]:
+    """Replace the model's weights by the mean of those of `snapshots`, in `checkpoint`; restore them at the end."""
+    files = [safe_open(path, framework="pt") for path in _snapshot_paths(checkpoint, snapshots)]
     state = model.state_dict()
     own = {name: value.clone() for name, value in state.items()}
-    _assign(state, _means(_snapshot_paths(checkpoint, steps)))
+    with torch.no_grad():
+        # Tied weights have two names in the model and one in a file; setting one sets both.
+        for name in files[0].keys():  # noqa: SIM118 (no dictionary)
+            # In float64, so that the mean of equal weights is exact.
+            total = torch.zeros((), dtype=torch.float64)
+            for file in files:
+                total = total + file.get_tensor(name).double()
+            state[name].copy_(total / len(files))
     try:
         yield
     finally:
-        _assign(state, own.items())
+        with torch.no_grad():
+            for name, value in own.items():
+                state[name].copy_(value)
 
 
-def _means(paths: Sequence[Path]) -> Iterator[tuple[str, Tensor]]:
-    files = [safe_open(path, framework="pt") for path in paths]
-    for name in files[0].keys():  # noqa: SIM118 (no dictionary)
-        # In float64, so that the mean of equal weights is exact.
-        total = sum((file.get_tensor(name).double() for file in files), start=torch.zeros((), dtype=torch.float64))
-        yield name, total / len(files)
-
-
-@torch.no_grad()
-def _assign(state: dict[str, Tensor], values: Iterable[tuple[str, Tensor]]) -> None:
-    # Tied weights have two names in the model and one in a file; setting one sets both.
-    for name, value in values:
-        state[name].copy_(value)
-
-
-def _snapshot_paths(checkpoint: Path, steps: Iterable[int]) -> list[Path]:
-    """The weights of these steps; those of the checkpoint's own step are its `model.safetensors`."""
+def _snapshot_paths(checkpoint: Path, snapshots: Iterable[Snapshot]) -> list[Path]:
+    """Their weights; those of the checkpoint's own step are its `model.safetensors`."""
     own = _step(checkpoint)
-    return [checkpoint / ("model.safetensors" if step == own else f"snapshots/{step}.safetensors") for step in steps]
-
-
-def _copy_snapshots(before: Path, path: Path, steps: Sequence[int]) -> None:
-    for old, new in zip(_snapshot_paths(before, steps), _snapshot_paths(path, steps), strict=True):
-        new.parent.mkdir(exist_ok=True)
-        try:
-            os.link(old, new)
-        except OSError:
-            shutil.copyfile(old, new)
+    names = ("model.safetensors" if step == own else f"snapshots/{step}.safetensors" for step, _ in snapshots)
+    return [checkpoint / name for name in names]
 
 
 def _complete_paths(folder: Path) -> list[Path]:
-    return [path.parent for path in folder.glob(f"checkpoint-*/{_PROGRESS}") if _NAME.fullmatch(path.parent.name)]
+    """The complete checkpoints, ordered by step."""
+    paths = (path.parent for path in folder.glob(f"checkpoint-*/{_PROGRESS}"))
+    return sorted((path for path in paths if _step(path) >= 0), key=_step)
 
 
 def _step(path: Path) -> int:
-    match = _NAME.fullmatch(path.name)
-    assert match is not None, path
-    return int(match[1])
+    """The step of a checkpoint; −1 for the name of another folder."""
+    number = path.name.removeprefix("checkpoint-")
+    return int(number) if number.isdecimal() else -1

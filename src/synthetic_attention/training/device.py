@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
-from transformers import PreTrainedModel
 
 from ..errors import UserError
 
-__all__ = [
-    "any_process",
-    "choose_device",
-    "choose_training_device",
-    "compile_layers",
-    "describe_device",
-    "entered_by_main_process",
-    "on_main_process",
-]
+__all__ = ["any_process", "choose_device", "choose_training_device", "describe_device", "entered_by_main_process"]
 
 
 def choose_device(name: str | None = None) -> torch.device:
@@ -50,37 +41,17 @@ def describe_device(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def compile_layers(model: PreTrainedModel) -> None:
-    """Compile the layers of a model in place, for all batch sizes at once.
-
-    Layers of the same kind share their compiled code, and the loss stays the one that does not store logits.
-    """
-    for module in model.modules():
-        if type(module).__name__ in (model._no_split_modules or ()):
-            module.compile(dynamic=True)
-
-
 @contextmanager
 def entered_by_main_process(make: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
-    """Enter a context in the main process only; all processes wait until it is entered."""
+    """Enter a context in the main process only; all processes wait before it and until it is entered.
+
+    If the main process fails, torchrun ends the others.
+    """
     state = PartialState()
     state.wait_for_everyone()
-    with ExitStack() as entered:
-        problem: Exception | None = None
-        if state.is_main_process:
-            try:
-                entered.enter_context(make())
-            except Exception as error:
-                problem = error
-        if any_process(problem is not None):
-            raise problem or UserError("the main process failed; see its message")
+    with make() if state.is_main_process else nullcontext():
+        state.wait_for_everyone()
         yield
-
-
-def on_main_process(action: Callable[[], object]) -> None:
-    """Run an action in the main process only; all processes wait for it."""
-    with entered_by_main_process(lambda: nullcontext(action())):
-        pass
 
 
 def any_process(condition: bool) -> bool:

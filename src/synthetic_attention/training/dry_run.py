@@ -13,26 +13,24 @@ from typing import Any
 
 import torch
 from torch import nn
+from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from ..attention import SelfAttention
 from ..tasks import get_task
 from ..tasks.base import Task
-from .callbacks import format_seconds
 from .device import choose_training_device, describe_device
 from .failures import shortage_reported
 from .pretrained import PretrainedRun
 from .run import Report, prepare_inputs, read_splits
 from .run_folder import RunFolder
 from .settings import Settings
-from .trainer import SynthesizerTrainer, TokenBatchSampler, TrainingInputs
+from .trainer import SynthesizerTrainer, TokenBatchSampler
 
 __all__ = ["count_parameters", "describe_dry_run", "dry_run"]
 
 # The first steps allocate and compile; then steps are measured until one of the limits.
 _WARMUP, _STEPS, _SECONDS = 3, 50, 10.0
-# Weight, gradient and two moments of AdamW in float32; other optimizers keep little or nothing.
-_TRAINED_BYTES, _FROZEN_BYTES = {"adamw_torch_fused": 16, "adamw_torch": 16}, 4
 _NEVER = 10**9
 
 
@@ -55,19 +53,34 @@ def dry_run(
     task.check_requirements()
     inputs = prepare_inputs(task, read_splits(task, data), settings, report, pretrained=pretrained)
     training = settings.training
-    speed, steps = _measure_speed(task, settings, inputs, place)
+    # One step more than are measured: the last one would save and validate.
+    steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
+    short = replace(settings, training=replace(training, minutes=None, report_to="none", **steps))
+    # Trainer needs a folder.
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = SynthesizerTrainer(replace(inputs, settings=short), RunFolder(Path(folder)), place)
+        stopwatch = _Stopwatch(trainer)
+        trainer.add_callback(stopwatch)
+        with shortage_reported(f"lower batch_tokens (now {training.batch_tokens})", lambda: "nothing was written"):
+            trainer.run_training()
+    (start, before), (end, after) = stopwatch.seen[0], stopwatch.seen[-1]
+    speed = (after - before) / (end - start)
     tokens = round(inputs.train.tokens_per_pass())
-    sampler = TokenBatchSampler(inputs.train.lengths(), training.batch_tokens, training.seed, 1, inputs.train.draw)
-    batches = len(sampler.epoch(0))
+    batches = len(TokenBatchSampler(inputs.train, training.batch_tokens, training.seed, 1).epoch(0))
     per_step = tokens / batches * training.gradient_accumulation_steps
     by_time = math.inf if training.minutes is None else 60 * training.minutes * speed / per_step
     planned = round(min(by_time, training.max_steps if training.max_steps > 0 else math.inf))
+    if place.type == "cuda":
+        peak = torch.cuda.max_memory_reserved(place)
+    else:
+        # Of the whole process; Linux counts in kilobytes.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {
         "task": task.name,
         "device": describe_device(place),
         "dtype": "bfloat16" if training.bf16 else "float32",
         "vocabulary": len(inputs.tokenizer),
-        **count_parameters(inputs.model, training.optim),
+        **count_parameters(inputs.model),
         "examples": inputs.train.examples_per_pass(),
         "tokens_per_epoch": tokens,
         "batches_per_epoch": batches,
@@ -76,50 +89,35 @@ def dry_run(
         "epochs": planned * per_step / tokens,
         "seconds": planned * per_step / speed,
         "tokens_per_second": speed,
-        "measured_steps": steps,
-        "peak_bytes": _peak_bytes(place),
+        "measured_steps": len(stopwatch.seen) - 1,
+        "peak_bytes": peak,
     }
 
 
-def count_parameters(model: nn.Module, optim: str = "adamw_torch_fused") -> dict[str, int]:
-    """The parameters of a model: all, trainable, and those of synthesizing functions; and the bytes of training state.
-
-    Cross-attention, which is vanilla, is not counted as synthesizing.
-    """
-    total = sum(p.numel() for p in model.parameters())
-    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    synthesizers = 0
-    for module in model.modules():
-        if isinstance(module, SelfAttention):
-            synthesizers += module.weight_parameters
+def count_parameters(model: nn.Module) -> dict[str, int]:
+    """The parameters of a model: all, trainable, and those of synthesizing functions (not of cross-attention)."""
     return {
-        "parameters": total,
-        "trainable": trained,
-        "in_synthesizers": synthesizers,
-        "state_bytes": trained * _TRAINED_BYTES.get(optim, 8) + (total - trained) * _FROZEN_BYTES,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "trainable": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "in_synthesizers": sum(m.weight_parameters for m in model.modules() if isinstance(m, SelfAttention)),
     }
 
 
 def describe_dry_run(estimate: Mapping[str, Any]) -> str:
     """The result of `dry_run` for a terminal: a table with two columns."""
     task = get_task(estimate["task"])
-    accumulated = f" of {estimate['batches_per_step']} batches" if estimate["batches_per_step"] > 1 else ""
-    speed = f"{estimate['tokens_per_second']:,.0f} {task.tokens_name}/s"
     rows = {
-        "parameters": f"{estimate['parameters']:,} ({estimate['trainable']:,} trained, "
-        f"{estimate['in_synthesizers']:,} in synthesizers)",
-        "vocabulary": f"{estimate['vocabulary']:,} tokens",
-        "an epoch": f"{estimate['examples']:,} {task.unit}, {estimate['tokens_per_epoch']:,} {task.tokens_name} in "
-        f"{estimate['batches_per_epoch']:,} batches",
-        "training": f"{estimate['steps']:,} steps{accumulated}, {estimate['epochs']:.1f} epochs",
-        "device": f"{estimate['device']}, {estimate['dtype']}",
-        "speed": f"{speed} over {estimate['measured_steps']} steps",
-        "memory": f"{_megabytes(estimate['state_bytes'])} for weights, gradients and optimizer; "
-        f"{_megabytes(estimate['peak_bytes'])} at most in these steps, everything included",
-        "time": f"{format_seconds(estimate['seconds'])}, without validation",
+        "parameters": "{parameters:,} ({trainable:,} trained, {in_synthesizers:,} in synthesizers)",
+        "vocabulary": "{vocabulary:,} tokens",
+        "an epoch": f"{{examples:,}} {task.unit}, {{tokens_per_epoch:,}} {task.tokens_name} in {{batches_per_epoch:,}} "
+        "batches",
+        "training": "{steps:,} steps of {batches_per_step} batches, {epochs:.1f} epochs",
+        "device": "{device}, {dtype}",
+        "speed": f"{{tokens_per_second:,.0f}} {task.tokens_name}/s over {{measured_steps}} steps",
+        "memory": f"{estimate['peak_bytes'] / 1e6:,.0f} MB at most in these steps, everything included",
+        "time": f"{tqdm.format_interval(estimate['seconds'])}, without validation",
     }
-    width = max(map(len, rows))
-    return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
+    return "\n".join(f"{name:<10}  {text.format(**estimate)}" for name, text in rows.items())
 
 
 class _Stopwatch(TrainerCallback):
@@ -137,34 +135,3 @@ class _Stopwatch(TrainerCallback):
             self.seen.append((self.trainer.clock.seconds, tokens))
             enough = len(self.seen) > 1 and self.seen[-1][0] - self.seen[0][0] >= _SECONDS
             control.should_training_stop = enough or len(self.seen) > _STEPS
-
-
-def _measure_speed(
-    task: Task[Any, Any], settings: Settings, inputs: TrainingInputs, device: torch.device
-) -> tuple[float, int]:
-    """Tokens per second, and the number of measured steps."""
-    # One step more than are measured: the last one would save and validate.
-    steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
-    training = replace(settings.training, minutes=None, report_to="none", **steps)
-    settings = replace(settings, training=training)
-    # Trainer needs a folder.
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = SynthesizerTrainer(inputs, task=task, settings=settings, run=RunFolder(Path(folder)), device=device)
-        stopwatch = _Stopwatch(trainer)
-        trainer.add_callback(stopwatch)
-        with shortage_reported(f"lower batch_tokens (now {training.batch_tokens})", lambda: "nothing was written"):
-            trainer.run_training()
-    (start, before), (end, after) = stopwatch.seen[0], stopwatch.seen[-1]
-    return (after - before) / (end - start), len(stopwatch.seen) - 1
-
-
-def _peak_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_reserved(device)
-    # Of the whole process; Linux counts in kilobytes.
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
-
-
-def _megabytes(count: int) -> str:
-    return f"{count / 1e6:,.0f} MB"

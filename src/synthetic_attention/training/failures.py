@@ -21,10 +21,10 @@ def one_line(error: BaseException) -> str:
 
 @contextmanager
 def damage_reported(what: str) -> Iterator[None]:
-    """Raise errors while files are read as a UserError: `what` cannot be loaded, with the reason."""
+    """Raise errors inside as a UserError: `what` cannot be loaded, with the reason."""
     try:
         yield
-    except (UserError, MemoryError):
+    except MemoryError:
         raise
     # Readers of JSON, weights, optimizer states and configurations have many errors; tokenizers raises Exception.
     except Exception as error:
@@ -37,7 +37,7 @@ def shortage_reported(less_memory: str, left: Callable[[], str]) -> Iterator[Non
 
     Args:
         less_memory: how the user can reduce the memory that is needed.
-        left: called after the failure: describes the results that were kept.
+        left: describes the results that were kept.
     """
     try:
         yield
@@ -50,9 +50,10 @@ def shortage_reported(less_memory: str, left: Callable[[], str]) -> Iterator[Non
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in problem:
             problem = f"out of memory; {less_memory}"
         elif type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            # The rest is advice for developers of PyTorch.
-            problem = problem.partition(" Set TORCHDYNAMO_VERBOSE")[0]
             problem = f"torch.compile failed: {problem}; leave out --torch-compile"
+        # The error of torch.save on a full disk.
+        elif "inline_container" in problem:
+            problem = f"a checkpoint could not be written, as on a full disk: {problem}"
         elif not isinstance(error, OSError | SafetensorError):
             raise
         raise UserError(f"{problem}; {left()}") from error

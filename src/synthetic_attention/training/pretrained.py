@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel
 
 from ..errors import UserError
 from ..tasks.base import Task, load_pretrained
-from .failures import damage_reported, one_line
+from .failures import damage_reported
 from .run_folder import RunFolder
 from .settings import Settings
 
@@ -54,8 +54,7 @@ class PretrainedRun:
                 f"start from {' or '.join(sorted(map(str, possible)))}"
             )
         settings = run.read_settings(info)
-        if not run.has_model:
-            raise UserError(f"{path}: no model yet; continue training with --resume")
+        run.check_model()
         with damage_reported(f"{path}: the run"), (run.path / "model.safetensors").open("rb") as weights:
             digest = hashlib.file_digest(weights, "sha256").hexdigest()
         return cls(run, own, settings, digest, run.read_metrics() is not None, info["fingerprints"], scratch)
@@ -77,19 +76,8 @@ class PretrainedRun:
             "scratch": self.scratch,
         }
 
-    def describe(self) -> str:
-        """One line for the user."""
-        parts = "architecture and tokenizer" if self.scratch else "weights and tokenizer"
-        return f"{parts} of {self.run.path} ({self.task.name}{'' if self.finished else ', not trained to its end'})"
-
-    def tokenizer(self) -> PreTrainedTokenizerFast:
-        """Its tokenizer, as its own task uses it."""
-        return self.run.load_tokenizer()
-
     def load_into(self, model: PreTrainedModel) -> str | None:
         """Copy its weights into `model`; returns the result of `load_pretrained`."""
         pretrained, _ = self.run.load(self.task, torch.device("cpu"))
-        try:
+        with damage_reported(f"{self.run.path}: the model"):
             return load_pretrained(model, pretrained)
-        except RuntimeError as error:
-            raise UserError(f"{self.run.path}: its weights do not fit the model: {one_line(error)}") from error

@@ -7,18 +7,20 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerFast, TrainerCallback, set_seed
+from accelerate import PartialState  # type: ignore[import-untyped]
+from transformers import PreTrainedTokenizerFast, TrainerCallback, set_seed
 
 from ..data.hub import is_hub_name
 from ..errors import UserError
 from ..tasks.base import Split, Task, build_model
 from .checkpoint import last_checkpoint
-from .device import choose_training_device, describe_device, entered_by_main_process, on_main_process
+from .device import choose_training_device, describe_device, entered_by_main_process
 from .failures import one_line, shortage_reported
 from .pretrained import PretrainedRun
 from .run_folder import RunFolder, data_path, portable_path
@@ -32,19 +34,11 @@ Report = Callable[[str], object]
 _PACKAGES = ("synthetic-attention", "torch", "transformers", "accelerate", "tokenizers")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The result of training.
-
-    Attributes:
-        metrics: the content of metrics.json.
-        signal: the signal that stopped the run before its end, if one did.
-        received: the signal that asked to stop, even if the run ended anyway.
-    """
+class Outcome(NamedTuple):
+    """The content of metrics.json, and the signal that asked to stop, if one did; the run may have ended before."""
 
     metrics: dict[str, Any]
     signal: int | None
-    received: int | None
 
 
 def read_splits(task: Task[Any, Any], data: Path) -> dict[str, Split]:
@@ -85,10 +79,6 @@ def start_run(
         raise UserError(f"{data}: the data is inside {output}, which would be replaced; choose another --output")
     if pretrained is not None and pretrained.run.path.is_relative_to(run.path):
         raise UserError(f"{pretrained.run.path}: the run to start from would be replaced; choose another --output")
-    if overwrite and (run.path / "run.yaml").is_file():
-        # Fail now if another process trains the run, not after minutes of reading.
-        with entered_by_main_process(run.locked):
-            pass
     task.check_requirements()
     splits = read_splits(task, data)
     inputs = prepare_inputs(task, splits, settings, report, pretrained=pretrained)
@@ -102,8 +92,11 @@ def start_run(
         "fingerprints": {name: split.fingerprint() for name, split in splits.items()},
         "versions": _versions(task, place),
     }
-    with entered_by_main_process(lambda: run.created(info, inputs.tokenizer, overwrite)):
-        return _train(SynthesizerTrainer(inputs, task=task, settings=settings, run=run, device=place), callbacks)
+    with (
+        _shortage_reported(run, settings),
+        entered_by_main_process(lambda: run.created(info, inputs.tokenizer, overwrite)),
+    ):
+        return _train(SynthesizerTrainer(inputs, run, place), callbacks)
 
 
 def resume_run(
@@ -135,7 +128,12 @@ def resume_run(
     info = run.read_info()
     with entered_by_main_process(run.locked):
         settings = run.read_settings(info)
-        _check_expected(info, output, expected or {})
+        source = {"from": info["from"]["path"]} if "from" in info else {}
+        found = {**info, **source, **info["options"], **info["settings"], **info["settings"]["training"]}
+        for name, value in (expected or {}).items():
+            if value != found.get(name):
+                was = found.get(name)
+                raise UserError(f"got {name} {value!r}, but {output} was started with {was!r}; leave it out to resume")
         settings = settings.with_budget(max_steps, minutes)
         task = run.read_task(info)
         task.check_requirements()
@@ -145,13 +143,11 @@ def resume_run(
             if split.fingerprint() != info["fingerprints"].get(name):
                 raise UserError(f"{path}: the {name} data is not the data that {output} was started with")
         tokenizer = run.load_tokenizer()
-        checkpoint = last_checkpoint(run.checkpoints)
-        training = settings.training
+        checkpoint, training = last_checkpoint(run.checkpoints), settings.training
         if checkpoint and checkpoint.is_complete(training) and not checkpoint.lacks_validation(training):
             raise UserError(f"the run is complete, with {checkpoint.step} steps; give more --steps or --minutes")
-        pretrained = None
-        if checkpoint is None and "from" in info:
-            pretrained = PretrainedRun.reopen(info["from"], type(task))
+        reopen = checkpoint is None and "from" in info
+        pretrained = PretrainedRun.reopen(info["from"], type(task)) if reopen else None
         inputs = prepare_inputs(task, splits, settings, report, tokenizer, pretrained)
         info.update(
             data=portable_path(path),
@@ -159,13 +155,12 @@ def resume_run(
             commands=[*info["commands"], _command()],
             resumed_with=[*info.get("resumed_with", []), _versions(task, place)],
         )
-        on_main_process(run.remove_partial)
-        on_main_process(lambda: run.write_info(info))
-        report(
-            f"resuming {output} from {checkpoint.path.name if checkpoint else 'the start: it has no checkpoint yet'}"
-        )
-        trainer = SynthesizerTrainer(inputs, task=task, settings=settings, run=run, device=place, start=checkpoint)
-        return _train(trainer, callbacks)
+        report(f"resuming {output} from {checkpoint.path.name if checkpoint else 'the start: it has no checkpoint'}")
+        with _shortage_reported(run, settings):
+            if PartialState().is_main_process:
+                run.remove_partial()
+                run.write_yaml("run.yaml", info)
+            return _train(SynthesizerTrainer(inputs, run, place, checkpoint), callbacks)
 
 
 def prepare_inputs(
@@ -181,12 +176,13 @@ def prepare_inputs(
     Args:
         tokenizer: the tokenizer of the run; by default that of `pretrained`, or a new one from the training split.
     """
-    train, valid = splits["train"], splits["valid"]
-    config = build_config(settings)
+    (train, valid), config = (splits["train"], splits["valid"]), build_config(settings)
     maximum = config.max_position_embeddings
     if pretrained is not None:
-        report(pretrained.describe())
-        tokenizer = tokenizer or task.adapt_tokenizer(pretrained.tokenizer())
+        parts = "architecture and tokenizer" if pretrained.scratch else "weights and tokenizer"
+        unfinished = "" if pretrained.finished else ", not trained to its end"
+        report(f"{parts} of {pretrained.run.path} ({pretrained.task.name}{unfinished})")
+        tokenizer = tokenizer or task.adapt_tokenizer(pretrained.run.load_tokenizer())
     if tokenizer is None:
         tokenizer = task.train_tokenizer(train, config.vocab_size, maximum)
     encoded = []
@@ -201,15 +197,7 @@ def prepare_inputs(
             report(f"{split.name}: {examples.truncated} {task.unit} truncated to {maximum} tokens")
         encoded.append(examples)
     config = build_config(settings, **task.config_changes(train, tokenizer))
-    model = _build_model(task, config, settings.seed, pretrained, report)
-    report(f"{model.num_parameters(only_trainable=True):,} parameters, vocabulary of {len(tokenizer):,} tokens")
-    return TrainingInputs(model, tokenizer, encoded[0], encoded[1], valid)
-
-
-def _build_model(
-    task: Task[Any, Any], config: Any, seed: int, pretrained: PretrainedRun | None, report: Report
-) -> PreTrainedModel:
-    set_seed(seed)
+    set_seed(settings.training.seed)
     try:
         model = build_model(task, config)
     # PyTorch raises a RuntimeError for a size that it cannot allocate.
@@ -217,38 +205,27 @@ def _build_model(
         raise UserError(f"the model cannot be built: {one_line(error)}") from error
     if pretrained is not None and not pretrained.scratch:
         # Dropout does not depend on whether the weights are new.
-        state = torch.get_rng_state()
-        note = pretrained.load_into(model)
-        torch.set_rng_state(state)
+        with torch.random.fork_rng(devices=[]):
+            note = pretrained.load_into(model)
         if note:
             report(note)
-    return model
+    report(f"{model.num_parameters(only_trainable=True):,} parameters, vocabulary of {len(tokenizer):,} tokens")
+    return TrainingInputs(task, settings, model, tokenizer, encoded[0], encoded[1], valid)
 
 
-def _check_expected(info: Mapping[str, Any], output: Path, expected: Mapping[str, Any]) -> None:
-    pretrained = {"from": info["from"]["path"]} if "from" in info else {}
-    found = {**info, **pretrained, **info["options"], **info["settings"], **info["settings"]["training"]}
-    for name, value in expected.items():
-        if value != found.get(name):
-            raise UserError(
-                f"got {name} {value!r}, but {output} was started with {found.get(name)!r}; leave it out to resume"
-            )
-
-
-def _train(trainer: SynthesizerTrainer, callbacks: Sequence[TrainerCallback]) -> Outcome:
-    run, training, request = trainer.run, trainer.settings.training, trainer.stop_request
-    for callback in callbacks:
-        trainer.add_callback(callback)
-    less_memory = (
-        f"lower batch_tokens (now {training.batch_tokens}) or, for validation, eval_batch_tokens (now "
-        f"{training.eval_batch_tokens})"
-    )
-
+def _shortage_reported(run: RunFolder, settings: Settings) -> AbstractContextManager[None]:
     def describe_checkpoint() -> str:
         last = last_checkpoint(run.checkpoints)
         return "no checkpoint was saved yet" if last is None else f"--resume continues from {last.path.name}"
 
-    with shortage_reported(less_memory, describe_checkpoint), request.listening():
+    sizes = (f"{name} (now {getattr(settings.training, name)})" for name in ("batch_tokens", "eval_batch_tokens"))
+    return shortage_reported(f"lower {' or, for validation, '.join(sizes)}", describe_checkpoint)
+
+
+def _train(trainer: SynthesizerTrainer, callbacks: Sequence[TrainerCallback]) -> Outcome:
+    for callback in callbacks:
+        trainer.add_callback(callback)
+    with trainer.stop_request.listening():
         try:
             trainer.run_training()
         finally:
@@ -257,9 +234,8 @@ def _train(trainer: SynthesizerTrainer, callbacks: Sequence[TrainerCallback]) ->
                 callback.on_train_end(trainer.args, trainer.state, trainer.control)
         # A run that was stopped before its first validation also gets a model.
         if trainer.args.should_save and not trainer.progress.best:
-            run.save_model(trainer.inputs.model)
-        metrics = trainer.write_metrics()
-    return Outcome(metrics, None if metrics["finished"] else request.received, request.received)
+            trainer.run.save_model(trainer.inputs.model)
+        return Outcome(trainer.write_metrics(), trainer.stop_request.received)
 
 
 def _versions(task: Task[Any, Any], device: torch.device) -> dict[str, str | int]:

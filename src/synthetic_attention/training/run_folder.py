@@ -13,7 +13,6 @@ Every file is written elsewhere and then moved: a run that is killed has the old
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -31,11 +30,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ..data.hub import is_hub_name
 from ..errors import UserError
-from ..models import SynthesizerConfig
 from ..tasks import get_task
 from ..tasks.base import Task, model_type
 from .checkpoint import remove_incomplete
-from .failures import damage_reported, one_line
+from .failures import damage_reported
 from .settings import Settings
 
 __all__ = ["LOCK", "RunFolder", "data_path", "lock_folder", "portable_path"]
@@ -45,7 +43,6 @@ _INFO = {"task": str, "data": str, "options": dict, "settings": dict, "fingerpri
 _PARTIAL = ".partial"
 # The lock file of a folder; it stays, and means nothing while no process holds it.
 LOCK = ".lock"
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def lock_folder(folder: Path, message: str) -> AbstractContextManager[object]:
@@ -54,9 +51,7 @@ def lock_folder(folder: Path, message: str) -> AbstractContextManager[object]:
         return FileLock(folder / LOCK).acquire(timeout=0)
     except Timeout:
         raise UserError(message) from None
-    except (OSError, NotImplementedError) as error:
-        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
-            raise
+    except (OSError, NotImplementedError):
         return nullcontext()
 
 
@@ -89,11 +84,6 @@ class RunFolder:
         """Whether the folder is a run."""
         return (self.path / "run.yaml").is_file()
 
-    @property
-    def has_model(self) -> bool:
-        """Whether a best model was saved."""
-        return (self.path / "model.safetensors").is_file()
-
     def read_metrics(self) -> dict[str, Any] | None:
         """metrics.json of a finished run; None if the run is not finished or the file cannot be read."""
         try:
@@ -118,13 +108,15 @@ class RunFolder:
         # An empty folder is filled and not replaced: it may be a mount or the current directory.
         is_empty = self.path.is_dir() and not self.has_content
         with ExitStack() as locks:
-            with self._stage(self.path if is_empty else self.path.parent) as stage:
-                new, old = RunFolder(stage / "new"), stage / "old"
+            home = self.path if is_empty else self.path.parent
+            home.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=home, prefix=f"{_PARTIAL}-{self.path.name}-") as name:
+                new, old = RunFolder(Path(name, "new")), Path(name, "old")
                 new.checkpoints.mkdir(parents=True)
                 tokenizer.save_pretrained(new.path)
-                new.write_info(info)
+                new.write_yaml("run.yaml", info)
                 # Locked before it is in its place.
-                locks.enter_context(lock_folder(new.path, self._lock_message))
+                locks.enter_context(new.locked())
                 self.check_new(overwrite and not is_empty)
                 if is_empty:
                     # run.yaml first: with it the folder is a run, which may be overwritten.
@@ -132,39 +124,21 @@ class RunFolder:
                         path.replace(self.path / path.name)
                 elif self.path.exists():
                     locks.enter_context(self.locked())
-                    self._replace(new.path, old)
+                    try:
+                        self.path.rename(old)
+                        new.path.rename(self.path)
+                    except BaseException:
+                        if old.exists() and not self.path.exists():
+                            old.rename(self.path)
+                        raise
                 else:
                     new.path.rename(self.path)
             yield
 
-    @contextmanager
-    def _stage(self, home: Path) -> Iterator[Path]:
-        """A temporary folder in `home`, in which the run is made."""
-        try:
-            home.mkdir(parents=True, exist_ok=True)
-            stage = tempfile.TemporaryDirectory(dir=home, prefix=f"{_PARTIAL}-{self.path.name}-")
-        except OSError as error:
-            raise UserError(f"{self.path}: {error.strerror}; choose another --output") from error
-        with stage as name:
-            yield Path(name)
-
-    def _replace(self, new: Path, old: Path) -> None:
-        """Move this folder to `old` and `new` to its place; on an error it stays."""
-        try:
-            self.path.rename(old)
-            new.rename(self.path)
-        except BaseException:
-            if old.exists() and not self.path.exists():
-                old.rename(self.path)
-            raise
-
     def locked(self) -> AbstractContextManager[object]:
         """Keep other processes from training this run; the lock ends with the process."""
-        return lock_folder(self.path, self._lock_message)
-
-    @property
-    def _lock_message(self) -> str:
-        return f"{self.path}: another process is training this run; wait for its end, or choose another --output"
+        message = f"{self.path}: another process is training this run; wait for its end, or choose another --output"
+        return lock_folder(self.path, message)
 
     def remove_partial(self) -> None:
         """Remove files that a killed process was writing."""
@@ -177,69 +151,51 @@ class RunFolder:
         """Whether the folder has files other than locks and leftovers of killed processes."""
         return any(path.name != LOCK and not path.name.startswith(_PARTIAL) for path in self.path.iterdir())
 
-    def write_info(self, info: Mapping[str, Any]) -> None:
-        """Write run.yaml."""
-        text = yaml.safe_dump(dict(info), sort_keys=False, allow_unicode=True, width=120)
-        self.write_text("run.yaml", text)
-
     def read_info(self) -> dict[str, Any]:
         """Read run.yaml."""
         path = self.path / "run.yaml"
         if not path.is_file():
             problem = "no such folder" if not self.path.exists() else "not a run (no run.yaml)"
             raise UserError(f"{self.path}: {problem}; expected a folder made by `synthesizer train`")
-        try:
-            info = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{path}: cannot be read: {one_line(error)}") from None
-        entries = info if isinstance(info, dict) else {}
-        wrong = [name for name, kind in _INFO.items() if not isinstance(entries.get(name), kind)]
-        if not wrong:
-            wrong = [f"settings.{name}" for name in ("synthesizer", "training") if not entries["settings"].get(name)]
-            wrong += [f"fingerprints.{name}" for name in ("train", "valid") if name not in entries["fingerprints"]]
-        if wrong:
-            raise UserError(f"{path}: not a file of `synthesizer train`: no valid {', '.join(wrong)}")
-        return entries
+        with damage_reported(str(path)):
+            info: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+            if wrong := [name for name, kind in _INFO.items() if not isinstance(info.get(name), kind)]:
+                raise ValueError(f"no valid {', '.join(wrong)}")
+            # A missing one is a KeyError.
+            info["settings"]["synthesizer"], info["settings"]["training"]
+        return info
 
     def read_task(self, info: Mapping[str, Any]) -> Task[Any, Any]:
         """The task in `info`, the result of `read_info`."""
-        try:
+        with damage_reported(f"{self.path}: the task"):
             return get_task(info["task"]).from_options(info["options"])
-        except UserError as error:
-            raise UserError(f"{self.path / 'run.yaml'}: {error}") from error
 
     def read_settings(self, info: Mapping[str, Any]) -> Settings:
         """The settings in `info`, the result of `read_info`."""
-        try:
+        with damage_reported(f"{self.path}: the settings"):
             return Settings.from_dict(info["settings"])
-        except UserError as error:
-            raise UserError(f"{self.path / 'run.yaml'}: {error}") from error
+
+    def check_model(self) -> None:
+        """Raise UserError if no best model was saved yet."""
+        if not (self.path / "model.safetensors").is_file():
+            raise UserError(f"{self.path}: no model yet; continue training with --resume")
 
     def load_tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer of the run."""
         with damage_reported(f"{self.path}: the run"):
-            # transformers would advise to install other packages.
-            if not (self.path / "tokenizer.json").is_file():
-                raise ValueError("tokenizer.json is missing")
             return PreTrainedTokenizerFast.from_pretrained(str(self.path))
 
     def load(
         self, task: Task[Any, Any], device: torch.device, dtype: torch.dtype = torch.float32
     ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
         """The best model of the run, in evaluation mode, and the tokenizer."""
-        if not self.has_model:
-            raise UserError(f"{self.path}: no model yet; continue training with --resume")
+        self.check_model()
         tokenizer = self.load_tokenizer()
         with damage_reported(f"{self.path}: the run"):
-            kind = json.loads((self.path / "config.json").read_text(encoding="utf-8")).get("model_type")
-            if kind != SynthesizerConfig.model_type:
-                raise ValueError(f"config.json has model_type {kind!r}; expected {SynthesizerConfig.model_type!r}")
             model, found = cast(Any, model_type(task)).from_pretrained(str(self.path), output_loading_info=True)
             # transformers would initialise missing weights.
-            for problem in ("missing_keys", "unexpected_keys"):
-                if found[problem]:
-                    names = ", ".join(sorted(found[problem])[:3])
-                    raise ValueError(f"model.safetensors has {problem.replace('_', ' ')}: {names}, …")
+            if problems := [f"{name} {kind}" for kind in ("missing", "unexpected") for name in found[f"{kind}_keys"]]:
+                raise ValueError(f"the weights do not fit config.json: {', '.join(problems[:3])}")
             if len(tokenizer) > model.config.vocab_size:
                 raise ValueError(f"tokenizer.json has {len(tokenizer)} tokens, the model {model.config.vocab_size}")
         model.eval()
@@ -253,17 +209,19 @@ class RunFolder:
             for path in stage.glob("*.safetensors"):
                 shutil.copymode(stage / "config.json", path)
 
-    def write_text(self, name: str, text: str) -> Path:
+    def write_text(self, name: str, text: str) -> None:
         """Write a file of the run, and its folders."""
         with self._staged() as stage:
-            path = stage / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        return self.path / name
+            (stage / name).parent.mkdir(parents=True, exist_ok=True)
+            (stage / name).write_text(text, encoding="utf-8")
 
-    def write_json(self, name: str, content: Mapping[str, Any]) -> Path:
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file of the run."""
-        return self.write_text(name, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        self.write_text(name, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def write_yaml(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a YAML file of the run."""
+        self.write_text(name, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120))
 
     @contextmanager
     def _staged(self) -> Iterator[Path]:

@@ -7,9 +7,11 @@ import inspect
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -17,10 +19,9 @@ from huggingface_hub.errors import StrictDataclassError
 
 from ..errors import UserError
 from ..models import SynthesizerConfig
-from ..synthesizers import option_types as function_options
+from ..synthesizers import OPTIONS
 from ..tasks import get_task, known_tasks
 from ..tasks.base import Task
-from ..tasks.options import option_types
 from ..validation import check_value, did_you_mean
 from .arguments import SynthesizerTrainingArguments, argument_types
 from .failures import one_line
@@ -37,9 +38,8 @@ __all__ = [
     "read_task_options",
 ]
 
+_QUOTES = ("'", '"')
 _PRESETS = files(__package__) / "presets"
-# What ends training: a new end replaces all of the preset's.
-_BUDGET = {"max_steps": -1, "minutes": None}
 # The fields of a model that a run with `--from` can change: no weight depends on them.
 _WITHOUT_WEIGHTS = ("attention_dropout_rate", "classifier_pooling", "dropout_rate", "fused_loss")
 
@@ -68,11 +68,6 @@ class Settings:
     synthesizer_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     overrides: list[str] = field(default_factory=list)
 
-    @property
-    def seed(self) -> int:
-        """The seed of weights, batches and dropout."""
-        return self.training.seed
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values for YAML."""
         # Through JSON: YAML would mark a list that appears twice with an anchor.
@@ -82,17 +77,14 @@ class Settings:
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
         """The settings that `to_dict` wrote."""
         check_value("model", values.get("model", {}), dict[str, Any])
-        try:
-            return cls(**{**values, "training": SynthesizerTrainingArguments(**values["training"])})
-        except (AttributeError, KeyError, TypeError) as error:
-            raise UserError(f"the settings cannot be read: {one_line(error)}") from error
+        return cls(**{**values, "training": SynthesizerTrainingArguments(**values["training"])})
 
     def with_budget(self, max_steps: int | None, minutes: float | None) -> Settings:
         """The same settings with another end: if either value is given, it replaces the old steps and minutes."""
         if max_steps is None and minutes is None:
             return self
-        end: dict[str, Any] = {"max_steps": -1 if max_steps is None else max_steps, "minutes": minutes}
-        return replace(self, training=replace(self.training, **end))
+        max_steps = -1 if max_steps is None else max_steps
+        return replace(self, training=replace(self.training, max_steps=max_steps, minutes=minutes))
 
 
 def known_presets() -> list[str]:
@@ -127,14 +119,28 @@ def read_settings(
         raise UserError(f"got unknown preset {preset!r}; expected one of: {', '.join(known_presets())}")
     values = yaml.safe_load((_PRESETS / f"{preset}.yaml").read_text(encoding="utf-8"))
     options = values["model"].pop("synthesizer_options", {}) if start is None else start.synthesizer_options
-    task_keys = () if task is None else option_types(task)
-    model, changes, options = _sort_overrides(overrides, copy.deepcopy(options), task_keys)
-    training = {name: value for name, value in training.items() if value is not None}
-    if both := training.keys() & changes.keys():
+    options, model, changes = copy.deepcopy(options), dict[str, Any](), dict[str, Any]()
+    for override in overrides:
+        key, value = parse_override(override)
+        function, dot, option = key.partition(".")
+        if dot and function in OPTIONS:
+            options.setdefault(function, {})[option] = value
+        elif key in argument_types():
+            changes[key] = value
+        elif key in _model_fields():
+            check_value(key, value, SynthesizerConfig.__annotations__[key])
+            model[key] = value
+        elif task is None or key not in task.option_types():
+            groups = ("training", "model", "function", *(() if task is None else (f"task {task.name}",)))
+            hint = did_you_mean(key, [each.key for each in list_settings() if each.group.startswith(groups)])
+            raise UserError(f"got unknown setting {key!r}{hint} (`synthesizer settings` lists all)")
+    given = {name: value for name, value in training.items() if value is not None}
+    if both := given.keys() & changes.keys():
         raise UserError(f"got {', '.join(sorted(both))} as a flag and with --set; give one of them")
-    changes |= training
-    if changes.keys() & _BUDGET.keys():
-        changes = {**_BUDGET, **changes}
+    changes |= given
+    # A new end of training replaces all of the preset's.
+    if changes.keys() & {"max_steps", "minutes"}:
+        changes = {"max_steps": -1, "minutes": None, **changes}
     settings = Settings(
         synthesizer=start.synthesizer if start and synthesizer is None else parse_synthesizer(synthesizer or ""),
         preset=preset,
@@ -143,20 +149,22 @@ def read_settings(
         synthesizer_options=options,
         overrides=list(overrides),
     )
-    build_config(settings)
-    if start is not None:
-        _check_same_model(start, settings)
+    config = build_config(settings).to_dict()
+    there = config if start is None else build_config(start).to_dict()
+    # First the fields that can be set by name: others may follow from them, as d_kv from num_heads.
+    for name, value in sorted(config.items(), key=lambda entry: entry[0] not in settings.model):
+        if name not in _WITHOUT_WEIGHTS and value != there.get(name):
+            raise UserError(
+                f"got {name}={value!r}, but the run to start from has {there.get(name)!r}; only "
+                f"{', '.join(_WITHOUT_WEIGHTS)} can change"
+            )
     return settings
 
 
 def build_config(settings: Settings, **changes: Any) -> SynthesizerConfig:
     """The model's configuration, with `changes` to fields."""
-    for name in settings.model:
-        if name not in _model_fields():
-            raise UserError(f"got unknown field {name!r} of the model{did_you_mean(name, _model_fields())}")
     if settings.model.get("max_position_embeddings") == 1:
         raise UserError("got max_position_embeddings=1; expected at least 2: a token and the end")
-    check_value("synthesizer_options", settings.synthesizer_options, dict[str, dict[str, Any]])
     try:
         return SynthesizerConfig(
             **{**settings.model, **changes},
@@ -175,21 +183,18 @@ def list_settings() -> list[Setting]:
         for entry in fields(SynthesizerTrainingArguments)
         if entry.name in argument_types()
     ]
-    meanings = _documented(SynthesizerConfig)
-    found += [
-        Setting(name, getattr(SynthesizerConfig, name), meanings.get(name, ""), "model") for name in _model_fields()
-    ]
-    groups: list[tuple[str, str, Any]] = [
-        (f"function {name}", f"{name}.", kind) for name, kind in function_options().items()
-    ]
-    groups += [(f"task {name}", "", get_task(name)) for name in known_tasks()]
-    for group, prefix, kind in groups:
-        meanings = {}
-        for cls in reversed(kind.__mro__):
-            meanings |= _documented(cls)
-        for entry in fields(kind):
-            default = None if entry.default is MISSING else entry.default
-            found.append(Setting(prefix + entry.name, default, meanings.get(entry.name, ""), group))
+    groups: list[tuple[str, str, Any, Collection[str]]] = [("model", "", SynthesizerConfig, _model_fields())]
+    for name, options in OPTIONS.items():
+        groups.append((f"function {name}", f"{name}.", options, [entry.name for entry in fields(options)]))
+    for name in known_tasks():
+        groups.append((f"task {name}", "", get_task(name), get_task(name).option_types()))
+    for group, prefix, kind, names in groups:
+        documents = "\n".join(inspect.cleandoc(cls.__doc__ or "") for cls in reversed(kind.__mro__))
+        # Entries "name: text" of the docstrings.
+        entries = re.findall(r"^    (\w+(?:, \w+)*): (.*(?:\n {8}.*)*)", documents, re.MULTILINE)
+        meanings = {name: " ".join(text.split()) for together, text in entries for name in together.split(", ")}
+        for name in names:
+            found.append(Setting(prefix + name, getattr(kind, name, None), meanings.get(name, ""), group))
     return found
 
 
@@ -198,16 +203,12 @@ def read_task_options(
 ) -> dict[str, Any]:
     """The options of a task: those in `given` that are not None, and those in `overrides`."""
     options = {name: value for name, value in (given or {}).items() if value is not None}
-    types = option_types(task)
-    for override in overrides:
-        key, text = _split_override(override)
-        if key not in types:
-            continue
-        if key in options:
-            raise UserError(f"got {key} twice; give it once")
-        # A text stays as it is: YAML would read no, the suffix of Norwegian files, as false, and #1 as a comment.
-        is_text = types[key] is str or text.strip().startswith("#")
-        options[key] = text.strip() if is_text and not _is_quoted(text) else _read_yaml(text)
+    types = task.option_types()
+    for key, value in (parse_override(override, types) for override in overrides):
+        if key in types:
+            if key in options:
+                raise UserError(f"got {key} twice; give it once")
+            options[key] = value
     return options
 
 
@@ -216,53 +217,14 @@ def parse_synthesizer(text: str) -> str | list[str] | dict[str, Any]:
     return _read_yaml(text) if text.lstrip().startswith(("[", "{")) else text
 
 
-def parse_override(override: str) -> tuple[str, Any]:
-    """Key and value of `key=value`; the value is YAML."""
-    key, text = _split_override(override)
-    return key, _read_yaml(text)
-
-
-def _sort_overrides(
-    overrides: Sequence[str], options: dict[str, Any], task_keys: Collection[str]
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Split `overrides` into fields of the model, training arguments, and options of functions (added to `options`)."""
-    model: dict[str, Any] = {}
-    training: dict[str, Any] = {}
-    for override in overrides:
-        key, value = parse_override(override)
-        if key == "synthesizer":
-            raise UserError("got --set synthesizer=…; use --synthesizer")
-        owner, dot, option = key.partition(".")
-        if key in task_keys:
-            continue
-        if dot and owner in function_options():
-            options.setdefault(owner, {})[option] = value
-        elif dot:
-            hint = did_you_mean(owner, function_options()) or f"; expected one of: {', '.join(function_options())}"
-            raise UserError(f"got unknown function {owner!r} in {key!r}{hint}")
-        elif key == "synthesizer_options":
-            check_value(key, value, dict[str, dict[str, Any]])
-            options = value
-        elif key in argument_types():
-            training[key] = value
-        elif key in _model_fields():
-            check_value(key, value, SynthesizerConfig.__annotations__[key])
-            model[key] = value
-        else:
-            hint = did_you_mean(key, [*argument_types(), *_model_fields(), *task_keys])
-            raise UserError(f"got unknown setting {key!r}{hint} (`synthesizer settings` lists all)")
-    return model, training, options
-
-
-def _check_same_model(start: Settings, settings: Settings) -> None:
-    there, here = build_config(start).to_dict(), build_config(settings).to_dict()
-    # First the fields that can be set by name: others may follow from them, as d_kv from num_heads.
-    for name, value in sorted(here.items(), key=lambda entry: entry[0] not in settings.model):
-        if name not in _WITHOUT_WEIGHTS and value != there.get(name):
-            raise UserError(
-                f"got {name}={value!r}, but the run to start from has {there.get(name)!r}; only "
-                f"{', '.join(_WITHOUT_WEIGHTS)} can change"
-            )
+def parse_override(override: str, types: Mapping[str, Any] = MappingProxyType({})) -> tuple[str, Any]:
+    """Key and value of `key=value`; the value is YAML, or the text itself for keys whose type is a text."""
+    key, equals, text = map(str.strip, override.partition("="))
+    if not equals or not key:
+        raise UserError(f"got --set {override!r}; expected key=value")
+    # YAML would read no, the suffix of Norwegian files, as false, and #1 as a comment.
+    is_text = types.get(key) is str or (key in types and text.startswith("#"))
+    return key, text if is_text and not text.startswith(_QUOTES) else _read_yaml(text)
 
 
 @cache
@@ -276,36 +238,13 @@ def _model_fields() -> list[str]:
     return [name for name in SynthesizerConfig.__annotations__ if name not in hidden]
 
 
-def _documented(cls: type) -> dict[str, str]:
-    """The meanings of fields in a docstring: entries "name: text" of its sections."""
-    text = inspect.cleandoc(cls.__doc__ or "")
-    entries = re.findall(r"^    (\w+(?:, \w+)*): (.*(?:\n {8}.*)*)", text, re.MULTILINE)
-    return {name: " ".join(meaning.split()) for names, meaning in entries for name in names.split(", ")}
-
-
-def _split_override(override: str) -> tuple[str, str]:
-    key, equals, value = override.partition("=")
-    if not equals or not key.strip():
-        raise UserError(f"got --set {override!r}; expected key=value")
-    return key.strip(), value
-
-
-def _is_quoted(text: str) -> bool:
-    return text.strip()[:1] in ("'", '"')
-
-
 def _read_yaml(text: str) -> Any:
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UserError(f"got {text!r}; expected a YAML value: {one_line(error)}") from None
-    # YAML 1.1 reads 1:30 as a number to the base 60.
-    if isinstance(value, int | float) and ":" in text:
-        return text
-    if not isinstance(value, str) or _is_quoted(text):
-        return value
     # YAML 1.1 reads 1e-3 as a string.
-    try:
-        return float(value)
-    except ValueError:
-        return value
+    if isinstance(value, str) and not text.startswith(_QUOTES):
+        with suppress(ValueError):
+            return float(value)
+    return value

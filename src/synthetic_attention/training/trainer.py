@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,11 +33,10 @@ from ..data.examples import Examples, token_batches
 from ..errors import UserError
 from ..synthesizers import SynthesizingFunction
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss
-from .arguments import SynthesizerTrainingArguments
 from .callbacks import StopRequest, TrainingClock
-from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, best_snapshots, commit_checkpoint
-from .device import any_process, compile_layers
-from .failures import damage_reported, one_line
+from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
+from .device import any_process
+from .failures import damage_reported
 from .run_folder import RunFolder
 from .settings import Settings
 
@@ -45,8 +45,10 @@ __all__ = ["SynthesizerTrainer", "TokenBatchSampler", "TrainingInputs", "constan
 
 @dataclass(frozen=True)
 class TrainingInputs:
-    """The model and the data of a run."""
+    """What a run trains: settings, model and data."""
 
+    task: Task[Any, Any]
+    settings: Settings
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
     train: Examples[Any]
@@ -62,51 +64,31 @@ class TokenBatchSampler(Sampler[list[int]]):
     differ even if no two lengths are equal. With one stream instead of epochs, resuming only skips batches.
 
     Args:
-        lengths: (N, columns), the tokens of each example, such as source and target.
-        budget: tokens in a batch, over all columns.
+        examples: the data; `examples.draw` chooses the examples of a pass.
+        budget: tokens in a batch, over all columns of `examples.lengths()`, such as source and target.
         seed: of the shuffles.
         num_batches: length of the stream.
-        draw: the examples of one pass, from a generator, the seed and the number of the pass (`Examples.draw`); by
-            default each example once.
     """
 
-    def __init__(
-        self,
-        lengths: np.ndarray,
-        budget: int,
-        seed: int,
-        num_batches: int,
-        draw: Callable[[np.random.Generator, int, int], np.ndarray] | None = None,
-    ) -> None:
-        self.lengths = lengths
-        self.budget = budget
-        self.seed = seed
-        self.num_batches = num_batches
-        self._draw = draw or (lambda rng, seed, number: rng.permutation(len(lengths)))
+    def __init__(self, examples: Examples[Any], budget: int, seed: int, num_batches: int) -> None:
+        self.examples, self.budget, self.seed, self.num_batches = examples, budget, seed, num_batches
+        self.lengths = examples.lengths()
 
     def __len__(self) -> int:
         return self.num_batches
 
     def __iter__(self) -> Iterator[list[int]]:
-        left, epoch = self.num_batches, 0
-        while left > 0:
-            batches = self.epoch(epoch)
-            yield from batches[:left]
-            left, epoch = left - len(batches), epoch + 1
+        return islice(chain.from_iterable(map(self.epoch, count())), self.num_batches)
 
     def epoch(self, epoch: int) -> list[list[int]]:
         """The batches of one pass, counted from 0."""
         rng = np.random.default_rng([self.seed, epoch])
-        shuffled = self._draw(rng, self.seed, epoch)
+        shuffled = self.examples.draw(rng, self.seed, epoch)
         # The last key of lexsort is the first to sort by.
         order = shuffled[np.lexsort(self.lengths[shuffled].T[::-1])]
         first = int(rng.integers(1, self.budget + 1))
         batches = token_batches(self.lengths.sum(axis=1), order, self.budget, first)
         return [batches[index] for index in rng.permutation(len(batches))]
-
-
-class _StoppedError(Exception):
-    """A validation was interrupted on request."""
 
 
 class _Loop(TrainerCallback):
@@ -116,31 +98,35 @@ class _Loop(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Trainer saved its state before the last validation, so the log entries are ours."""
+        # Trainer saved its state before the last validation, so the log entries are ours.
         state.log_history = [*self.trainer.progress.log]
         self.trainer.write_log("w", state.log_history)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Training has the clock; everything of a checkpoint is loaded now."""
-        self.trainer.phase = "training"
+        self.trainer.loaded = True
         self.trainer.clock.start()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Decide after each update."""
         trainer = self.trainer
-        complete = trainer.settings.training.is_complete(state.global_step, trainer.clock.seconds)
+        complete = trainer.inputs.settings.training.is_complete(state.global_step, trainer.clock.seconds)
         # Processes must stop at the same step, but their clocks and signals differ.
         if any_process(complete or trainer.stop_request.received is not None):
             control.should_training_stop = control.should_save = control.should_log = True
         if control.should_save:
-            trainer.phase = "saving"
             trainer.clock.stop()
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Trainer has written its files."""
-        self.trainer.commit()
-        if state.global_step % args.eval_steps == 0 or self.trainer.is_complete():
-            self.trainer.evaluate()
+        trainer = self.trainer
+        # Every process has added its random state.
+        trainer.accelerator.wait_for_everyone()
+        if not all(bool(parameter.isfinite().all()) for parameter in trainer.inputs.model.parameters()):
+            trainer.check_finite("a weight", math.nan)
+        progress = trainer.current_progress()
+        if args.should_save:
+            commit_checkpoint(trainer.checkpoint_path, progress)
+        trainer.accelerator.wait_for_everyone()
+        if state.global_step % args.eval_steps == 0 or trainer.is_complete():
+            trainer.evaluate()
 
 
 class SynthesizerTrainer(Trainer):
@@ -150,50 +136,48 @@ class SynthesizerTrainer(Trainer):
     trimming. Checkpoints are saved before validation and get their scores after it.
 
     Args:
-        inputs: model, tokenizer and data.
         start: the checkpoint to resume from.
 
     Attributes:
-        stop_request: a signal asks to stop after the next checkpoint; it also interrupts a validation.
-        phase: "loading", "training", "saving" or "validating", to explain errors.
+        stop_request: a signal asks to stop after the next checkpoint.
+        loaded: whether training has begun; before that, errors come from a damaged checkpoint.
     """
 
     # Arguments of Trainer, as this class narrows them.
     args: Any
 
     def __init__(
-        self,
-        inputs: TrainingInputs,
-        *,
-        task: Task[Any, Any],
-        settings: Settings,
-        run: RunFolder,
-        device: torch.device,
-        start: Checkpoint | None = None,
+        self, inputs: TrainingInputs, run: RunFolder, device: torch.device, start: Checkpoint | None = None
     ) -> None:
-        model, training = inputs.model, settings.training
+        model, training, task = inputs.model, inputs.settings.training, inputs.task
         changes: dict[str, Any] = {"eval_on_start": start is not None and start.lacks_validation(training)}
         if start is not None and start.is_complete(training):
             # Only the validation of a complete run can be missing.
             changes["max_steps"] = start.step
+        # T5's: updates are scaled by the size of the weights. Trainer's own `adafactor` turns that off.
+        adafactor: dict[str, Any] = {"scale_parameter": True, "relative_step": False, "warmup_init": False}
+        adafactor.update(lr=training.learning_rate, weight_decay=training.weight_decay)
         # Without processing_class: checkpoints need no copy of the run's tokenizer.
         super().__init__(
             model,
             training.for_trainer(str(run.checkpoints), device, **changes),
             data_collator=partial(task.collate, pad_token_id=cast(int, model.config.pad_token_id)),
             train_dataset=inputs.train,
-            optimizer_cls_and_kwargs=_t5_adafactor(training),
+            optimizer_cls_and_kwargs=(Adafactor, adafactor) if training.optim == "adafactor" else None,
         )
         # Trainer turns the cache off in the configuration, which would be saved.
         model.config.use_cache = True
         # The models smooth labels inside of their fused loss.
         self.label_smoother = None
         if training.torch_compile:
-            compile_layers(model)
-        self.inputs, self.task, self.settings, self.run = inputs, task, settings, run
+            # Layers of the same kind share their code for all batch sizes; the loss stays the fused one.
+            for module in model.modules():
+                if type(module).__name__ in (model._no_split_modules or ()):
+                    module.compile(dynamic=True)
+        self.inputs, self.task, self.run = inputs, task, run
         self.progress = progress = Progress() if start is None else start.progress
         self.clock = TrainingClock(self.args.device, progress.seconds)
-        self.phase = "loading"
+        self.loaded = False
         self.stop_request = StopRequest()
         self._start = start
         self._tokens = torch.zeros((), dtype=torch.int64, device=self.args.device)
@@ -207,41 +191,38 @@ class SynthesizerTrainer(Trainer):
         start = None if self._start is None else str(self._start.path)
         try:
             self.train(resume_from_checkpoint=start)
-        except _StoppedError:
-            # The validation is repeated when the run is resumed, from the checkpoint before it.
-            pass
-        except (UserError, OSError, MemoryError):
-            raise
         except Exception as error:
-            if start is not None and self.phase == "loading":
-                with damage_reported(f"{start}: the checkpoint"):
-                    raise
-            # On a full disk torch.save raises a RuntimeError of the C++ library.
-            if self.phase == "saving" and isinstance(error, RuntimeError):
-                raise OSError(f"a checkpoint could not be written, as on a full disk: {one_line(error)}") from error
-            raise
+            if start is None or self.loaded or isinstance(error, UserError | OSError):
+                raise
+            with damage_reported(f"{start}: the checkpoint"):
+                raise
         finally:
             self.clock.stop()
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The stream of token batches, as one epoch."""
-        train = self.inputs.train
-        sampler = TokenBatchSampler(
-            train.lengths(),
-            self.args.batch_tokens,
-            self.args.seed,
-            self.args.max_steps * self.args.gradient_accumulation_steps * self.args.world_size,
-            train.draw,
-        )
+        train, args = self.inputs.train, self.args
+        batches = args.max_steps * args.gradient_accumulation_steps * args.world_size
+        sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches)
         loader = DataLoader(train, batch_sampler=sampler, collate_fn=self.data_collator)
         return cast("DataLoader[Any]", self.accelerator.prepare(loader))
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
-        """The optimizer, with a larger Adafactor scale floor for logit parameters."""
+        """The optimizer; Adafactor with a larger floor of the update scale for logit parameters (R, gates, key biases).
+
+        They start near zero so that attention starts almost uniform. Scaled by their size, updates would leave them
+        there for thousands of steps: at T5's rate of 0.01 the first update of R is 3e-5, that of a gate 1e-5.
+        """
         is_new = self.optimizer is None
         optimizer: Optimizer = super().create_optimizer(*args, **kwargs)
-        if is_new:
-            _raise_logit_scale(optimizer, self.inputs.model, self.args.logit_scale)
+        if is_new and isinstance(optimizer, Adafactor):
+            functions = (module for module in self.inputs.model.modules() if isinstance(module, SynthesizingFunction))
+            logits = {parameter for function in functions for parameter in function.logit_parameters()}
+            for group in [*optimizer.param_groups]:
+                if apart := [parameter for parameter in group["params"] if parameter in logits]:
+                    group["params"] = [parameter for parameter in group["params"] if parameter not in logits]
+                    eps = (group["eps"][0], self.args.logit_scale)
+                    optimizer.add_param_group({**group, "params": apart, "eps": eps})
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
@@ -282,8 +263,8 @@ class SynthesizerTrainer(Trainer):
             return
         tokens, seconds = self.count_tokens(), self.clock.seconds
         if "loss" in logs:
-            self._check_finite("the loss", logs["loss"])
-            self._check_finite("the norm of the gradient", logs.get("grad_norm", 0.0))
+            self.check_finite("the loss", logs["loss"])
+            self.check_finite("the norm of the gradient", logs.get("grad_norm", 0.0))
             elapsed = seconds - self._logged[1]
             logs["tokens_per_second"] = round((tokens - self._logged[0]) / elapsed, 1) if elapsed > 0 else 0.0
             self._logged = (tokens, seconds)
@@ -298,24 +279,12 @@ class SynthesizerTrainer(Trainer):
             with (self.run.path / "log.jsonl").open(mode, encoding="utf-8") as file:
                 file.writelines(json.dumps({"step": 0, **entry}, allow_nan=False) + "\n" for entry in entries)
 
-    def commit(self) -> None:
-        """Complete the checkpoint that was just saved."""
-        # Every process has added its random state.
-        self.accelerator.wait_for_everyone()
-        if not all(bool(parameter.isfinite().all()) for parameter in self.inputs.model.parameters()):
-            self._check_finite("a weight", math.nan)
-        progress = self._current_progress()
-        if self.args.should_save:
-            commit_checkpoint(self._checkpoint_path(), progress)
-        self.accelerator.wait_for_everyone()
-
     def is_complete(self) -> bool:
         """Whether training ends at this step; the same in all processes, whose clocks differ."""
-        return any_process(self.settings.training.is_complete(self.state.global_step, self.clock.seconds))
+        return any_process(self.inputs.settings.training.is_complete(self.state.global_step, self.clock.seconds))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Validate, keep the model if it is the best so far, write metrics.json and the checkpoint's scores."""
-        phase, self.phase = self.phase, "validating"
         # Generation would be compiled again for each of its many shapes.
         with torch.compiler.set_stance("force_eager"):
             scores = self._validate()
@@ -330,11 +299,10 @@ class SynthesizerTrainer(Trainer):
         # A run that is stopped while it averages is not finished.
         self.progress.last = scores
         self.write_metrics()
-        progress = self._current_progress()
+        progress = self.current_progress()
         if self.args.should_save:
-            progress.write(self._checkpoint_path())
+            progress.write(self.checkpoint_path)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        self.phase = phase
         return metrics
 
     def write_metrics(self) -> dict[str, Any]:
@@ -343,8 +311,8 @@ class SynthesizerTrainer(Trainer):
         step, train = self.state.global_step, self.inputs.train
         metrics = {
             "task": self.task.name,
-            "synthesizer": self.settings.synthesizer,
-            "seed": self.settings.seed,
+            "synthesizer": self.inputs.settings.synthesizer,
+            "seed": self.args.seed,
             "finished": self.is_complete() and self.progress.last.get("step") == step,
             "best": self.progress.best or None,
             "last": self.progress.last or None,
@@ -371,11 +339,10 @@ class SynthesizerTrainer(Trainer):
             batch_tokens=self.args.eval_batch_tokens,
             rank=self.args.process_index,
             world_size=self.args.world_size,
-            before_batch=self._stop_if_requested,
             gather=gather_object,
         )
         loss = evaluate_loss(self.task, loop, examples)
-        self._check_finite("the validation loss", loss)
+        self.check_finite("the validation loss", loss)
         scores = self.task.validate(loop, self.inputs.validation_split, examples, loss)
         return {"step": self.state.global_step, "loss": loss, **scores}
 
@@ -389,85 +356,49 @@ class SynthesizerTrainer(Trainer):
             self.run.save_model(self.inputs.model)
 
     def _best_snapshots(self, scores: dict[str, Any]) -> list[Snapshot]:
+        """The best validations so far, with this one, ordered by step; of equal ones the later."""
+        sign = 1 if self.task.greater_is_better else -1
         known = {*self.progress.snapshots, (scores["step"], float(scores[self.task.metric_for_best_model]))}
-        return best_snapshots(known, self.args.average_checkpoints, self.task.greater_is_better)
+        ranked = sorted(known, key=lambda snapshot: (sign * snapshot[1], snapshot[0]))
+        return sorted(ranked[-self.args.average_checkpoints :])
 
     def _average(self, last: dict[str, Any]) -> None:
         """Validate the average of the best weights, and keep it if it is as good; `last` has the present scores."""
-        steps = [step for step, _ in self._best_snapshots(last)]
-        if len(steps) < 2:
+        snapshots = self._best_snapshots(last)
+        if len(snapshots) < 2:
             return
-        with averaged_weights(self.inputs.model, self._checkpoint_path(), steps):
+        steps = [step for step, _ in snapshots]
+        with averaged_weights(self.inputs.model, self.checkpoint_path, snapshots):
             scores = {**self._validate(), "averaged": steps}
             self._keep_if_best(scores)
         numbers = {f"average_{name}": value for name, value in scores.items() if isinstance(value, float)}
         self.log({**numbers, "averaged": steps})  # type: ignore[dict-item]
 
-    def _stop_if_requested(self) -> None:
-        # A process alone may not: the others would wait for it.
-        if self.args.world_size == 1 and self.stop_request.received is not None:
-            raise _StoppedError
-
-    def _check_finite(self, name: str, value: float) -> None:
+    def check_finite(self, name: str, value: float) -> None:
+        """Raise UserError if a value is infinite or NaN."""
         if not math.isfinite(value):
             raise UserError(
                 f"training diverged: {name} is {value} at step {self.state.global_step}; lower learning_rate or "
                 "raise warmup_steps"
             )
 
-    def _current_progress(self) -> Progress:
+    def current_progress(self) -> Progress:
+        """The state of the run at this step; every process has to call this."""
         return replace(
             self.progress, seconds=self.clock.seconds, tokens=self.count_tokens(), log=self.state.log_history
         )
 
-    def _checkpoint_path(self) -> Path:
+    @property
+    def checkpoint_path(self) -> Path:
+        """The folder of the checkpoint at this step."""
         return self.run.checkpoints / f"checkpoint-{self.state.global_step}"
-
-
-def _t5_adafactor(arguments: SynthesizerTrainingArguments) -> tuple[type[Optimizer], dict[str, Any]] | None:
-    """T5's Adafactor and its options for `optimizer_cls_and_kwargs` of Trainer; None for other optimizers.
-
-    It has no first moment, clips updates at a root mean square of 1 and scales them by the root mean square of the
-    weights, at least 1e-3. The `adafactor` of transformers' `TrainingArguments.optim` turns this scaling off.
-    """
-    if arguments.optim != "adafactor":
-        return None
-    options = {"lr": arguments.learning_rate, "weight_decay": arguments.weight_decay}
-    return Adafactor, {**options, "scale_parameter": True, "relative_step": False, "warmup_init": False}
-
-
-def _raise_logit_scale(optimizer: Optimizer, model: nn.Module, scale: float) -> None:
-    """Give a new Adafactor optimizer a larger scale floor for logit parameters (R, gates, key biases).
-
-    They start near zero so that attention starts almost uniform. Scaled by their size, updates would leave them there
-    for thousands of steps: at T5's rate of 0.01 the first update of R is 3e-5, that of a gate 1e-5.
-
-    Args:
-        scale: their smallest root mean square; 0.1 is about the initial size of the weights of a 100 wide layer.
-    """
-    if not isinstance(optimizer, Adafactor):
-        return
-    logits = {
-        id(parameter)
-        for module in model.modules()
-        if isinstance(module, SynthesizingFunction)
-        for parameter in module.logit_parameters()
-    }
-    for group in [*optimizer.param_groups]:
-        apart = [parameter for parameter in group["params"] if id(parameter) in logits]
-        if apart:
-            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in logits]
-            smallest, _ = group["eps"]
-            optimizer.add_param_group({**group, "params": apart, "eps": (smallest, scale)})
 
 
 def constant_then_inverse_sqrt(optimizer: Optimizer, warmup_steps: int, constant_steps: int) -> LambdaLR:
     """T5's schedule: warm-up, the highest rate until `constant_steps`, then the rate times √(constant_steps / step)."""
-    return LambdaLR(optimizer, partial(_factor, warmup_steps, constant_steps))
 
+    def factor(step: int) -> float:
+        scale = max(warmup_steps, constant_steps)
+        return step / warmup_steps if step < warmup_steps else math.sqrt(scale / max(step, scale))
 
-def _factor(warmup_steps: int, constant_steps: int, step: int) -> float:
-    if step < warmup_steps:
-        return step / warmup_steps
-    scale = max(warmup_steps, constant_steps)
-    return math.sqrt(scale / max(step, scale))
+    return LambdaLR(optimizer, factor)
