@@ -1,0 +1,55 @@
+"""synthesizer export, and the example that generates with its files."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+from cli.conftest import SETS, Call, check_error
+from scripts import load_script
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="the extra export is not installed")
+TEXT = "one plus two"
+
+
+def test_a_program(call: Call, trained: Path, tmp_path: Path) -> None:
+    file = tmp_path / "new/model.pt2"
+    command = ("export", trained, "--format", "torch", "--output", file)
+    assert call(*command)[:2] == (0, f"{file}\n")
+    content = file.read_bytes()
+    check_error(call(*command), file, "--overwrite")
+    assert file.read_bytes() == content
+    assert call(*command, "--overwrite")[0] == 0
+    check_error(call("export", trained, "--format", "tflite", "--output", file), "tflite", code=2)
+    check_error(call("export", tmp_path, "--output", file), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["translation", "language-modeling"])
+def test_onnx_runtime_generates_what_the_model_does(
+    call: Call, trained: Path, corpus: Path, tmp_path: Path, task: str
+) -> None:
+    run, file, auto = trained, tmp_path / "model.onnx", AutoModelForSeq2SeqLM
+    if task == "language-modeling":
+        run, auto = tmp_path / "run", AutoModelForCausalLM
+        (tmp_path / "data").mkdir()
+        for split in ("train", "valid"):
+            shutil.copy(corpus / f"{split}.en", tmp_path / f"data/{split}.txt")
+        code, _, err = call("train", task, "--data", tmp_path / "data", "--output", run, "--steps", 2, *SETS)
+        assert code == 0, err
+    code, out, err = call("export", run, "--with-cache", "--output", file)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert len(lines) == 1 + (task == "translation")
+    assert all(Path(line.split(": ")[0]).is_file() and float(line.split()[3]) < 1e-4 for line in lines)
+    model: Any = auto.from_pretrained(run)
+    tokenizer = AutoTokenizer.from_pretrained(run)
+    inputs = tokenizer(TEXT, return_tensors="pt", return_token_type_ids=False)
+    with torch.no_grad():
+        (ids,) = model.generate(**inputs, max_length=model.config.max_position_embeddings)
+    start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+    expected = tokenizer.decode(ids[start:], skip_special_tokens=True)
+    assert load_script("onnx_generation").OnnxGenerator(run, file)(TEXT) == expected
