@@ -11,7 +11,9 @@ from synthetic_attention.models import (
     SynthesizerConfig,
     SynthesizerForCausalLM,
     SynthesizerForConditionalGeneration,
+    SynthesizerForMaskedLM,
     SynthesizerForSequenceClassification,
+    SynthesizerForTokenClassification,
     SynthesizerPreTrainedModel,
 )
 from synthetic_attention.synthesizers import known
@@ -45,6 +47,8 @@ HEADS = {
     "seq2seq": SynthesizerForConditionalGeneration,
     "causal": SynthesizerForCausalLM,
     "classifier": SynthesizerForSequenceClassification,
+    "masked": SynthesizerForMaskedLM,
+    "tagger": SynthesizerForTokenClassification,
 }
 
 

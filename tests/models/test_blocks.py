@@ -11,7 +11,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from synthetic_attention import SynthesizerAttention
 from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.models.modeling import MLP, CrossAttention, SynthesizerBlock
-from synthetic_attention.models.positions import RelativePositionBias, SinusoidalPositions, relative_buckets
+from synthetic_attention.models.positions import SinusoidalPositions, relative_buckets
 
 
 def _copy_cross_attention(cross: CrossAttention, mha: nn.MultiheadAttention) -> None:
@@ -75,16 +75,6 @@ def test_relative_buckets_are_t5s(bidirectional: bool) -> None:
     relative = torch.arange(-300, 301)
     theirs = T5Attention._relative_position_bucket(relative, bidirectional, num_buckets=32, max_distance=128)
     assert torch.equal(relative_buckets(relative, bidirectional, 32, 128), theirs)
-
-
-def test_a_relative_bias_by_example_is_that_of_its_positions(tiny_config: Callable) -> None:
-    bias = RelativePositionBias(tiny_config(), bidirectional=False)
-    nn.init.normal_(bias.weight)
-    shared = bias(torch.arange(5), torch.arange(5))
-    moved = torch.arange(5) + 100
-    by_example = bias(torch.stack([torch.arange(5), moved]), torch.stack([torch.arange(5), moved]))
-    assert shared.shape == (2, 5, 5)
-    torch.testing.assert_close(by_example, shared.expand(2, -1, -1, -1))
 
 
 def test_sinusoids_are_the_formula() -> None:

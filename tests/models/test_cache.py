@@ -49,17 +49,6 @@ def test_it_holds_what_a_concatenating_layer_holds(width: int, change: str) -> N
 
 
 @torch.no_grad()
-def test_beams_are_put_into_order_without_keys() -> None:
-    layer = DynamicKeysValuesLayer()
-    for tokens in (4, 1):
-        layer.update(*_states(3, tokens, 0))
-    values = layer.values.clone()
-    layer.reorder_cache(torch.tensor([2, 0, 2]))
-    assert torch.equal(layer.values, values[[2, 0, 2]])
-    assert torch.equal(layer.update(*_states(3, 1, 0))[1][:, :, :5], values[[2, 0, 2]])
-
-
-@torch.no_grad()
 def test_a_copy_goes_its_own_way() -> None:
     layer = DynamicKeysValuesLayer()
     for tokens in (4, 1):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
-from transformers import CompileConfig, DynamicCache, StaticCache
+from transformers import CompileConfig, ContinuousBatchingConfig, DynamicCache, GenerationConfig, StaticCache
 
 from models.conftest import STACKS
 from synthetic_attention.models import SynthesizerForCausalLM
@@ -65,16 +65,6 @@ def test_all_ways_agree_up_to_the_longest_sequence(model: SynthesizerForCausalLM
     assert torch.equal(cached[0, 3:], alone[0])
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_prompts_of_one_token(model: SynthesizerForCausalLM) -> None:
-    prompts = (torch.randint(3, 53, (2, 1)), torch.ones(2, 1, dtype=torch.long))
-    for options in ({}, {"num_beams": 2}):
-        cached = _generate(model, prompts, **options)
-        assert cached.shape == (2, LONGEST)
-        assert torch.equal(cached, _generate(model, prompts, use_cache=False, **options))
-        assert torch.equal(cached, _generate(model, prompts, cache_implementation="static", **options))
-
-
 @pytest.mark.parametrize("synthesizer", ["dense", "vanilla", "dynamic_conv"])
 def test_one_token_more_than_the_longest(synthesizer: str, tiny_lm: Callable) -> None:
     # Vanilla has no longest sequence of its own, learned positions do.
@@ -91,13 +81,6 @@ def test_one_token_more_than_the_longest(synthesizer: str, tiny_lm: Callable) ->
 def test_dot_products_of_sinusoids_have_no_longest_sequence(tiny_lm: Callable, prompts: Prompts) -> None:
     model = tiny_lm(synthesizer="vanilla", num_layers=1, max_position_embeddings=LONGEST)
     assert _generate(model, prompts, max_new_tokens=LONGEST).shape == (3, 4 + LONGEST)
-
-
-@pytest.mark.parametrize("stack", STACKS)
-def test_sampled_tokens_do_not_depend_on_the_cache(model: SynthesizerForCausalLM, prompts: Prompts) -> None:
-    cached = _generate(model, prompts, do_sample=True, top_k=20)
-    for options in ({"use_cache": False}, {"cache_implementation": "static"}):
-        assert torch.equal(cached, _generate(model, prompts, do_sample=True, top_k=20, **options))
 
 
 @pytest.mark.parametrize("stack", ["mixtures", "windows"])
@@ -127,6 +110,31 @@ def test_a_cache_continues_where_it_stopped(model: SynthesizerForCausalLM, promp
     half = _generate(model, prompts, max_new_tokens=3, past_key_values=cache)
     mask = torch.cat([prompts[1], torch.ones(3, 3, dtype=torch.long)], dim=1)
     assert torch.equal(_generate(model, (half, mask), max_new_tokens=4, past_key_values=cache), whole)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_cache_without_configuration(model: SynthesizerForCausalLM, prompts: Prompts) -> None:
+    assert torch.equal(_generate(model, prompts, past_key_values=DynamicCache()), _generate(model, prompts))
+
+
+def test_a_quantized_cache(tiny_lm: Callable, prompts: Prompts) -> None:
+    model = tiny_lm(synthesizer=["vanilla", "random+vanilla"], max_position_embeddings=LONGEST)
+    options = {"cache_implementation": "quantized", "cache_config": {"backend": "fp8"}}
+    assert _generate(model, prompts, **options).shape == (3, LONGEST)
+    with pytest.raises(ValueError, match="synthesizer_values"):
+        _generate(tiny_lm(synthesizer="random"), prompts, **options)
+
+
+def test_continuous_batching(tiny_lm: Callable) -> None:
+    layers = ["vanilla", "random+vanilla", "dense+vanilla", "factorized_dense+relative_random+vanilla"]
+    model = tiny_lm(synthesizer=layers, num_layers=4, position_embedding_type="relative", attn_implementation="eager")
+    prompts = [torch.randint(3, 53, (length,)).tolist() for length in (1, 4, 9, 2, 6)]
+    options = GenerationConfig(max_new_tokens=8, eos_token_id=None, pad_token_id=0, do_sample=False)
+    batching = ContinuousBatchingConfig(page_size=4, num_blocks=32, max_batch_tokens=12)
+    results = model.generate_batch(prompts, generation_config=options, continuous_batching_config=batching)
+    for prompt, result in zip(prompts, results.values(), strict=True):
+        alone = model.generate(torch.tensor([prompt]), generation_config=options)
+        assert result.generated_tokens == alone[0, len(prompt) :].tolist()
 
 
 @pytest.mark.parametrize("stack", ["mixtures"])

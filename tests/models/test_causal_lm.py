@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from transformers import DynamicCache, EncoderDecoderCache, GPT2Config, GPT2LMHeadModel
+from torch.nn import functional as F
+from transformers import DynamicCache, EncoderDecoderCache
 
 from models.conftest import STACKS
-from synthetic_attention.models import SynthesizerForCausalLM
 
 MIXED = ["random+vanilla", "factorized_dense"]
 Rows = tuple[Tensor, Tensor]
@@ -40,6 +40,9 @@ def test_packed_sentences_do_not_see_each_other(stack: str, tiny_lm: Callable, p
     torch.testing.assert_close(losses, expected)
     # The first token of each sentence is predicted by nothing.
     torch.testing.assert_close(out.loss, losses.sum() / (3 + 5 + 1 + 3 + 6 - 5))
+    # Positions that begin again say the same, as in flattened batches.
+    positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4, 0, 8, 9], [9, 0, 1, 2, 0, 0, 1, 2, 3, 4, 5]])
+    assert torch.equal(model(ids, segments > 0, position_ids=positions, labels=ids).loss, out.loss)
     # Whatever the others are, down to the last bit.
     changed = ids.clone()
     changed[0, 3:] = (changed[0, 3:] + 1) % 53
@@ -76,6 +79,33 @@ def test_the_losses_of_tokens_are_the_models_loss(tiny_lm: Callable, rows: Rows)
     torch.testing.assert_close(losses.sum() / scored, model(ids, mask, labels=ids).loss)
 
 
+def test_position_ids_are_those_of_the_mask(tiny_lm: Callable, rows: Rows) -> None:
+    model, (ids, mask) = tiny_lm(synthesizer=MIXED), rows
+    positions, expected = mask.cumsum(1) - 1, model(ids, mask)
+    assert torch.equal(model(ids, mask, positions).logits, expected.logits)
+    assert torch.equal(model(ids, position_ids=torch.arange(7)[None]).logits, model(ids).logits)
+    more = {"attention_mask": F.pad(mask, (0, 1), value=1), "past_key_values": expected.past_key_values}
+    step = model(ids[:, :1], position_ids=positions[:, -1:] + 1, **more).logits
+    torch.testing.assert_close(step[:, 0], model(torch.cat([ids, ids[:, :1]], 1), more["attention_mask"]).logits[:, -1])
+    for bad in ({"position_ids": positions[:, :1]}, {"position_ids": positions + 1}, {"seq_idx": positions}):
+        with pytest.raises(ValueError, match="position_ids"):
+            model(ids, mask, **bad)
+    with pytest.raises(ValueError, match="after 8 in the cache"):
+        model(ids[:, :1], position_ids=positions[:, :1] * 0, past_key_values=expected.past_key_values)
+    with pytest.raises(TypeError, match="position_idss"):
+        model(ids, mask, position_idss=positions)
+
+
+def test_shifted_labels_and_logits_of_some_slots(tiny_lm: Callable, rows: Rows) -> None:
+    model, (ids, _), slots = tiny_lm(synthesizer="dense"), rows, torch.tensor([4, 1])
+    expected, shifted = model(ids, labels=ids), F.pad(ids[:, 1:], (0, 1), value=-100)
+    for labels in ({"shift_labels": shifted}, {"shift_labels": shifted, "labels": ids * 0}, {"labels": ids}):
+        out = model(ids, logits_to_keep=slots, **labels)
+        assert torch.equal(out.loss, expected.loss)
+        assert torch.equal(out.logits, expected.logits[:, slots])
+    torch.testing.assert_close(model(ids, logits_to_keep=slots).logits, expected.logits[:, slots])
+
+
 def test_the_pipeline_generates_text(tiny_lm: Callable) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, pipeline
@@ -95,12 +125,6 @@ def test_the_pipeline_generates_text(tiny_lm: Callable) -> None:
         assert result["generated_text"] == tokenizer.decode(alone, skip_special_tokens=True)
 
 
-def test_vanilla_has_the_parameters_of_gpt2(tiny_config: Callable) -> None:
-    config = tiny_config(synthesizer="vanilla", position_embedding_type="learned", tie_word_embeddings=True)
-    theirs = GPT2Config(vocab_size=53, n_positions=19, n_embd=22, n_layer=2, n_head=2, n_inner=31)
-    assert SynthesizerForCausalLM(config).num_parameters() == GPT2LMHeadModel(theirs).num_parameters()
-
-
 def test_bad_input(tiny_lm: Callable, rows: Rows, packed: Rows) -> None:
     model = tiny_lm(synthesizer="random")
     ids, mask = rows
@@ -114,8 +138,6 @@ def test_bad_input(tiny_lm: Callable, rows: Rows, packed: Rows) -> None:
         model(ids, mask[:, 1:])
     with pytest.raises(ValueError, match="EncoderDecoderCache"):
         model(ids, past_key_values=EncoderDecoderCache(DynamicCache(), DynamicCache()))
-    with pytest.raises(ValueError, match=r"layer 0.*model\.config"):
-        model(ids, past_key_values=DynamicCache())
     ids, segments = packed
     with pytest.raises(ValueError, match=r"segment_ids of shape .*, 0 of them not 0"):
         model(ids, segment_ids=torch.zeros_like(segments))
@@ -124,6 +146,8 @@ def test_bad_input(tiny_lm: Callable, rows: Rows, packed: Rows) -> None:
             model(ids, segment_ids=segments, **options)
     with pytest.raises(ValueError, match=r"\(2, 10\).*\(2, 11\)"):
         model(ids, segment_ids=segments[:, 1:])
+    with pytest.raises(ValueError, match="got use_cache=True for rows with several sentences"):
+        model(ids, segment_ids=segments, use_cache=True)
     # What is too long packed may not be too long as sentences.
     longest = torch.arange(1, 31).expand(1, -1) // 16 + 1
     assert model(torch.ones(1, 30, dtype=torch.long), segment_ids=longest).logits.shape == (1, 30, 53)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import DynamicCache, EncoderDecoderCache
 
 from models.conftest import STACKS
 
@@ -61,24 +61,19 @@ def test_prompts_padded_on_the_left(mode: str, tiny: Callable, rows: Rows) -> No
         assert torch.equal(padded[0, 2 : 2 + alone.shape[1]], alone[0, : padded.shape[1] - 2])
 
 
-def test_a_crop_takes_tokens_back(tiny: Callable, rows: Rows) -> None:
-    model = tiny(synthesizer=SIDES, num_decoder_layers=4)
-    ids, mask = rows
-    out = model(ids, mask, decoder_input_ids=ids[:, :5])
-    out.past_key_values.crop(-2)
-    again = model(ids, mask, decoder_input_ids=ids[:, 3:5], past_key_values=out.past_key_values)
-    torch.testing.assert_close(again.logits, out.logits[:, 3:])
-
-
 def test_the_states_and_weights_of_every_layer(tiny: Callable, rows: Rows) -> None:
-    model = tiny(synthesizer="random", num_decoder_layers=3)
+    model = tiny(synthesizer={"encoder": ["random+vanilla", "dense"], "decoder": "random"}, num_decoder_layers=3)
     ids, mask = rows
-    out = model(ids, mask, decoder_input_ids=ids[:, :5], output_attentions=True, output_hidden_states=True)
+    record = dict.fromkeys(["output_attentions", "output_hidden_states"], True)
+    out = model(ids, mask, decoder_input_ids=ids[:, :5], decoder_attention_mask=mask[:, :5], **record)
     assert [len(out[name]) for name in ("encoder_attentions", "decoder_attentions", "cross_attentions")] == [2, 3, 3]
     assert [len(out[name]) for name in ("encoder_hidden_states", "decoder_hidden_states")] == [3, 4]
     assert out.cross_attentions[0].shape == (4, 2, 5, 7)
     torch.testing.assert_close(out.encoder_hidden_states[-1], out.encoder_last_hidden_state)
     torch.testing.assert_close(model.lm_head(out.decoder_hidden_states[-1]), out.logits)
+    # All are part of the graph, whatever the padding.
+    recorded = [x for name in out if name.endswith(("_hidden_states", "attentions")) for x in out[name]]
+    assert len(torch.autograd.grad(out.logits.square().sum(), recorded)) == 15
 
 
 def test_labels_are_shifted_right(tiny: Callable) -> None:
@@ -88,6 +83,14 @@ def test_labels_are_shifted_right(tiny: Callable) -> None:
     assert shifted[:, 0].tolist() == [4, 4, 4]
     assert torch.equal(shifted[0, 1:], labels[0, :-1])
     assert shifted[1].tolist() == [4, *labels[1, :3].tolist(), 0]
+
+
+@pytest.mark.parametrize("synthesizer", ["random", "vanilla"])
+def test_a_cache_without_configuration(synthesizer: str, tiny: Callable, rows: Rows) -> None:
+    model, options = tiny(synthesizer=synthesizer), {"max_new_tokens": 5, "do_sample": False}
+    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    expected = model.generate(*rows[:1], attention_mask=rows[1], **options)
+    assert torch.equal(model.generate(*rows[:1], attention_mask=rows[1], past_key_values=cache, **options), expected)
 
 
 def test_bad_input(tiny: Callable, rows: Rows) -> None:

@@ -10,19 +10,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import (
+    AttentionInterface,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     DynamicCache,
 )
 
 from models.conftest import HEADS, STACKS
 from synthetic_attention.models import (
     SynthesizerConfig,
-    SynthesizerForCausalLM,
     SynthesizerForConditionalGeneration,
-    SynthesizerForSequenceClassification,
     SynthesizerModel,
 )
 
@@ -31,7 +32,11 @@ AUTO = {
     "seq2seq": AutoModelForSeq2SeqLM,
     "causal": AutoModelForCausalLM,
     "classifier": AutoModelForSequenceClassification,
+    "masked": AutoModelForMaskedLM,
+    "tagger": AutoModelForTokenClassification,
 }
+# The heads whose models differ, and those with an output projection.
+KINDS, LANGUAGE_MODELS = ["seq2seq", "causal", "classifier"], ["seq2seq", "causal", "masked"]
 MIXED = ["random+vanilla", "factorized_dense"]
 # The encoder has two layers, and so has the decoder.
 SIDES = {"encoder": ["random+vanilla", "dense"], "decoder": ["factorized_dense+vanilla", "fixed_random"]}
@@ -48,6 +53,8 @@ def batch(rows: Rows) -> Callable[[str], dict[str, Tensor]]:
         "seq2seq": torch.randint(3, 53, (4, 5)),
         "causal": ids.masked_fill(mask == 0, -100),
         "classifier": torch.tensor([1, 0, -100, 1]),
+        "masked": ids.where((mask == 1) & (torch.arange(7) % 3 > 0), -100),
+        "tagger": (ids % 2).masked_fill(mask == 0, -100),
     }
     labels["seq2seq"][1, 3:] = -100
     return lambda head: {"input_ids": ids, "attention_mask": mask, "labels": labels[head]}
@@ -55,7 +62,7 @@ def batch(rows: Rows) -> Callable[[str], dict[str, Tensor]]:
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative"])
 @pytest.mark.parametrize("stack", [*STACKS, "others"])
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", KINDS)
 def test_a_padded_row_equals_the_row_alone(head: str, stack: str, positions: str, build: Callable, rows: Rows) -> None:
     others = {"seq2seq": SIDES, "causal": MIXED, "classifier": "linformer"}
     fields: dict[str, Any] = STACKS.get(stack, {"synthesizer": others[head], "pre_norm": False})
@@ -104,7 +111,7 @@ def test_micro_batches_add_up_to_the_batch(head: str, build: Callable, batch: Ca
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("head", ["seq2seq", "causal"])
+@pytest.mark.parametrize("head", LANGUAGE_MODELS)
 def test_the_fused_loss_equals_the_reference(head: str, tied: bool, build: Callable, batch: Callable) -> None:
     model, inputs = build(head, synthesizer=MIXED, dropout_rate=0.0, tie_word_embeddings=tied).train(), batch(head)
     assert (model.lm_head.weight is model.model.embed_tokens.weight) == tied
@@ -112,7 +119,7 @@ def test_the_fused_loss_equals_the_reference(head: str, tied: bool, build: Calla
     model.config.fused_loss = False
     eager = model(**inputs, smoothing=0.1)
     assert fused.logits is None
-    assert fused.past_key_values is None
+    assert fused.get("past_key_values") is None
     torch.testing.assert_close(fused.loss, eager.loss)
     gradients = [torch.autograd.grad(out.loss, list(model.parameters())) for out in (fused, eager)]
     torch.testing.assert_close(*gradients)
@@ -139,7 +146,7 @@ def test_every_option_trains_every_parameter(
 ) -> None:
     fields = {"synthesizer": SIDES} if head == "seq2seq" else {"synthesizer": MIXED, "type_vocab_size": 2}
     model, inputs = build(head, **fields, **options).train(), batch(head)
-    if head == "classifier":
+    if head not in ("seq2seq", "causal"):
         inputs["token_type_ids"] = (torch.arange(7) > 3).long().expand(4, -1)
     model(**inputs).loss.backward()
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()] == []
@@ -174,6 +181,8 @@ def test_gradient_checkpointing_changes_nothing(
     # Stacks whose layers have no logits have no relative bias either.
     assert all(gradient is not None for gradient in gradients[0])
     torch.testing.assert_close(*gradients)
+    with pytest.raises(ValueError, match="gradient checkpointing"):
+        model(**batch(head), use_cache=True)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -191,7 +200,7 @@ def test_compiles_to_one_graph(training: bool, build: Callable, batch: Callable)
 @pytest.mark.parametrize("head", HEADS)
 def test_saved_and_loaded_by_the_auto_class(head: str, build: Callable, batch: Callable, tmp_path: Path) -> None:
     fields: dict[str, Any] = {"synthesizer": MIXED, "tie_word_embeddings": True}
-    if head == "classifier":
+    if head in ("classifier", "tagger"):
         names = {0: "good", 1: "bad", 2: "neither"}
         fields |= {"id2label": names, "label2id": {name: index for index, name in names.items()}}
         fields |= {"problem_type": "single_label_classification", "classifier_pooling": "first", "type_vocab_size": 2}
@@ -202,7 +211,7 @@ def test_saved_and_loaded_by_the_auto_class(head: str, build: Callable, batch: C
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
     assert torch.equal(loaded(**batch(head)).logits, model(**batch(head)).logits)
-    if head == "classifier":
+    if head in ("classifier", "tagger"):
         assert (loaded.config.id2label, loaded.config.label2id["bad"]) == (names, 1)
     else:
         assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
@@ -236,28 +245,6 @@ def test_weights_of_a_checkpoint_stay_when_it_lacks_others(
         assert torch.equal(loaded.get_parameter(name), parameter), name
 
 
-def test_weights_that_a_checkpoint_lacks_are_initialised(
-    build: Callable, tiny_config: Callable, tmp_path: Path
-) -> None:
-    model = build("seq2seq", synthesizer="random")
-    model.save_pretrained(tmp_path)
-    longer = tiny_config(synthesizer="random", max_position_embeddings=23)
-    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, config=longer, ignore_mismatched_sizes=True)
-    for name, parameter in loaded.named_parameters():
-        if name.endswith("table"):
-            assert parameter.shape == (2, 23, 23)
-            assert 0.8 * 0.003 < parameter.std() < 1.2 * 0.003
-        else:
-            assert torch.equal(parameter, model.get_parameter(name))
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_construction_on_the_meta_device(head: str, tiny_config: Callable) -> None:
-    with torch.device("meta"):
-        model = HEADS[head](tiny_config(synthesizer=MIXED))
-    assert {tensor.device.type for tensor in model.state_dict().values()} == {"meta"}
-
-
 def test_resized_embeddings_stay_tied(build: Callable) -> None:
     tied, untied = build("seq2seq", tie_word_embeddings=True), build("seq2seq")
     assert untied.num_parameters() - tied.num_parameters() == 53 * 22
@@ -266,36 +253,68 @@ def test_resized_embeddings_stay_tied(build: Callable) -> None:
     assert tied.lm_head.weight.shape == (59, 22)
 
 
-@pytest.mark.parametrize("head", ["seq2seq", "causal"])
-def test_a_classifier_starts_from_a_pretrained_stack(head: str, build: Callable, rows: Rows, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("saved", "head", "new"),
+    [
+        ("seq2seq", "classifier", {"classifier.weight", "classifier.bias"}),
+        ("causal", "classifier", {"classifier.weight", "classifier.bias"}),
+        ("causal", "tagger", {"classifier.weight", "classifier.bias"}),
+        ("seq2seq", "masked", set()),
+        ("masked", "tagger", {"classifier.weight", "classifier.bias"}),
+        ("tagger", "masked", {"lm_head.weight"}),
+    ],
+)
+def test_checkpoints_move_between_heads(
+    saved: str, head: str, new: set[str], build: Callable, rows: Rows, tmp_path: Path
+) -> None:
     sides = {"synthesizer": {"encoder": MIXED, "decoder": "vanilla"}, "num_decoder_layers": 3}
-    pretrained = build(head, **(sides if head == "seq2seq" else {"synthesizer": MIXED}))
+    pretrained = build(saved, **(sides if saved == "seq2seq" else {"synthesizer": MIXED}))
     pretrained.save_pretrained(tmp_path)
-    model, report = SynthesizerForSequenceClassification.from_pretrained(
-        tmp_path, num_labels=3, output_loading_info=True
-    )
-    assert report["missing_keys"] == {"classifier.weight", "classifier.bias"}
-    side = "encoder" if head == "seq2seq" else "decoder"
+    model, report = AUTO[head].from_pretrained(tmp_path, output_loading_info=True)
+    assert report["missing_keys"] == new
+    side = "decoder" if saved == "causal" else "encoder"
     assert model.config.synthesizers(side) == MIXED
-    assert bool(model.config.is_decoder) == (head == "causal")
+    assert bool(model.config.is_decoder) == (saved == "causal")
     for name, parameter in getattr(pretrained.model, side).named_parameters():
         assert torch.equal(getattr(model.model, side).get_parameter(name), parameter), name
     ids, mask = rows
-    if head == "causal":
+    if (saved, head) == ("causal", "classifier"):
         # A causal stack has seen the whole text at its last real token.
         for row, real in enumerate(mask.bool()):
             hidden = pretrained.model(ids[row : row + 1, real]).last_hidden_state[:, -1]
             torch.testing.assert_close(model(ids, mask).logits[row : row + 1], model.classifier(hidden))
 
 
-def test_heads_refuse_a_stack_of_the_other_direction(build: Callable, tmp_path: Path) -> None:
-    build("classifier", synthesizer="dense").save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="is_decoder=False"):
-        SynthesizerForCausalLM.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="is_encoder_decoder=False"):
-        SynthesizerForConditionalGeneration.from_pretrained(tmp_path)
+@pytest.mark.parametrize(
+    ("saved", "head", "reason"),
+    [
+        ("classifier", "causal", "is_decoder=False"),
+        ("masked", "seq2seq", "is_encoder_decoder=False"),
+        ("causal", "masked", "is_decoder=True"),
+        ("seq2seq", "causal", r"encoder-decoder \(SynthesizerForConditionalGeneration\)"),
+    ],
+)
+def test_heads_refuse_a_stack_of_the_other_direction(
+    saved: str, head: str, reason: str, build: Callable, tmp_path: Path
+) -> None:
+    build(saved, synthesizer="dense").save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=reason):
+        AUTO[head].from_pretrained(tmp_path)
+
+
+def test_what_transformers_offers_and_these_models_lack_is_refused(build: Callable) -> None:
     with pytest.raises(ValueError, match="one stack"):
         build("causal", synthesizer={"encoder": "dense", "decoder": "random"})
+    model = build("masked", synthesizer="vanilla")
+    model.set_attn_implementation("eager")
+    model.model.set_attn_implementation("sdpa")
+    AttentionInterface.register("own", lambda: None)
+    for name in ("flash_attention_2", "flex_attention", "own"):
+        with pytest.raises(ValueError, match=r"support|'own'"):
+            model.set_attn_implementation(name)
+    for kind in (SynthesizerModel, SynthesizerConfig):
+        with pytest.raises(ValueError, match="import synthetic_attention"):
+            kind.register_for_auto_class()
 
 
 def test_heads_refuse_segments_and_caches_that_they_would_ignore(build: Callable, rows: Rows) -> None:
@@ -339,7 +358,7 @@ def test_the_base_model_has_the_stacks_of_its_configuration(tiny_config: Callabl
         model(ids, decoder_input_ids=ids)
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", sorted(folder.name for folder in CHECKPOINTS.iterdir()))
 def test_committed_checkpoints_load_for_ever(head: str) -> None:
     folder = CHECKPOINTS / head
     model, report = AUTO[head].from_pretrained(folder, output_loading_info=True)

@@ -53,12 +53,6 @@ def test_nothing_to_learn_is_a_loss_of_zero() -> None:
     assert hidden.grad.abs().sum() + weight.grad.abs().sum() == 0
 
 
-def test_extreme_logits_stay_finite() -> None:
-    hidden, weight, labels = _inputs(torch.float32)
-    loss = linear_cross_entropy(hidden * 1e4, weight, labels)
-    torch.testing.assert_close(loss, cross_entropy(hidden * 1e4 @ weight.T, labels))
-
-
 @pytest.mark.parametrize("offset", [-200.0, -40.0, 30.0, 80.0, 200.0])
 def test_logits_far_from_zero_cost_no_precision(offset: float) -> None:
     hidden, weight, labels = _inputs(torch.float32, rows=300)
@@ -85,13 +79,6 @@ def test_bfloat16_autocast_is_no_worse_than_the_reference() -> None:
     theirs = torch.autograd.grad(eager, (hidden, weight))
     for mine, other, truth in zip(ours, theirs, exact, strict=True):
         assert (mine - truth).abs().max() <= 2 * (other - truth).abs().max()
-
-
-def test_it_has_no_second_derivative() -> None:
-    hidden, weight, labels = _inputs(rows=5)
-    (gradient,) = torch.autograd.grad(linear_cross_entropy(hidden, weight, labels), hidden, create_graph=True)
-    with pytest.raises(RuntimeError, match="does not require grad"):
-        gradient.sum().backward()
 
 
 def test_a_sum_over_many_tokens_does_not_overflow_in_half_precision() -> None:

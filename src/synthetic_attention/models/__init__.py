@@ -4,27 +4,42 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
 )
+from transformers.models.auto import modeling_auto
 
 from .causal_lm import SynthesizerForCausalLM
+from .classification import SynthesizerForSequenceClassification, SynthesizerForTokenClassification
 from .conditional_generation import SynthesizerForConditionalGeneration
 from .configuration import SynthesizerConfig
-from .modeling import SynthesizerModel, SynthesizerPreTrainedModel
-from .sequence_classification import SynthesizerForSequenceClassification
+from .masked_lm import SynthesizerForMaskedLM
+from .modeling import SynthesizerModel
+from .pretrained import SynthesizerPreTrainedModel
 
 __all__ = [
     "SynthesizerConfig",
     "SynthesizerForCausalLM",
     "SynthesizerForConditionalGeneration",
+    "SynthesizerForMaskedLM",
     "SynthesizerForSequenceClassification",
+    "SynthesizerForTokenClassification",
     "SynthesizerModel",
     "SynthesizerPreTrainedModel",
 ]
 
 AutoConfig.register(SynthesizerConfig.model_type, SynthesizerConfig)
-AutoModel.register(SynthesizerConfig, SynthesizerModel)
-AutoModelForSeq2SeqLM.register(SynthesizerConfig, SynthesizerForConditionalGeneration)
-AutoModelForCausalLM.register(SynthesizerConfig, SynthesizerForCausalLM)
-AutoModelForSequenceClassification.register(SynthesizerConfig, SynthesizerForSequenceClassification)
+for task, auto_class, model in (
+    ("", AutoModel, SynthesizerModel),
+    ("FOR_CAUSAL_LM_", AutoModelForCausalLM, SynthesizerForCausalLM),
+    ("FOR_MASKED_LM_", AutoModelForMaskedLM, SynthesizerForMaskedLM),
+    ("FOR_SEQ_TO_SEQ_CAUSAL_LM_", AutoModelForSeq2SeqLM, SynthesizerForConditionalGeneration),
+    ("FOR_SEQUENCE_CLASSIFICATION_", AutoModelForSequenceClassification, SynthesizerForSequenceClassification),
+    ("FOR_TOKEN_CLASSIFICATION_", AutoModelForTokenClassification, SynthesizerForTokenClassification),
+):
+    auto_class.register(SynthesizerConfig, model)
+    # Trainer (to shift the labels of a causal model for label smoothing), pipelines, model cards and `transformers
+    # serve` look for the name of the class in these tables, to which `register` does not add.
+    getattr(modeling_auto, f"MODEL_{task}MAPPING_NAMES")[SynthesizerConfig.model_type] = model.__name__

@@ -1,8 +1,8 @@
 """Cache layers of self-attention: values, and keys only where a function takes dot products.
 
 A layer without dot products needs no keys. It calls `update` with keys of width 0, and these classes count the values.
-Their definition registers them under the names in `SynthesizerConfig.layer_types`, from which transformers builds every
-cache. The cross-attention half of an `EncoderDecoderCache` is built from the same names and holds real keys.
+`SynthesizerConfig.layer_types` names what each layer caches, and transformers builds every cache from these names. The
+cross-attention half of an `EncoderDecoderCache` is built from the same names and holds real keys.
 
 Shape legend: B batch, H heads, S slots, T new tokens, K width of a key, D width of a value.
 """
@@ -17,10 +17,10 @@ from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer, StaticLayer
 
-__all__ = ["KEYS_AND_VALUES", "VALUES_ONLY", "DynamicKeysValuesLayer", "cache_bytes", "check_layers"]
+__all__ = ["KEYS_AND_VALUES", "VALUES_ONLY", "DynamicKeysValuesLayer", "adapt_layers", "cache_bytes"]
 
-# Names of cache layers with and without keys.
-KEYS_AND_VALUES = "synthesizer_keys_and_values"
+# transformers' name of a layer with keys and values, and our name of one without keys.
+KEYS_AND_VALUES = "full_attention"
 VALUES_ONLY = "synthesizer_values"
 
 # A full buffer grows by an eighth, and by at least this many slots.
@@ -37,7 +37,6 @@ class DynamicKeysValuesLayer(DynamicLayer):
     overwritten.
     """
 
-    _layer_type = KEYS_AND_VALUES
     # By "keys" and "values": a buffer, and the view of its filled slots.
     _buffers: dict[str, tuple[Tensor, Tensor]]
 
@@ -113,14 +112,8 @@ class DynamicValuesLayer(DynamicKeysValuesLayer):
     _layer_type = VALUES_ONLY
 
 
-class StaticKeysValuesLayer(StaticLayer):
-    """A static cache layer, allocated at the first update."""
-
-    _layer_type = KEYS_AND_VALUES
-
-
 class StaticValuesLayer(StaticLayer):
-    """The same with keys of width 0."""
+    """A static cache layer with keys of width 0."""
 
     _layer_type = VALUES_ONLY
 
@@ -132,13 +125,22 @@ class StaticValuesLayer(StaticLayer):
         super().lazy_initialization(key_states, value_states)
 
 
-def check_layers(cache: Cache, layer_types: Sequence[str]) -> None:
-    """Raise ValueError for a `DynamicCache()` made without the configuration: without keys it would seem empty."""
+def adapt_layers(cache: Cache, layer_types: Sequence[str]) -> None:
+    """Replace transformers' dynamic layers by ours, before their first tokens.
+
+    Raises:
+        ValueError: another layer of transformers for a layer that caches values only: it counts keys.
+    """
     for index, kind in enumerate(layer_types):
         layer = cache.layers[index] if index < len(cache.layers) else None
-        if kind == VALUES_ONLY and not isinstance(layer, DynamicValuesLayer | StaticValuesLayer):
+        is_stock = (cache.layer_class_to_replicate if layer is None else type(layer)) is DynamicLayer
+        if is_stock and not getattr(layer, "is_initialized", False) and not torch.compiler.is_compiling():
+            own = DynamicValuesLayer if kind == VALUES_ONLY else DynamicKeysValuesLayer
+            cache.layers[index : index + 1] = [own()]
+        elif kind == VALUES_ONLY and not isinstance(layer, DynamicValuesLayer | StaticValuesLayer):
+            found = "nothing" if layer is None else type(layer).__name__
             raise ValueError(
-                f"got a cache with {type(layer).__name__} for layer {index}, which caches values only; expected one "
+                f"got a cache with {found} for layer {index}, which caches values only; expected one "
                 "made from the configuration: DynamicCache(config=model.config)"
             )
 

@@ -16,7 +16,8 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration import SynthesizerConfig
 from .loss import IGNORED, check_labels, head_token_losses, loss_and_logits
-from .modeling import SynthesizerModel, SynthesizerPreTrainedModel, make_lm_head
+from .modeling import SynthesizerModel, make_lm_head
+from .pretrained import SynthesizerPreTrainedModel
 
 __all__ = ["SynthesizerForCausalLM"]
 
@@ -50,12 +51,14 @@ class SynthesizerForCausalLM(SynthesizerPreTrainedModel, GenerationMixin):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        segment_ids: Tensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep: int = 0,
+        logits_to_keep: int | Tensor = 0,
+        segment_ids: Tensor | None = None,
+        shift_labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         smoothing: float = 0.0,
         **kwargs: Any,
@@ -65,7 +68,9 @@ class SynthesizerForCausalLM(SynthesizerPreTrainedModel, GenerationMixin):
         Args:
             labels: (B, T), usually the input itself: the prediction after a token is scored with the label of the next
                 real token of its row or segment, unless that label is −100.
-            logits_to_keep: return the logits of this many tokens, the last ones; 0 for all. The loss is that of all.
+            logits_to_keep: return the logits of this many tokens, the last ones, 0 for all; or of the slots in this
+                tensor (n,). The loss is that of all.
+            shift_labels: (B, T), the label of each prediction, instead of `labels`.
             num_items_in_batch: divides the summed loss; by default the number of scored labels.
             smoothing: label smoothing of the loss, in training and evaluation alike.
 
@@ -79,25 +84,30 @@ class SynthesizerForCausalLM(SynthesizerPreTrainedModel, GenerationMixin):
             ValueError: a sequence that is too long, a mask or labels that do not fit, or inputs that exclude each
                 other.
         """
+        x: Any = input_ids if inputs_embeds is None else inputs_embeds
+        if segment_ids is None and x is not None and "cache" not in kwargs:
+            segment_ids, attention_mask = self.model.read_positions(position_ids, x, attention_mask, past_key_values)
         outputs: Any = self.model(
             input_ids,
             attention_mask,
+            position_ids=position_ids,
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             segment_ids=segment_ids,
-            use_cache=use_cache if labels is None else bool(use_cache),
+            use_cache=use_cache if labels is None and shift_labels is None else bool(use_cache),
             return_dict=True,
             **kwargs,
         )
-        hidden = outputs.last_hidden_state
-        targets = None
-        if labels is None:
-            hidden = hidden[:, -logits_to_keep:]
-        else:
+        hidden, targets = outputs.last_hidden_state, shift_labels
+        if labels is not None and targets is None:
             check_labels(labels, hidden)
             targets, _ = _next_tokens(labels, attention_mask, segment_ids)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        if targets is None:
+            hidden = hidden[:, kept]
         loss, logits = loss_and_logits(self, hidden, targets, smoothing, num_items_in_batch)
-        logits = None if logits is None else logits[:, -logits_to_keep:]
+        if targets is not None and logits is not None:
+            logits = logits[:, kept]
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
@@ -127,6 +137,9 @@ class SynthesizerForCausalLM(SynthesizerPreTrainedModel, GenerationMixin):
         losses = head_token_losses(self.lm_head, outputs.last_hidden_state, targets)
         # From the token that predicts to the token that is predicted.
         return F.pad(torch.zeros_like(losses), (0, 1)).scatter(1, following, losses)[:, :-1]
+
+    def _prepare_position_ids_for_generation(self, *args: Any) -> None:
+        """None: `generate()` need not make the positions that the mask says."""
 
     # `generate()` accepts `inputs_embeds` only if it is among these arguments.
     def prepare_inputs_for_generation(

@@ -11,7 +11,8 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration import SynthesizerConfig
 from .loss import IGNORED, loss_and_logits
-from .modeling import SynthesizerModel, SynthesizerPreTrainedModel, make_lm_head
+from .modeling import SynthesizerModel, make_lm_head
+from .pretrained import SynthesizerPreTrainedModel
 
 __all__ = ["SynthesizerForConditionalGeneration"]
 

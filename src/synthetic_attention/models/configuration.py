@@ -3,6 +3,7 @@
 # No annotations from __future__: the strict dataclass checks types, and ignores those that are strings.
 import copy
 import math
+import sys
 from dataclasses import fields
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -24,6 +25,12 @@ _RANGES = {
     **dict.fromkeys(("layer_norm_epsilon", "initializer_factor", "type_vocab_size"), (0, math.inf)),
     # Two per direction.
     "relative_attention_num_buckets": (4, math.inf),
+}
+_CHOICES = {
+    "position_embedding_type": ("sinusoidal", "learned", "relative"),
+    "norm_type": ("layer_norm", "rms_norm"),
+    "classifier_pooling": ("mean", "first"),
+    "problem_type": (None, "regression", "single_label_classification", "multi_label_classification"),
 }
 # Marks the fields of a file, which may come from a newer version with fields that this one does not know.
 _FROM_FILE = "_from_file"
@@ -62,10 +69,10 @@ class SynthesizerConfig(PreTrainedConfig):
         classifier_pooling: what a classification head reads: "mean" of all tokens or the "first" token. With a causal
             stack it always reads the last token.
         type_vocab_size: number of token types (`token_type_ids`) of a model with one stack, 2 for pairs; 0 for none.
-        is_encoder_decoder: whether the model has an encoder and a decoder, or one stack. CausalLM and
-            SequenceClassification set it to False; ConditionalGeneration needs True.
+        is_encoder_decoder: whether the model has an encoder and a decoder, or one stack. ConditionalGeneration needs
+            True, the other heads set it to False.
         is_decoder: whether the only stack is causal (`decoder`) or bidirectional (`encoder`). None: the head chooses;
-            `SynthesizerModel` without a head is bidirectional.
+            `SynthesizerModel` without a head is bidirectional. Not read with is_encoder_decoder.
         use_cache: return a cache in inference without labels.
         pad_token_id, bos_token_id, eos_token_id: special tokens.
         decoder_start_token_id: first token of the decoder's input, by default bos_token_id.
@@ -94,8 +101,8 @@ class SynthesizerConfig(PreTrainedConfig):
     synthesizer: str | list[str] | dict[str, Any] = "random+vanilla"
     synthesizer_options: dict[str, Any] | None = None
     max_position_embeddings: int = 256
-    position_embedding_type: Literal["sinusoidal", "learned", "relative"] = "sinusoidal"
-    norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
+    position_embedding_type: str = "sinusoidal"
+    norm_type: str = "layer_norm"
     pre_norm: bool = True
     use_bias: bool = True
     feed_forward_proj: str = "relu"
@@ -108,7 +115,7 @@ class SynthesizerConfig(PreTrainedConfig):
     layer_norm_epsilon: float | int = 1e-6
     initializer_factor: float | int = 1.0
     fused_loss: bool = True
-    classifier_pooling: Literal["mean", "first"] = "mean"
+    classifier_pooling: str = "mean"
     type_vocab_size: int = 0
     is_encoder_decoder: bool = True
     is_decoder: bool | None = None
@@ -141,6 +148,15 @@ class SynthesizerConfig(PreTrainedConfig):
         """The configuration that a file holds. Unknown fields become attributes, as in every Hugging Face model."""
         return super().from_dict({**config_dict, _FROM_FILE: True}, **kwargs)
 
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
+        """Raises ValueError: transformers would copy single files of a package to the checkpoint."""
+        raise ValueError(
+            f"got register_for_auto_class({auto_class!r}); expected no call, since a checkpoint cannot contain this "
+            "package. Where it is loaded, install synthetic-attention and `import synthetic_attention` before the Auto "
+            "class"
+        )
+
     def _check_keywords(self, given: dict[str, Any]) -> None:
         known = [field.name for field in fields(cast(Any, self))]
         for name in given:
@@ -157,6 +173,9 @@ class SynthesizerConfig(PreTrainedConfig):
                 raise ValueError(f"got {name}={getattr(self, name)}; expected a finite number of at least {low}{below}")
         if self.feed_forward_proj.removeprefix("gated-") not in ACT2FN:
             raise ValueError(f"got feed_forward_proj={self.feed_forward_proj!r}; expected one of: {', '.join(ACT2FN)}")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"got {name}={getattr(self, name)!r}; expected one of: {', '.join(map(str, choices))}")
         buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
         if distance <= buckets // 2:
             raise ValueError(
@@ -165,25 +184,35 @@ class SynthesizerConfig(PreTrainedConfig):
             )
 
     def _check_stacks(self) -> None:
-        if self.is_encoder_decoder:
-            if self.is_decoder:
-                raise ValueError("got is_decoder=True with is_encoder_decoder=True; expected at most one of them")
-        elif isinstance(self.synthesizer, dict) or self.num_decoder_layers != self.num_layers:
+        split = isinstance(self.synthesizer, dict) or self.num_decoder_layers != self.num_layers
+        if split and not self.is_encoder_decoder:
             sides = f"synthesizer={self.synthesizer}, num_layers={self.num_layers}"
             raise ValueError(
                 f"got {sides}, num_decoder_layers={self.num_decoder_layers} for a model with one stack of layers; "
                 "expected a name or a list, and num_layers alone"
             )
 
-    def with_one_stack(self, is_decoder: bool) -> Self:
+    def with_one_stack(self, is_decoder: bool | None = None) -> Self:
         """A copy for a model with one stack: causal, or bidirectional (the encoder's side if there are two).
 
+        None leaves a causal stack causal, and takes an encoder otherwise.
+
         Raises:
-            ValueError: the configuration is for a stack of the other kind, or describes two different stacks.
+            ValueError: the configuration is for a stack of the other kind, is that of a checkpoint whose decoder needs
+                its encoder, or describes two different stacks.
         """
-        if self.is_decoder not in (None, is_decoder):
+        given = None if self.is_encoder_decoder else self.is_decoder
+        is_decoder = bool(given) if is_decoder is None else is_decoder
+        if given not in (None, is_decoder):
             expected = "a causal stack" if is_decoder else "a bidirectional stack"
             raise ValueError(f"got a configuration with is_decoder={self.is_decoder}; expected {expected}")
+        # Only a checkpoint's configuration names the class that it was saved from.
+        if self.is_encoder_decoder and is_decoder and self.architectures:
+            raise ValueError(
+                f"got the checkpoint of an encoder-decoder ({self.architectures[0]}); expected that of a causal stack, "
+                "since its decoder needs the encoder. Load its encoder into MaskedLM or a classifier; for a new model "
+                "of these sizes set is_encoder_decoder=False"
+            )
         config = copy.deepcopy(self)
         if self.is_encoder_decoder and not is_decoder:
             if isinstance(self.synthesizer, dict):
@@ -208,6 +237,13 @@ class SynthesizerConfig(PreTrainedConfig):
                 "per layer"
             )
         return list(names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields. PEFT reads them, then looks up by `model_type` what LoRA adapts by default: it is added here."""
+        if peft := sys.modules.get("peft.utils.constants"):
+            targets = peft.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+            targets.setdefault(self.model_type, ["q_proj", "k_proj", "v_proj", "out_proj"])
+        return super().to_dict()
 
     @property
     def embedding_std(self) -> float:

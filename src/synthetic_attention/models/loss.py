@@ -21,8 +21,12 @@ from ..kernels import is_plain, linear
 from ..layout import is_traced
 
 __all__ = [
-    *("IGNORED", "check_labels", "cross_entropy", "head_token_losses"),
-    *("linear_cross_entropy", "loss_and_logits"),
+    "IGNORED",
+    "check_labels",
+    "cross_entropy",
+    "head_token_losses",
+    "linear_cross_entropy",
+    "loss_and_logits",
 ]
 
 # The label of tokens that are not scored, as everywhere in PyTorch and Hugging Face.
@@ -38,7 +42,7 @@ def loss_and_logits(
     smoothing: float = 0.0,
     num_items_in_batch: Tensor | int | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """What the head of a language model makes of hidden states (…, D).
+    """The loss and the logits of a language model from its hidden states (…, D).
 
     Args:
         model: has an `lm_head` and a configuration.

@@ -5,12 +5,13 @@ Shape legend: B batch, H heads, T (target) tokens, S source tokens, K width of a
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from transformers import Cache, DynamicCache, EncoderDecoderCache, PreTrainedModel
+from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPast, Seq2SeqModelOutput
@@ -18,19 +19,27 @@ from transformers.utils.generic import can_return_tuple
 
 from ..attention import build
 from ..baselines import Baseline
-from ..kernels import attend, attention_weights, linear, split_heads
+from ..kernels import attend, attention_weights, linear, split_heads, sum_values
 from ..kernels.dropout import add_dropout, dropout
-from ..layout import TokenLayout
+from ..layout import Positions, TokenLayout
 from ..logits import InnerLogits
 from ..synthesizers import has_logits, needs_max_length
-from .cache import check_layers
+from .cache import KEYS_AND_VALUES, adapt_layers
 from .configuration import SynthesizerConfig
-from .positions import LearnedPositions, RelativePositionBias, SinusoidalPositions
+from .positions import LearnedPositions, RelativePositionBias, SinusoidalPositions, segments_of
+from .pretrained import SynthesizerPreTrainedModel, init_linears
 
 __all__ = [
-    *("MLP", "CrossAttention", "SynthesizerBlock", "SynthesizerModel", "SynthesizerPreTrainedModel"),
-    *("SynthesizerStack", "init_linears", "make_lm_head"),
+    "MLP",
+    "CrossAttention",
+    "SynthesizerBlock",
+    "SynthesizerModel",
+    "SynthesizerStack",
+    "make_lm_head",
 ]
+
+# What collators say of flattened batches besides `position_ids`.
+_FLATTENED = frozenset(("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"))
 
 
 def make_norm(config: SynthesizerConfig) -> nn.Module:
@@ -52,16 +61,6 @@ def make_lm_head(config: SynthesizerConfig) -> nn.Linear:
     head = nn.Linear(config.d_model, config.vocab_size, bias=False)
     nn.init.normal_(head.weight, std=config.embedding_std)
     return head
-
-
-def init_linears(module: nn.Module, factor: float) -> None:
-    """Glorot's uniform distribution times `factor` for every linear layer in `module`; zeros for biases."""
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear):
-            bound = factor * (6 / sum(layer.weight.shape)) ** 0.5
-            nn.init.uniform_(layer.weight, -bound, bound)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
 
 
 class MLP(nn.Module):
@@ -128,9 +127,12 @@ class CrossAttention(nn.Module):
             if cache is not None:
                 key_BHSK, value_BHSK = cache.cross_attention_cache.update(key_BHSK, value_BHSK, self.layer_idx)
                 cache.is_updated[self.layer_idx] = True
-        logits = InnerLogits(query_BHTK, key_BHSK, scale=self.head_dim**-0.5)
-        y = attend(logits, value_BHSK, encoder_mask, dropout_p=self.dropout if self.training else 0.0)
+        logits, dropout_p = InnerLogits(query_BHTK, key_BHSK, scale=self.head_dim**-0.5), self.dropout * self.training
         weights = attention_weights(logits, encoder_mask) if need_weights else None
+        if weights is None:
+            y = attend(logits, value_BHSK, encoder_mask, dropout_p=dropout_p)
+        else:
+            y = sum_values(weights, value_BHSK, dropout_p)
         return linear(self.out_proj, y.transpose(1, 2).flatten(2)), weights
 
 
@@ -202,7 +204,7 @@ class SynthesizerBlock(GradientCheckpointingLayer):
         return self._add(x, self.mlp(norm(x) if self.pre_norm else x), norm), weights, cross_weights
 
     def _add(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
-        x = add_dropout(x, y, self.dropout, True) if self.training else x + y
+        x = add_dropout(x, y, self.dropout, self.training)
         return x if self.pre_norm else norm(x)
 
 
@@ -262,9 +264,10 @@ class SynthesizerStack(nn.Module):
             the input; None for what was not asked for.
 
         Raises:
-            ValueError: the sequence is too long, or weights of several sentences in a row are asked for.
+            ValueError: the sequence is too long, weights of several sentences in a row are asked for, or there is a
+                cache in training with gradient checkpointing.
         """
-        aligned, positions = layout.aligned, layout.positions
+        inner, outer, positions = layout.aligned, layout, layout.positions
         self.check_length(positions.columns)
         queries = positions.queries(inputs_embeds.device)
         x = layout.align(inputs_embeds)
@@ -275,25 +278,44 @@ class SynthesizerStack(nn.Module):
         attn_bias: Tensor | None = None
         if self.relative_attention_bias is not None:
             attn_bias = self.relative_attention_bias(queries, positions.keys(x.device)).to(x.dtype)
+        if need_weights and layout.front is not None:
+            # Each layer aligns for itself and returns the weights in the slots of the input, as part of the graph.
+            inner, outer, x = layout, replace(layout, front=None), layout.restore(x)
+            if attn_bias is not None:
+                attn_bias = layout.restore_pairs(attn_bias.expand(layout.shape[0], -1, -1, -1))
         states, weights, cross_weights = [], [], []
-        for block in self.layers:
+        blocks: Any = self.layers
+        # transformers would take the cache away from the blocks, but the layout counts its tokens.
+        if past_key_values is not None and self.training and any(block.gradient_checkpointing for block in blocks):
+            raise ValueError("got a cache in training with gradient checkpointing; expected use_cache=False")
+        for block in blocks:
             if keep_states:
-                states.append(layout.restore(x))
+                states.append(outer.restore(x))
+                x = outer.align(states[-1])
             x, own, cross = block(
                 x,
                 encoder_hidden_states,
                 attn_bias,
-                layout=aligned,
+                layout=inner,
                 encoder_mask=encoder_mask,
                 past_key_values=past_key_values,
                 need_weights=need_weights,
             )
             if need_weights:
-                weights.append(layout.restore_pairs(own))
+                weights.append(own)
             if cross is not None:
-                cross_weights.append(layout.restore(cross, dim=2))
-        x = layout.restore(x if self.norm is None else self.norm(x))
+                cross_weights.append(cross)
+        x = outer.restore(x if self.norm is None else self.norm(x))
         return x, (*states, x) if keep_states else None, tuple(weights) or None, tuple(cross_weights) or None
+
+    def extend(self, max_length: int) -> None:
+        """Change the maximum length of its layers and positions in place."""
+        blocks: Any = self.layers
+        for block in blocks:
+            block.self_attn.extend(max_length)
+        if isinstance(self.embed_positions, LearnedPositions):
+            self.embed_positions.extend(max_length)
+        self.max_length = None if self.max_length is None else max_length
 
     def check_length(self, length: int) -> None:
         """Raise ValueError if a sequence of `length` slots is too long."""
@@ -305,48 +327,6 @@ class SynthesizerStack(nn.Module):
             )
 
 
-class SynthesizerPreTrainedModel(PreTrainedModel):
-    """Base class of all Synthesizer models: configuration class, initialisation, features that transformers uses."""
-
-    config_class = SynthesizerConfig
-    config: SynthesizerConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
-    _no_split_modules = ["SynthesizerBlock"]  # noqa: RUF012
-    _supports_sdpa = True
-    _can_compile_fullgraph = True
-    # Losses divide by `num_items_in_batch`: gradient accumulation equals one large batch.
-    accepts_loss_kwargs = True
-
-    def init_weights(self) -> None:
-        """Tie the weights. Constructors have initialised all modules already."""
-        self.tie_weights(recompute_mapping=False)
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        """Initialise a module that is missing in the checkpoint, or new (a larger embedding)."""
-        # Parents come after their children and replace what is theirs, as SynthesizerAttention does.
-        if module is getattr(self, "lm_head", None) or type(module) is nn.Embedding:
-            nn.init.normal_(module.weight, std=self.config.embedding_std)
-        elif isinstance(module, nn.Linear):
-            init_linears(module, self.config.initializer_factor)
-        elif callable(reset := getattr(module, "reset_parameters", None)):
-            reset()
-
-    @staticmethod
-    def create_masks_for_generate(
-        *, attention_mask: Tensor | None = None, past_key_values: Cache, **unused: Any
-    ) -> Tensor | None:
-        """The mask that `generate()` prepares for a static cache: for all its slots, so that no step has another shape.
-
-        None if no token is masked: the rows share their positions then, which makes shared logits fast.
-        """
-        if attention_mask is None or bool(attention_mask.all()):
-            return None
-        missing = past_key_values.get_max_length() - attention_mask.shape[1]
-        return F.pad(attention_mask, (0, missing)) if missing > 0 else attention_mask
-
-
 class SynthesizerModel(SynthesizerPreTrainedModel):
     """The Synthesizer without a head: an encoder and a decoder, or one stack.
 
@@ -356,10 +336,10 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
 
     def __init__(self, config: SynthesizerConfig) -> None:
         if not config.is_encoder_decoder and config.is_decoder is None:
-            config = config.with_one_stack(is_decoder=False)
+            config = config.with_one_stack()
         super().__init__(config)
         both = config.is_encoder_decoder
-        self.encoder = None if config.is_decoder else SynthesizerStack(config, "encoder")
+        self.encoder = SynthesizerStack(config, "encoder") if both or not config.is_decoder else None
         self.embed_tokens = make_embedding(config.vocab_size, config)
         has_types = config.type_vocab_size and not both
         self.token_types = make_embedding(config.type_vocab_size, config) if has_types else None
@@ -369,6 +349,10 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
     def get_encoder(self, modality: str | None = None) -> nn.Module:
         """The encoder with the input embedding, callable with `input_ids`; of a model with one stack the model."""
         return _Encoder(self) if self.config.is_encoder_decoder else self
+
+    def get_decoder(self) -> nn.Module:
+        """The decoder; of a model with one stack the model."""
+        return self.decoder if self.decoder is not None and self.encoder is not None else self
 
     @can_return_tuple
     def forward(
@@ -383,9 +367,11 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         decoder_inputs_embeds: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         segment_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        **kwargs: Any,
     ) -> BaseModelOutputWithPast | Seq2SeqModelOutput:
         """Compute hidden states.
 
@@ -400,6 +386,10 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
             token_type_ids: (B, S), by default zeros. Read by models with one stack and a `type_vocab_size`.
             segment_ids: (B, S), instead of a mask, for rows that hold several sentences (one stack only): 0 at padding,
                 and for each sentence a number other than its neighbours'. Sentences do not see each other.
+            position_ids: (B or 1, S), one stack only: the positions that the mask says, or, as in flattened batches,
+                positions that begin again with 0 at each sequence, which act as `segment_ids`. Not read if these are
+                given, nor when a model is exported.
+            kwargs: what else describes flattened batches (`cu_seq_lens_q`, `seq_idx`, …); `position_ids` say the same.
             use_cache: return a cache; by default as the configuration says, in inference without labels.
             output_attentions, output_hidden_states: return them, in the slots of the input.
 
@@ -407,9 +397,16 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
             A `Seq2SeqModelOutput`; from one stack its last hidden state (B, S, d_model), cache, states and weights.
 
         Raises:
-            ValueError: a sequence that is too long, a mask that does not fit, inputs missing or twice, or inputs that
-                another kind of model has.
+            ValueError: a sequence that is too long, a mask or positions that do not fit, inputs missing or twice, or
+                inputs that another kind of model has.
+            TypeError: an unknown keyword.
         """
+        if "cache" in kwargs:
+            return self._paged(self._embed(input_ids, inputs_embeds), attention_mask, position_ids, kwargs)
+        if unknown := kwargs.keys() - _FLATTENED:
+            raise TypeError(f"got unexpected keywords {sorted(unknown)}; expected those of {type(self).__name__}")
+        if kwargs and position_ids is None and segment_ids is None:
+            raise ValueError(f"got {', '.join(sorted(kwargs))} without position_ids; expected the position_ids too")
         config, is_seq2seq, mask = self.config, self.encoder is not None and self.decoder is not None, attention_mask
         record: dict[str, bool] = {
             "need_weights": bool(config.output_attentions if output_attentions is None else output_attentions),
@@ -418,16 +415,23 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         encoded: Any = None
         source_mask = None
         if is_seq2seq:
-            _refuse("an encoder-decoder", segment_ids=segment_ids, token_type_ids=token_type_ids)
+            _refuse("an encoder-decoder", segment_ids=segment_ids, position_ids=position_ids)
+            _refuse("an encoder-decoder", token_type_ids=token_type_ids)
             encoded, source_mask = self._encode(input_ids, mask, inputs_embeds, encoder_outputs, record)
             input_ids, mask, inputs_embeds = decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds
         else:
             unused = {"decoder_input_ids": decoder_input_ids, "decoder_inputs_embeds": decoder_inputs_embeds}
             _refuse("a model with one stack", encoder_outputs=encoder_outputs, **unused)
         embeds = self._embed(input_ids, inputs_embeds, token_type_ids, "decoder_" if is_seq2seq else "")
-        cache = self._cache(past_key_values, use_cache if segment_ids is None else bool(use_cache))
+        if segment_ids is None:
+            segment_ids, mask = self.read_positions(position_ids, embeds, mask, past_key_values)
         if segment_ids is not None:
-            _refuse("rows with segment_ids", attention_mask=mask, past_key_values=cache)
+            given = {"past_key_values": past_key_values, "use_cache=True": use_cache or None}
+            _refuse("rows with several sentences", attention_mask=mask, **given)
+            if segment_ids.shape != embeds.shape[:2]:
+                shape = tuple(segment_ids.shape)
+                raise ValueError(f"got segment_ids of shape {shape}; expected (B, T) = {tuple(embeds.shape[:2])}")
+        cache = self._cache(past_key_values, use_cache if segment_ids is None else False)
         layout = self._layout(mask if segment_ids is None else TokenLayout.of_segments(segment_ids), embeds, cache)
         stack: Any = self.encoder if self.decoder is None else self.decoder
         hidden = encoded.last_hidden_state if is_seq2seq else None
@@ -444,6 +448,35 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
             encoder_hidden_states=encoded.hidden_states,
             encoder_attentions=encoded.attentions,
         )
+
+    def read_positions(
+        self, position_ids: Tensor | None, x: Tensor, attention_mask: Tensor | None, cache: Cache | None = None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """`segment_ids` if positions of x (B, T, …) begin again within a row, and the mask otherwise; None for both."""
+        if position_ids is None or torch.compiler.is_exporting():
+            return None, attention_mask
+        past = 0 if cache is None else int(cache.get_seq_length())
+        segments = segments_of(position_ids, attention_mask, (x.shape[0], x.shape[1]), past)
+        return (None, attention_mask) if segments is None else (segments, None)
+
+    def _paged(self, embeds: Tensor, pair_mask: Any, position_ids: Any, arguments: Any) -> BaseModelOutputWithPast:
+        """A step of `generate_batch`: new tokens of several sequences in a row, with earlier ones in a paged cache.
+
+        Args:
+            embeds: (1, T, d_model).
+            pair_mask: (1, 1, T, S), 0 where a token sees a key, else the lowest number.
+            position_ids: (1, T), positions in each sequence.
+            arguments: the cache and its places. `cu_seq_lens_k` are the first keys of each sequence, and S.
+        """
+        starts, longest = (arguments[name][KEYS_AND_VALUES] for name in ("cu_seq_lens_k", "max_length_k"))
+        rows, columns = pair_mask.shape[2:]
+        keys = torch.arange(columns, device=embeds.device)
+        keys = keys - starts[torch.searchsorted(starts, keys, right=True) - 1]
+        positions = Positions(rows, longest, position_ids, keys[None])
+        layout = TokenLayout((1, rows), columns, positions, has_past=True, pair_mask=pair_mask[0])
+        cache: Any = SimpleNamespace(update=lambda *states: arguments["cache"].update(*states, dict(arguments)))
+        decoder: Any = self.decoder
+        return BaseModelOutputWithPast(decoder(embeds, layout, past_key_values=cache)[0])
 
     def _encode(
         self,
@@ -482,7 +515,8 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
             return None
         both = self.encoder is not None
         if given is None:
-            if not (self.config.use_cache and not self.training if use_cache is None else use_cache):
+            by_default = self.config.use_cache and not self.training and not torch.compiler.is_exporting()
+            if not (by_default if use_cache is None else use_cache):
                 return None
             own = DynamicCache(config=self.config)
             return EncoderDecoderCache(own, DynamicCache(config=self.config)) if both else own
@@ -495,7 +529,9 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         layout = TokenLayout.of(mask, embeds, own)
         if own is not None and not layout.has_past:
-            check_layers(own, self.config.layer_types)
+            adapt_layers(own, self.config.layer_types)
+            if isinstance(cache, EncoderDecoderCache):
+                adapt_layers(cache.cross_attention_cache, self.config.layer_types)
         return layout
 
 
@@ -521,7 +557,6 @@ class _Encoder(nn.Module):
         inputs_embeds: Tensor | None = None,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
-        **unused: Any,
     ) -> BaseModelOutput:
         """Encode input_ids (B, S), or inputs_embeds (B, S, d_model) instead."""
         record = {"need_weights": bool(output_attentions), "keep_states": bool(output_hidden_states)}

@@ -10,10 +10,46 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from ..synthesizers import resize
 from .configuration import SynthesizerConfig
 
-__all__ = ["LearnedPositions", "RelativePositionBias", "SinusoidalPositions", "relative_buckets"]
+__all__ = ["LearnedPositions", "RelativePositionBias", "SinusoidalPositions", "relative_buckets", "segments_of"]
+
+
+def segments_of(
+    position_ids: Tensor, attention_mask: Tensor | None, shape: tuple[int, int], past: int
+) -> Tensor | None:
+    """The `segment_ids` (B, T) of rows whose positions begin again; None where the positions are those of the mask.
+
+    Args:
+        position_ids: (B, T) or (1, T), read at real tokens only.
+        attention_mask: (B, past + T) or longer; None where all tokens are real.
+        shape: B and T.
+        past: tokens in the cache.
+
+    Raises:
+        ValueError: other positions.
+    """
+    batch, length = shape
+    mask = attention_mask
+    if mask is None:
+        mask = torch.ones(batch, past + length, dtype=torch.bool, device=position_ids.device)
+    real = mask[:, past : past + length].bool()
+    if real.shape == shape and position_ids.shape in (shape, (1, length)):
+        positions, own = position_ids.expand(batch, -1), mask.long().cumsum(1)[:, past : past + length] - 1
+        if bool(((positions == own) | ~real).all()):
+            return None
+        before, starts = F.pad(positions.where(real, -1), (1, -1), value=-1), real & (positions == 0)
+        if not past and bool((starts | ~real | (positions == before + 1)).all()):
+            return starts.cumsum(1).where(real, 0)
+    raise ValueError(
+        f"got position_ids of shape {tuple(position_ids.shape)} from {int(position_ids.min())} to "
+        f"{int(position_ids.max())} for {shape} tokens after {past} in the cache; expected 0, 1, … at the real tokens "
+        "of each row, the cached ones included, or (without a cache) of each sequence in a row. Without position_ids "
+        "the positions are those of the attention_mask"
+    )
 
 
 class SinusoidalPositions(nn.Module):
@@ -39,6 +75,11 @@ class LearnedPositions(nn.Embedding):
     def reset_parameters(self) -> None:
         """Draw small vectors: vectors as large as sinusoids were learned more slowly (docs/results.md)."""
         nn.init.normal_(self.weight, std=0.02)
+
+    def extend(self, max_length: int) -> None:
+        """Change the number of positions: the vectors that both have are kept, the rest is drawn."""
+        resize(self, {"weight": (0,)}, max_length, self.reset_parameters)
+        self.num_embeddings = max_length
 
 
 def relative_buckets(relative: Tensor, bidirectional: bool, num_buckets: int, max_distance: int) -> Tensor:

@@ -1,19 +1,13 @@
 """The classifier: padding, pooling, pairs, losses, saving, Hugging Face's Trainer and pipeline."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import (
-    PreTrainedTokenizerFast,
-    Trainer,
-    TrainingArguments,
-    pipeline,
-)
+from transformers import PreTrainedTokenizerFast, pipeline
 
 MIXED = ["random+vanilla", "factorized_dense"]
 Rows = tuple[Tensor, Tensor]
@@ -26,6 +20,10 @@ def test_pooling_is_the_mean_or_the_first_token(tiny_classifier: Callable, rows:
         hidden = out.hidden_states[-1]
         pooled = hidden.mean(1) if pooling == "mean" else hidden[:, 0]
         torch.testing.assert_close(out.logits, model.classifier(pooled))
+    # The sum is over float16's largest number, the mean is not.
+    assert torch.equal(
+        tiny_classifier()._pool(torch.full((1, 3, 2), 3e4).half(), None)[0], torch.full((2,), 3e4).half()
+    )
 
 
 def test_types_tell_the_sides_of_a_pair_apart(tiny_classifier: Callable, rows: Rows) -> None:
@@ -45,6 +43,14 @@ def test_the_loss_of_classes(tiny_classifier: Callable, rows: Rows) -> None:
     torch.testing.assert_close(out.loss, F.cross_entropy(out.logits, labels))
     smoothed = model(*rows, labels=labels, smoothing=0.1).loss
     torch.testing.assert_close(smoothed, F.cross_entropy(out.logits, labels, label_smoothing=0.1))
+
+
+def test_the_loss_of_several_labels_at_once(tiny_classifier: Callable, rows: Rows) -> None:
+    model = tiny_classifier(problem_type="multi_label_classification", dropout_rate=0.0)
+    labels = torch.randint(2, (4, 5))
+    out = model(*rows, labels=labels, smoothing=0.1)
+    torch.testing.assert_close(out.loss, F.binary_cross_entropy_with_logits(out.logits, labels.float()))
+    torch.testing.assert_close(model(*rows, labels=labels.float(), num_items_in_batch=40).loss, out.loss / 2)
 
 
 @pytest.mark.parametrize("problem", [None, "regression"])
@@ -88,25 +94,15 @@ def test_the_pipeline_classifies_texts_and_pairs(tiny_classifier: Callable) -> N
     assert found[0]["score"] == pytest.approx(model(**pair).logits.softmax(-1).max().item(), abs=1e-6)
 
 
-def test_trainer_trains_it(tiny_classifier: Callable, tmp_path: Path) -> None:
-    model = tiny_classifier(num_labels=2, dropout_rate=0.0)
-    rows = [{"input_ids": torch.tensor([5, 6 + n % 2, 7]), "labels": torch.tensor(n % 2)} for n in range(16)]
-    arguments = TrainingArguments(
-        output_dir=str(tmp_path),
-        max_steps=15,
-        per_device_train_batch_size=4,
-        gradient_accumulation_steps=2,
-        learning_rate=3e-2,
-        use_cpu=True,
-        report_to="none",
-        disable_tqdm=True,
-        save_strategy="no",
-        dataloader_pin_memory=False,
-    )
-    trainer = Trainer(model, arguments, train_dataset=rows, eval_dataset=rows)  # type: ignore[arg-type]
-    trainer.train()
-    assert trainer.evaluate()["eval_loss"] < 0.1
-    assert trainer.predict(rows).predictions.argmax(-1).tolist() == [0, 1] * 8  # type: ignore[arg-type, union-attr]
+def test_the_pipelines_fill_masks_and_tag_words(build: Callable) -> None:
+    tokenizer, text = _tokenizer(), "w5 w4 w7"
+    tokenizer.mask_token = "w4"
+    ids = tokenizer(text, return_tensors="pt")["input_ids"]
+    masked, tagger = build("masked"), build("tagger", num_labels=3)
+    [found] = pipeline("fill-mask", model=masked, tokenizer=tokenizer)(text, top_k=1)
+    assert found["token"] == masked(ids).logits[0, 2].argmax()
+    tags = pipeline("token-classification", model=tagger, tokenizer=tokenizer)(text)
+    assert [tag["entity"] for tag in tags] == [f"LABEL_{n}" for n in tagger(ids).logits[0, 1:-1].argmax(-1)]
 
 
 def test_bad_input(tiny_classifier: Callable, rows: Rows) -> None:
@@ -114,13 +110,15 @@ def test_bad_input(tiny_classifier: Callable, rows: Rows) -> None:
     ids, mask = rows
     with pytest.raises(ValueError, match="input_ids and inputs_embeds"):
         model()
+    with pytest.raises(ValueError, match="several texts in a row"):
+        model(ids, position_ids=torch.tensor([[0, 1, 2, 0, 1, 2, 3]]))
     with pytest.raises(ValueError, match=r"20 slots in the encoder.*19"):
         model(torch.ones(1, 20, dtype=torch.long))
     with pytest.raises(ValueError, match="attention_mask of shape"):
         model(ids, mask[:, 1:])
-    with pytest.raises(ValueError, match=r"labels of shape \(4,\) and dtype torch.float32"):
+    with pytest.raises(ValueError, match=r"labels of shape \(4,\) and dtype torch.float32.*multi_label"):
         model(ids, labels=torch.ones(4))
     with pytest.raises(ValueError, match=r"labels of shape \(4,\).*\(4, 2\)"):
         tiny_classifier(num_labels=2, problem_type="regression")(ids, labels=torch.ones(4))
-    with pytest.raises(ValueError, match="multi_label_classification"):
-        tiny_classifier(problem_type="multi_label_classification")
+    with pytest.raises(ValueError, match="num_labels=0"):
+        tiny_classifier(num_labels=0)

@@ -1,0 +1,187 @@
+"""A stack with a classifier, of texts and pairs of texts or of tokens.
+
+Shape legend: B batch, L slots, N labels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
+from transformers.utils.generic import can_return_tuple
+
+from ..kernels.dropout import dropout
+from .configuration import SynthesizerConfig
+from .loss import IGNORED, check_labels, cross_entropy
+from .modeling import SynthesizerModel
+from .pretrained import SynthesizerPreTrainedModel, init_linears
+
+__all__ = ["SynthesizerForSequenceClassification", "SynthesizerForTokenClassification"]
+
+_CLASS, _CLASSES, _REGRESSION = "single_label_classification", "multi_label_classification", "regression"
+
+
+class _Classifier(SynthesizerPreTrainedModel):
+    def __init__(self, config: SynthesizerConfig) -> None:
+        config = config.with_one_stack()
+        if not config.num_labels:
+            raise ValueError(f"got num_labels={config.num_labels}; expected at least one label")
+        super().__init__(config)
+        self.model = SynthesizerModel(config)
+        self.classifier = nn.Linear(config.d_model, config.num_labels)
+        init_linears(self.classifier, config.initializer_factor)
+        self.post_init()
+
+
+class SynthesizerForSequenceClassification(_Classifier):
+    """One stack whose pooled output a linear layer maps to classes or to numbers.
+
+    It can be loaded from any other head's checkpoint. From that of an encoder-decoder it takes the encoder. From that
+    of a causal model it takes the causal stack, and the head reads the last real token.
+    `num_labels`, `id2label` and `problem_type` are those of every classifier in transformers:
+    "single_label_classification", "multi_label_classification", or "regression" (the default with one label).
+
+    Raises:
+        ValueError: the configuration has no labels.
+    """
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        smoothing: float = 0.0,
+        inputs_embeds: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> SequenceClassifierOutput:
+        """Encode, pool, classify, and score.
+
+        Args:
+            input_ids: (B, L), a text or a pair of texts in one sequence.
+            token_type_ids: (B, L), the side of a pair that each token is on. Read only with a `type_vocab_size`.
+            labels: (B,) classes; −100 is not scored. For regression (B,) or (B, N) numbers, all scored; for several
+                labels at once (B, N), 1 where a label holds, else 0.
+            num_items_in_batch: divides the summed loss; by default the number of labels.
+            smoothing: label smoothing of the loss of classes, in training and evaluation alike.
+            position_ids: (B or 1, L), those of the mask.
+
+        The other arguments are those of `SynthesizerModel`.
+
+        Returns:
+            The loss if there are labels (cross-entropy; binary cross-entropy for several labels at once; the squared
+            error for regression), logits (B, N).
+
+        Raises:
+            ValueError: a sequence that is too long, a mask or labels that do not fit, or inputs missing or twice.
+        """
+        x: Any = input_ids if inputs_embeds is None else inputs_embeds
+        if x is not None and self.model.read_positions(position_ids, x, attention_mask)[0] is not None:
+            raise ValueError("got position_ids of several texts in a row; expected one text per row, with one label")
+        outputs: Any = self.model(
+            input_ids,
+            attention_mask,
+            inputs_embeds=inputs_embeds,
+            token_type_ids=token_type_ids,
+            use_cache=False,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        pooled = self._pool(outputs.last_hidden_state, attention_mask)
+        logits = self.classifier(dropout(pooled, self.config.dropout_rate, self.training))
+        loss = None
+        if labels is not None:
+            loss, count = self._loss(logits, labels, smoothing)
+            loss = loss / (count if num_items_in_batch is None else num_items_in_batch)
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+    def _pool(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """(B, L, d_model) to (B, d_model). Padded tokens are zeros."""
+        pooling = "last" if self.config.is_decoder else self.config.classifier_pooling
+        mask = torch.ones_like(hidden[..., 0]) if attention_mask is None else attention_mask
+        slots = mask.to(torch.uint8)
+        if pooling == "mean":
+            # In half precision a sum over many tokens overflows.
+            wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+            total = torch.einsum("bl,bld->bd", slots.to(wide.dtype), wide)
+            return (total / slots.sum(1, keepdim=True).clamp_min(1)).to(hidden.dtype)
+        token = slots.argmax(dim=1) if pooling == "first" else slots.shape[1] - 1 - slots.flip(1).argmax(dim=1)
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), token]
+
+    def _loss(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor | int]:
+        """The sum of the losses, and the number of labels that are scored."""
+        problem = self.config.problem_type or (_REGRESSION if logits.shape[1] == 1 else _CLASS)
+        logits = logits.float()
+        if problem != _CLASS:
+            targets = labels.reshape(len(logits), -1).float()
+            if targets.shape != logits.shape:
+                raise ValueError(f"got labels of shape {tuple(labels.shape)}; expected numbers {tuple(logits.shape)}")
+            loss = F.mse_loss if problem == _REGRESSION else F.binary_cross_entropy_with_logits
+            return loss(logits, targets, reduction="sum"), targets.numel()
+        if labels.shape != logits.shape[:1] or labels.is_floating_point():
+            raise ValueError(
+                f"got labels of shape {tuple(labels.shape)} and dtype {labels.dtype}; expected classes, "
+                f"({len(logits)},) integers. Several labels at once need problem_type={_CLASSES!r}"
+            )
+        total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
+        return total, (labels != IGNORED).sum().clamp_min(1)
+
+
+class SynthesizerForTokenClassification(_Classifier):
+    """One stack, and a linear layer that maps each token to one of `num_labels` classes: named entities, for example.
+
+    It can be loaded from any other head's checkpoint, as `SynthesizerForSequenceClassification`.
+
+    Raises:
+        ValueError: the configuration has no labels.
+    """
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        smoothing: float = 0.0,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """Classify every token.
+
+        Args:
+            labels: (B, L), the class of each token; −100 is not scored.
+            num_items_in_batch: divides the summed loss; by default the number of scored labels.
+            smoothing: label smoothing of the loss, in training and evaluation alike.
+
+        The other arguments, keywords included, are those of `SynthesizerModel`.
+
+        Returns:
+            The loss if there are labels, logits (B, L, N), states and weights.
+
+        Raises:
+            ValueError: a sequence that is too long, a mask or labels that do not fit, or inputs missing or twice.
+        """
+        given = {"inputs_embeds": inputs_embeds, "token_type_ids": token_type_ids, "use_cache": False, **kwargs}
+        outputs: Any = self.model(input_ids, attention_mask, return_dict=True, **given)
+        hidden = outputs.last_hidden_state
+        logits = self.classifier(dropout(hidden, self.config.dropout_rate, self.training))
+        loss = None
+        if labels is not None:
+            check_labels(labels, hidden)
+            count = (labels != IGNORED).sum().clamp_min(1) if num_items_in_batch is None else num_items_in_batch
+            loss = cross_entropy(logits, labels, smoothing) / count
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
