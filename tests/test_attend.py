@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from synthetic_attention import InnerLogits, MixedLogits, OuterLogits, SharedLogits, attend, reference
 from synthetic_attention.logits import Logits
@@ -515,6 +516,23 @@ def test_shapes_that_do_not_fit_are_refused():
             attend(SharedLogits(t["r"]), t["v"], dropout_p=p)
     with pytest.raises(TypeError, match="Tensor"):
         attend(t["r"], t["v"])
+
+
+@pytest.mark.parametrize("backend", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
+@pytest.mark.parametrize("rows", [1, T])
+@pytest.mark.parametrize(
+    "sizes",
+    [{"S": S + 3}, {"S": 1}, {"H": 1}, {"B": 1, "inner": 2}, {"B": 4, "inner": 1}, {"rows": 3}, {"B": 0, "S": 1}],
+    ids=str,
+)
+def test_terms_that_do_not_fit_are_refused(sizes, rows, backend):
+    """By all kernels, of a whole sequence or a decoding step: value (B, H, S, V), shared and inner terms."""
+    batch, inner = sizes.get("B", B), sizes.get("inner", sizes.get("B", B))
+    value, query = torch.randn(batch, sizes.get("H", H), S, V), torch.randn(inner, H, sizes.get("rows", rows), K)
+    terms = [SharedLogits(torch.randn(H, rows, S)), InnerLogits(query, torch.randn(inner, H, sizes.get("S", S), K))]
+    for logits in (MixedLogits(terms), *([] if "rows" in sizes else terms[1:])):
+        with sdpa_kernel(backend), pytest.raises(ValueError, match="got logits of shape"):
+            attend(logits, value, torch.ones(batch, S))
 
 
 def test_outer_logits_in_bfloat16_are_multiplied_in_float32():

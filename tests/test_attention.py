@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from layers import FUNCTIONS
+from layers import FUNCTIONS, MIXTURES
 from synthetic_attention import SynthesizerAttention, reference
 
 D, H, T, N, B = 12, 3, 7, 11, 2
@@ -26,33 +26,41 @@ def left_padded() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("grad", [True, False])
-def test_from_multihead_attention(bias, batch_first, grad):
-    mha = nn.MultiheadAttention(D, H, bias=bias, batch_first=batch_first)
+@pytest.mark.parametrize("name", ["vanilla", *(name for name in MIXTURES if name.endswith("+vanilla"))])
+def test_from_multihead_attention(name, bias):
+    """With vanilla it starts where the module is, and all parts can be trained; fixed random cannot start at zero."""
+    mha, x = nn.MultiheadAttention(D, H, bias=bias, dropout=0.25, batch_first=True).eval(), torch.randn(B, T, D)
     if bias:
         nn.init.normal_(mha.in_proj_bias)
         nn.init.normal_(mha.out_proj.bias)
-    layer = SynthesizerAttention.from_multihead_attention(mha)
-    x = torch.randn(B, T, D)
-    given = x if batch_first else x.transpose(0, 1)
-    with torch.set_grad_enabled(grad):
-        out, weights = mha(given, given, given, average_attn_weights=False)
-        y, w = layer(x, need_weights=True)
-    torch.testing.assert_close(y, out if batch_first else out.transpose(0, 1), atol=1e-6, rtol=0)
-    torch.testing.assert_close(w, weights, atol=1e-6, rtol=0)
-
-
-def test_from_multihead_attention_copies():
-    mha = nn.MultiheadAttention(D, H, dropout=0.25, dtype=torch.float64).eval()
-    layer = SynthesizerAttention.from_multihead_attention(mha)
-    assert layer.dropout == 0.25
-    assert not layer.training
-    assert layer.out_proj.weight.dtype == torch.float64
-    before = layer.out_proj.weight.clone()
+    if "fixed_random" in name:
+        with pytest.raises(ValueError, match="'fixed_random'"):
+            SynthesizerAttention.from_multihead_attention(mha, name, N)
+        return
+    with torch.device("meta"):
+        layer = SynthesizerAttention.from_multihead_attention(mha, name, N)
+    assert (layer.dropout, layer.training) == (0.25, False)
+    y, w = layer(x, need_weights=True)
+    out, weights = mha(x, x, x, average_attn_weights=False)
+    torch.testing.assert_close((y, w), (out, weights), atol=1e-6, rtol=0)
+    y.square().sum().backward()
+    for function in layer.function.components if "+" in name else []:
+        assert any(p.grad is not None and p.grad.abs().max() > 1e-5 for p in function.parameters()), function.name
     with torch.no_grad():
+        mha.in_proj_weight.zero_()
         mha.out_proj.weight.zero_()
-    assert torch.equal(layer.out_proj.weight, before)
+    torch.testing.assert_close(layer(x), y)
+
+
+def test_from_multihead_attention_without_vanilla_or_with_another_gate():
+    mha, x = nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64), torch.randn(B, T, D).double()
+    for gate in ("sum", "sigmoid"):
+        options = {"mixture": {"gate": gate}}
+        layer = SynthesizerAttention.from_multihead_attention(mha, "vanilla+dense", N, synthesizer_options=options)
+        torch.testing.assert_close(layer(x), mha(x, x, x)[0])
+    layer = SynthesizerAttention.from_multihead_attention(mha, "random", N)
+    torch.testing.assert_close(layer.v_proj.weight, mha.in_proj_weight[2 * D :])
+    torch.testing.assert_close(layer.out_proj.weight, mha.out_proj.weight)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +185,7 @@ def test_compiles_to_one_graph(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_autocast_to_bfloat16(name):
+def test_bfloat16_by_autocast_or_weights(name):
     layer, x = make(name), torch.randn(B, T, D)
     want = layer(x, attention_mask=left_padded())
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -188,6 +196,16 @@ def test_autocast_to_bfloat16(name):
     for p in layer.parameters():
         assert p.grad.dtype == torch.float32
         assert p.grad.isfinite().all()
+    y = layer.bfloat16()(x.bfloat16(), attention_mask=left_padded())
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), want, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_batch_has_gradients(name):
+    layer, x = make(name), torch.zeros(0, T, D, requires_grad=True)
+    gradients = torch.autograd.grad(layer(x).sum(), [x, *layer.parameters()])
+    assert not any(gradient.any() for gradient in gradients)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -204,39 +222,18 @@ def test_deepcopy_is_independent(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_meta_device(name):
-    layer = make(name, device="meta")
+def test_reset_parameters_and_the_meta_device(name):
+    layer, fresh, x = make(name, device="meta"), make(name), torch.randn(B, T, D)
     assert all(t.is_meta for t in (*layer.parameters(), *layer.buffers()))
     layer.to_empty(device="cpu")
     layer.reset_parameters()
-    fresh = make(name)
+    assert layer(x).isfinite().all()
     assert layer.state_dict().keys() == fresh.state_dict().keys()
-    y = layer(torch.randn(B, T, D))
-    assert y.isfinite().all()
-    layer.load_state_dict(fresh.state_dict())
-    x = torch.randn(B, T, D)
-    assert torch.equal(layer(x), fresh(x))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_reset_parameters_draws_anew(name):
-    layer = make(name)
-    before = {key: tensor.clone() for key, tensor in layer.state_dict().items()}
-    layer.reset_parameters()
     for key, tensor in layer.state_dict().items():
         if "bias" not in key and "gate" not in key:
-            assert not torch.equal(tensor, before[key]), key
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_unbatched_input(name):
-    layer, x, value = make(name), torch.randn(T, D), torch.randn(T, D)
-    mask = left_padded()[0]
-    y, w = layer(x, attention_mask=mask, value=value, is_causal=True, need_weights=True)
-    assert y.shape == (T, D)
-    assert w.shape == (H, T, T)
-    batched = layer(x[None], attention_mask=mask[None], value=value[None], is_causal=True)
-    assert torch.equal(y, batched[0])
+            assert not torch.equal(tensor, fresh.state_dict()[key]), key
+    layer.load_state_dict(fresh.state_dict())
+    assert torch.equal(layer(x), fresh(x))
 
 
 def test_training_memory_is_linear_in_length():

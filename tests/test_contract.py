@@ -12,14 +12,13 @@ from torch import Tensor
 
 from layers import FUNCTIONS, MIXTURES
 from synthetic_attention import SynthesizerAttention
-from synthetic_attention.synthesizers import OPTIONS, REGISTRY, caches_keys, known, needs_max_length
+from synthetic_attention.synthesizers import OPTIONS, REGISTRY, known, needs_max_length
 
 NAMES = FUNCTIONS + MIXTURES
 B, H, T, D, HEAD, MAXIMUM, RANK = 2, 3, 11, 7, 5, 13, 3
 
-# What one row of the logits sees.
+# Functions that ignore the input.
 INPUT_FREE = [name for name in NAMES if not any(REGISTRY[part].num_features for part in name.split("+"))]
-TOKEN_LOCAL = [name for name in NAMES if not caches_keys(name) and name not in INPUT_FREE]
 BOUNDED = [name for name in NAMES if needs_max_length(name)]
 
 
@@ -62,24 +61,23 @@ def test_nothing_gives_nothing(name, shape):
         assert layer(x, is_causal=True).shape == shape
 
 
+@pytest.mark.parametrize("length", [1, 2, T, MAXIMUM])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_shapes_and_sums_of_weights(name, is_causal):
-    layer, x = make(name), tokens()
-    y, w = layer(x, is_causal=is_causal, need_weights=True)
-    assert (y.shape, y.dtype, w.shape) == (x.shape, x.dtype, (B, H, T, T))
-    check(layer(x, is_causal=is_causal), y)
+def test_output_is_weights_times_values(name, is_causal, length):
+    """Y = concat_h(w_h G_h(X)) W_O: weights come from x, values from `value` if it is given."""
+    layer, x = make(name), tokens(length=length)
+    _, own = layer(x, is_causal=is_causal, need_weights=True)
+    for value in (x, tokens(length=length)):
+        y, w = layer(x, value=None if value is x else value, is_causal=is_causal, need_weights=True)
+        assert (y.shape, y.dtype, w.shape) == (x.shape, x.dtype, (B, H, length, length))
+        check(w, own)
+        check(w.sum(-1), torch.ones(B, H, length, dtype=w.dtype))
+        heads = w @ layer.v_proj(value).unflatten(-1, (H, HEAD)).transpose(1, 2)
+        check(layer.out_proj(heads.transpose(1, 2).flatten(2)), y)
+        check(layer(x, value=value, is_causal=is_causal), y)
+        check(layer(x[0], value=value[0], is_causal=is_causal), y[0])
     assert (w >= 0).all()
-    check(w.sum(-1), torch.ones(B, H, T, dtype=w.dtype))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_output_is_weights_times_values(name):
-    """w is what the output was made with: Y = concat_h(w_h G_h(X)) W_O."""
-    layer, x = make(name), tokens()
-    y, w = layer(x, need_weights=True)
-    heads = w @ layer.v_proj(x).unflatten(-1, (H, HEAD)).transpose(1, 2)
-    check(layer.out_proj(heads.transpose(1, 2).flatten(2)), y)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,21 +88,11 @@ def test_heads_differ(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_leak_from_the_future(name):
+def test_causal_is_the_prefix(name):
+    """Row t of a causal layer is the last row of the layer on the first t + 1 tokens: it sees nothing later."""
     layer, x = make(name), tokens()
     y, w = layer(x, is_causal=True, need_weights=True)
     assert torch.equal(w, w.tril())
-    for t in range(T - 1):
-        changed = x.clone()
-        changed[:, t + 1 :] = torch.randn_like(changed[:, t + 1 :])
-        check(layer(changed, is_causal=True)[:, : t + 1], y[:, : t + 1])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_causal_is_the_prefix(name):
-    """Row t of a causal layer is the last row of the layer on the first t + 1 tokens."""
-    layer, x = make(name), tokens()
-    y = layer(x, is_causal=True)
     for t in range(T):
         check(y[:, t], layer(x[:, : t + 1])[:, t])
 
@@ -138,20 +126,27 @@ def test_padding_changes_nothing(name, kind, is_causal, grad):
         for row, real in enumerate(mask.bool()):
             alone, weights = layer(x[row, real], is_causal=is_causal, need_weights=True)
             check(y[row, real], alone)
-            check(w[row][:, real][:, :, real], weights.squeeze(0))
+            check(layer(x[row], mask[row], is_causal=is_causal), y[row])
+            check(w[row][:, real][:, :, real], weights)
             assert torch.equal(y[row, ~real], torch.zeros_like(y[row, ~real]))
             assert torch.equal(w[row][:, :, ~real], torch.zeros_like(w[row][:, :, ~real]))
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("batch", [(), (B,)], ids=["one bias", "one for each example"])
 @pytest.mark.parametrize("kind", ["right", "left", "holes"])
 @pytest.mark.parametrize("name", NAMES)
-def test_additive_bias_is_in_slots(name, kind):
+def test_additive_bias_is_in_slots(name, kind, batch, is_causal):
+    """A padded example gives what it gives alone."""
     layer, x = make(name), tokens()
-    bias = torch.randn(H, T, T, dtype=x.dtype)
+    bias = torch.randn(*batch, H, T, T, dtype=x.dtype)
     mask = torch.stack([slots(kind, T, 7), slots("right", T, T)])
-    y = layer(x, attention_mask=mask, attn_bias=bias)
+    y, w = layer(x, attention_mask=mask, attn_bias=bias, is_causal=is_causal, need_weights=True)
     for row, real in enumerate(mask.bool()):
-        check(y[row, real], layer(x[row : row + 1, real], attn_bias=bias[:, real][:, :, real])[0])
+        own = (bias[row] if batch else bias)[:, real][:, :, real]
+        alone, weights = layer(x[row, real], attn_bias=own, is_causal=is_causal, need_weights=True)
+        check(y[row, real], alone)
+        check(w[row][:, real][:, :, real], weights)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -169,49 +164,16 @@ def test_a_fully_masked_example_is_zeros(name, is_causal):
     assert all(p.grad.isfinite().all() for p in layer.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("name", INPUT_FREE)
-def test_random_weights_do_not_depend_on_the_input(name):
-    layer = make(name)
-    _, w = layer(tokens(), need_weights=True)
-    _, again = layer(tokens(), need_weights=True)
-    assert torch.equal(w, again)
-    assert torch.equal(w[0], w[1])
-
-
-@pytest.mark.parametrize("name", TOKEN_LOCAL)
-def test_dense_row_depends_on_its_own_token_alone(name):
-    layer, x = make(name), tokens()
-    _, w = layer(x, need_weights=True)
-    for t in range(T):
-        changed = x.clone()
-        changed[:, t] = torch.randn_like(changed[:, t])
-        _, other = layer(changed, need_weights=True)
-        rest = [i for i in range(T) if i != t]
-        check(other[:, :, rest], w[:, :, rest])
-        assert (other[:, :, t] - w[:, :, t]).abs().max() > 1e-4
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if "vanilla" in name])
-def test_vanilla_row_depends_on_every_token(name):
-    layer, x = make(name), tokens()
-    _, w = layer(x, need_weights=True)
-    changed = x.clone()
-    changed[:, 0] = torch.randn_like(changed[:, 0])
-    _, other = layer(changed, need_weights=True)
-    assert ((other - w).abs().amax(dim=(1, 3)) > 1e-6).all()
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_logits_come_from_x_and_values_from_value(name):
-    layer, x, value = make(name), tokens(), tokens()
-    y, w = layer(x, value=value, need_weights=True)
-    _, own = layer(x, need_weights=True)
-    check(w, own)
-    _, v = layer(value, need_weights=True)
-    heads = w @ layer.v_proj(value).unflatten(-1, (H, HEAD)).transpose(1, 2)
-    check(layer.out_proj(heads.transpose(1, 2).flatten(2)), y)
-    check(layer(x, value=value), y)
-    assert v.shape == w.shape
+def test_rows_that_depend_on_a_token(name):
+    """None of a random function, its own of a dense one, all of vanilla."""
+    layer, x, t = make(name), tokens(), 4
+    changed = x.clone()
+    changed[:, t] = torch.randn_like(changed[:, t])
+    (_, w), (_, other) = (layer(given, need_weights=True) for given in (x, changed))
+    expected = torch.full((B, T), "vanilla" in name)
+    expected[:, t] = name not in INPUT_FREE
+    assert torch.equal((other - w).abs().amax(dim=(1, 3)) > 1e-9, expected)
 
 
 def test_factorized_random_has_the_rank_it_was_given():
@@ -248,20 +210,15 @@ def test_every_trained_parameter_gets_a_gradient(name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "fixed_random" in name])
 def test_fixed_random_is_saved_and_never_trained(name):
-    layer = make(name).train()
-    frozen = {key: value.clone() for key, value in layer.state_dict().items() if value.numel() == H * MAXIMUM**2}
-    assert len(frozen) == 1
-    (key,) = frozen
-    trained = {k for k, p in layer.named_parameters() if p.requires_grad}
-    assert key not in trained
-    optimizer = torch.optim.SGD([p for p in layer.parameters() if p.requires_grad], lr=0.1)
-    layer(tokens()).square().sum().backward()
+    layer, other, x = make(name).train(), make(name), tokens()
+    ((key, table),) = layer.named_buffers()
+    before = table.clone()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    layer(x).square().sum().backward()
     optimizer.step()
-    assert torch.equal(layer.state_dict()[key], frozen[key])
-    other = make(name)
-    assert not torch.equal(other.state_dict()[key], frozen[key])
+    assert torch.equal(layer.state_dict()[key], before)
+    assert not torch.equal(other.state_dict()[key], before)
     other.load_state_dict(layer.state_dict())
-    x = tokens()
     check(other(x), layer.eval()(x))
 
 
@@ -296,59 +253,21 @@ def test_cached_is_uncached(name, steps):
     assert cache.keys.shape == (B, H, T, HEAD if layer.caches_keys else 0)
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("kind", ["left", "right", "holes"])
-@pytest.mark.parametrize("steps", [[5, 1, 1, 3, 1]], ids=str)
 @pytest.mark.parametrize("name", NAMES)
-def test_cached_is_uncached_with_padding(name, steps, kind):
-    """A padded prompt, then tokens one by one, as `generate()` does: positions stay logical."""
+def test_cached_is_uncached_with_padding(name, kind, biased):
+    """A padded prompt, then tokens in steps, as `generate()` does: positions stay logical."""
     layer, x, cache = make(name, layer_idx=1), tokens(), ListCache()
     mask = torch.ones(B, T, dtype=torch.long)
     mask[0, :5] = slots(kind, 5, 2)
-    whole, start = layer(x, attention_mask=mask, is_causal=True), 0
-    for step in steps:
-        stop = start + step
-        y = layer(x[:, start:stop], attention_mask=mask[:, :stop], is_causal=True, cache=cache)
+    bias = torch.randn(1, H, T, T, dtype=x.dtype) if biased else None
+    whole, weights = layer(x, mask, bias, is_causal=True, need_weights=True)
+    for start, stop in ((0, 5), (5, 6), (6, 7), (7, 10), (10, 11)):
+        own = None if bias is None else bias[:, :, start:stop, :stop]
+        y, w = layer(x[:, start:stop], mask[:, :stop], own, is_causal=True, need_weights=True, cache=cache)
         check(y, whole[:, start:stop])
-        start = stop
-
-
-@pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-def test_cached_weights_are_uncached_weights(name, padded):
-    layer, x, cache = make(name, layer_idx=1), tokens(), ListCache()
-    mask = torch.ones(B, T, dtype=torch.long)
-    mask[0, :3] = 0 if padded else 1
-    _, whole = layer(x, attention_mask=mask, is_causal=True, need_weights=True)
-    for start, stop in ((0, 5), (5, 6), (6, 9)):
-        _, w = layer(x[:, start:stop], attention_mask=mask[:, :stop], is_causal=True, need_weights=True, cache=cache)
-        check(w, whole[:, :, start:stop, :stop])
-
-
-@pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-def test_bias_padding_and_weights_together(name, is_causal):
-    """A bias of its own for each example, in slots: a left-padded example gives what it gives alone."""
-    layer, x = make(name), tokens()
-    mask = torch.ones(B, T, dtype=torch.long)
-    mask[0, :4] = 0
-    bias = torch.randn(B, H, T, T, dtype=x.dtype)
-    y, w = layer(x, attention_mask=mask, attn_bias=bias, is_causal=is_causal, need_weights=True)
-    alone, weights = layer(x[:1, 4:], attn_bias=bias[:1, :, 4:, 4:], is_causal=is_causal, need_weights=True)
-    check(y[:1, 4:], alone)
-    check(w[:1, :, 4:, 4:], weights)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_cached_with_an_additive_bias(name):
-    layer, x, cache = make(name, layer_idx=1), tokens(), ListCache()
-    mask = torch.ones(B, T, dtype=torch.long)
-    mask[0, :3] = 0
-    bias = torch.randn(1, H, T, T, dtype=x.dtype)
-    whole = layer(x, attention_mask=mask, attn_bias=bias, is_causal=True)
-    for start, stop in ((0, 5), (5, 6), (6, 9), (9, 10), (10, 11)):
-        part = bias[:, :, start:stop, :stop]
-        y = layer(x[:, start:stop], attention_mask=mask[:, :stop], attn_bias=part, is_causal=True, cache=cache)
-        check(y, whole[:, start:stop])
+        check(w, weights[:, :, start:stop, :stop])
 
 
 # Parameters of each function as Table 1 of the paper has them, with d = heads · head_dim, plus the biases.
@@ -388,23 +307,18 @@ def test_past_the_maximum_is_refused(name):
     layer = make(name)
     assert layer.max_length == MAXIMUM
     layer(tokens(length=MAXIMUM))
-    with pytest.raises(ValueError, match=rf"{MAXIMUM + 1}.*{MAXIMUM}"):
-        layer(tokens(length=MAXIMUM + 1))
+    mask = torch.ones(B, MAXIMUM + 1)
+    mask[:, :5] = 0
+    for attention_mask in (None, mask):
+        with pytest.raises(ValueError, match=rf"{MAXIMUM + 1}.*{MAXIMUM}"):
+            layer(tokens(length=MAXIMUM + 1), attention_mask)
+    with pytest.raises(ValueError, match="max_length"):
+        make(name, max_length=None)
     cache = ListCache()
     layer = make(name, layer_idx=1)
     layer(tokens(length=MAXIMUM), is_causal=True, cache=cache)
     with pytest.raises(ValueError, match=rf"{MAXIMUM + 1}.*{MAXIMUM}"):
         layer(tokens(length=1), is_causal=True, cache=cache)
-
-
-@pytest.mark.parametrize("name", BOUNDED)
-def test_length_is_counted_in_slots(name):
-    mask = torch.ones(B, MAXIMUM + 1)
-    mask[:, :5] = 0
-    with pytest.raises(ValueError, match=str(MAXIMUM + 1)):
-        make(name)(tokens(length=MAXIMUM + 1), attention_mask=mask)
-    with pytest.raises(ValueError, match="max_length"):
-        SynthesizerAttention(D, H, name, head_dim=HEAD)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in BOUNDED])
@@ -415,13 +329,23 @@ def test_without_a_maximum(name):
     assert layer(tokens(length=307)).isfinite().all()
 
 
-@pytest.mark.parametrize("length", [1, 2, MAXIMUM])
 @pytest.mark.parametrize("name", NAMES)
-def test_short_and_longest(name, length):
-    layer, x = make(name), tokens(length=length)
-    y, w = layer(x, need_weights=True)
-    check(layer(x[0]), y[0])
-    check(w.sum(-1), torch.ones(B, H, length, dtype=w.dtype))
+def test_extend(name):
+    """Longer, then shorter: what both have is kept, the rest is as in a new layer."""
+    layer, x = make(name), tokens(length=MAXIMUM)
+    short, whole, values = layer(x[:, :5]), layer(x), layer.v_proj.weight
+    layer.extend(MAXIMUM + 6)
+    check(layer(x), whole)
+    layer.train()(tokens(length=MAXIMUM + 6)).sum().backward()
+    layer.extend(5)
+    check(layer.eval()(x[:, :5]), short)
+    assert layer.v_proj.weight is values
+    if "factorized_dense" not in name:
+        fresh = make(name, max_length=5)
+        described = [[(p.shape, p.requires_grad) for p in each.parameters()] for each in (layer, fresh)]
+        assert described[0] == described[1]
+    with pytest.raises(ValueError, match="max_length=0"):
+        layer.extend(0)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -453,18 +377,12 @@ def test_float32_agrees_with_float64(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_dropout_only_while_training(name):
-    layer, x = make(name, dropout=0.5), tokens()
+    layer, x = make(name, dropout=0.5), tokens(batch=1).expand(B, T, D)
     check(layer(x), layer(x))
-    layer.train()
-    assert (layer(x) - layer(x)).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("name", INPUT_FREE)
-def test_dropout_mask_is_shared_where_the_weights_are(name):
-    layer = make(name, dropout=0.5).train()
-    x = tokens(batch=1).expand(B, T, D)
-    y = layer(x)
-    check(y[0], y[1])
+    y = layer.train()(x)
+    assert (y - layer(x)).abs().max() > 1e-3
+    # The mask is shared where the weights are.
+    assert torch.allclose(y[0], y[1]) == (name in INPUT_FREE)
 
 
 def test_names_in_the_suite_are_all_there_are():

@@ -31,7 +31,9 @@ def run_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("page", "count"), [("README.md", 2), ("docs/faq.md", 8), ("docs/choosing.md", 4)])
+@pytest.mark.parametrize(
+    ("page", "count"), [("README.md", 2), ("docs/faq.md", 8), ("docs/choosing.md", 4), ("docs/hugging-face.md", 2)]
+)
 def test_python_prints_what_the_page_shows(page: str, count: int, run_folder: Path) -> None:
     found = blocks(ROOT / page)
     namespace: dict[str, Any] = {"RUN": run_folder, "SENTENCE": SENTENCE}

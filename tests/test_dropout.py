@@ -53,6 +53,9 @@ def test_seed_repeats_it_and_evaluation_is_the_identity() -> None:
     assert torch.equal(dropout(x, 0.3, training=True), first)
     assert not torch.equal(other, first)
     assert dropout(x, 0.3, training=False) is x
+    x.requires_grad_()
+    y = dropout(x.t(), 0.5, training=True)
+    assert torch.equal(torch.autograd.grad(y.sum(), x)[0] != 0, y.t() != 0)
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3])

@@ -63,8 +63,8 @@ def test_little_or_no_padding() -> None:
     assert full.restore(x) is x
     mask = torch.ones(B, N)
     mask[0, -1] = 0
-    assert not TokenLayout.of(mask, x).unpads
-    assert TokenLayout.of(a_mask("right"), x).unpads
+    assert not TokenLayout.of(mask, x).unpadded
+    assert TokenLayout.of(a_mask("right"), x).unpadded
     assert TokenLayout.of(a_mask("right"), x).front is None
 
 
@@ -165,11 +165,27 @@ def test_leaving_padding_out_changes_nothing(
     inputs = [v] if own_value and name == "random" else [x, v] if own_value else [x]
     layout, results = TokenLayout.of(a_mask(kind), x), []
     for chosen in (layout, layout.padded):
-        assert chosen.unpads == (chosen is layout)
+        assert (chosen.unpadded is not None) == (chosen is layout)
         y = layer(x, chosen, value=v if own_value else None)
         results.append([y, *torch.autograd.grad(y, [*inputs, *layer.parameters()], g)])
     for unpadded, padded in zip(*results, strict=True):
         torch.testing.assert_close(unpadded, padded)
+
+
+@pytest.mark.parametrize("length", [40, 140])
+def test_a_compiled_layer_takes_the_layout_of_a_model(length: int) -> None:
+    """One graph for any number of real tokens: it computes the padding."""
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    layer = SynthesizerAttention(H * HEAD, H, "random", length)
+    compiled, x = torch.compile(layer, fullgraph=True, backend="eager"), torch.randn(B, length, H * HEAD)
+    for padding in (length // 8, length // 4):
+        mask = torch.ones(B, length)
+        mask[:, -padding:] = 0
+        layout = TokenLayout.of(mask, x)
+        assert layout.unpadded
+        torch.testing.assert_close(compiled(x, layout), layer(x, layout))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 def test_projections_see_real_tokens_only() -> None:

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize, prune
 
 from layers import drawn_layer
 from synthetic_attention import SynthesizerAttention, SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.kernels import is_plain, linear
+from synthetic_attention.kernels import linear
 
 D, H, N = 16, 2, 12
 # One for each way from the input to the heads.
@@ -42,7 +42,13 @@ class Doubled(nn.Module):
 def test_hooks_are_called(name: str, batch: int, mask: Tensor | None) -> None:
     layer, x = make(name), torch.randn(batch, 9, D, dtype=torch.float64)
     mask = None if mask is None else mask[:batch]
-    expected, calls = layer(x, mask), list[str]()
+    expected, calls, of_all = layer(x, mask), list[str](), list[nn.Module]()
+    handle = register_module_forward_hook(lambda module, *_: of_all.append(module))
+    try:
+        torch.testing.assert_close(layer(x, mask), expected)
+    finally:
+        handle.remove()
+    assert of_all.count(layer.v_proj) == of_all.count(layer.out_proj) == 1
     for part in ("v_proj", "out_proj"):
         getattr(layer, part).register_forward_hook(lambda *_, part=part: calls.append(part))
     torch.testing.assert_close(layer(x, mask), expected)
@@ -50,6 +56,20 @@ def test_hooks_are_called(name: str, batch: int, mask: Tensor | None) -> None:
     layer.out_proj.register_forward_hook(lambda module, given, output: output * 3)
     torch.testing.assert_close(layer(x, mask, value=x), 3 * expected)
     assert calls.count("v_proj") == 2
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["full", "padded"])
+@pytest.mark.parametrize("name", NAMES)
+def test_projections_may_be_replaced(name: str, mask: Tensor | None) -> None:
+    """Without projections, the output is weights times input."""
+    layer, x = make(name), torch.randn(4, 9, D, dtype=torch.float64, requires_grad=True)
+    layer.v_proj = layer.out_proj = nn.Identity()
+    y, weights = layer(x, mask, need_weights=True)
+    want = (weights @ x.unflatten(-1, (H, -1)).transpose(1, 2)).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(y, want)
+    y.sum().backward()
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x, mask), want)
 
 
 @pytest.mark.parametrize("part", ["v_proj", "out_proj"])
@@ -80,47 +100,26 @@ def test_weights_that_accelerate_brings(name: str) -> None:
         torch.testing.assert_close(layer(x), expected)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_hooks_on_all_modules_are_called(name: str) -> None:
-    layer, calls = make(name), list[nn.Module]()
-    handle = register_module_forward_hook(lambda module, given, output: calls.append(module))
-    try:
-        layer(torch.randn(4, 9, D, dtype=torch.float64))
-    finally:
-        handle.remove()
-    assert calls.count(layer.v_proj) == calls.count(layer.out_proj) == 1
-
-
+@pytest.mark.parametrize("has_hook", [True, False])
 @pytest.mark.parametrize("training", [True, False])
-def test_a_head_with_a_bias(training: bool) -> None:
-    model = make_lm(tie_word_embeddings=False).train(training)
-    head = nn.Linear(D, 30)
-    nn.init.normal_(head.bias, std=3.0)
-    model.set_output_embeddings(head)
-    ids = torch.randint(4, 30, (2, 9))
+def test_a_head_with_a_bias_or_a_hook(training: bool, has_hook: bool) -> None:
+    """The fused loss and the losses of tokens are those of its logits."""
+    model, ids = make_lm(tie_word_embeddings=False).train(training), torch.randint(4, 30, (2, 9))
+    before = model(ids, labels=ids).loss
+    if has_hook:
+        model.lm_head.register_forward_hook(lambda module, given, output: output * 0.5)
+    else:
+        model.set_output_embeddings(nn.Linear(D, 30))
+        nn.init.normal_(model.lm_head.bias, std=3.0)
     loss = model(ids, labels=ids).loss
+    assert abs(loss - before) > 1e-3
     model.config.fused_loss = False
     torch.testing.assert_close(loss, model(ids, labels=ids).loss)
     loss.backward()
-    assert head.bias.grad is not None
-    assert head.bias.grad.any()
-    torch.testing.assert_close(model.eval().token_losses(ids)[:, 1:].mean(), loss.detach())
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_hooks_on_the_head_of_a_language_model(training: bool) -> None:
-    model = make_lm().train(training)
-    ids = torch.randint(4, 30, (2, 9))
-    before, alone = model(ids, labels=ids).loss, model.eval().token_losses(ids)
-    model.train(training).lm_head.register_forward_hook(lambda module, given, output: output * 0)
-    assert model(ids, labels=ids).loss.item() == pytest.approx(torch.log(torch.tensor(30.0)).item())
+    assert all(parameter.grad.any() for parameter in model.lm_head.parameters())
     found = model.eval().token_losses(ids)
-    torch.testing.assert_close(found[:, 1:], torch.full((2, 8), 30.0).log())
+    torch.testing.assert_close(found[:, 1:].mean(), loss.detach())
     assert not found[:, 0].any()
-    model.lm_head._forward_hooks.clear()
-    assert is_plain(model.lm_head)
-    torch.testing.assert_close(model.train(training)(ids, labels=ids).loss, before)
-    torch.testing.assert_close(model.eval().token_losses(ids), alone)
 
 
 @pytest.mark.parametrize("shape", [(11,), (3, 4), (5, 13), (63,), (4, 4, 4), (0,)])

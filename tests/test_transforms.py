@@ -29,20 +29,6 @@ def some(*shape: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["full", "padded"])
 @pytest.mark.parametrize("name", NAMES)
-def test_gradients_by_torch_func(name, mask):
-    layer, x = make(name), some(B, T, D)
-
-    def loss(parameters):
-        return functional_call(layer, parameters, (x, mask)).square().sum()
-
-    found = grad(loss)(dict(layer.named_parameters()))
-    layer(x, mask).square().sum().backward()
-    for key, parameter in layer.named_parameters():
-        torch.testing.assert_close(found[key], parameter.grad, msg=key)
-
-
-@pytest.mark.parametrize("mask", [None, MASK], ids=["full", "padded"])
-@pytest.mark.parametrize("name", NAMES)
 def test_forward_mode(name, mask):
     layer, x, direction, step = make(name), some(B, T, D), some(B, T, D), 1e-6
     _, tangent = jvp(lambda y: layer(y, mask), (x,), (direction,))
@@ -54,20 +40,36 @@ def test_forward_mode(name, mask):
         torch.testing.assert_close(forward_ad.unpack_dual(y).tangent, tangent)
 
 
+@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_gradients_of_each_example(name):
+def test_gradients_of_each_example(name, padded):
     layer, x = make(name), some(B, T, D)
     parameters = dict(layer.named_parameters())
 
-    def loss(parameters, alone):
-        return functional_call(layer, parameters, (alone[None],)).square().sum()
+    def loss(parameters, alone, real):
+        return functional_call(layer, parameters, (alone[None], real[None] if padded else None)).square().sum()
 
-    found = vmap(grad(loss), in_dims=(None, 0))(parameters, x)
+    found = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, x, MASK)
     for b in range(B):
         layer.zero_grad()
-        layer(x[b : b + 1]).square().sum().backward()
+        layer(x[b : b + 1], MASK[b : b + 1] if padded else None).square().sum().backward()
         for key, parameter in parameters.items():
             torch.testing.assert_close(found[key][b], parameter.grad, msg=key)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dropout_in_training(name):
+    layer, x, found = SynthesizerAttention(D, H, name, N, dropout=0.5).double(), some(B, T, D), []
+    parameters = dict(layer.named_parameters())
+    for transformed in (True, False):
+        torch.manual_seed(0)
+        if transformed:
+            of_all = grad(lambda values: functional_call(layer, values, (x, MASK)).square().sum())(parameters)
+            found.append(list(of_all.values()))
+        else:
+            with sdpa_kernel(SDPBackend.MATH):
+                found.append(torch.autograd.grad(layer(x, MASK).square().sum(), list(parameters.values())))
+    torch.testing.assert_close(*map(list, found))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,9 +6,10 @@ models with Hugging Face's Auto classes: import it before `AutoModel….from_pre
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -21,8 +22,11 @@ __all__ = [
     "SynthesizerConfig",
     "SynthesizerForCausalLM",
     "SynthesizerForConditionalGeneration",
+    "SynthesizerForMaskedLM",
     "SynthesizerForSequenceClassification",
+    "SynthesizerForTokenClassification",
     "SynthesizerModel",
+    "SynthesizerMultiheadAttention",
     "SynthesizerPreTrainedModel",
     "TokenLayout",
     "attend",
@@ -48,7 +52,20 @@ if TYPE_CHECKING or not _is_command():
         SynthesizerConfig,
         SynthesizerForCausalLM,
         SynthesizerForConditionalGeneration,
+        SynthesizerForMaskedLM,
         SynthesizerForSequenceClassification,
+        SynthesizerForTokenClassification,
         SynthesizerModel,
         SynthesizerPreTrainedModel,
     )
+    from .multihead_attention import SynthesizerMultiheadAttention
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use, in the process of the command."""
+    if name in __all__:
+        for home in ("attention", "kernels", "layout", "logits", "models", "multihead_attention"):
+            module = importlib.import_module(f".{home}", __name__)
+            if name in module.__all__:
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

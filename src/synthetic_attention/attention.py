@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 from transformers import Cache
 
-from .kernels import attend, attention_weights, join_heads, linear, project_by_feature, split_heads
+from .kernels import attend, attention_weights, join_heads, linear, project_by_feature, split_heads, sum_values
 from .layout import TokenLayout
 from .logits import Logits, MixedLogits, SharedLogits
 from .synthesizers import (
     REGISTRY,
     Dimensions,
+    Mixture,
     SynthesizerOptions,
     has_logits,
     make_function,
@@ -60,6 +61,18 @@ class SelfAttention(nn.Module):
         values = ("v_proj.", "gate_proj.", "out_proj.")
         return sum(p.numel() for name, p in self.named_parameters() if not name.startswith(values))
 
+    def extend(self, max_length: int) -> None:
+        """Change the maximum length in place: what was learned is kept, new positions start as in a new layer.
+
+        A smaller one cuts. Parameters per position become new ones, so make the optimizer afterwards. `relative_random`
+        grows where its `distance` is the maximum length; layers without parameters per position stay as they are.
+
+        Raises:
+            ValueError: a length below 1.
+        """
+        if max_length < 1:
+            raise ValueError(f"got max_length={max_length}; expected at least 1")
+
     def _reset_projections(self) -> None:
         inputs = [m for m in self.modules() if isinstance(m, nn.Linear) and m is not self.out_proj]
         for projection in (*inputs, self.out_proj):
@@ -70,6 +83,11 @@ class SelfAttention(nn.Module):
         mask = mask[None] if isinstance(mask, Tensor) and mask.dim() == 1 else mask
         result = self(x[None], mask, attn_bias, is_causal, **arguments)
         return (result[0][0], result[1][0]) if isinstance(result, tuple) else result[0]
+
+    def layout_of(self, mask: Tensor | TokenLayout | None, x: Tensor, cache: Cache | None) -> TokenLayout:
+        """The layout of x, by the slots of this layer in the cache."""
+        # Without a cache `layer_idx` is not read: compiled code would have a graph for each layer.
+        return TokenLayout.of(mask, x, cache, 0 if cache is None or self.layer_idx is None else self.layer_idx)
 
     def check_input(self, x: Tensor) -> None:
         """Raise ValueError if the shape of x is not (B, L, d_model)."""
@@ -133,6 +151,11 @@ class SynthesizerAttention(SelfAttention):
         self._reset_projections()
         self.function.reset_parameters()
 
+    def extend(self, max_length: int) -> None:
+        super().extend(max_length)
+        self.function.extend(max_length)
+        self.max_length = self.function.max_length
+
     def extra_repr(self) -> str:
         return f"{self.synthesizer!r}, d_model={self.d_model}, num_heads={self.num_heads}, max_length={self.max_length}"
 
@@ -177,7 +200,7 @@ class SynthesizerAttention(SelfAttention):
             raise ValueError(f"got value of shape {tuple(value.shape)}; expected that of x, {tuple(x.shape)}")
         if cache is not None and self.layer_idx is None:
             raise ValueError("got a cache in a layer without layer_idx; expected SynthesizerAttention(…, layer_idx=n)")
-        layout = TokenLayout.of(attention_mask, x, cache, self.layer_idx or 0)
+        layout = self.layout_of(attention_mask, x, cache)
         function, heads, positions = self.function, self.num_heads, layout.positions
         self.check_length(positions.columns)
         if not function.num_features and layout.shape[1] < SHORT_COLUMNS:
@@ -195,21 +218,28 @@ class SynthesizerAttention(SelfAttention):
         key, value = layout.update(cache, value[..., :0] if key is None else key, value, self.layer_idx)
         logits = self._biased(function(features, positions, key), attn_bias, layout, value.dtype)
 
-        mask, causal, offset = layout.key_mask(is_causal), is_causal and layout.slots is None, positions.offset
+        mask, causal = layout.key_mask(is_causal), is_causal and layout.is_ordered
+        offset = positions.offset if causal else 0
         dropout = self.dropout if self.training else 0.0
-        y = attend(logits, value, mask, causal, dropout, offset, value_is_masked=layout.unpads)
+        if need_weights:
+            # The sum is computed from the returned tensor, so that the weights have a gradient.
+            scores = logits.dense(value.shape[-2])
+            weights = attention_weights(SharedLogits(scores), mask, causal, offset)
+            weights = layout.restore_pairs(weights.expand(value.shape[0], -1, -1, -1))
+            y = sum_values(layout.align_pairs(weights), value, dropout, scores.dim() == 3)
+        else:
+            y = attend(logits, value, mask, causal, dropout, offset, value_is_masked=layout.unpadded is not None)
         y = layout.unpack(linear(self.out_proj, join_heads(y, layout)))
-        if not need_weights:
-            return y
-        weights = attention_weights(logits, mask, causal, offset, length=value.shape[-2])
-        return y, layout.restore_pairs(weights.expand(value.shape[0], -1, -1, -1))
+        return (y, weights) if need_weights else y
 
     def _biased(self, logits: Logits, attn_bias: Tensor | None, layout: TokenLayout, dtype: torch.dtype) -> Logits:
-        """The logits with a bias in the slots of the input, and with unfilled slots of a static cache hidden."""
+        """The logits with a bias in the slots of the input, and with what the layout hides from each token."""
         if attn_bias is not None:
             sizes = layout.shape[0], self.num_heads, layout.shape[1], layout.columns
             bias = layout.align_pairs(SharedLogits.from_bias(attn_bias, *sizes).scores)
             logits = MixedLogits([logits, SharedLogits(bias)])
+        if layout.pair_mask is not None:
+            logits = MixedLogits([logits, SharedLogits(layout.pair_mask)])
         if layout.slots is not None:
             hidden = torch.arange(layout.columns, device=layout.slots.device) > layout.slots[:, None]
             bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
@@ -217,25 +247,56 @@ class SynthesizerAttention(SelfAttention):
         return logits
 
     @classmethod
-    def from_multihead_attention(cls, mha: nn.MultiheadAttention) -> SynthesizerAttention:
-        """A vanilla layer with the weights of an `nn.MultiheadAttention` (self-attention); input is batch first.
+    def from_multihead_attention(
+        cls,
+        mha: nn.MultiheadAttention,
+        synthesizer: str = "vanilla",
+        max_length: int | None = None,
+        *,
+        synthesizer_options: SynthesizerOptions | None = None,
+    ) -> SynthesizerAttention:
+        """A layer with the weights of an `nn.MultiheadAttention` (self-attention); input is batch first.
+
+        With vanilla, alone or in a mixture, it computes what `mha` does: the logits of the other functions start as
+        zeros. Without vanilla it has only the value and output projections of `mha`.
 
         Raises:
-            ValueError: the module has other key or value widths, bias_kv or add_zero_attn, which this layer lacks.
+            ValueError: the module has other key or value widths, bias_kv or add_zero_attn, which this layer lacks;
+                `fixed_random` in a mixture with vanilla; and as the constructor does.
         """
         if mha.in_proj_weight is None or mha.bias_k is not None or mha.add_zero_attn:
             raise ValueError(
                 "got an nn.MultiheadAttention with kdim/vdim, add_bias_kv or add_zero_attn; expected one without them"
             )
-        weight, bias = mha.in_proj_weight, mha.in_proj_bias
-        layer = cls(mha.embed_dim, mha.num_heads, "vanilla", bias=bias is not None, dropout=mha.dropout)
-        layer.to(weight.device, weight.dtype)
-        names = ("function.q_proj", "function.k_proj", "v_proj")
-        state = {f"{name}.weight": rows for name, rows in zip(names, weight.chunk(3), strict=True)}
-        if bias is not None:
-            state |= {f"{name}.bias": rows for name, rows in zip(names, bias.chunk(3), strict=True)}
-        state |= {f"out_proj.{name}": parameter for name, parameter in mha.out_proj.named_parameters()}
-        layer.load_state_dict(state)
+        layer = cls(
+            mha.embed_dim,
+            mha.num_heads,
+            synthesizer,
+            max_length,
+            bias=mha.in_proj_bias is not None,
+            dropout=mha.dropout,
+            synthesizer_options=synthesizer_options,
+            device=mha.in_proj_weight.device,
+            dtype=mha.in_proj_weight.dtype,
+        )
+        names, vanilla, scale = parse(synthesizer), "function", mha.in_proj_weight.new_ones(1)
+        if isinstance(layer.function, Mixture) and "vanilla" in names:
+            vanilla, alpha = f"function.functions.{names.index('vanilla')}", layer.function.weights()
+            scale = scale if alpha is None else 1 / alpha[names.index("vanilla")].detach()
+            for other in layer.function.components:
+                if other.name != "vanilla":
+                    other.zero_logits()
+        # 1/α of each head, one number per row of the projection.
+        scale = scale.expand(mha.num_heads).repeat_interleave(mha.head_dim)
+        state: dict[str, Tensor] = {
+            f"out_proj.{part}": parameter for part, parameter in mha.out_proj.named_parameters()
+        }
+        for part, parameter in (("weight", mha.in_proj_weight), ("bias", mha.in_proj_bias)):
+            if parameter is not None:
+                query, key, state[f"v_proj.{part}"] = parameter.chunk(3)
+                if "vanilla" in names:
+                    state |= {f"{vanilla}.q_proj.{part}": (query.t() * scale).t(), f"{vanilla}.k_proj.{part}": key}
+        layer.load_state_dict(layer.state_dict() | state)
         return layer.train(mha.training)
 
 

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .logits import leading
+
 if TYPE_CHECKING:
     from transformers import Cache
 
@@ -88,20 +90,20 @@ class Positions(_Movable):
     def take(self, table: Tensor) -> Tensor:
         """Cut a table of scores (H, N, N) to (H, T, S), or (B, H, T, S) where positions differ by example."""
         if self.key_index is None:
-            return self.take_rows(table)[..., : self.columns]
+            return leading(self.take_rows(table), self.columns, -1)
         assert self.row_index is not None
         return table[:, self.row_index[:, :, None], self.key_index[:, None, :]].transpose(0, 1)
 
     def take_rows(self, table: Tensor) -> Tensor:
         """Cut a table (H, N, …) to the rows, (H, T, …), where all examples have the same positions."""
-        if self.row_index is None:
-            return table[:, self.columns - self.rows : self.columns]
-        return table.index_select(1, self.row_index)
+        if self.row_index is None and not torch.compiler.is_exporting():
+            return table[:, self.offset : self.columns]
+        return table.index_select(1, self.queries(table.device))
 
     def take_columns(self, scores: Tensor) -> Tensor:
         """Bring the columns of scores (B, H, T, ≥ S) from the order of positions into the order of the slots."""
         if self.key_index is None:
-            return scores[..., : self.columns]
+            return leading(scores, self.columns, -1)
         return scores.gather(-1, self.key_index[:, None, None, :].expand(*scores.shape[:3], -1))
 
 
@@ -190,7 +192,7 @@ class _Move(torch.autograd.Function):
 
 
 def _move(x: Tensor, there: _Map, back: _Map) -> Tensor:
-    # A transform cannot differentiate _Move, and the compiler cannot trace it, but both the copy itself.
+    # Transforms and the compiler cannot handle _Move; they can handle the plain copy.
     moved: Tensor = there(x) if is_traced() else _Move.apply(x, there, back)
     return moved
 
@@ -218,10 +220,12 @@ class TokenLayout(_Movable):
         has_past: tokens stay in their slots, after those in the cache.
         slots: (T,), where the new tokens stand in a static cache in compiled code, else None.
         tokens: the places of the real tokens, where something is padded; None in a decoding step and in traced code.
-        unpads: `pack` leaves the padding out.
+        may_unpad: there is enough padding to leave it out.
         has_sentences: several sentences are in a row.
         front: the layout of the aligned batch, where tokens have to move.
         cache_mask: the mask of the batch that this one is aligned from; the cache keeps its slots.
+        places: (B, S), how many real tokens stand before each slot of `mask`, or of `cache_mask`.
+        pair_mask: (1, T, S), 0 where a token sees a key, else −inf or as low; for keys in an order of their own.
     """
 
     shape: tuple[int, int]
@@ -231,10 +235,12 @@ class TokenLayout(_Movable):
     has_past: bool = False
     slots: Tensor | None = None
     tokens: RealTokens | None = None
-    unpads: bool = False
+    may_unpad: bool = False
     has_sentences: bool = False
     front: TokenLayout | None = None
     cache_mask: Tensor | None = None
+    places: Tensor | None = None
+    pair_mask: Tensor | None = None
 
     @classmethod
     def of(
@@ -268,15 +274,23 @@ class TokenLayout(_Movable):
         if mask is None:
             return cls(shape, columns, Positions(rows, columns, slots), has_past=has_past, slots=slots)
         if has_past:
-            place = _places(mask)
-            new = place[:, columns - rows :] if slots is None else place[:, slots]
-            return cls(shape, columns, Positions(rows, columns, new, place), mask, has_past, slots)
+            return cls.of_step(mask, x, slots)
         counts, tokens = mask.sum(1), None
         if not is_traced():
             tokens = RealTokens.of(mask, counts, rows)
-        layout = cls(shape, rows, Positions(rows, rows), mask, tokens=tokens, unpads=_pays(tokens, mask))
+        layout = cls(shape, rows, Positions(rows, rows), mask, tokens=tokens, may_unpad=_pays(tokens, mask))
         if tokens is None or not torch.equal(tokens.given, tokens.front):
+            layout.places = _places(mask)
             layout.front = layout._align(counts)
+        return layout
+
+    @classmethod
+    def of_step(cls, mask: Tensor, x: Tensor, slots: Tensor | None = None) -> TokenLayout:
+        """The layout of new tokens x (B, T, …), the last ones of a mask (B, S); all stay in their slots."""
+        rows, columns = x.shape[1], mask.shape[1]
+        place = _places(mask)
+        layout = cls((x.shape[0], rows), columns, Positions(rows, columns), mask, has_past=True, slots=slots)
+        layout.positions = Positions(rows, columns, layout._of_new(place), place)
         return layout
 
     @classmethod
@@ -303,7 +317,7 @@ class TokenLayout(_Movable):
         tokens = RealTokens.of(real, counts, int(counts.max()))
         longest = tokens.aligned_shape[1]
         layout = cls(tokens.shape, real.shape[1], Positions(longest, longest), real, tokens=tokens, has_sentences=True)
-        layout.unpads, layout.front = _pays(tokens, real), layout._align(counts)
+        layout.may_unpad, layout.front = _pays(tokens, real), layout._align(counts)
         return layout
 
     def _align(self, counts: Tensor) -> TokenLayout:
@@ -312,9 +326,9 @@ class TokenLayout(_Movable):
             tokens = replace(tokens, shape=tokens.aligned_shape, given=tokens.front)
         mask = torch.arange(rows, device=counts.device) < counts[:, None]
         layout = TokenLayout((counts.shape[0], rows), rows, self.positions, mask, tokens=tokens)
-        layout.unpads = _pays(tokens, mask)
+        layout.may_unpad = _pays(tokens, mask)
         if not self.has_sentences:
-            layout.cache_mask = self.mask
+            layout.cache_mask, layout.places = self.mask, self.places
         elif bool(mask.all()):
             layout.mask = layout.tokens = None
         return layout
@@ -325,9 +339,41 @@ class TokenLayout(_Movable):
         return self if self.front is None else self.front
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether the keys of all tokens before a token are in the slots before it."""
+        return self.slots is None and self.pair_mask is None
+
+    @property
+    def unpadded(self) -> RealTokens | None:
+        """The places of the real tokens if projections see these only.
+
+        Compiled code computes the padding too: it serves any number of tokens with one graph.
+        """
+        if torch.compiler.is_compiling() or not self.may_unpad or is_transformed():
+            return None
+        return self.tokens
+
+    @property
     def padded(self) -> TokenLayout:
         """The same, where projections compute the padding too."""
-        return replace(self, unpads=False) if self.unpads else self
+        return self if self.unpadded is None else replace(self, may_unpad=False)
+
+    @property
+    def token_slots(self) -> Tensor:
+        """(B, S), the slot of each row's n-th real token, then its other slots; computed once for all layers."""
+        return self._order_slots() if torch.compiler.is_compiling() else self._token_slots
+
+    @cached_property
+    def _token_slots(self) -> Tensor:
+        return self._order_slots()
+
+    def _order_slots(self) -> Tensor:
+        assert self.mask is not None
+        mask = self.mask
+        slots = torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)
+        # The place of each slot in this order, then the inverse. (Exporters know no stable sort.)
+        places = torch.where(mask, mask.long().cumsum(1), mask.sum(1, keepdim=True) + (~mask).long().cumsum(1)) - 1
+        return torch.zeros_like(slots).scatter(1, places, slots)
 
     def key_mask(self, is_causal: bool) -> Tensor | None:
         """(B, S), the keys that attention has to hide, of the aligned batch; None where it sees all.
@@ -344,18 +390,26 @@ class TokenLayout(_Movable):
             return x
         if dim == 1 and self.tokens is not None:
             return self.tokens.put(self.tokens.take(x), aligned=True)
-        return _gather(x, token_slots(self.mask), dim)
+        return _gather(x, self.token_slots, dim)
 
     def restore(self, x: Tensor, dim: int = 1) -> Tensor:
         """Undo `align`; padded slots become zeros."""
         if self.mask is None:
             return x
         if self.front is None:
-            new = slice(self.columns - self.shape[1], None) if self.slots is None else self.slots
-            return x.masked_fill(~_spread(self.mask[:, new], x, dim), 0)
+            return x.masked_fill(~_spread(self._of_new(self.mask), x, dim), 0)
         if dim == 1 and self.tokens is not None:
             return self.tokens.put(self.tokens.take(x, aligned=True))
-        return _restore(x, self.mask, dim)
+        return _restore(x, self.mask, self.places, dim)
+
+    def _of_new(self, per_slot: Tensor) -> Tensor:
+        """(B, T), the part of (B, S) that belongs to the new tokens."""
+        past = self.columns - self.shape[1]
+        if self.slots is not None:
+            return per_slot[:, self.slots]
+        if torch.compiler.is_exporting():
+            return per_slot[:, torch.arange(past, self.columns, device=per_slot.device)]
+        return per_slot[:, past:]
 
     def align_pairs(self, scores: Tensor) -> Tensor:
         """Align both axes of scores (H, T, S) or (B, H, T, S), with one sentence per row."""
@@ -377,19 +431,19 @@ class TokenLayout(_Movable):
 
     def pack(self, x: Tensor) -> Tensor:
         """The input (B, T, C) for projections: real tokens (n, C), or aligned (B, T, C)."""
-        return self.tokens.take(x) if self.unpads and self.tokens is not None else self.align(x)
+        return self.align(x) if (tokens := self.unpadded) is None else tokens.take(x)
 
     def pad(self, x: Tensor) -> Tensor:
         """A projection of `pack`, aligned: (B, T, C)."""
-        return self.tokens.put(x, aligned=True) if self.unpads and self.tokens is not None else x
+        return x if (tokens := self.unpadded) is None else tokens.put(x, aligned=True)
 
     def gather(self, y: Tensor) -> Tensor:
         """Undo `pad`."""
-        return self.tokens.take(y, aligned=True) if self.unpads and self.tokens is not None else y
+        return y if (tokens := self.unpadded) is None else tokens.take(y, aligned=True)
 
     def unpack(self, y: Tensor) -> Tensor:
         """Undo `pack`: (B, T, C) in the slots of the input, zeros at padding."""
-        return self.tokens.put(y) if self.unpads and self.tokens is not None else self.restore(y)
+        return self.restore(y) if (tokens := self.unpadded) is None else tokens.put(y)
 
     def update(self, cache: Cache | None, key: Tensor, value: Tensor, layer_idx: int | None) -> tuple[Tensor, Tensor]:
         """Store new keys and values (B, H, T, K) of the aligned batch; return those to attend to."""
@@ -397,17 +451,12 @@ class TokenLayout(_Movable):
             return key, value
         assert layer_idx is not None
         given = self.mask if self.front is not None else self.cache_mask
-        new = (key, value) if given is None else (_restore(key, given, 2), _restore(value, given, 2))
+        new = (key, value) if given is None else [_restore(x, given, self.places, 2) for x in (key, value)]
         keys, values = cache.update(*new, layer_idx)
         if not self.has_past:
             return key, value
         # A static cache returns all slots. Only compiled code attends to those that are not filled.
         return keys[:, :, : self.columns], values[:, :, : self.columns]
-
-
-def token_slots(mask: Tensor) -> Tensor:
-    """(B, S), the slot of each row's n-th real token, then its other slots."""
-    return torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)
 
 
 def _places(mask: Tensor) -> Tensor:
@@ -460,6 +509,7 @@ def _gather(x: Tensor, index: Tensor, dim: int) -> Tensor:
     return x.gather(dim, _spread(index, x, dim).expand_as(x))
 
 
-def _restore(x: Tensor, mask: Tensor, dim: int) -> Tensor:
+def _restore(x: Tensor, mask: Tensor, places: Tensor | None, dim: int) -> Tensor:
     """From the front to the real slots of a mask (B, S); zeros elsewhere."""
-    return _gather(x, _places(mask), dim).masked_fill(~_spread(mask, x, dim), 0)
+    assert places is not None
+    return _gather(x, places, dim).masked_fill(~_spread(mask, x, dim), 0)

@@ -15,14 +15,27 @@ from torch import Tensor
 __all__ = ["FactoredLogits", "InnerLogits", "Logits", "MixedLogits", "OuterLogits", "SharedLogits"]
 
 
+def leading(x: Tensor, count: int, dim: int) -> Tensor:
+    """The first `count` entries of an axis of x."""
+    if torch.compiler.is_exporting():
+        # A slice would bind the exported graph to lengths below the whole axis.
+        return x.index_select(dim, torch.arange(count, device=x.device))
+    return x.narrow(dim, 0, min(count, x.shape[dim]))
+
+
 class Logits:
     """Attention logits (B, H, T, S), held as factors.
 
     Attributes:
         rows: T.
+        shape: (B, H, T, S), where shared scores may have 1 for B or H; a mixture has only those of its terms.
     """
 
     rows: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        raise NotImplementedError
 
     def dense(self, length: int | None = None) -> Tensor:
         """The logits as one tensor, (H, T, S) where all examples share them, else (B, H, T, S).
@@ -71,8 +84,12 @@ class SharedLogits(Logits):
         scores = bias.view(shape).expand(-1, heads, -1, -1)
         return cls(scores if shape[0] > 1 else scores[0])
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.scores.shape if len(self.scores.shape) == 4 else (1, *self.scores.shape)
+
     def dense(self, length: int | None = None) -> Tensor:
-        return self.scores if length is None else self.scores[..., :length]
+        return self.scores if length is None else leading(self.scores, length, -1)
 
 
 class InnerLogits(Logits):
@@ -102,9 +119,15 @@ class InnerLogits(Logits):
         self.query, self.key, self.bias, self.scale = query, key, bias, scale
         self.rows = query.shape[2]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.query.shape[:3], self.key.shape[2])
+
     def dense(self, length: int | None = None) -> Tensor:
         query = self.query if self.scale == 1.0 else self.query * self.scale
-        key, bias = self.key[:, :, :length].mT, None if self.bias is None else self.bias[:, None, :length]
+        key, bias = self.key.mT, None if self.bias is None else self.bias[:, None]
+        if length is not None:
+            key, bias = leading(key, length, -1), None if bias is None else leading(bias, length, -1)
         if key.shape[0] != 1 or query.shape[0] == 1:
             logits = query @ key
             return logits if bias is None else logits + bias
@@ -137,10 +160,15 @@ class OuterLogits(Logits):
         self.tiled, self.repeated = tiled, repeated
         self.rows, self.columns = tiled.shape[2], tiled.shape[-1] * repeated.shape[-1]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.tiled.shape[:3], self.columns)
+
     def dense(self, length: int | None = None) -> Tensor:
         if length is not None and length > self.columns:
             raise ValueError(f"got length {length}; expected at most a·b = {self.columns}")
-        return (self.repeated.unsqueeze(-1) * self.tiled.unsqueeze(-2)).flatten(-2)[..., :length]
+        product = (self.repeated.unsqueeze(-1) * self.tiled.unsqueeze(-2)).flatten(-2)
+        return product if length is None else leading(product, length, -1)
 
 
 class MixedLogits(Logits):

@@ -78,7 +78,8 @@ def test_a_model_of_several(tmp_path: Path) -> None:
     assert [weights.shape for weights in out.encoder_attentions] == [(2, 3, 6, 6)] * 2
     model.save_pretrained(tmp_path)
     again = SynthesizerForConditionalGeneration.from_pretrained(tmp_path)
-    assert torch.equal(again(ids, labels=labels).logits, out.logits)
+    # Weights that are asked for are computed as a whole matrix, so digits may differ.
+    torch.testing.assert_close(again(ids, labels=labels).logits, out.logits)
 
 
 def test_parameters_that_make_weights_are_counted() -> None:

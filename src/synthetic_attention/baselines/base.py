@@ -74,10 +74,10 @@ class Baseline(SelfAttention):
             )
         if is_causal and not self.can_be_causal:
             raise ValueError(f"got is_causal=True for {self.name!r}; expected False: it always sees all tokens")
-        layout = TokenLayout.of(attention_mask, x, cache, self.layer_idx or 0)
+        layout = self.layout_of(attention_mask, x, cache)
         self.check_length(layout.positions.columns)
         values, *parts = (layout.pad(part) for part in self._read(layout.pack(x)))
-        if (real := layout.aligned.mask) is not None and not layout.unpads and not layout.has_past:
+        if (real := layout.aligned.mask) is not None and layout.unpadded is None and not layout.has_past:
             values, *parts = (part * real[..., None] for part in (values, *parts))
         value = split_heads(values, self.num_heads)
         _, value = layout.update(cache, value[..., :0], value, self.layer_idx)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from ..kernels import attend, attention_weights, split_heads
 from ..layout import TokenLayout
-from ..logits import InnerLogits
-from ..synthesizers import Dimensions, Options, register
+from ..logits import InnerLogits, leading
+from ..synthesizers import Dimensions, Options, register, resize
 from .base import Baseline
 
 
@@ -40,6 +40,7 @@ class Linformer(Baseline):
     Options = LinformerOptions
     can_be_causal = False
     needs_max_length = True
+    length_options = ("rank",)
 
     def __init__(self, dims: Dimensions, options: LinformerOptions, **arguments: Any) -> None:
         super().__init__(dims, options, **arguments)
@@ -52,9 +53,17 @@ class Linformer(Baseline):
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
+        self._reset_sums()
+
+    def _reset_sums(self) -> None:
         # Variance 1/k, as that of the projections of Johnson and Lindenstrauss that the paper starts from.
         nn.init.normal_(self.key_sums, std=self.rank**-0.5)
         nn.init.normal_(self.value_sums, std=self.rank**-0.5)
+
+    def extend(self, max_length: int) -> None:
+        super().extend(max_length)
+        resize(self, {"key_sums": (2,), "value_sums": (2,)}, max_length, self._reset_sums)
+        self.max_length = max_length
 
     def _read(self, tokens: Tensor) -> Sequence[Tensor]:
         return self.v_proj(tokens), self.q_proj(tokens), self.k_proj(tokens)
@@ -63,7 +72,7 @@ class Linformer(Baseline):
         self, value: Tensor, parts: Sequence[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         query, key = (split_heads(part, self.num_heads) for part in parts)
-        key_sums, value_sums = (sums[0, :, : value.shape[2]] for sums in (self.key_sums, self.value_sums))
+        key_sums, value_sums = (leading(sums[0], value.shape[2], 1) for sums in (self.key_sums, self.value_sums))
         logits = InnerLogits(query, _summed(key_sums, key), scale=self.head_dim**-0.5)
         y = attend(logits, _summed(value_sums, value), dropout_p=self.dropout if self.training else 0.0)
         if not need_weights:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..layout import TokenLayout, token_slots
+from ..layout import TokenLayout
 from .base import Baseline
 
 # Rows of a block, at least: fewer make small products, more make the band wide.
@@ -48,6 +48,8 @@ class WindowLayer(Baseline):
         # If kernel_size is even, one more token comes after the middle than before it.
         before = self.kernel_size - 1 if is_causal else (self.kernel_size - 1) // 2
         has_gaps = layout.has_past and (layout.mask is not None or layout.slots is not None)
+        # The sizes of blocks would bind an exported graph to some lengths.
+        has_gaps = has_gaps or torch.compiler.is_exporting()
         needs_slots = need_weights or self.only_inside or has_gaps
         slots = self._window_slots(layout, before, value) if needs_slots else None
         shares = self._shares(parts, None if slots is None else slots >= 0)
@@ -71,7 +73,7 @@ class WindowLayer(Baseline):
         inside = (slots >= 0) & (slots < (value.shape[2] if mask is None else mask.sum(1)[:, None, None]))
         if layout.has_past and layout.mask is not None:
             last = value.shape[2] - 1
-            slots = token_slots(layout.mask).gather(1, slots.clamp(0, last).flatten(1)).view_as(slots)
+            slots = layout.token_slots.gather(1, slots.clamp(0, last).flatten(1)).view_as(slots)
         return torch.where(inside, slots, -1)
 
 

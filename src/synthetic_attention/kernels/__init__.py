@@ -1,7 +1,7 @@
 """softmax(logits) · V: `attend` chooses one of the kernels. Everything that is there for speed or memory is here."""
 
 from .dispatch import attend
-from .eager import attention_weights, masked_softmax
+from .eager import attention_weights, masked_softmax, sum_values
 from .projections import is_plain, join_heads, linear, project_by_feature, split_heads
 from .softmax_cache import CachedLogits, SoftmaxCache
 
@@ -16,4 +16,5 @@ __all__ = [
     "masked_softmax",
     "project_by_feature",
     "split_heads",
+    "sum_values",
 ]

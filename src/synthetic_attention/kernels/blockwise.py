@@ -44,7 +44,7 @@ class Factors:
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor], present: Sequence[bool], count_inner: int) -> Factors:
-        """From the tensors that there are, and which of `tensors()` these are."""
+        """From those of `tensors()` that are not None; `present` says which these are."""
         given = iter(tensors)
         every: list[Any] = [next(given) if each else None for each in present]
         value, shared, weight, bias, *others = every
@@ -139,7 +139,7 @@ class Block:
 
 @dataclass
 class Attention:
-    """What both operators are called with: the factors, what hides keys, and dropout."""
+    """The arguments of both operators: the factors, what hides keys, and dropout."""
 
     factors: Factors
     mask: Tensor | None
@@ -385,15 +385,17 @@ def _backward_fake(grad: Tensor, *arguments: Any) -> list[Tensor]:
 
 
 def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    tensors, *ctx.layout, mask, ctx.offset, ctx.dropout_p, seed = inputs
+    tensors, ctx.present, ctx.count_inner, mask, ctx.offset, ctx.dropout_p, seed = inputs
     ctx.save_for_backward(*tensors, mask, seed)
 
 
 def _autograd(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
     *tensors, mask, seed = ctx.saved_tensors
-    has_shared = ctx.layout[0][1]
+    has_shared = ctx.present[1]
     train_shared = has_shared and ctx.needs_input_grad[0][1]
-    grads = list(_backward(grad, tensors, *ctx.layout, mask, ctx.offset, ctx.dropout_p, seed, train_shared))
+    grads = list(
+        _backward(grad, tensors, ctx.present, ctx.count_inner, mask, ctx.offset, ctx.dropout_p, seed, train_shared)
+    )
     if has_shared and not train_shared:
         grads.insert(1, None)
     return grads, None, None, None, None, None, None

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..layout import is_transformed
-from ..logits import FactoredLogits, Logits, MixedLogits, SharedLogits
+from ..logits import FactoredLogits, Logits, MixedLogits, OuterLogits, SharedLogits
 from .blocks import wide
 from .blockwise import blockwise_attention
 from .eager import eager_attention
@@ -69,6 +69,8 @@ def attend(
                 f"got an attention_mask of shape {tuple(mask.shape)}; expected (B, S) = {(batch, columns)}"
             )
         mask = mask.bool()
+    if not torch.compiler.is_exporting():
+        _check(logits, rows, value)
     if attn_bias is not None:
         logits = MixedLogits([logits, SharedLogits.from_bias(attn_bias, batch, heads, rows, columns)])
     if not columns:
@@ -78,9 +80,12 @@ def attend(
 
     cached = logits.lookup(offset) if isinstance(logits, CachedLogits) and not dropout_p else None
     if cached is not None and mask is not None and (value.dtype == torch.float16 or not cached.has_small_range):
-        cached = None
+        logits, cached = SharedLogits(cached.scores), None
     factored = FactoredLogits.of(logits if cached is None else SharedLogits(cached.weights))
-    _check(factored, value)
+    if (scores := factored.shared) is not None:
+        # Scores for one example are for all; scores for one head are for all heads.
+        scores = scores[0] if scores.dim() == 4 and scores.shape[0] == 1 else scores
+        factored.shared = scores if scores.shape[-3] == heads else scores.expand(*scores.shape[:-3], heads, -1, -1)
     if not factored.inner and not factored.outer:
         scores = factored.weighted_shared()
         if scores.dim() == 4:
@@ -100,7 +105,8 @@ def attend(
 def _as_written() -> bool:
     """Whether to compute the equation as it is written: under a transform, or with only the MATH backend of SDPA."""
     if torch.compiler.is_compiling():
-        return False
+        # An exported graph has standard operators only: it runs where this package is not installed.
+        return torch.compiler.is_exporting()
     flags = torch.backends.cuda
     fused = flags.flash_sdp_enabled() or flags.mem_efficient_sdp_enabled() or flags.cudnn_sdp_enabled()
     return is_transformed() or not fused
@@ -126,20 +132,21 @@ def _fused(factored: FactoredLogits, value: Tensor, mask: Tensor | None, dropout
     return dropout_p == 0 and (widths == width or columns > BLOCKWISE_KEYS)
 
 
-def _check(factored: FactoredLogits, value: Tensor) -> None:
-    """Check that all terms fit the value, and expand shared scores to its heads."""
-    batch, heads, columns, _ = value.shape
-    shapes = [(*term.query.shape[:3], term.key.shape[2]) for term in factored.inner]
-    shapes += [(*term.tiled.shape[:3], min(columns, term.columns)) for term in factored.outer]
-    if (scores := factored.shared) is not None:
-        # Scores for one example are for all; scores for one head are for all heads.
-        scores = scores[0] if scores.dim() == 4 and scores.shape[0] == 1 else scores
-        scores = scores.expand(*scores.shape[:-3], heads, -1, -1) if scores.shape[-3] == 1 else scores
-        factored.shared = scores
-        shapes.append((batch, *scores.shape) if scores.dim() == 3 else tuple(scores.shape))
-    for shape in shapes:
-        if shape != (batch, heads, shapes[0][2], columns):
-            raise ValueError(
-                f"got logits of shape {shape} with a value {tuple(value.shape)}; expected logits of its B and H, with "
-                "exactly its S columns (cut them to the keys in use), and as many rows in all terms of a mixture"
-            )
+def _check(logits: Logits, rows: int, value: Tensor) -> None:
+    """Raise ValueError unless all terms have these rows, and the examples, heads and keys of the value."""
+    if isinstance(logits, MixedLogits):
+        for term in logits.terms:
+            _check(term, rows, value)
+        return
+    (batch, heads, own_rows, own_columns), (all_batch, all_heads, columns, _) = logits.shape, value.shape
+    fits = (batch, heads) == (all_batch, all_heads)
+    if isinstance(logits, SharedLogits):
+        fits = batch in (1, all_batch) and heads in (1, all_heads)
+    if isinstance(logits, OuterLogits):
+        own_columns = min(own_columns, columns)
+    if not fits or own_rows != rows or own_columns != columns:
+        raise ValueError(
+            f"got logits of shape {tuple(logits.shape)} with a value {tuple(value.shape)}; expected logits of its B "
+            "and H, with exactly its S columns (cut them to the keys in use), and as many rows in all terms of a "
+            "mixture"
+        )

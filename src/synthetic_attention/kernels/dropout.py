@@ -10,6 +10,9 @@ from ..layout import is_traced
 
 __all__ = ["add_dropout", "dropout"]
 
+# The values of the 8 random bits of an element.
+_LEVELS = 256
+
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Dropout as `F.dropout`, faster on a CPU.
@@ -37,15 +40,16 @@ def add_dropout(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor
 
 
 def _is_left_to_torch(x: Tensor, p: float) -> bool:
-    return x.device.type != "cpu" or not 2**-8 <= p <= 1 - 2**-8 or is_traced()
+    return x.device.type != "cpu" or not 1 <= p * _LEVELS <= _LEVELS - 1 or is_traced()
 
 
 def _draw(like: Tensor, p: float) -> tuple[Tensor, float]:
     """1 where an element is kept and 0 elsewhere, and the factor for the kept ones."""
-    lower = int(p * 256)
-    steps = min(lower + (torch.rand(()).item() < p * 256 - lower), 255)
+    lower = int(p * _LEVELS)
+    # How many values drop an element: one more as often as p needs it, but never all.
+    dropped = min(lower + (torch.rand(()).item() < p * _LEVELS - lower), _LEVELS - 1)
     bits = torch.empty((like.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
     # The comparison writes 0 and 1 in the dtype of x: masks of bool multiply and fill several times slower.
     kept = torch.empty(like.numel(), dtype=like.dtype)
-    torch.ge(bits.view(torch.int8)[: like.numel()], steps - 128, out=kept)
-    return kept.view(like.shape), 256 / (256 - steps)
+    torch.ge(bits.view(torch.int8)[: like.numel()], dropped - _LEVELS // 2, out=kept)
+    return kept.view(like.shape), _LEVELS / (_LEVELS - dropped)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..layout import is_traced
 from ..logits import Logits, SharedLogits
 
-__all__ = ["allowed_keys", "attention_weights", "eager_attention", "masked_softmax"]
+__all__ = ["allowed_keys", "attention_weights", "eager_attention", "masked_softmax", "sum_values"]
 
 
 def allowed_keys(
@@ -19,8 +19,10 @@ def allowed_keys(
 ) -> Tensor | None:
     """True where a row may see a key: (B or 1, 1, rows or 1, columns); None where every key is allowed."""
     allowed = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
-    if is_causal and offset < columns - 1:
-        causal = torch.ones(rows, columns, dtype=torch.bool, device=device).tril(offset)[None, None]
+    # An exported graph takes any offset.
+    if is_causal and (torch.compiler.is_exporting() or offset < columns - 1):
+        last_key = torch.arange(rows, device=device)[:, None] + offset
+        causal = (torch.arange(columns, device=device) <= last_key)[None, None]
         allowed = causal if allowed is None else allowed & causal
     return allowed
 
@@ -79,8 +81,15 @@ def eager_attention(
     """softmax(logits) · value through the whole matrix; arguments as in `attend`."""
     scores = logits.dense(value.shape[-2])
     weights = attention_weights(SharedLogits(scores), attention_mask, is_causal, query_offset)
+    return sum_values(weights, value, dropout_p, scores.dim() == 3)
+
+
+def sum_values(weights: Tensor, value: Tensor, dropout_p: float = 0.0, is_shared: bool = False) -> Tensor:
+    """weights (B or 1, H, T, S) · value (B, H, S, D), with dropout of the weights.
+
+    Where all examples share the logits they share the dropout mask, even under key masks of their own.
+    """
     if dropout_p > 0:
-        # Where all examples share the logits they share the dropout mask, even under key masks of their own.
-        drawn_for = weights[:1] if scores.dim() == 3 else weights
+        drawn_for = weights[:1] if is_shared else weights
         weights = weights * torch.nn.functional.dropout(torch.ones_like(drawn_for), dropout_p)
     return weights.to(value.dtype) @ value

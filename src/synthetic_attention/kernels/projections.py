@@ -18,10 +18,13 @@ from ..layout import TokenLayout
 
 __all__ = ["is_plain", "join_heads", "linear", "project_by_feature", "split_heads"]
 
+# Rows for which MKL is slow.
+_SLOW_ROWS = range(12, 64)
+
 
 def linear(module: Any, x: Tensor) -> Tensor:
-    """module(x), (…, in) to (…, out), for an `nn.Linear` or what stands in its place."""
-    if torch.compiler.is_compiling() or not x.shape[-1] or not 12 <= x.numel() // x.shape[-1] <= 63:
+    """module(x), (…, in) to (…, out), for an `nn.Linear` or its replacement."""
+    if torch.compiler.is_compiling() or not x.shape[-1] or x.numel() // x.shape[-1] not in _SLOW_ROWS:
         return module(x)
     if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not is_plain(module):
         return module(x)
@@ -38,14 +41,16 @@ def linear(module: Any, x: Tensor) -> Tensor:
 def is_plain(module: nn.Module) -> bool:
     """Whether a call of `module` is x Wᵀ + b and nothing else, so that W and b may be used in another way.
 
-    It is not with a hook, a parametrization, an adapter, or a `forward` of its own (as accelerate sets, to bring
-    weights from elsewhere).
+    It is not with a hook, a parametrization, an adapter, a quantized or distributed weight, or a `forward` of its own
+    (as accelerate sets, to bring weights from elsewhere).
     """
     # Of all modules: compiled code has none of its own.
     if not torch.compiler.is_compiling() and _has_any_global_hook():
         return False
     hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
-    return type(module) is nn.Linear and not any(hooks) and "forward" not in module.__dict__
+    if type(module) is not nn.Linear or any(hooks) or "forward" in module.__dict__:
+        return False
+    return type(module.weight) in (nn.Parameter, Tensor)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -68,8 +73,8 @@ def project_by_feature(module: Any, tokens: Tensor, layout: TokenLayout, heads: 
         values = values if bias is None else values + bias[:, None].to(values.dtype)
     else:
         values = torch.addmm(bias[:, None], weight, columns)
-    if layout.unpads and layout.tokens is not None:
-        values = layout.tokens.put_columns(values)
+    if (real := layout.unpadded) is not None:
+        values = real.put_columns(values)
     return values.view(heads, weight.shape[0] // heads, *layout.aligned.shape).permute(2, 0, 3, 1)
 
 
@@ -77,6 +82,6 @@ def join_heads(y: Tensor, layout: TokenLayout) -> Tensor:
     """(B, H, T, K) to the input of the output projection, (n, H·K) or (B, T, H·K) as in `layout.pack`."""
     y = y.transpose(1, 2).flatten(2)
     # The kernel for shared logits writes feature by feature.
-    if layout.unpads and layout.tokens is not None and y.stride(1) == 1 and y.shape[-1] > 1:
-        return layout.tokens.take_columns(y.permute(2, 0, 1)).t()
+    if (real := layout.unpadded) is not None and y.stride(1) == 1 and y.shape[-1] > 1:
+        return real.take_columns(y.permute(2, 0, 1)).t()
     return layout.gather(y)

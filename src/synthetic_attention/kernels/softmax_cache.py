@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -26,10 +26,21 @@ __all__ = ["CachedLogits", "SoftmaxCache"]
 
 @dataclass
 class CachedSoftmax:
-    """softmax(R), (H, T, S), and whether a mask leaves no row only keys whose weights are zero."""
+    """R and softmax(R), (H, T, S), where row t sees keys ≤ offset + t (None: all)."""
 
-    weights: Tensor
-    has_small_range: bool
+    scores: Tensor
+    offset: int | None
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """softmax(R)."""
+        with torch.autocast("cpu", enabled=False):
+            return softmax(self.scores, self.offset)
+
+    @cached_property
+    def has_small_range(self) -> bool:
+        """Whether every row keeps a nonzero weight under any mask."""
+        return has_small_range(self.scores)
 
 
 class SoftmaxCache:
@@ -56,9 +67,7 @@ class SoftmaxCache:
         entry = self._entry
         # NaN is not equal to itself: scores that are not finite are never found in the cache.
         if entry is None or entry[0] != key:
-            scores = make()
-            with torch.autocast("cpu", enabled=False):
-                entry = self._entry = key, CachedSoftmax(softmax(scores, offset), has_small_range(scores))
+            entry = self._entry = key, CachedSoftmax(make(), offset)
         return entry[1]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SoftmaxCache:
@@ -87,6 +96,13 @@ class CachedLogits(SharedLogits):
         if self._made is None:
             self._made = self._source[2]()
         return self._made
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        # Without making the scores.
+        positions = self._source[0]
+        columns = positions.columns if positions.key_index is None else positions.key_index.shape[-1]
+        return 1, 1, self.rows, columns
 
     def lookup(self, offset: int | None) -> CachedSoftmax | None:
         """The cached softmax of these scores."""

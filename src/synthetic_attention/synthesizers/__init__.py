@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from typing import cast
 
-from .base import Dimensions, SynthesizingFunction, reset_map, reset_projection
+from .base import Dimensions, SynthesizingFunction, reset_map, reset_projection, resize
 from .mixture import Mixture, MixtureOptions
 from .registry import (
     OPTIONS,
@@ -42,6 +42,7 @@ __all__ = [
     "register",
     "reset_map",
     "reset_projection",
+    "resize",
     "validate",
 ]
 
@@ -59,6 +60,10 @@ def make_function(
         raise ValueError(
             f"got {synthesizer!r}; expected one of: {', '.join(known(layers=False))}, or several of them joined by "
             "'+'. A baseline takes the place of the whole layer: name it in SynthesizerConfig"
+        )
+    if dims.max_length is None and needs_max_length(synthesizer):
+        raise ValueError(
+            f"got no max_length for {synthesizer!r}; expected the longest sequence, for which it has parameters"
         )
     functions: list[SynthesizingFunction] = [REGISTRY[name](dims, chosen[name]) for name in names]
     return functions[0] if len(names) == 1 else Mixture(functions, dims, cast(MixtureOptions, chosen["mixture"]))

@@ -5,7 +5,7 @@ Shape legend: B batch, H heads, T rows (new tokens), S columns (keys in use), K 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -89,6 +89,9 @@ class SynthesizingFunction(nn.Module):
     Attributes:
         name: its name in `synthesizer`.
         Options: dataclass of its options.
+        per_position: the axes of its tensors, by name, that are as long as the maximum length.
+        length_options: options whose default depends on the maximum length; their values are attributes of these names.
+        logit_factor: tensors that make all logits zeros if they are, so that training can still change them.
         num_features: how many projections of the input it has; 0 for logits that ignore the input.
         needs_max_length: whether it has parameters up to a maximum length.
         max_length: the longest sequence, or None.
@@ -99,6 +102,9 @@ class SynthesizingFunction(nn.Module):
     Options: ClassVar[type[Options]] = Options
     is_layer: ClassVar[bool] = False
     needs_max_length: ClassVar[bool] = True
+    per_position: ClassVar[Mapping[str, tuple[int, ...]]] = {}
+    length_options: ClassVar[tuple[str, ...]] = ()
+    logit_factor: ClassVar[tuple[str, ...]] = ()
     caches_keys: bool = False
     num_features: int = 0
     max_length: int | None = None
@@ -128,6 +134,34 @@ class SynthesizingFunction(nn.Module):
 
     def reset_parameters(self) -> None:
         """Initialise its own parameters. (The layer initialises the projections.)"""
+
+    def zero_logits(self) -> None:
+        """Make its logits zeros for every input, or raise ValueError if training could not change them then."""
+        if not self.logit_factor:
+            raise ValueError(f"got {self.name!r}; expected a function whose logits can start as zeros and are trained")
+        for tensor in (getattr(self, name) for name in self.logit_factor):
+            if tensor is not None:
+                nn.init.zeros_(tensor)
+
+    def extend(self, max_length: int) -> None:
+        """Change the maximum length: what both lengths have is kept, the rest is initialised."""
+        if self.per_position:
+            resize(self, self.per_position, max_length, self.reset_parameters)
+            self.max_length = max_length
+
+
+@torch.no_grad()
+def resize(module: nn.Module, axes: Mapping[str, tuple[int, ...]], size: int, reset: Callable[[], None]) -> None:
+    """Change the size of some axes of a module's tensors: the leading block is kept, the rest drawn by `reset`."""
+    old = {name: tensor for name in axes if (tensor := getattr(module, name)) is not None}
+    for name, tensor in old.items():
+        new = tensor.new_empty([size if axis in axes[name] else n for axis, n in enumerate(tensor.shape)])
+        setattr(module, name, nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new)
+    reset()
+    for name, tensor in old.items():
+        new = getattr(module, name)
+        block = tuple(slice(min(sizes)) for sizes in zip(tensor.shape, new.shape, strict=True))
+        new[block] = tensor[block]
 
 
 def reset_projection(linear: nn.Linear) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..kernels import linear
 from ..layout import Positions
-from ..logits import InnerLogits, SharedLogits
+from ..logits import InnerLogits, SharedLogits, leading
 from .base import Dimensions, SynthesizingFunction, reset_map
 from .registry import Options, register
 
@@ -36,6 +36,8 @@ class Dense(SynthesizingFunction):
 
     Options = DenseOptions
     num_features = 1
+    per_position = {"key": (1,), "key_bias": (1,)}  # noqa: RUF012
+    logit_factor = ("key", "key_bias")
 
     def __init__(self, dims: Dimensions, options: DenseOptions) -> None:
         super().__init__()
@@ -59,8 +61,10 @@ class Dense(SynthesizingFunction):
     def forward(
         self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None
     ) -> InnerLogits | SharedLogits:
-        key = self.key[None, :, : positions.columns].expand(-1, self.num_heads, -1, -1)
-        bias = None if self.key_bias is None else self.key_bias[:, : positions.columns].expand(self.num_heads, -1)
+        key = leading(self.key, positions.columns, 1)[None].expand(-1, self.num_heads, -1, -1)
+        bias: Tensor | None = self.key_bias
+        if bias is not None:
+            bias = leading(bias, positions.columns, 1).expand(self.num_heads, -1)
         logits = InnerLogits(features[0].relu(), key, bias)
         if positions.key_index is None:
             return logits

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..kernels import linear
 from ..layout import Positions
 from ..logits import OuterLogits, SharedLogits
-from .base import Dimensions, SynthesizingFunction, reset_map
+from .base import Dimensions, SynthesizingFunction, reset_map, resize
 from .registry import Options, register
 
 
@@ -35,12 +36,14 @@ class FactorizedDense(SynthesizingFunction):
 
     Options = FactorizedDenseOptions
     num_features = 1
+    per_position = {"weight": (1,), "bias": (1,)}  # noqa: RUF012
+    length_options = ("a",)
 
     def __init__(self, dims: Dimensions, options: FactorizedDenseOptions) -> None:
         super().__init__()
         self.max_length = dims.length
-        a = math.isqrt(dims.length - 1) + 1 if options.a is None else options.a
-        self.factors = a, math.ceil(dims.length / a)
+        self.a = math.isqrt(dims.length - 1) + 1 if options.a is None else options.a
+        self.factors = self.a, math.ceil(dims.length / self.a)
         total = sum(self.factors)
         # Rows [: a] make the tiled factor, the others the repeated one.
         self.weight = dims.parameter(dims.num_heads, total, dims.head_dim)
@@ -50,6 +53,17 @@ class FactorizedDense(SynthesizingFunction):
 
     def reset_parameters(self) -> None:
         reset_map(self.weight, self.bias)
+
+    @torch.no_grad()
+    def zero_logits(self) -> None:
+        # The tiled factor only: with both at zero there would be no gradient.
+        self.weight[:, : self.a] = 0
+        if self.bias is not None:
+            self.bias[:, : self.a] = 0
+
+    def extend(self, max_length: int) -> None:
+        self.max_length, self.factors = max_length, (self.a, math.ceil(max_length / self.a))
+        resize(self, self.per_position, sum(self.factors), self.reset_parameters)
 
     def project(self, x: Tensor) -> Sequence[Tensor]:
         return (linear(self.q_proj, x),)

@@ -31,18 +31,10 @@ OPTIONS["mixture"] = MixtureOptions
 
 
 class Mixture(SynthesizingFunction):
-    """A sum of synthesizing functions, weighted by learned α that sum to 1. All start with the same weight.
-
-    Raises:
-        ValueError: a sigmoid gate for another number of functions than two.
-    """
+    """A sum of synthesizing functions, weighted by learned α that sum to 1. All start with the same weight."""
 
     def __init__(self, functions: Sequence[SynthesizingFunction], dims: Dimensions, options: MixtureOptions) -> None:
         super().__init__()
-        if options.gate == "sigmoid" and len(functions) != 2:
-            raise ValueError(
-                f"got gate='sigmoid' for a mixture of {len(functions)} components; expected two, or gate='softmax'"
-            )
         self.functions = nn.ModuleList(functions)
         self.kind = options.gate
         shapes = {"softmax": (len(functions), dims.num_heads), "sigmoid": (1,)}
@@ -63,6 +55,11 @@ class Mixture(SynthesizingFunction):
 
     def logit_parameters(self) -> list[nn.Parameter]:
         return [] if self.gate is None else [self.gate]
+
+    def extend(self, max_length: int) -> None:
+        for function in self.components:
+            function.extend(max_length)
+        self.max_length = None if self.max_length is None else max_length
 
     @property
     def components(self) -> list[SynthesizingFunction]:

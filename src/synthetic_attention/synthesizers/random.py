@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..kernels import CachedLogits, SoftmaxCache
 from ..layout import Positions
-from ..logits import SharedLogits
+from ..logits import SharedLogits, leading
 from .base import Dimensions, SynthesizingFunction
 from .registry import Options, register
 
@@ -33,6 +33,8 @@ class Random(SynthesizingFunction):
 
     Options = RandomOptions
     is_trained: ClassVar[bool] = True
+    per_position = {"table": (1, 2)}  # noqa: RUF012
+    logit_factor: ClassVar[tuple[str, ...]] = ("table",)
     table: Tensor
 
     def __init__(self, dims: Dimensions, options: RandomOptions) -> None:
@@ -74,6 +76,7 @@ class FixedRandom(Random):
 
     Options = FixedRandomOptions
     is_trained = False
+    logit_factor = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +98,8 @@ class FactorizedRandom(SynthesizingFunction):
     authors' code, whose logits are the same for every query (a bug there)."""
 
     Options = FactorizedRandomOptions
+    per_position = {"row_factor": (1,), "key_factor": (1,)}  # noqa: RUF012
+    logit_factor = ("key_factor",)
 
     def __init__(self, dims: Dimensions, options: FactorizedRandomOptions) -> None:
         super().__init__()
@@ -114,5 +119,5 @@ class FactorizedRandom(SynthesizingFunction):
             assert positions.row_index is not None
             row, key = self.row_factor[:, positions.row_index], self.key_factor[:, positions.key_index]
             return SharedLogits((row @ key.mT).transpose(0, 1))
-        row, key = positions.take_rows(self.row_factor), self.key_factor[:, : positions.columns]
+        row, key = positions.take_rows(self.row_factor), leading(self.key_factor, positions.columns, 1)
         return CachedLogits(self.cache, positions, (row, key), lambda: row @ key.mT)

@@ -92,7 +92,12 @@ def validate(name: str, options: SynthesizerOptions | None = None) -> dict[str, 
     """
     names, options = parse(name), {} if options is None else options
     check_value("synthesizer_options", options, dict[str, dict[str, Any]])
-    return {owner: _read(owner, options.get(owner, {})) for owner in dict.fromkeys((*options, *names, "mixture"))}
+    read = {owner: _read(owner, options.get(owner, {})) for owner in dict.fromkeys((*options, *names, "mixture"))}
+    if len(names) > 2 and getattr(read["mixture"], "gate", None) == "sigmoid":
+        raise ValueError(
+            f"got gate='sigmoid' for the {len(names)} components of {name!r}; expected two, or gate='softmax'"
+        )
+    return read
 
 
 def _read(owner: str, given: Mapping[str, Any]) -> Options:

@@ -40,11 +40,13 @@ class RelativeRandom(SynthesizingFunction):
 
     Options = RelativeRandomOptions
     needs_max_length = False
+    logit_factor = ("offsets",)
 
     def __init__(self, dims: Dimensions, options: RelativeRandomOptions) -> None:
         super().__init__()
         distance = dims.length if options.distance is None else options.distance
         self.distance, self.std, self.cache = distance, options.std, SoftmaxCache()
+        self.follows_maximum = options.distance is None
         # Offset 0 is in the middle: entry n is of offset n − (N − 1).
         self.offsets = dims.parameter(dims.num_heads, 2 * distance - 1)
         self.reset_parameters()
@@ -55,9 +57,16 @@ class RelativeRandom(SynthesizingFunction):
     def reset_parameters(self) -> None:
         nn.init.normal_(self.offsets, std=self.std)
 
+    def extend(self, max_length: int) -> None:
+        if self.follows_maximum:
+            # New distances start with the last logit of their side, which they had so far.
+            apart = torch.arange(1 - max_length, max_length, device=self.offsets.device)
+            offsets = self.offsets.detach()[:, self._entries(apart)]
+            self.distance, self.offsets = max_length, nn.Parameter(offsets, self.offsets.requires_grad)
+
     def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> SharedLogits:
         device = self.offsets.device
-        if positions.row_index is None and positions.columns:
+        if positions.row_index is None and positions.columns and not torch.compiler.is_exporting():
             columns, last = positions.columns, self.distance - 1
             first = positions.offset - columns + 1
             entries = self._entries(torch.arange(first, columns, device=device))
