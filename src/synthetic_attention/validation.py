@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 from .errors import UserError
@@ -33,7 +33,7 @@ def fits(value: Any, kind: Any) -> bool:
     if origin in (list, tuple):
         return isinstance(value, list | tuple) and all(fits(entry, get_args(kind)[0]) for entry in value)
     if origin is dict:
-        return isinstance(value, dict) and all(fits(entry, get_args(kind)[1]) for entry in value.values())
+        return isinstance(value, Mapping) and all(fits(entry, get_args(kind)[1]) for entry in value.values())
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     return type(value) is kind

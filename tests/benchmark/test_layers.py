@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from synthetic_attention.benchmark.harness import Contender, measure_memory, take_turns
+from synthetic_attention.benchmark.harness import Contender, measure_memory
 from synthetic_attention.benchmark.layers import (
     BASELINE,
     MASKS,
@@ -16,17 +16,9 @@ from synthetic_attention.benchmark.layers import (
     measure_layers,
 )
 from synthetic_attention.benchmark.tables import records
-from synthetic_attention.errors import UserError
 
 PURE = ("random", "fixed_random", "factorized_random", "dense", "factorized_dense")
 SMALL = Case(2, 24, width=16, heads=2)
-
-
-def test_turns_alternate() -> None:
-    order: list[str] = []
-    times = take_turns({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, repeats=3, warmup=1)
-    assert order == ["a", "b"] * 4
-    assert {name: len(taken) for name, taken in times.items()} == {"a": 3, "b": 3}
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -111,9 +103,3 @@ def test_encoders_are_timed_and_their_memory_measured() -> None:
     # Two layers: vanilla has queries and keys where random has H·N².
     difference = (results["vanilla"].parameters or 0) - (results["random"].parameters or 0)
     assert difference == 2 * (2 * (16 * 16 + 16) - 2 * 16 * 16)
-
-
-@pytest.mark.parametrize(("sizes", "fact"), [({"mask": "ful"}, "'ful'"), ({"heads": 3}, "3"), ({"length": 1}, "1")])
-def test_wrong_sizes(sizes: dict, fact: str) -> None:
-    with pytest.raises(UserError, match=fact):
-        Case(**{"batch": 2, "length": 24, "width": 16, **sizes})

@@ -14,7 +14,7 @@ MODELS = ("--variants=random", "--repeats=1", "--device=cpu", *(f"--{name}={size
 
 
 def test_attention_prints_tables_and_writes_figures(call: Call, tmp_path: Path) -> None:
-    options = ("--repeats", 1, "--masks", "full,padded", "--json", tmp_path / "a.json")
+    options = ("--repeats", 1, "--masks", "full, padded", "--json", tmp_path / "a.json")
     code, out, err = call("benchmark", "attention", *TINY, *options)
     assert code == 0, err
     assert all(word in out for word in ("full", "padded", "2×16", "mha", "random", "dense"))

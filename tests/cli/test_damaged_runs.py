@@ -28,13 +28,20 @@ def command(call: Call, name: str, run: Path) -> Result:
     return call(*COMMANDS[name](run))
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_files_of_the_model(call: Call, run: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("model.safetensors", "no model yet"),
+        ("config.json", "config.json"),
+        ("tokenizer.json", "tokenizer.json is missing"),
+    ],
+)
+def test_files_of_the_model(call: Call, run: Path, name: str, missing: str) -> None:
     for content in (b"damaged", b"{}"):
         (run / name).write_bytes(content)
         check_error(command(call, "generate", run), run)
     (run / name).unlink()
-    check_error(command(call, "generate", run), run)
+    check_error(command(call, "generate", run), run, missing)
 
 
 def test_wrong_weights(call: Call, run: Path) -> None:
@@ -47,10 +54,11 @@ def test_wrong_weights(call: Call, run: Path) -> None:
     check_error(command(call, "generate", run), "unexpected", "stranger")
 
 
-def test_a_wrong_configuration(call: Call, run: Path) -> None:
+@pytest.mark.parametrize(("change", "fact"), [({"model_type": "bert"}, "'bert'"), ({"d_ff": "wide"}, "d_ff")])
+def test_wrong_configurations(call: Call, run: Path, change: dict[str, str], fact: str) -> None:
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    (run / "config.json").write_text(json.dumps({**config, "d_ff": "wide"}), encoding="utf-8")
-    check_error(command(call, "generate", run), "d_ff")
+    (run / "config.json").write_text(json.dumps({**config, **change}), encoding="utf-8")
+    check_error(command(call, "generate", run), fact)
 
 
 def test_a_tokenizer_of_another_run(call: Call, run: Path, corpus: Path) -> None:
@@ -67,10 +75,13 @@ def test_run_yaml(call: Call, run: Path, name: str) -> None:
     info = yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))
     for key, value in (("settings", {}), ("settings", None), ("data", 3), ("options", None)):
         (run / "run.yaml").write_text(yaml.safe_dump({**info, key: value}), encoding="utf-8")
-        check_error(command(call, name, run), "run.yaml")
+        check_error(command(call, name, run), "run.yaml", key)
         without = {other: value for other, value in info.items() if other != key}
         (run / "run.yaml").write_text(yaml.safe_dump(without), encoding="utf-8")
         check_error(command(call, name, run), "run.yaml", key)
+    for content, fact in (("", "no valid task, data"), ("- 1", "no valid task"), ("[", "run.yaml")):
+        (run / "run.yaml").write_text(content)
+        check_error(command(call, name, run), "run.yaml", fact)
 
 
 def test_an_unknown_setting(call: Call, run: Path) -> None:
@@ -98,10 +109,3 @@ def test_checkpoints(call: Call, run: Path, name: str, content: bytes | None) ->
     else:
         path.write_bytes(content)
     check_error(command(call, "resume", run), "checkpoint-2")
-
-
-def test_the_log(call: Call, run: Path) -> None:
-    before = (run / "log.jsonl").read_text(encoding="utf-8")
-    (run / "log.jsonl").write_text('{"st', encoding="utf-8")
-    assert command(call, "resume", run)[0] == 0
-    assert (run / "log.jsonl").read_text(encoding="utf-8").startswith(before)

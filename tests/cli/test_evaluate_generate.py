@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from cli.conftest import SETS, Call, check_error, snapshot
 from synthetic_attention.cli import generate, main
 from synthetic_attention.tasks import seq2seq
-from synthetic_attention.training import evaluation
 
 LONG = "one plus two. " * 9 + "three, " * 30
 
@@ -62,18 +60,9 @@ def test_standard_input_is_read_in_parts(call: Call, trained: Path, monkeypatch:
     code, out, err = call("generate", trained)
     assert (code, out.count("\n")) == (1, 2)
     assert "line 4" in err
-
-    def shout(run: Path, chunks: Iterable[list[str]], **options: object) -> Iterator[tuple[list[str], int]]:
-        yield from (([line.upper() for line in lines], len(lines)) for lines in chunks)
-
-    monkeypatch.setattr(evaluation, "generate_chunks", shout)
-    set_stdin(monkeypatch, b"one\ntwo\n\nfour\nfive")
-    code, out, err = call("generate", trained, "--truncate")
-    assert (code, out) == (0, "ONE\nTWO\n\nFOUR\nFIVE\n")
-    assert "5 lines" in err
     set_stdin(monkeypatch, b"one\ntwo\nthr\xff\n")
     code, out, err = call("generate", trained)
-    assert (code, out) == (1, "ONE\nTWO\n")
+    assert (code, out.count("\n")) == (1, 2)
     assert "line 3" in err
     assert "0xff" in err
 
@@ -97,25 +86,6 @@ def test_long_lines(call: Call, trained: Path) -> None:
     assert "1 lines" in cut[2]
 
 
-@pytest.mark.usefixtures("_echo")
-def test_long_inputs_of_an_evaluation(call: Call, trained: Path, corpus: Path, tmp_path: Path) -> None:
-    for language in ("en", "de"):
-        text = (corpus / f"test.{language}").read_text(encoding="utf-8")
-        (tmp_path / f"test.{language}").write_text(f"{text}{LONG}\n", encoding="utf-8")
-    command = ("evaluate", trained, "--data", tmp_path, "--json", "--num-beams", 1)
-    check_error(call(*command), "1 of 7", "64")
-    found = {}
-    for choice in ("split", "truncate"):
-        code, out, err = call(*command, "--on-long", choice)
-        assert code == 0
-        assert "1 inputs" in err
-        found[choice] = json.loads(out)
-        assert found[choice]["on_long"] == choice
-    assert [found[choice]["divided"] for choice in found] == [1, 0]
-    assert [found[choice]["truncated"] for choice in found] == [0, 1]
-    assert found["split"]["predictions"] != found["truncate"]["predictions"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "facts", "code"),
     [
@@ -137,13 +107,9 @@ def test_wrong_options(call: Call, trained: Path, arguments: list[object], facts
 
 
 @pytest.mark.parametrize("command", ["evaluate", "generate"])
-def test_a_folder_that_is_no_run(call: Call, corpus: Path, trained: Path, tmp_path: Path, command: str) -> None:
+def test_a_folder_that_is_no_run(call: Call, corpus: Path, tmp_path: Path, command: str) -> None:
     check_error(call(command, tmp_path / "nowhere"), "nowhere", "synthesizer train")
     check_error(call(command, corpus), corpus, "run.yaml")
-    copy = Path(shutil.copytree(trained, tmp_path / "copy"))
-    for content in ("[", "a: 1"):
-        (copy / "run.yaml").write_text(content, encoding="utf-8")
-        check_error(call(command, copy), "run.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -191,18 +157,6 @@ def test_sampling(call: Call, language_models: dict[str, Path]) -> None:
     greedy = sample("--temperature", 0)
     assert sample("--seed", 5, "--top-k", 1) == sample("--seed", 6, "--top-p", 1e-6) == greedy
     assert sample() != sample()
-
-
-def test_an_interrupted_continuation_ends_with_a_newline(
-    call: Call, language_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(run: Path, prompt: str, write: Callable[[str], object], **options: object) -> None:
-        write("some")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(evaluation, "continue_prompt", interrupted)
-    code, out, _ = call("generate", language_models["sentences"], "--prompt", "one")
-    assert (code, out) == (130, "some\n")
 
 
 @pytest.mark.parametrize(

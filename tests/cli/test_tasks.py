@@ -9,6 +9,7 @@ import yaml
 from transformers import AutoModelForSequenceClassification, pipeline
 
 from cli.conftest import SETS, Call, check_error
+from documents import blocks
 from tasks.glue_files import write_glue, write_superglue
 
 # The extra "glue".
@@ -74,8 +75,26 @@ def test_classification_of_texts(call: Call, tmp_path: Path) -> None:
     check_error(call("evaluate", run, "--split", "valid", "--num-beams", 2), "classification")
     # The run is a model of transformers.
     assert AutoModelForSequenceClassification.from_pretrained(run).config.id2label == {0: "Weather", 1: "Food"}
-    (found,) = pipeline("text-classification", model=str(run), tokenizer=str(run))("title 3, new tea")
+    (found,) = pipeline("text-classification", model=str(run))("title 3, new tea")
     assert found["label"] == "Food"
+
+
+def test_classification_of_one_file(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, new, run = tmp_path / "reviews.csv", tmp_path / "new.csv", tmp_path / "run"
+    lines = [f"{'good' if n % 2 else 'bad'} {n},{n % 2}" for n in range(60)]
+    file.write_text("\n".join(["review,label", *lines]), encoding="utf-8")
+    new.write_text("review\ngood 3\nbad 7\n", encoding="utf-8")
+    code, _, err = call("train", "classification", "--data", file, "--output", run, "--steps", 2, *LONGER)
+    assert code == 0, err
+    assert "valid: 10% of the training data, held out (--set held_out=…)\n" in err
+    assert 0 < evaluate(call, run)["examples"] < 20
+    check_error(call("evaluate", run), "reviews.csv", "train and valid", "--data")
+    code, out, _ = call("evaluate", run, "--data", new)
+    assert (code, out.splitlines()[0]) == (0, "new: no texts with a label, no scores")
+    (path,) = (run / "evaluation").glob("new.*.jsonl")
+    assert [json.loads(line)["gold"] for line in path.read_text(encoding="utf-8").splitlines()] == [None, None]
+    monkeypatch.chdir(run)
+    exec(dict(blocks(run / "README.md"))["python"], {})
 
 
 @pytest.mark.slow
@@ -90,6 +109,7 @@ def test_classification_of_pairs_and_regression(call: Call, both: Path, tmp_path
         results = evaluate(call, tmp_path / task)
         assert scores <= {*results}
         assert len(results["lines"]) == 6
+        assert call("train", "classification", "--output", tmp_path / task, "--resume", "--steps", 4)[0] == 0
         code, out, err = call("generate", tmp_path / task, "the tea\tthe rain")
         assert code == 0, err
         assert out.strip() in ("equivalent", "not_equivalent") if task == "MRPC" else abs(float(out)) < 100
@@ -100,7 +120,7 @@ def test_classification_of_pairs_and_regression(call: Call, both: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_language_modeling(call: Call, corpus: Path, tmp_path: Path) -> None:
+def test_language_modeling(call: Call, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     data.mkdir()
     (data / "train_news.txt").write_bytes((corpus / "train.en").read_bytes())
@@ -116,3 +136,5 @@ def test_language_modeling(call: Call, corpus: Path, tmp_path: Path) -> None:
     assert len(results["lines"]) == results["examples"] == 6
     check_error(call("evaluate", run, "--split", "valid", "--num-beams", 2), "--num-beams", "language-modeling")
     check_error(call("evaluate", run), "test", "train_news.txt, valid.txt")
+    monkeypatch.chdir(run)
+    exec(dict(blocks(run / "README.md"))["python"], {})

@@ -7,6 +7,7 @@ import shutil
 import signal
 import statistics
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from synthetic_attention.compare import run as runner
 from synthetic_attention.compare.results import markdown_page
 from synthetic_attention.errors import UserError
 from synthetic_attention.metrics.embeddings import OWN_VECTORS
+from synthetic_attention.metrics.text import NEEDS_JAVA
 from synthetic_attention.tasks.dialogue import Dialogue
 from synthetic_attention.tasks.seq2seq import TextPairs
 from synthetic_attention.training.evaluation import evaluate_run
@@ -190,6 +192,13 @@ def test_finished_runs_are_kept_and_scored_once(
     (tmp_path / "out/results.json").write_text("{", encoding="utf-8")
     assert start() == before
     assert not [*(tmp_path / "out").rglob(".partial*")]
+    # A score that could not be computed is computed when it can be.
+    before["runs"][0]["tests"]["test"]["not_computed"] = {"chrf": NEEDS_JAVA}
+    (tmp_path / "out/results.json").write_text(json.dumps(before), encoding="utf-8")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert start()["runs"] == before["runs"]
+    monkeypatch.setattr(shutil, "which", lambda name: "java")
+    assert start()["runs"] != before["runs"]
     # Other settings of generation are other scores of the same runs.
     assert start(generation={"num_beams": 2})["generation"]["num_beams"] == 2
 
@@ -370,6 +379,18 @@ def test_other_data_and_runs_with_another_budget_are_refused(start: Start, corpu
         start("vanilla")
 
 
+def test_a_comparison_that_came_meanwhile_is_kept(
+    start: Start, finished_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finish(folder: Path, message: str) -> Any:
+        return nullcontext(shutil.copytree(finished_folder, folder, dirs_exist_ok=True))
+
+    monkeypatch.setattr(runner, "lock_folder", finish)
+    with pytest.raises(UserError, match="another process changed this comparison"):
+        start("dense")
+    assert snapshot(tmp_path / "out") == snapshot(finished_folder)
+
+
 def test_folders_with_other_content_or_in_use(start: Start, tmp_path: Path) -> None:
     out, used = tmp_path / "out", tmp_path / "used"
     out.mkdir()
@@ -377,9 +398,6 @@ def test_folders_with_other_content_or_in_use(start: Start, tmp_path: Path) -> N
     with pytest.raises(UserError, match="no comparison"):
         start()
     assert snapshot(out) == {Path("thesis.tex"): b"years"}
-    (tmp_path / "file").write_text("mine", encoding="utf-8")
-    with pytest.raises(UserError, match="not a folder"):
-        start(name="file")
     used.mkdir()
     with FileLock(used / ".lock"), pytest.raises(UserError, match="another process"):
         start(name="used")

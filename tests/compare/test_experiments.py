@@ -60,12 +60,14 @@ def test_experiments_that_follow_a_failed_one_are_skipped(tmp_path: Path, capsys
     ]
     failures = run(queue, tmp_path, tmp_path, 2, [_experiment("earlier")])
     assert failures.keys() == {"first", "second"}
-    assert "status" in failures["first"]
+    assert "unexpected extra argument" in failures["first"]
     assert "first" in failures["second"]
     assert "Usage: " in (tmp_path / "third.log").read_text()
     # Tables of earlier calls stay.
     assert (tmp_path / "results.md").read_text().endswith("| table |\n")
-    assert "'[x]'" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "'[x]'" in out
+    assert all(f"{name}: {reason}\n" in out for name, reason in failures.items())
 
 
 def test_a_section_has_commands_table_and_notes_without_paths(tmp_path: Path, results: dict[str, Any]) -> None:

@@ -163,6 +163,7 @@ def test_unfinished_rows(results: dict[str, Any]) -> None:
     _, _, _, control, pending, *_ = markdown_table(results).split("\n")
     assert "| 1 of 2 |" in control
     assert pending.startswith(r"| a\|b | 0 of 2 | 2,093,568 | – | – | – | – |")
+    assert "may explain a difference: vanilla 0, 1; vanilla-control 0." in markdown_page(results)
 
 
 def test_warnings_come_first_and_a_split_that_selected_is_noted(results: dict[str, Any]) -> None:

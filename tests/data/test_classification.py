@@ -52,7 +52,7 @@ def test_classes_are_ordered_and_named() -> None:
     for labels, names, message in (
         (["2.5", "1"], [], r"1, 2\.5.*--set regression=true"),
         (["a", "b"], ["x"], r"2 classes: a, b.*expected 1"),
-        (["a", "a"], [], "1 classes: a;"),
+        (["a", "a"], [], "1 class: a; expected at least two, or choose other columns"),
     ):
         with pytest.raises(UserError, match=message):
             find_classes(labels, names)

@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -64,13 +65,15 @@ def test_documents_of_json_lines(tmp_path: Path) -> None:
     rows = [{"id": 1, "text": " one "}, {"article": ["two", "three"]}, {"text": ""}]
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
-    assert [*read_texts([path], DOCUMENT_FIELDS)] == ["one", "two three", ""]
+    (tmp_path / "blank.jsonl").write_text("\n")
+    assert [*read_texts([tmp_path / "blank.jsonl", path], DOCUMENT_FIELDS)] == ["one", "two three", ""]
     assert next(read_texts([path])) == json.dumps(rows[0])
-    with pytest.raises(UserError, match=r"a\.jsonl, line 2: .*'?text.*article"):
+    with pytest.raises(UserError, match=r"a\.jsonl, line 2: no field text; .*article; .* text_field=…"):
         [*read_texts([path], ["text"])]
-    path.write_text('{"text": 1}\n')
-    with pytest.raises(UserError, match=r"a\.jsonl, line 1: .*int"):
-        [*read_texts([path], DOCUMENT_FIELDS)]
+    for line, fact in (('{"text": 1}', "has a int; expected text, or a list of texts$"), ("{", r"not JSON \(.*\)$")):
+        path.write_text(line)
+        with pytest.raises(UserError, match=rf"a\.jsonl, line 1: .*{fact}"):
+            [*read_texts([path], DOCUMENT_FIELDS)]
 
 
 def _never() -> Iterator[str]:
@@ -126,14 +129,10 @@ def test_errors_leave_no_table(tokenizer: PreTrainedTokenizerFast, cache: Path) 
     file.write_bytes(file.read_bytes()[:700])
     with pytest.raises(UserError, match=r"cache.*tokens-"):
         _tokens(TEXTS, tokenizer, "key")
-
-
-def test_a_cache_that_cannot_be_written_is_named(
-    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(pytest.importorskip("datasets").config, "HF_DATASETS_CACHE", tmp_path / "file")
-    with pytest.raises(UserError, match=str(tmp_path / "file")):
+    # Neither can be written.
+    shutil.rmtree(cache)
+    cache.touch()
+    with pytest.raises(UserError, match=str(cache)):
         _tokens(TEXTS, tokenizer, "key")
 
 
@@ -144,3 +143,7 @@ def test_the_standard_library_is_a_corpus(tmp_path: Path, monkeypatch: pytest.Mo
     texts = {split: (folder / f"{split}.txt").read_text("utf-8") for split in ("train", "valid", "test")}
     assert len(texts["train"]) > 5 * len(texts["valid"]) > 10_000
     assert all("import " in text and text.endswith("\n\n") for text in texts.values())
+    # Another build of the same version.
+    (tmp_path / "one.py").write_text("import this")
+    monkeypatch.setattr(corpus.sysconfig, "get_path", lambda _: tmp_path)
+    assert standard_library_data() != folder

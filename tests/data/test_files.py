@@ -67,7 +67,7 @@ def _even(_: int, line: str) -> Iterator[int]:
 
 def test_bad_lines_are_named_or_counted() -> None:
     numbered = [(1, "2"), (4, "3"), (5, "6")]
-    with pytest.raises(UserError, match=r"numbers, line 4: odd; .*skip_bad_lines"):
+    with pytest.raises(UserError, match="numbers, line 4: odd; correct it, or train with --set skip_bad_lines=true"):
         collect("numbers", numbered, _even)
     parsed = collect("numbers", numbered, _even, skip_bad_lines=True)
     assert (parsed.records, parsed.skipped) == ([2, 6], 1)
@@ -157,6 +157,9 @@ def test_parallel_files_are_found_by_alias_and_prefix(tmp_path: Path) -> None:
         ("a.txt", "valid", "b.txt", ["b.txt"]),
         ("valid.txt", "valid", None, ["valid.txt"]),
         ("values.txt", "valid", None, "valid_files="),
+        ("valid.txt", "train", None, "the name says split 'valid'; .* train_files=valid.txt"),
+        ("test.txt.gz", "train", None, "the name says split 'test'"),
+        ("valid.txt", "train", "valid.txt", ["valid.txt"]),
         ("a.txt", "valid", None, "valid_files="),
         ("", "train", ["a.txt", "c*"], r"'c\*'.*a\.txt, b\.txt"),
         ("none", "train", "a.txt", "none"),

@@ -108,7 +108,7 @@ def test_the_files_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     assert {*one} == {f"{split}.{language}" for split in SPLITS for language in ("en", "de")}
 
 
-def test_files_are_not_overwritten(tmp_path: Path) -> None:
+def test_other_files_and_impossible_sizes_are_refused(tmp_path: Path) -> None:
     write_phrases(tmp_path, 60, 6)
     test = make_phrases(60, 6)["test"]
     assert (tmp_path / "test.en").read_text("utf-8").splitlines() == [phrase.english for phrase in test]
@@ -117,6 +117,9 @@ def test_files_are_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"test\.de"):
         write_phrases(tmp_path, 60, 6)
     assert (tmp_path / "test.de").read_text() == "mine\n"
+    for train, held_out in ((49, 5), (60, 0), (100, 100)):
+        with pytest.raises(UserError, match="phrases"):
+            make_phrases(train, held_out)
 
 
 def test_translation_without_data_uses_the_phrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,9 +129,3 @@ def test_translation_without_data_uses_the_phrases(tmp_path: Path, monkeypatch: 
     assert example_data("translation") == (folder, options)
     task = Translation.from_options(options)
     assert [len(task.read(folder, split)) for split in SPLITS] == [15_000, 500, 500, 500]
-
-
-def test_impossible_sizes() -> None:
-    for train, held_out in ((49, 5), (60, 0), (100, 100)):
-        with pytest.raises(UserError, match="phrases"):
-            make_phrases(train, held_out)

@@ -34,6 +34,8 @@ def test_heat_maps_have_tokens_and_hide_masked_keys() -> None:
     assert (shown.mask == ~np.tril(np.ones((5, 5), dtype=bool))).all()
     assert np.array_equal(shown.data, weights[1][1])
     assert {label.get_parse_math() for label in panels[0].get_yticklabels()} == {False}
+    # The darkest color is the largest weight, without the row that sees one key.
+    assert panels[4].images[0].norm.vmax == max(np.tril(layer)[:, 1:].max() for layer in weights)
 
 
 def test_histograms() -> None:
@@ -65,7 +67,10 @@ def test_a_page_shows_text_as_text(tmp_path: Path) -> None:
     page = Page(tmp_path, "run <1>")
     page.add_section("R & α", "<script>alert(1)</script>")
     page.add_table(("head", "x"), [("1", "<2>")])
-    page.add_picture(draw_attention(_maps([np.ones((1, 1, 1))])), "map", '"A"')
+    figure = draw_attention(_maps([np.ones((1, 1, 1))]))
+    # No font has this character.
+    figure.suptitle("\ue001")
+    page.add_picture(figure, "map", '"A"')
     page.write()
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     for shown in ("run &lt;1&gt;", "R &amp; α", "&lt;script&gt;", "&lt;2&gt;", 'alt="&quot;A&quot;"'):

@@ -13,7 +13,6 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from synthetic_attention.data.classification import Columns, guess_columns
-from synthetic_attention.data.examples import join_sides
 from synthetic_attention.data.tokenizer import frame_texts, train_tokenizer
 from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.tasks import UserError
@@ -58,9 +57,11 @@ def test_news_is_read_by_its_header(news: Path) -> None:
     assert (changes["problem_type"], changes["type_vocab_size"]) == ("single_label_classification", 0)
     with pytest.raises(UserError, match=r"3 classes: 1, 2, 3.*expected 2"):
         Classification(classes=["a", "b"]).read(news, "train")
-    write_csv(news / "valid.csv", [("4", "a", "b")])
-    with pytest.raises(UserError, match=r"valid, example 2: got class '4'; expected one of: 1, 2, 3, .*training file"):
-        task.encode(task.read(news, "valid"), _tokenizer(task, train), 64)
+    write_csv(news / "valid.csv", [("4" * 600, "a", "b"), ("2", "c", "d")])
+    with pytest.raises(UserError, match=r"valid\.csv, line 2: got class '4{80} …'; expected one of: 1, 2, 3, .*skip"):
+        task.read(news, "valid")
+    valid = replace(task, skip_bad_lines=True).read(news, "valid")
+    assert (len(valid), valid.skipped) == (1, 1)
 
 
 def test_a_part_of_the_training_file_is_held_out_by_first_texts(pairs: Path) -> None:
@@ -74,6 +75,26 @@ def test_a_part_of_the_training_file_is_held_out_by_first_texts(pairs: Path) -> 
     assert task.read(pairs, "valid").fingerprint() == valid.fingerprint() != train.fingerprint()
     with pytest.raises(UserError, match="no file valid"):
         Classification.from_options({**PAIRS, "held_out": 0.0}).read(pairs, "valid")
+
+
+def test_a_tenth_of_the_training_data_is_held_out_by_default(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    file, task = tmp_path / "data/train.csv", Classification()
+    write_csv(file, [(str(n % 3), f"title {n}", "text") for n in range(300)])
+    for data in (file, file.parent):
+        train, valid = task.read(data, "train"), task.read(data, "dev")
+        assert len(train) + len(valid) == 300
+        assert 15 < len(valid) < 50
+        assert (train.note, valid.name, valid.note[:28]) == ("", "valid", "10% of the training data, he")
+        assert train.classes == valid.classes == {"0": "0", "1": "1", "2": "2"}
+        examples = task.encode(valid, _tokenizer(task, train), 64)
+        assert examples.note == valid.note
+    with pytest.raises(UserError, match=r"train\.csv: got split 'test' .* train and valid.* --data"):
+        task.read(file, "test")
+    with pytest.raises(UserError, match=r"train\.csv: got split 'train' .* held_out=0"):
+        replace(task, held_out=0.0).read(file, "train")
+    write_csv(file.parent / "valid.csv")
+    assert len(task.read(file.parent, "train")) == 300
 
 
 def test_labels_can_be_ignored(tmp_path: Path) -> None:
@@ -127,21 +148,6 @@ def test_sequences_are_those_of_the_tokenizer(pairs: Path, tmp_path: Path) -> No
         assert not batch["token_type_ids"][row][~real].any()
     assert batch["labels"].tolist() == [int(split.records[index].label) for index in (0, 5, 9)]
     assert examples.lengths().shape == (len(split), 1)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "maximum", "expected"),
-    [((9, 5), 10, (6, 4)), ((9, 2), 8, (6, 2)), ((3, 9), 8, (3, 5)), ((4, 4), 8, (4, 4))],
-)
-def test_the_longer_side_of_a_pair_is_cut(lengths: tuple[int, int], maximum: int, expected: tuple[int, int]) -> None:
-    tokenizer = frame_texts(train_tokenizer(["a b c d e f g h"], 300, 64))
-    # Letters are tokens here; the first side has two tokens round them, the second one.
-    sides = ("a" * (lengths[0] - 2), "b" * (lengths[1] - 1))
-    (ids,), (first,), over = join_sides(tokenizer, [sides], maximum)
-    assert (first, len(ids) - first) == expected
-    assert over == (sum(lengths) > maximum)
-    assert (ids[0], ids[first - 1], ids[-1]) == (1, 2, 2)
-    assert tokenizer.backend_tokenizer.truncation is None
 
 
 def test_long_texts_are_refused_dropped_or_cut(news: Path) -> None:
@@ -202,7 +208,7 @@ def test_classes_of_a_model_are_found_without_the_training_file(news: Path, metr
     named = task.evaluate(EvaluationLoop(model, tokenizer), task.read(news, "valid"))
     assert [json.loads(line)["gold"] for line in named.predictions.splitlines()] == ["World", "Sports"]
     write_csv(news / "valid.csv", [("7", "a", "b"), ("8", "a", "c")])
-    with pytest.raises(UserError, match=r"got class '[78]'.*World, Sports, Business"):
+    with pytest.raises(UserError, match=r"got class '[78]'.*World, Sports, Business, the classes of the model$"):
         task.evaluate(EvaluationLoop(model, tokenizer), task.read(news, "valid"))
     write_csv(news / "train.csv", [("7", "a", "b"), ("8", "a", "c")])
     with pytest.raises(UserError, match="the classes of the data are 7, 8, those of the model World, Sports, Business"):
@@ -221,11 +227,18 @@ def test_test_files_may_lack_the_class(news: Path, metrics: Any, last: str | Non
     split = task.read(news, "test")
     assert [record.label for record in split.records] == ["", ""]
     assert not split.has_labels
-    found = task.evaluate(EvaluationLoop(_model(task, train, tokenizer), tokenizer), split)
-    lines = found.predictions.splitlines()
-    assert (found.scores, found.examples, [json.loads(line)["gold"] for line in lines]) == ({}, 0, [None, None])
+    loop = EvaluationLoop(_model(task, train, tokenizer), tokenizer)
+    found = task.evaluate(loop, split)
+    golds = [json.loads(line)["gold"] for line in found.predictions.splitlines()]
+    assert (found.scores, found.examples, golds) == ({}, 0, [None, None])
+    if last is not None:
+        with (news / "test.csv").open("a") as file:
+            file.write("e,f,1\n")
+        # With the classes of the training file, or of the model.
+        for part in (task.read(news, "test"), replace(task, held_out=0.0).read(news / "test.csv", "test")):
+            assert task.evaluate(loop, part).examples == 1
     (news / "test.csv").rename(news / "valid.csv")
-    refused = {None: "no column 'Class Index'", "-1": "example 2: got class '-1'; expected one of: 1, 2, 3"}
+    refused = {None: "no column 'Class Index'", "-1": "line 2: got class '-1'; expected one of: 1, 2, 3"}
     message = refused.get(last, "line 2: field 'Class Index' is blank")
     task = Classification(text=["Title", "Description"], label="Class Index")
     with pytest.raises(UserError, match=rf"valid.*{message}"):
@@ -324,17 +337,3 @@ def test_a_line_gives_its_class(pairs: Path, news: Path) -> None:
     with pytest.raises(UserError, match=r"input: 1 of 1 lines are longer .*; pass --on-long truncate"):
         task.generate(loop, long)
     assert task.generate(EvaluationLoop(model, tokenizer, on_long="truncate"), long)[1] == 1
-
-
-def test_options_that_cannot_be_are_refused() -> None:
-    for options, message in (
-        ({"held_out": 1.0}, "got held_out=1.0; expected 0 ≤ held_out < 1"),
-        ({"text": "a"}, "got one of the columns text and label; expected both"),
-        ({"label": 2}, "got one of the columns text and label"),
-        ({"text_pair": 2}, "got one of the columns"),
-        ({"revision": 2.0}, "got revision=2.0"),
-        ({"classes": ["a", "b", "a"]}, "got classes a, b, a; expected different names"),
-        ({"regression": True, "classes": ["a", "b"]}, "got regression and classes"),
-    ):
-        with pytest.raises(UserError, match=message):
-            Classification.from_options(options)

@@ -40,10 +40,7 @@ def data(tmp_path: Path) -> Path:
         (Dialogue(), "persona: i grow beans . partner: hi ! self: hello . partner: why ? reply:"),
         (Dialogue(history=2), "persona: i grow beans . self: hello . partner: why ? reply:"),
         (Dialogue(history=0, persona="partner"), "persona: i fix clocks . reply:"),
-        (
-            Dialogue(history=1, persona="both"),
-            "persona: i grow beans . persona: i fix clocks . partner: why ? reply:",
-        ),
+        (Dialogue(history=1, persona="both"), "persona: i grow beans . persona: i fix clocks . partner: why ? reply:"),
         (Dialogue(history=None, persona="none"), "partner: hi ! self: hello . partner: why ? reply:"),
     ],
 )

@@ -146,6 +146,10 @@ def test_tasks_are_chosen_by_their_names(both: Path) -> None:
         assert owners(task, data=both / "glue" / "SST-2") == ["glue/sst2"]
     with pytest.raises(UserError, match="SST-2: no official files of CoLA"):
         Glue(tasks="cola").read(both / "glue" / "SST-2", "valid")
+    renamed = (both / "glue" / "SST-2").rename(both / "mine")
+    assert owners(Glue(tasks="sst2"), data=renamed) == ["glue/sst2"]
+    with pytest.raises(UserError, match="nowhere: no such folder"):
+        Glue().read(both / "nowhere", "train")
     with pytest.raises(UserError, match=r"got unknown task 'sst'; expected some of: cola, sst2, .*wnli$"):
         Glue(tasks=["sst"])
     with pytest.raises(UserError, match=r"got unknown task 'glue/cb'; expected some of: glue/cola, .*superglue/wsc$"):
@@ -365,13 +369,3 @@ def test_the_longest_target_bounds_what_is_written(both: Path) -> None:
         split = task.read(both, "valid")
         limit = task.limit_output(task.generation_config({}), split, tokenizer).max_new_tokens
         assert limit == max(len(ids) for ids in encode(tokenizer, split.targets))
-
-
-def test_options_that_cannot_be_are_refused() -> None:
-    for options, message in (
-        ({"cap": 0}, "got cap=0"),
-        ({"valid_examples": -1}, "got valid_examples=-1"),
-        ({"tasks": 3}, "got tasks=3"),
-    ):
-        with pytest.raises(UserError, match=message):
-            Glue.from_options(options)

@@ -30,13 +30,7 @@ def _made(task: LanguageModeling, text: Corpus = TEXT, **options: Any) -> tuple[
 
 
 def _model(vocabulary: int, synthesizer: str = "dense+random") -> SynthesizerForCausalLM:
-    size: dict[str, Any] = {
-        "d_model": 16,
-        "num_heads": 2,
-        "d_ff": 32,
-        "num_layers": 1,
-        "max_position_embeddings": MAXIMUM,
-    }
+    size = {"d_model": 16, "num_heads": 2, "d_ff": 32, "num_layers": 1, "max_position_embeddings": MAXIMUM}
     return SynthesizerForCausalLM(SynthesizerConfig(vocab_size=vocabulary, synthesizer=synthesizer, **size)).eval()
 
 

@@ -85,13 +85,7 @@ def test_tasks_scored_without_generation_refuse_its_options(name: str) -> None:
 
 
 def _model(vocabulary: int, length: int = 48) -> Any:
-    size: dict[str, Any] = {
-        "d_model": 16,
-        "num_heads": 2,
-        "d_ff": 16,
-        "num_layers": 1,
-        "max_position_embeddings": length,
-    }
+    size = {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_layers": 1, "max_position_embeddings": length}
     return build_model(TRANSLATION, SynthesizerConfig(vocab_size=vocabulary, synthesizer="random", **size)).eval()
 
 
@@ -138,6 +132,8 @@ def test_long_inputs_are_refused_truncated_or_split() -> None:
     lines = ["a cat", "One cat sat. Two dogs sat. A cat sat on a dog."]
     with pytest.raises(UserError, match=r"input: 1 of 2 .* 24 tokens .*line 2.*--on-long split or --on-long truncate"):
         TRANSLATION.generate(loop, lines)
+    with pytest.raises(UserError, match=r"test\.en: 1 of 2 .* 24 tokens"):
+        TRANSLATION.evaluate(loop, TextPairs("test", lines, lines, sides=(".en", ".de")))
     choices: tuple[OnLong, ...] = ("truncate", "split")
     for choice in choices:
         outputs, count = TRANSLATION.generate(replace(loop, on_long=choice), lines)

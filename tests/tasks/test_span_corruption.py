@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,8 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         TASK.encode(read_corpus("train", ["short"]), tokenizer, 64)
     with pytest.raises(UserError, match=r"up to 29 spans, and the vocabulary 10 sentinels; pass --set sentinels=29"):
         TASK.encode(TEXT, tokenizer, 512)
+    with pytest.raises(UserError, match=r"got targets of up to \d+ tokens with density=0.7; expected at most .*=64"):
+        replace(TASK, density=0.7, mean_span_length=8).encode(TEXT, tokenizer, 64)
     with pytest.raises(UserError, match=r"no file train\{\.txt \| \.jsonl \| \.json\}"):
         TASK.read(tmp_path, "train")
 
@@ -213,5 +216,3 @@ def test_layouts_that_cannot_be_are_refused() -> None:
     assert SpanLayout(19).lengths(0).spans == 1
     with pytest.raises(UserError, match=r"90\.0 spans"):
         SpanLayout(101, 0.9, 1)
-    with pytest.raises(UserError, match=r"density=1\.5"):
-        SpanCorruption(density=1.5)

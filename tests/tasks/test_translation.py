@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import sacrebleu.tokenizers.tokenizer_ja_mecab
 from transformers import AutoTokenizer
 
-from synthetic_attention.data.examples import pair_collate
 from synthetic_attention.data.tokenizer import decode, encode, train_tokenizer
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.seq2seq import TextPairs
@@ -66,19 +64,16 @@ def test_on_long_are_refused_dropped_or_truncated() -> None:
     assert cut.targets[1].tolist() == encode(tokenizer, ["e"])[0].tolist()
 
 
-def test_batches_are_padded_and_masked() -> None:
-    pairs = [(np.array([5, 6, 2]), np.array([7, 2])), (np.array([8, 2]), np.array([9, 9, 9, 2]))]
-    batch = pair_collate(pairs, pad_token_id=0)
-    assert batch["input_ids"].tolist() == [[5, 6, 2], [8, 2, 0]]
-    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
-    assert batch["labels"].tolist() == [[7, 2, -100, -100], [9, 9, 9, 2]]
-
-
 def test_languages_and_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     (tmp_path / "train.en").write_text("a\nb\n", encoding="utf-8")
     (tmp_path / "train.de").write_text("a\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"train\.en has 2 lines and .*train\.de has 1"):
         TASK.read(tmp_path, "train")
+    for source, target in (("", ""), (" \n", "a\n"), ("a\n\n", "\nb\n")):
+        (tmp_path / "test.en").write_text(source, encoding="utf-8")
+        (tmp_path / "test.de").write_text(target, encoding="utf-8")
+        with pytest.raises(UserError, match=r"test\.en and .*test\.de: no pair has text on both sides"):
+            TASK.read(tmp_path, "test")
     with pytest.raises(UserError, match="expected two different ones"):
         Translation("en", "en")
     for language in ("**", "", "../en"):

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training.checkpoint import Checkpoint, averaged_weights
+from synthetic_attention.training.checkpoint import Checkpoint
 from synthetic_attention.training.run import resume_run
-from training.runs import Kill, KilledError, Small, assert_same_runs, die, on_call, silent, start
+from training.runs import Kill, KilledError, Small, assert_same_runs, die, silent, start
 
 OPTIONS = ("average_checkpoints=3", "eval_steps=2", "max_steps=10")
 # Validations at 2, 4, … 10, and that of the mean.
@@ -30,21 +30,6 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(Translation, "validate", validate)
     return scores
-
-
-def test_weights_are_averaged_for_a_while(tmp_path: Path) -> None:
-    model = torch.nn.Linear(2, 3)
-    own = {name: value.clone() for name, value in model.state_dict().items()}
-    # Of equal weights the mean is these weights, exactly.
-    checkpoint = tmp_path / "checkpoint-3"
-    (checkpoint / "snapshots").mkdir(parents=True)
-    files = [{"weight": torch.full((3, 2), number), "bias": torch.full((3,), 0.1)} for number in (1.0, 2.0, 6.0)]
-    for number, tensors in enumerate(files, start=1):
-        save_file(tensors, checkpoint / ("model.safetensors" if number == 3 else f"snapshots/{number}.safetensors"))
-    with averaged_weights(model, checkpoint, [(1, 0.0), (2, 0.0), (3, 0.0)]):
-        assert torch.equal(model.weight, torch.full((3, 2), 3.0))
-        assert torch.equal(model.bias, torch.full((3,), 0.1))
-    assert all(torch.equal(value, own[name]) for name, value in model.state_dict().items())
 
 
 def test_a_mean_that_validates_as_well_is_the_best_model(
@@ -70,17 +55,14 @@ def test_a_mean_that_validates_as_well_is_the_best_model(
         assert torch.allclose(value, (kept[4][name] + kept[6][name] + kept[10][name]) / 3, atol=1e-7), name
     (checkpoint,) = (run / "checkpoints").iterdir()
     # Training would go on from its own weights. Beside them are those of the best validations before.
-    assert torch.equal(load_file(checkpoint / "model.safetensors")["model.embed_tokens.weight"], _embedding(kept, 10))
+    name = "model.embed_tokens.weight"
+    assert torch.equal(load_file(checkpoint / "model.safetensors")[name], kept[10][name])
     assert sorted(path.name for path in (checkpoint / "snapshots").iterdir()) == [
         f"{step}.safetensors" for step in (4, 6, 8)
     ]
     entries = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert entries[-1]["averaged"] == [4, 6, 10]
     assert entries[-1]["average_bleu"] == 4.0
-
-
-def _embedding(kept: dict[int, dict[str, torch.Tensor]], step: int) -> torch.Tensor:
-    return kept[step]["model.embed_tokens.weight"]
 
 
 def test_a_mean_that_is_worse_is_not_taken(corpus: Path, tmp_path: Path, small: Small, scored: list[float]) -> None:
@@ -98,18 +80,6 @@ def test_a_killed_run_averages_what_an_unbroken_one_does(
     with pytest.raises(KilledError):
         start(corpus, tmp_path / "killed", small(*OPTIONS), callbacks=[Kill(killed_at, die)])
     assert resume_run(tmp_path / "killed", report=silent).metrics["best"]["averaged"] == [4, 6, 10]
-    assert_same_runs(tmp_path / "straight", tmp_path / "killed")
-
-
-def test_a_kill_while_the_mean_is_validated_does_no_harm(
-    corpus: Path, tmp_path: Path, small: Small, scored: list[float]
-) -> None:
-    start(corpus, tmp_path / "straight", small(*OPTIONS))
-    with on_call(Translation, "validate", 6, die, after=True), pytest.raises(KilledError):
-        start(corpus, tmp_path / "killed", small(*OPTIONS))
-    # Validated again: the last step, and the mean.
-    scored[:] = SCORES[4:]
-    assert resume_run(tmp_path / "killed", report=silent).metrics["finished"]
     assert_same_runs(tmp_path / "straight", tmp_path / "killed")
 
 

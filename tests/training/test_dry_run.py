@@ -50,17 +50,9 @@ def test_parameters_of_synthesizers_are_those_of_the_paper() -> None:
     """Its Table 1, with biases off: vanilla 2d², dense d² + dN, random H·N², in each layer of self-attention."""
     d, heads, n = 12, 3, 7
     expected = {"vanilla": 2 * d * d, "dense": d * d + d * n, "random": heads * n * n, "fixed_random": 0}
+    sizes = {"vocab_size": 11, "d_model": d, "num_heads": heads, "d_ff": 5, "max_position_embeddings": n}
     for name, count in expected.items():
-        config = SynthesizerConfig(
-            vocab_size=11,
-            d_model=d,
-            num_heads=heads,
-            d_ff=5,
-            num_layers=2,
-            num_decoder_layers=1,
-            max_position_embeddings=n,
-            synthesizer=name,
-            use_bias=False,
-        )
+        layers = {"num_layers": 2, "num_decoder_layers": 1}
+        config = SynthesizerConfig(synthesizer=name, use_bias=False, **sizes, **layers)
         counted = count_parameters(SynthesizerForConditionalGeneration(config))
         assert counted["in_synthesizers"] == 3 * count, name

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
+from documents import blocks
 from synthetic_attention.tasks import UserError
-from synthetic_attention.training.evaluation import describe_evaluation, evaluate_run
+from synthetic_attention.training.evaluation import evaluate_run
 from synthetic_attention.training.run_folder import RunFolder
 from training.runs import Small, generate_lines, start
 
@@ -21,13 +23,29 @@ def test_evaluation_scores_and_writes_predictions(corpus: Path, tmp_path: Path, 
     with pytest.raises(UserError, match=r"2 of 2 lines .* the maximum of 64 tokens"):
         generate_lines(run, ["one " * 99] * 2)
     assert generate_lines(run, ["one " * 99, "two"], num_beams=1, on_long="truncate")[1] == 1
-    with pytest.raises(UserError, match="num_beams=0"):
-        generate_lines(run, ["one"], num_beams=0)
-    with pytest.raises(UserError, match="length_penalty=nan"):
-        generate_lines(run, ["one"], length_penalty=float("nan"))
-    (run / "model.safetensors").write_bytes(b"damaged")
-    with pytest.raises(UserError, match="cannot be loaded"):
-        generate_lines(run, ["one"])
+
+
+def test_the_model_card_has_scores_and_code_that_runs(
+    corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    card, best = run / "README.md", start(corpus, run, small("max_steps=2")).metrics["best"]
+    evaluate_run(run, num_beams=2)
+    text = card.read_text(encoding="utf-8")
+    header = yaml.safe_load(text.split("---\n")[1])
+    assert header == {"library_name": "transformers", "tags": ["synthesizer", "translation"]} | {
+        "pipeline_tag": "translation"
+    }
+    assert f"\n| validation, step 2 | {best['bleu']:.2f} | {best['chrf']:.2f} |\n| test beam2.penalty0.6 | " in text
+    assert str(tmp_path) not in text
+    found = dict(blocks(card))
+    assert found["console"].strip() == RunFolder(run).read_info()["commands"][0]
+    monkeypatch.chdir(run)
+    exec(found["python"], {})
+    # A card that the user wrote stays.
+    card.write_text("Mine.", encoding="utf-8")
+    evaluate_run(run, num_beams=1)
+    assert card.read_text(encoding="utf-8") == "Mine."
 
 
 def test_evaluations_do_not_replace_each_other(corpus: Path, tmp_path: Path, small: Small) -> None:
@@ -65,20 +83,3 @@ def test_a_run_that_cannot_be_written_to_is_scored_all_the_same(
     assert results["predictions"] is None
     assert results["bleu"] >= 0
     assert "predictions and scores not written: not evaluation/test." in lines[0]
-
-
-def test_scores_and_files_are_described() -> None:
-    results = {
-        **{"task": "classification", "split": "test", "examples": 3, "skipped": 2, "accuracy": 50.0},
-        **{"predictions": "run/evaluation/test.jsonl"},
-    }
-    found = describe_evaluation(results).splitlines()
-    assert found == [
-        "test: 3 texts, 2 malformed lines left out",
-        "accuracy 50.00",
-        "predictions: run/evaluation/test.jsonl",
-    ]
-    # A split with hidden labels has predictions only.
-    found = describe_evaluation({**results, "examples": 0}).splitlines()
-    assert "accuracy 50.00" not in found
-    assert found[-1] == "predictions: run/evaluation/test.jsonl"

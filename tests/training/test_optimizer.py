@@ -43,15 +43,6 @@ def test_the_schedule_is_t5s() -> None:
     assert rates[36] == 0.5
 
 
-def test_the_rate_may_stay(corpus: Path, tmp_path: Path, small: Small) -> None:
-    start(
-        corpus, tmp_path / "run", small("lr_scheduler_type=constant_with_warmup", "warmup_steps=2", "logging_steps=1")
-    )
-    entries = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text(encoding="utf-8").splitlines()]
-    rates = [entry["learning_rate"] for entry in entries if "learning_rate" in entry]
-    assert rates == pytest.approx([0, 1.5e-3, *[3e-3] * 6])
-
-
 def test_logits_that_start_near_zero_are_moved_as_weights_are(corpus: Path, tmp_path: Path, small: Small) -> None:
     settings = small(*ADAFACTOR, "max_steps=1", "eval_steps=1", "weight_decay=0", synthesizer="random+dense")
     assert start(corpus, tmp_path / "run", settings).metrics["steps"] == 1

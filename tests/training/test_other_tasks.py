@@ -1,19 +1,15 @@
 """Training, evaluation and the command line know nothing of translation: a task of another kind goes through them."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
-from synthetic_attention.cli import main
 from synthetic_attention.tasks import UserError
 from synthetic_attention.training.evaluation import evaluate_run
 from synthetic_attention.training.run import resume_run, start_run
 from synthetic_attention.training.trainer import TokenBatchSampler
-from training.conftest import SMALL
 from training.counting import Counting, known
 from training.runs import Kill, KilledError, Small, assert_same_runs, die, generate_lines, silent
 
@@ -48,27 +44,3 @@ def test_a_language_model_is_trained_resumed_and_scored(file: Path, tmp_path: Pa
         evaluate_run(run, num_beams=4)
     with pytest.raises(UserError, match="a run of task counting gives no text for a line"):
         generate_lines(run, ["one"])
-
-
-def test_options_of_a_task_are_settings(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = tmp_path / "run"
-    sets = [word for setting in (*SMALL, "every=7") for word in ("--set", setting)]
-
-    def call(*arguments: object) -> str:
-        with pytest.raises(SystemExit):
-            main([str(argument) for argument in arguments])
-        return "".join(capsys.readouterr())
-
-    err = call("train", "counting", "--data", file, "--output", run, "--steps", 2, *sets)
-    assert "valid: 9 lines, " in err
-    assert "tokens/s; best at step 2: validation perplexity " in err
-    assert yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))["options"] == {"every": 7}
-    resume = ("train", "counting", "--output", run, "--resume", "--steps", 4)
-    assert "got overrides" in call(*resume, "--set", "every=5")
-    call(*resume)
-    assert json.loads((run / "metrics.json").read_text(encoding="utf-8"))["steps"] == 4
-    assert "test: 9 lines\nperplexity " in call("evaluate", run)
-    assert "got every='x'; expected int" in call(*resume[:2], "--set", "every=x", "--data", file, "--output", "r")
-    assert "got unknown option 'source' of task counting; expected some of: every" in call(
-        "train", "counting", "--data", file, "--output", "r", "--source", "en"
-    )

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from synthetic_attention import SynthesizerConfig, SynthesizerForSequenceClassification
 from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.tasks.base import load_pretrained, model_type
+from synthetic_attention.tasks.base import load_pretrained
 from synthetic_attention.tasks.classification import Classification
 from synthetic_attention.tasks.span_corruption import SpanCorruption
 from synthetic_attention.tasks.summarization import Summarization
@@ -21,7 +21,7 @@ from synthetic_attention.training.evaluation import evaluate_run
 from synthetic_attention.training.pretrained import PretrainedRun
 from synthetic_attention.training.run import resume_run, start_run
 from synthetic_attention.training.run_folder import RunFolder
-from synthetic_attention.training.settings import Settings, build_config, read_settings
+from synthetic_attention.training.settings import Settings, read_settings
 from training.conftest import SMALL
 from training.counting import Counting
 from training.runs import Kill, KilledError, assert_same_runs, die, silent, snapshot
@@ -196,46 +196,6 @@ def test_another_model_is_refused(
     # What is the same may be said.
     same = _settings(source, "d_model=16", "random.std=0.1", "fused_loss=false", synthesizer="random+vanilla")
     assert same.model["fused_loss"] is False
-
-
-@pytest.mark.parametrize("name", ["translation", "summarization", "dialogue", "glue", "superglue", "span-corruption"])
-def test_every_task_of_such_a_model_starts_from_it(pretrained: Path, name: str) -> None:
-    task = get_task(name)
-    source = PretrainedRun.open(pretrained, task)
-    model = model_type(task)(build_config(_settings(source), vocab_size=len(source.run.load_tokenizer())))
-    assert source.load_into(model) is None
-    for key, value in load_file(pretrained / "model.safetensors").items():
-        assert torch.equal(model.state_dict()[key], value)
-
-
-def _cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-40])
-
-
-def _without_a_weight(path: Path) -> None:
-    weights = load_file(path)
-    del weights["model.decoder.norm.weight"]
-    save_file(weights, path, metadata={"format": "pt"})
-
-
-@pytest.mark.parametrize(
-    ("name", "damage", "message"),
-    [
-        ("model.safetensors", Path.unlink, "no model yet; continue training"),
-        ("model.safetensors", _cut, "the run cannot be loaded"),
-        ("model.safetensors", _without_a_weight, "model.decoder.norm.weight missing"),
-        ("tokenizer.json", _cut, "the run cannot be loaded"),
-        ("run.yaml", lambda path: path.write_text("task: ["), "run.yaml cannot be loaded"),
-    ],
-)
-def test_damaged_runs_are_one_line(
-    data: Path, pretrained: Path, tmp_path: Path, name: str, damage: Callable[[Path], object], message: str
-) -> None:
-    shutil.copytree(pretrained, tmp_path / "source")
-    damage(tmp_path / "source" / name)
-    with pytest.raises(UserError, match=message):
-        _start(data, PretrainedRun.open(tmp_path / "source", Summarization), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_runs_that_do_not_fit_are_refused(

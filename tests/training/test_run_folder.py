@@ -1,13 +1,17 @@
 """The folder of a run: made, replaced, or refused without harm."""
 
+import errno
+import os
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.run import resume_run
+from synthetic_attention.training.run_folder import FileLock, lock_folder
 from training.runs import Kill, Small, generate_lines, silent, snapshot, start
 
 
@@ -22,8 +26,9 @@ def test_what_is_there_is_not_overwritten_unasked(corpus: Path, tmp_path: Path, 
     assert (run / "model.safetensors").read_bytes() == before
     start(corpus, run, small("max_steps=1", seed=9), overwrite=True)
     assert (run / "model.safetensors").read_bytes() != before
-    with pytest.raises(UserError, match="has files and is not a run"):
-        start(corpus, corpus, settings, overwrite=True)
+    for output in (corpus, corpus.parent):
+        with pytest.raises(UserError, match="has files and is not a run"):
+            start(corpus, output, settings, overwrite=True)
     with pytest.raises(UserError, match="not a folder"):
         start(corpus, run / "run.yaml", settings, overwrite=True)
 
@@ -72,25 +77,12 @@ def test_data_inside_the_run_that_is_replaced_is_refused(corpus: Path, tmp_path:
     assert snapshot(tmp_path) == before
 
 
-def test_data_on_the_hub_is_not_inside_the_folder_that_we_are_in(
-    corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = Translation.read
-
-    def fetch(self: Translation, data: Path, split: str) -> Any:
-        return read(self, corpus, split)
-
-    monkeypatch.setattr(Translation, "read", fetch)
-    monkeypatch.chdir(tmp_path)
-    start(Path("hub:owner/name"), Path(), small("max_steps=1"))
-    assert "data: hub:owner/name\n" in (tmp_path / "run.yaml").read_text(encoding="utf-8")
-
-
 def test_nobody_else_trains_the_same_run(corpus: Path, tmp_path: Path, small: Small) -> None:
     run, refused = tmp_path / "run", []
 
     def try_too() -> None:
-        for attempt in (lambda: resume_run(run, report=silent), lambda: start(corpus, run, small(), overwrite=True)):
+        again = partial(start, tmp_path / "nowhere", run, small(), overwrite=True)
+        for attempt in (lambda: resume_run(run, report=silent), again):
             with pytest.raises(UserError, match="another process is training this run") as error:
                 attempt()
             refused.append(error.value)
@@ -100,3 +92,11 @@ def test_nobody_else_trains_the_same_run(corpus: Path, tmp_path: Path, small: Sm
     assert (metrics["steps"], metrics["finished"]) == (6, True)
     # Whoever was at it has let go.
     assert resume_run(run, max_steps=8, report=silent).metrics["steps"] == 8
+
+
+def test_only_file_systems_without_locks_go_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (errno.ENOLCK, errno.EACCES):
+        error = OSError(number, os.strerror(number))
+        monkeypatch.setattr(FileLock, "acquire", MagicMock(side_effect=error))
+        with pytest.raises(PermissionError) if number == errno.EACCES else nullcontext():
+            lock_folder(tmp_path, "")

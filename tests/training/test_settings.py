@@ -65,6 +65,8 @@ def test_synthesizers_may_be_given_per_layer_and_side() -> None:
         ("constant_steps=-1", r"constant_steps=-1; expected at least 0"),
         ("on_long=skip", r"on_long='skip'; expected one of: error, truncate, drop"),
         ("max_steps=-1", r"neither max_steps nor minutes"),
+        ("minutes=1:30", r"minutes='1:30'; expected float or null"),
+        ("synthesizer=dense", r"use --synthesizer"),
         ("pad_token_id=7", r"unknown setting 'pad_token_id'"),
         ("learning_rate=nan", r"learning_rate=nan; expected a finite number"),
         ("layer_norm_epsilon=.nan", r"layer_norm_epsilon=nan; expected a finite number"),

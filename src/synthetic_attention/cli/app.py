@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from ..errors import UserError
-from . import benchmark, compare, evaluate, generate, inspect, settings, train
+from . import benchmark, compare, evaluate, export, generate, inspect, settings, train
 
 __all__ = ["app", "run"]
 
@@ -62,10 +62,9 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-for _command in (
-    *(train.train, evaluate.evaluate, generate.generate, compare.compare),
-    *(inspect.inspect, settings.settings),
-):
+_COMMANDS: list[Callable[..., None]] = [train.train, evaluate.evaluate, generate.generate, compare.compare]
+_COMMANDS += [inspect.inspect, export.export, settings.settings]
+for _command in _COMMANDS:
     app.command()(_reported(_command))
 for _benchmark in (benchmark.attention, benchmark.memory, benchmark.encoder, benchmark.generation):
     benchmarks.command()(_reported(_benchmark))

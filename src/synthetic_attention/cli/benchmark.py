@@ -144,7 +144,7 @@ def _measure(
         raise UserError(f"got --lengths {flags['lengths']!r}; expected numbers like 64,128") from None
     names, where, found = _names(flags["variants"], variants), _where(flags), []
     sizes = [(flags["tokens"] // max(length, 1), length) for length in lengths]
-    masks = flags["masks"].split(",")
+    masks = _names(flags["masks"], [])
     for cases in [[Case(*size, mask, flags["width"], flags["heads"], **where) for size in sizes] for mask in masks]:
         measured = []
         for case in cases:
@@ -174,7 +174,7 @@ def _where(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names(variants: str | None, default: Sequence[str]) -> Sequence[str]:
-    return default if variants is None else variants.split(",")
+    return default if variants is None else [name.strip() for name in variants.split(",")]
 
 
 def _write(path: Path | None, found: list[Measurement], tables: Sequence[Any]) -> None:

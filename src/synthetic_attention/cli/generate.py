@@ -83,16 +83,18 @@ def generate(
 
 @contextmanager
 def _ended_line() -> Iterator[Callable[[str], object]]:
-    """Yields a function that writes; at the end, also after an error, what was written gets a newline."""
-    written: list[str] = []
+    """Yields a function that writes; the output ends with a newline, also after an error in the middle of a line."""
+    started = False
 
     def write_part(text: str) -> None:
+        nonlocal started
+        started = True
         write(text)
-        written.append(text)
 
     try:
         yield write_part
-        written.append("")
+        # An empty text is a line too.
+        started = True
     finally:
-        if written:
+        if started:
             write("\n")

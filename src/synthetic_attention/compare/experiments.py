@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,9 @@ def run(
         for experiment in queue:
             before = {name: futures[name] for name in experiment.after}
             futures[experiment.name] = pool.submit(_run_one, experiment, data, output, jobs, before)
-        for future in futures.values():
-            future.result()
+        names = {future: name for name, future in futures.items()}
+        for future in as_completed(names):
+            print(f"{names[future]}: {future.result() or 'done'}", flush=True)
             write_tables(output, shown)
         return {name: reason for name, future in futures.items() if (reason := future.result())}
     finally:
@@ -87,7 +88,7 @@ def run(
 def _run_one(experiment: Experiment, data: Path, output: Path, jobs: int, before: Mapping[str, Future[str]]) -> str:
     """Run the commands of an experiment; returns the reason of a failure, or an empty text."""
     if failed := [name for name, future in before.items() if future.result()]:
-        return f"it needs {', '.join(failed)}"
+        return f"skipped: it needs {', '.join(failed)}"
     environment = dict(os.environ)
     if jobs > 1:
         environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or jobs) // jobs))
@@ -98,15 +99,17 @@ def _run_one(experiment: Experiment, data: Path, output: Path, jobs: int, before
         with log.open("ab") as stream:
             status = subprocess.run(command, stdout=stream, stderr=stream, env=environment).returncode
         if status:
-            return f"status {status}, see {log}"
-    print(f"{experiment.name}: done", flush=True)
+            *_, last = ["no output", *log.read_text(encoding="utf-8", errors="replace").strip().splitlines()]
+            return f"{last} (status {status}; {log})"
     return ""
 
 
 def write_tables(output: Path, experiments: Sequence[Experiment]) -> None:
     """Write results.md: a section for each experiment that has results."""
     sections = (section(output, each) for each in experiments)
-    (output / "results.md").write_text("\n".join(filter(None, sections)), encoding="utf-8")
+    partial = output / "results.md.partial"
+    partial.write_text("\n".join(filter(None, sections)), encoding="utf-8")
+    partial.replace(output / "results.md")
 
 
 def section(output: Path, experiment: Experiment) -> str:
@@ -138,14 +141,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := {*options.names} - {*experiments}:
         parser.error(f"got unknown experiment {', '.join(unknown)}; expected some of: {', '.join(experiments)}")
+    if options.jobs < 1:
+        parser.error(f"got --jobs {options.jobs}; expected at least 1")
     # An empty path means the current folder.
-    if options.jobs < 1 or not options.data.parts or not options.data.is_dir():
-        parser.error(f"got --jobs {options.jobs} --data {options.data}; expected at least 1, and an existing folder")
+    if not options.data.parts or not options.data.is_dir():
+        parser.error(f"got --data {options.data}; expected the folder with the data sets")
     # Tables of earlier calls stay, whichever experiments run now.
     queue, shown = with_requirements(experiments, options.names), list(experiments.values())
     failures = run(queue, options.data, options.output, options.jobs, shown)
-    for name, reason in failures.items():
-        print(f"{name} failed: {reason}")
     print(f"tables: {options.output / 'results.md'}")
     return 1 if failures else 0
 

@@ -276,6 +276,10 @@ def notes(results: Results, mark: str = "Bold") -> Iterator[str]:
             yield f"{row['row']}: d_ff {row['d_ff']:,}, as many parameters as {row['match']} or the closest to it."
     if results.get("from") is not None:
         yield f"Trained from the weights of {results['from']}; rows with @from=none from new weights."
+    seeds = {row["row"]: ", ".join(map(str, sorted(row["finished"]))) for row in results["rows"] if row["finished"]}
+    if len({*seeds.values()}) > 1:
+        listed = "; ".join(f"{name} {own}" for name, own in seeds.items())
+        yield f"Rows have different seeds, which may explain a difference: {listed}."
     yield f"All rows: the same data and budget, one tokenizer of {results['tokenizer']['size']:,} tokens."
     yield from dict.fromkeys(_scoring(results))
     for run in _with_status(results["runs"], FAILED):

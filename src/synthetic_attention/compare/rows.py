@@ -77,7 +77,10 @@ def parse_seeds(text: str) -> list[int]:
 def _parse_row(text: str) -> Row:
     name, *options = _split(text, "@")
     is_control = name.endswith(_CONTROL)
-    values = {key.strip(): value.strip() for key, _, value in (option.partition("=") for option in options)}
+    pairs = [(key.strip(), value.strip()) for key, _, value in (option.partition("=") for option in options)]
+    values = dict(pairs)
+    if not name.removesuffix(_CONTROL) or not all(map(all, pairs)) or len(values) < len(pairs):
+        raise UserError(f"got the row {text!r}; expected SYNTHESIZER or SYNTHESIZER@KEY=VALUE…, each key once")
     label = "@".join([name, *(f"{key}={value}" for key, value in values.items())])
     if wrong := [key for key in values if key in _SHARED or (is_control and key == "d_ff")]:
         raise UserError(f"got {', '.join(wrong)} in the row {text!r}; it cannot differ between rows: use --set, …")

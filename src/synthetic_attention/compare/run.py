@@ -24,6 +24,7 @@ import yaml
 from transformers import TrainerCallback
 
 from ..errors import UserError
+from ..metrics.text import can_compute
 from ..training.device import choose_training_device
 from ..training.evaluation import evaluate_run
 from ..training.run import Report, resume_run, start_run
@@ -78,6 +79,8 @@ def compare(
     runner.check()
     folder.path.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder.path, f"{folder.path}: another process runs this comparison; wait for its end"):
+        if _with_earlier(folder, rows, seeds) != plan.seeds:
+            raise UserError(f"{folder.path}: another process changed this comparison; run the same command again")
         for path in (folder.path, *(path for path in folder.path.iterdir() if path.is_dir())):
             RunFolder(path).remove_partial()
         record = {"rows": {row.label: numbers for row, numbers in plan.seeds.items()}}
@@ -244,7 +247,7 @@ class _Runner:
             "on_long": comparison.test_on_long,
             "options": options,
         }
-        if known and known["conditions"] == conditions:
+        if known and known["conditions"] == conditions and not any(map(can_compute, known["not_computed"].values())):
             return dict(known)
         found = evaluate_run(
             run.path,

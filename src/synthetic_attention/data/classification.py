@@ -50,6 +50,7 @@ class Columns:
         text, pair: each one column, or several that are joined by a space (a title and a description).
         hidden: the class may be missing or blank, as in test files.
         numeric: the class is a number.
+        classes: the known classes; () for any.
     """
 
     text: tuple[Column, ...] = ("text",)
@@ -57,6 +58,7 @@ class Columns:
     pair: tuple[Column, ...] = ()
     hidden: bool = False
     numeric: bool = False
+    classes: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[Column, ...]:
@@ -72,6 +74,8 @@ class Columns:
             label = _value(row, self.label)
             if self.numeric and as_number(label) is None:
                 raise MalformedLineError(f"got the label {label!r}; expected a number")
+            if self.classes and label not in self.classes:
+                raise MalformedLineError(unknown_class(label, self.classes, "the training data"))
         texts = [
             clean_text(" ".join(_value(row, column) for column in side)) for side in (self.text, self.pair) if side
         ]
@@ -98,13 +102,20 @@ def find_classes(labels: Iterable[str], names: Sequence[str] = ()) -> dict[str, 
     elif names and len(names) != len(values):
         problem = f"expected {len(names)}, as many as names in --set classes=…"
     if problem:
-        raise UserError(f"got {len(values)} classes: {listed(values)}; {problem}, or the column with --set label=…")
+        count = f"{len(values)} class{'es' * (len(values) != 1)}"
+        raise UserError(f"got {count}: {listed(values)}; {problem}, or choose other columns with --set text=… label=…")
     return dict(zip(values, names or values, strict=True))
 
 
 def listed(values: Iterable[str]) -> str:
     """The first 300 characters of the values."""
     return textwrap.shorten(", ".join(values), 300, placeholder=" …")
+
+
+def unknown_class(label: str, classes: Iterable[str], source: str) -> str:
+    """The message for a label that is none of the classes."""
+    shown = label if len(label) <= 80 else f"{label[:80]} …"
+    return f"got class {shown!r}; expected one of: {listed(classes)}, the classes of {source}"
 
 
 def as_number(text: str) -> float | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..errors import UserError, require
-from .files import MalformedLineError, cached_folder, json_object, numbered_lines, read_lines, texts_of
+from .files import MalformedLineError, cached_folder, fingerprint, json_object, read_lines, texts_of
 from .hub import HubDataset, import_datasets
 from .tokenizer import Tokens, encode
 
@@ -93,13 +93,20 @@ def read_texts(paths: Sequence[Path], json_fields: Sequence[str] = ()) -> Iterat
         if not json_fields or path.name.removesuffix(".gz").endswith(".txt"):
             yield from read_lines(path)
             continue
-        for number, line in numbered_lines(path):
+        for number, line in enumerate(read_lines(path), start=1):
+            if not line.strip():
+                continue
             try:
                 row = json_object(line)
-                field = next((name for name in json_fields if name in row), json_fields[0])
+                field = next((name for name in json_fields if name in row), None)
+                if field is None:
+                    raise MalformedLineError(
+                        f"no field {' or '.join(json_fields)}; the fields are: {', '.join(row) or 'none'}; set the "
+                        "field with --set text_field=…"
+                    )
                 yield " ".join(texts_of(row, field)).strip()
             except MalformedLineError as error:
-                raise UserError(f"{path}, line {number}: {error}; set the field with --set text_field=…") from None
+                raise UserError(f"{path}, line {number}: {error}") from None
 
 
 def hub_texts(
@@ -208,11 +215,12 @@ def standard_library_data() -> Path:
     Of every 20 files in alphabetical order the first is in `valid`, the second in `test`.
     """
     files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
-    train = [path for number, path in enumerate(files) if number % 20 > 1]
+    texts = [path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n").rstrip() + "\n\n" for path in files]
+    train = [text for number, text in enumerate(texts) if number % 20 > 1]
 
     def write(folder: Path) -> None:
-        for split, paths in {"train": train, "valid": files[::20], "test": files[1::20]}.items():
-            texts = [path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n").rstrip() for path in paths]
-            (folder / f"{split}.txt").write_bytes("".join(f"{text}\n\n" for text in texts).encode())
+        for split, parts in {"train": train, "valid": texts[::20], "test": texts[1::20]}.items():
+            (folder / f"{split}.txt").write_bytes("".join(parts).encode())
 
-    return cached_folder(f"python-{platform.python_version()}-modules", write)
+    # Builds of one version differ.
+    return cached_folder(f"python-{platform.python_version()}-{fingerprint(texts)[:8]}", write)

@@ -29,12 +29,13 @@ OnLong = Literal["error", "truncate", "drop", "split"]
 
 @dataclass(frozen=True)
 class Examples(Dataset[_E]):
-    """The encoded examples of a split, the numbers of those that were too long, and of malformed lines."""
+    """The encoded examples of a split, the numbers of those too long and of malformed lines, and a note for users."""
 
     _: KW_ONLY
     dropped: int = 0
     truncated: int = 0
     skipped: int = 0
+    note: str = ""
 
     @abstractmethod
     def __len__(self) -> int: ...

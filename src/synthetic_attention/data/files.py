@@ -91,9 +91,8 @@ def collect(
             records.extend(parse(number, payload))
         except MalformedLineError as error:
             if not skip_bad_lines:
-                raise UserError(
-                    f"{path}, {unit} {number}: {error}; correct it, or skip such {unit}s with --set skip_bad_lines=true"
-                ) from None
+                advice = "correct it, or train with --set skip_bad_lines=true"
+                raise UserError(f"{path}, {unit} {number}: {error}; {advice}") from None
             skipped += 1
     if not records:
         raise UserError(f"{path}: no record is left; {skipped} {unit}s are malformed")
@@ -133,15 +132,20 @@ def named_split(split: str) -> str:
     return next((name for name, aliases in SPLIT_ALIASES.items() if split in aliases), split)
 
 
+def check_folder(data: Path) -> None:
+    """Raise UserError if `data` is not a folder."""
+    if not data.is_dir():
+        found = "got a file" if data.is_file() else "no such folder"
+        raise UserError(f"{data}: {found}; expected the folder with the data files")
+
+
 def split_files(data: Path, split: str, endings: Sequence[str], required: bool = True) -> list[Path]:
     """The files of a split, sorted: the file with exactly its name, else all files whose names start with it.
 
     "valid" also finds val, validation and dev. No letter may follow the name: "train" finds train_news.txt and
     train-00001.txt, not training.txt. The names have one of `endings`, and may also end with .gz.
     """
-    if not data.is_dir():
-        found = "got a file" if data.is_file() else "no such folder"
-        raise UserError(f"{data}: {found}; expected the folder with the data files")
+    check_folder(data)
     stems = {path: _stem(path.name, endings) for path in sorted(data.iterdir()) if path.is_file()}
     for name in SPLIT_ALIASES.get(split, (split,)):
         exact = [path for path, stem in stems.items() if stem == name]
@@ -182,7 +186,7 @@ def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = 
     """The text files of a split of a corpus.
 
     Args:
-        data: a folder, or a single file: the training text, or the split that its name starts with.
+        data: a folder, or a single file: the split that its name starts with, else the training text.
         patterns: file names or glob patterns, relative to the folder, if the names do not start with the split's.
     """
     if patterns:
@@ -191,8 +195,11 @@ def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = 
         return list(dict.fromkeys(path for paths in found for path in paths))
     if not data.is_file():
         return split_files(data, split, (".txt",))
-    if split == "train" or any(_starts_with(data.name, name) for name in SPLIT_ALIASES.get(split, (split,))):
+    named = [name for name in (split, "valid", "test") if _is_named_after(data, name)]
+    if split in named or (split == "train" and not named):
         return [data]
+    if split == "train":
+        raise UserError(f"{data}: the name says split {named[0]!r}; to train on it, pass --set train_files={data.name}")
     raise UserError(f"{data}: a single file, used as the training text; set the text of {split!r} with {split}_files=…")
 
 
@@ -223,6 +230,10 @@ def _stem(name: str, endings: Sequence[str]) -> str:
 
 def _starts_with(text: str, name: str) -> bool:
     return text.startswith(name) and not text[len(name) :][:1].isalpha()
+
+
+def _is_named_after(path: Path, split: str) -> bool:
+    return any(_starts_with(path.name, name) for name in SPLIT_ALIASES.get(split, (split,)))
 
 
 def _matching(folder: Path, pattern: str) -> list[Path]:

@@ -95,13 +95,14 @@ SUITES: Mapping[str, Mapping[str, GlueTask]] = {
 }
 
 
-def task_files(data: Path, task: GlueTask, split: str) -> dict[str, Path]:
+def task_files(data: Path, task: GlueTask, split: str, alone: bool = False) -> dict[str, Path]:
     """The official files of "train", "valid" or "test" by subset; empty if there are none.
 
     SuperGLUE's train.jsonl and val.jsonl may be replaced by FewGLUE's train32.jsonl and dev32.jsonl.
 
     Args:
         data: the folder of the suites, that of the tasks, or that of this task.
+        alone: no other task is read, so the folder of this task may have any name but that of another task.
     """
     if task.suite == "glue":
         stem = "dev" if split == "valid" else split
@@ -109,7 +110,9 @@ def task_files(data: Path, task: GlueTask, split: str) -> dict[str, Path]:
     else:
         stems = {"train": ("train", "train32"), "valid": ("val", "dev32")}.get(split, (split,))
         names = {"": [f"{stem}.jsonl" for stem in stems]}
-    own = [data] if data.resolve().name.lower() == task.folder.lower() else []
+    folders = {task.folder.lower() for task in _TASKS}
+    name = data.resolve().name.lower()
+    own = [data] if name == task.folder.lower() or (alone and name not in folders) else []
     for folder in (data / task.suite / task.folder, data / task.folder, *own):
         files = {path.name: path for path in folder.glob("*.*")}
         if "train.jsonl" in files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -50,7 +51,10 @@ class Page:
     def add_picture(self, figure: Figure, name: str, caption: str) -> None:
         """Write `figure` as NAME.png and show it."""
         file = f"{name}.png"
-        figure.savefig(self.folder / file)
+        with warnings.catch_warnings():
+            # A character that no font has is drawn as an empty box.
+            warnings.filterwarnings("ignore", r"Glyph \d+")
+            figure.savefig(self.folder / file)
         self.files.append(file)
         image = f'<a href="{escape(file)}"><img src="{escape(file)}" alt="{escape(caption)}" loading="lazy"></a>'
         self._body.append(f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>")

@@ -30,8 +30,10 @@ def draw_attention(maps: AttentionMaps) -> Figure:
     height = float(np.clip(_LABEL * len(rows), 1.5, _WIDEST / depth))
     figure, axes = _make_panels(depth, heads, (width, height), f"{maps.title}, all layers and heads")
     visible = visible_keys(len(rows), len(columns), maps.is_causal)
-    # The square root shows small weights too.
-    norm, colors = PowerNorm(0.5, vmin=0.0, vmax=1.0), colormaps["magma_r"].with_extremes(bad=_HIDDEN)
+    # The square root shows small weights too. A row with one visible key has a weight of 1 in any model.
+    several = visible & (visible.sum(axis=1, keepdims=True) > 1)
+    top = max((float(weights[:, several].max()) for weights in maps.weights if several.any()), default=0.0) or 1.0
+    norm, colors = PowerNorm(0.5, vmin=0.0, vmax=top), colormaps["magma_r"].with_extremes(bad=_HIDDEN)
     image = None
     for (layer, head), axis in np.ndenumerate(axes):
         shown = np.ma.masked_array(maps.weights[layer][head], ~visible)
@@ -43,7 +45,7 @@ def draw_attention(maps: AttentionMaps) -> Figure:
     for layer, axis in enumerate(axes[:, 0]):
         axis.set_ylabel(f"layer {layer + 1}\n{_break(maps.synthesizers[layer])}", fontsize=9)
         _label(axis.yaxis, rows, height)
-    _add_color_bar(figure, image, axes, "attention weight", ticks=(0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0))
+    _add_color_bar(figure, image, axes, "attention weight")
     return _name_axes(figure, f"{column_name} (key)", f"{row_name} (query)")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import PIPE, Popen
 from tempfile import TemporaryFile
@@ -69,6 +70,11 @@ def dialogue_scores(hypotheses: _Texts, references: _References, quick: bool = F
         except UserError as error:
             scores[name] = str(error)
     return scores
+
+
+def can_compute(reason: str) -> bool:
+    """Whether a score that `dialogue_scores` replaced by `reason` can be computed now."""
+    return bool(shutil.which("java") if reason == NEEDS_JAVA else find_spec("pycocoevalcap"))
 
 
 def bleu(hypotheses: _Texts, references: _References, order: int) -> tuple[float, str]:

@@ -76,6 +76,7 @@ class EvaluationLoop:
         generation: the settings of text generation; by default the task's.
         on_long: how to handle inputs over the maximum length.
         batch_tokens: tokens in a batch.
+        inputs: the name of the inputs in messages.
         rank, world_size: this process, and the number of processes.
         gather: joins the lists of all processes; every process has to call it.
     """
@@ -85,6 +86,7 @@ class EvaluationLoop:
     batch_tokens: int = 4096
     generation: GenerationConfig | None = None
     on_long: OnLong = "error"
+    inputs: str = "input"
     rank: int = 0
     world_size: int = 1
     gather: Callable[[list[Any]], list[Any]] = lambda mine: mine
@@ -177,8 +179,9 @@ class Task(ABC, Generic[_S, _E]):
             if name not in types:
                 raise UserError(f"got unknown option {name!r} of task {cls.name}; expected some of: {', '.join(types)}")
             check_value(name, value, types[name])
-            if isinstance(value, int) and value < 0:
-                raise UserError(f"got {name}={value}; expected at least 0")
+            least = int(name.startswith("max_"))
+            if isinstance(value, int) and value < least:
+                raise UserError(f"got {name}={value}; expected at least {least}")
         for field in fields(cls):
             if field.default is MISSING and field.name not in options:
                 raise UserError(f"task {cls.name} needs {field.name}; pass --{field.name} or --set {field.name}=…")

@@ -25,9 +25,10 @@ from ..data.classification import (
     guess_columns,
     listed,
     read_labeled,
+    unknown_class,
 )
 from ..data.examples import Examples, OnLong, TextExample, TextExamples, fit_length, join_sides, text_collate
-from ..data.files import SPLIT_ALIASES, Parsed, collect, fingerprint, split_file, split_files
+from ..data.files import Parsed, collect, fingerprint, named_split, split_file, split_files
 from ..data.hub import HubDataset, NoSplitError, is_hub_name
 from ..data.tokenizer import frame_texts, train_tokenizer
 from ..errors import UserError, require
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers import PreTrainedTokenizerFast as Tokenizer
 
+# The share that is held out if there is no validation file.
+_HELD_OUT = 0.1
 # A hidden class in test data on the hub.
 _HIDDEN = "-1"
 
@@ -51,12 +54,14 @@ class ClassifiedTexts:
         records: texts and labels; a hidden label is "".
         classes: the labels in the training data and their names; None without training data, and for a regression.
         skipped: malformed lines that were left out.
+        note: the origin of a held-out split.
     """
 
     name: str
     records: list[LabeledText]
     classes: Mapping[str, str] | None
     skipped: int = 0
+    note: str = ""
 
     def __len__(self) -> int:
         return len(self.records)
@@ -84,8 +89,8 @@ class Classification(Task[ClassifiedTexts, TextExample]):
         classes: names of the classes, in the order of the files' own values (numbers, or the alphabet).
         ignored_labels: examples with these labels are left out, like "-" in SNLI.
         regression: the label is a number.
-        held_out: this share of the training file is the split "valid"; examples with the same first text stay
-            together. 0 if "valid" has its own file.
+        held_out: this share of the training data is the split "valid"; examples with the same first text stay
+            together. By default 0.1 if "valid" has no file of its own.
         skip_bad_lines: skip and count malformed lines.
         subset, revision: of a hub data set (hub:OWNER/NAME).
     """
@@ -96,7 +101,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
     classes: list[str | int] | None = None
     ignored_labels: list[str | int] | None = None
     regression: bool = False
-    held_out: float = 0.0
+    held_out: float | None = None
     skip_bad_lines: bool = False
     subset: str | None = None
     revision: str | None = None
@@ -116,7 +121,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
     packages: ClassVar[tuple[str, ...]] = ("scikit-learn", "scipy")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.held_out < 1:
+        if not 0 <= (self.held_out or 0) < 1:
             raise UserError(f"got held_out={self.held_out}; expected 0 ≤ held_out < 1")
         if bool(self.text) != (self.label is not None) or bool(self.text_pair) > bool(self.text):
             raise UserError("got one of the columns text and label; expected both, or neither if names are known")
@@ -137,36 +142,60 @@ class Classification(Task[ClassifiedTexts, TextExample]):
         require("scipy.stats" if self.regression else "sklearn.metrics", "glue", "scoring of classification")
 
     def read(self, data: Path, split: str) -> ClassifiedTexts:
-        """Read a split. The classes are those of the training data, if that exists."""
-        # With `held_out`, both splits are parts of the training file.
-        parted = self.held_out > 0 and split in ("train", "valid")
-        hidden = split not in ("train", *SPLIT_ALIASES["valid"])
-        asked = "train" if parted else split
-        name, parsed = self._records(data, asked, hidden)
+        """Read a split. The classes are those of the training data, if that exists.
+
+        A file is training data, of which a part is held out; with `held_out` 0 it is the split.
+        """
+        hidden = named_split(split) not in ("train", "valid")
+        share = 0.0 if hidden else self._held_out(data)
+        asked = "train" if share else split
+        classes = None if self.regression or asked == "train" else self._training_classes(data)
         ignored = tuple(map(str, self.ignored_labels or ()))
+        known = (*classes, *ignored, *[_HIDDEN][:hidden]) if classes else ()
+        name, parsed = self._records(data, asked, hidden, known)
         records = [record for record in parsed.records if record.label not in ignored]
-        if hidden and all(record.label in ("", _HIDDEN) for record in records):
-            records = [replace(record, label="") for record in records]
-        classes = None
-        if not self.regression:
+        found = {record.label for record in records} - {""}
+        if hidden and (_HIDDEN not in classes if classes else found == {_HIDDEN}):
+            records = [replace(record, label="") if record.label == _HIDDEN else record for record in records]
+        if classes is None and not self.regression:
             try:
-                classes = self._classes(data, asked, {record.label for record in records} - {""})
+                classes = self._classes(asked, found)
             except UserError as error:
                 raise UserError(f"{data}, split {split!r}: {error}") from None
-        if parted:
-            name = split
-            records = [record for record in records if _is_held_out(record, self.held_out) == (split == "valid")]
+        note = ""
+        if share:
+            name = named_split(split)
+            records = [record for record in records if _is_held_out(record, share) == (name == "valid")]
+            note = f"{share:.0%} of the training data, held out (--set held_out=…)" if name == "valid" else ""
         if not records:
             raise UserError(f"{data}: no text is left for split {split!r}")
-        return ClassifiedTexts(name, records, classes, parsed.skipped)
+        return ClassifiedTexts(name, records, classes, parsed.skipped, note)
 
-    def _records(self, data: Path, split: str, hidden: bool) -> tuple[str, Parsed[LabeledText]]:
+    def _held_out(self, data: Path) -> float:
+        """The share of the training data that is the split "valid"; 0 if that has data of its own."""
+        if self.held_out is not None:
+            return self.held_out
+        if is_hub_name(data):
+            with suppress(NoSplitError):
+                list(HubDataset.of(data, self.subset, self.revision).rows("valid", limit=1))
+                return 0.0
+        elif data.is_dir():
+            train, valid = (split_files(data, split, ENDINGS, required=False) for split in ("train", "valid"))
+            return _HELD_OUT if train and not valid else 0.0
+        return _HELD_OUT
+
+    def _records(self, data: Path, split: str, hidden: bool, known: tuple[str, ...]) -> tuple[str, Parsed[LabeledText]]:
         """The name of a split and its records. Malformed rows of the hub, like those without text, are skipped."""
         text, pair = _as_tuple(self.text), _as_tuple(self.text_pair)
         columns = Columns(text or ("text",), self.label or "label", pair, hidden, self.regression)
         if not is_hub_name(data):
-            path = split_file(data, split, ENDINGS)
-            columns = columns if text else guess_columns(path, columns)
+            path = data if data.is_file() else split_file(data, split, ENDINGS)
+            if path == data and (split == "train") == (self.held_out == 0):
+                raise UserError(
+                    f"{data}: got split {split!r} and held_out={self.held_out}; one training file has the splits "
+                    "train and valid, with held_out over 0; to score another file, pass --data"
+                )
+            columns = replace(columns if text else guess_columns(path, columns), classes=known)
             return path.name.split(".")[0], read_labeled(path, columns, self.skip_bad_lines)
 
         def parse(number: int, row: dict[str, Any]) -> list[LabeledText]:
@@ -177,15 +206,20 @@ class Classification(Task[ClassifiedTexts, TextExample]):
         rows = enumerate(source.rows(split, names[:-1] if hidden else names))
         return split, collect(f"{data}, split {split}", rows, parse, skip_bad_lines=True, unit="row")
 
-    def _classes(self, data: Path, split: str, found: AbstractSet[str]) -> Mapping[str, str] | None:
-        """The classes of the training data; without it those `found` in this split if names are given for as many."""
-        if split == "train":
-            return find_classes(found, self._names)
-        if is_hub_name(data) or split_files(data, "train", ENDINGS, required=False):
+    def _training_classes(self, data: Path) -> Mapping[str, str] | None:
+        """The classes of the training data; None without training data."""
+        if is_hub_name(data) or (data.is_dir() and split_files(data, "train", ENDINGS, required=False)):
             with suppress(NoSplitError):
                 return replace(self, held_out=0.0).read(data, "train").classes
-        if len(found) == len(self._names) > 0 and not found <= {*self._names}:
+        return None
+
+    def _classes(self, split: str, found: AbstractSet[str]) -> Mapping[str, str] | None:
+        """The classes `found` in the training data; in another split if names are given for as many."""
+        if split == "train":
             return find_classes(found, self._names)
+        for values in (found, found - {_HIDDEN}):
+            if len(values) == len(self._names) > 0 and not values <= {*self._names}:
+                return find_classes(values, self._names)
         return None
 
     def _labels(self, split: ClassifiedTexts, names: Sequence[str] = ()) -> list[int | float | None]:
@@ -201,12 +235,12 @@ class Classification(Task[ClassifiedTexts, TextExample]):
             data, model = listed(classes.values()), listed(names)
             raise UserError(f"{split.name}: the classes of the data are {data}, those of the model {model}")
         indices = {value: index for index, value in enumerate(classes)}
+        source, hidden = ("the model", ("", _HIDDEN)) if split.classes is None else ("the training data", ("",))
         for record in split.records:
-            if record.label and record.label not in indices:
-                raise UserError(
-                    f"{split.name}, example {record.id}: got class {record.label!r}; expected one of: {listed(indices)}"
-                    ", as in the training file; leave out others with --set 'ignored_labels=[…]'"
-                )
+            if record.label not in indices and record.label not in hidden:
+                advice = "" if names else "; leave out others with --set 'ignored_labels=[…]'"
+                message = unknown_class(record.label, indices, source)
+                raise UserError(f"{split.name}, example {record.id}: {message}{advice}")
         return [indices.get(record.label) for record in split.records]
 
     def train_tokenizer(self, split: ClassifiedTexts, vocab_size: int, max_length: int) -> Tokenizer:
@@ -245,6 +279,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
             dropped=len(split) - len(kept),
             truncated=over,
             skipped=split.skipped,
+            note=split.note,
         )
 
     def collate(self, examples: Sequence[TextExample], pad_token_id: int) -> dict[str, Tensor]:

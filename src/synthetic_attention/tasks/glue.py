@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..data.examples import OnLong, Pairs
-from ..data.files import Parsed, fingerprint, named_split
+from ..data.files import Parsed, check_folder, fingerprint, named_split
 from ..data.glue import HUB_NAMES, SUITES, GlueExample, GlueTask, read_file, read_hub, task_files
 from ..data.hub import HubDataset, is_hub_name
 from ..data.tokenizer import encode
@@ -196,7 +196,9 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
                 for subset in task.subsets(split)
             ]
             return GlueSplit.of(split, parts)
-        files = {task: task_files(data, task, split) for task in tasks}
+        check_folder(data)
+        alone = bool(self.tasks) and len(tasks) == 1
+        files = {task: task_files(data, task, split, alone) for task in tasks}
         missing = [task.folder for task in tasks if not files[task]]
         if not self.tasks:
             # What is not trained on is not scored, unless there is nothing to train on.

@@ -168,7 +168,8 @@ class SequenceToSequence(Task[S, Pair], Generic[S]):
         """Generate from every source. Pairs with a blank side are not scored, as in a validation."""
         split, shortened = self._shortened(split, loop.tokenizer, loop.max_length, loop.on_long)
         generation = self.limit_output(loop.generation or self.generation_config({}), split, loop.tokenizer)
-        outputs, over = self.generate(replace(loop, generation=generation), split.sources)
+        inputs = f"{split.name}{split.sides[0]}"
+        outputs, over = self.generate(replace(loop, generation=generation, inputs=inputs), split.sources)
         rows, is_split = split.complete(), loop.on_long == "split"
         content, suffix = self.predictions(split, outputs)
         return Evaluation(
@@ -194,7 +195,7 @@ class SequenceToSequence(Task[S, Pair], Generic[S]):
             lines, shortened = self.shorten(lines, loop.tokenizer, loop.max_length)
         sources = encode(loop.tokenizer, lines)
         advice = f"pass {on_long_advice(self)}"
-        _, over = fit_length({"input": sources}, loop.max_length, loop.on_long, advice, first_line)
+        _, over = fit_length({loop.inputs: sources}, loop.max_length, loop.on_long, advice, first_line)
         rows = [row for row, line in enumerate(lines) if line.strip()]
         generation = loop.generation or self.generation_config({})
         texts = decode(loop.tokenizer, generate_tokens(loop, [sources[row] for row in rows], generation))

@@ -85,7 +85,8 @@ class SpanLayout:
     @property
     def _spans(self) -> float:
         share = self.density / self.mean_span_length
-        return (self.inputs - 1) * share / (1 - self.density + share)
+        # In this order: the sums that follow are rounded, and some are ties.
+        return (self.inputs - 1) * (share / (1 - self.density + share))
 
     @property
     def _further(self) -> float:
@@ -96,6 +97,11 @@ class SpanLayout:
     def most_spans(self) -> int:
         """The largest number of spans of an example."""
         return math.ceil(self._spans - 1e-9)
+
+    @property
+    def most_targets(self) -> int:
+        """The length of the longest targets in tokens."""
+        return 2 * self.most_spans + math.ceil(self._further - 1e-9) + 1
 
     def start(self, index: int) -> int:
         """The first raw token of an example, and the end of the previous one."""
@@ -234,6 +240,11 @@ class SpanCorruption(Task[Corpus, Pair]):
     ) -> SpanExamples:
         """The documents, each with `</s>`, joined and cut into pieces that fill the inputs exactly."""
         layout = SpanLayout(max_length, self.density, self.mean_span_length)
+        if layout.most_targets > max_length:
+            raise UserError(
+                f"got targets of up to {layout.most_targets} tokens with density={self.density:g}; expected at most "
+                f"max_position_embeddings={max_length}; pass a lower --set density=…"
+            )
         if layout.most_spans > self.sentinels:
             raise UserError(
                 f"inputs of {layout.inputs} tokens have up to {layout.most_spans} spans, and the vocabulary "

@@ -57,16 +57,21 @@ class Translation(SequenceToSequence[TextPairs]):
         languages = self.languages
         if is_hub_name(data):
             stem, (sources, targets) = split, self._read_hub(data, split)
+            where = f"{data}, split {split!r}"
         else:
             stem = find_split(data, split, languages)
             paths = [data / f"{stem}.{language}" for language in languages]
+            where = f"{paths[0]} and {paths[1]}"
             sources, targets = ([*read_lines(path)] for path in paths)
             if len(sources) != len(targets):
                 raise UserError(
                     f"{paths[0]} has {len(sources)} lines and {paths[1]} has {len(targets)}; "
                     "line i of one must translate line i of the other"
                 )
-        return TextPairs(stem, sources, targets, sides=(f".{self.source}", f".{self.target}"))
+        pairs = TextPairs(stem, sources, targets, sides=(f".{self.source}", f".{self.target}"))
+        if not pairs.complete():
+            raise UserError(f"{where}: no pair has text on both sides; expected at least one")
+        return pairs
 
     def _read_hub(self, data: Path, split: str) -> tuple[list[str], list[str]]:
         languages, pairs = self.languages, []

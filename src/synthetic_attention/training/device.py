@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
@@ -45,12 +45,17 @@ def describe_device(device: torch.device) -> str:
 def entered_by_main_process(make: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
     """Enter a context in the main process only; all processes wait before it and until it is entered.
 
-    If the main process fails, torchrun ends the others.
+    If the main process fails, the others raise UserError.
     """
-    state = PartialState()
+    state, problem = PartialState(), None
     state.wait_for_everyone()
-    with make() if state.is_main_process else nullcontext():
-        state.wait_for_everyone()
+    with ExitStack() as entered:
+        try:
+            entered.enter_context(make() if state.is_main_process else nullcontext())
+        except Exception as error:
+            problem = error
+        if any_process(problem is not None):
+            raise problem or UserError("the main process failed; see its message")
         yield
 
 

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -105,19 +106,20 @@ def count_parameters(model: nn.Module) -> dict[str, int]:
 
 def describe_dry_run(estimate: Mapping[str, Any]) -> str:
     """The result of `dry_run` for a terminal: a table with two columns."""
-    task = get_task(estimate["task"])
+    task, found = get_task(estimate["task"]), SimpleNamespace(**estimate)
+    epoch = f"{found.examples:,} {task.unit}, {found.tokens_per_epoch:,} {task.tokens_name}"
+    accumulated = f" of {found.batches_per_step} batches" if found.batches_per_step > 1 else ""
     rows = {
-        "parameters": "{parameters:,} ({trainable:,} trained, {in_synthesizers:,} in synthesizers)",
-        "vocabulary": "{vocabulary:,} tokens",
-        "an epoch": f"{{examples:,}} {task.unit}, {{tokens_per_epoch:,}} {task.tokens_name} in {{batches_per_epoch:,}} "
-        "batches",
-        "training": "{steps:,} steps of {batches_per_step} batches, {epochs:.1f} epochs",
-        "device": "{device}, {dtype}",
-        "speed": f"{{tokens_per_second:,.0f}} {task.tokens_name}/s over {{measured_steps}} steps",
-        "memory": f"{estimate['peak_bytes'] / 1e6:,.0f} MB at most in these steps, everything included",
-        "time": f"{tqdm.format_interval(estimate['seconds'])}, without validation",
+        "parameters": f"{found.parameters:,} ({found.trainable:,} trained, {found.in_synthesizers:,} in synthesizers)",
+        "vocabulary": f"{found.vocabulary:,} tokens",
+        "an epoch": f"{epoch} in {found.batches_per_epoch:,} batches",
+        "training": f"{found.steps:,} steps{accumulated}, {found.epochs:.1f} epochs",
+        "device": f"{found.device}, {found.dtype}",
+        "speed": f"{found.tokens_per_second:,.0f} {task.tokens_name}/s over {found.measured_steps} steps",
+        "memory": f"{found.peak_bytes / 1e6:,.0f} MB at most in these steps, everything included",
+        "time": f"{tqdm.format_interval(found.seconds)}, without validation",
     }
-    return "\n".join(f"{name:<10}  {text.format(**estimate)}" for name, text in rows.items())
+    return "\n".join(f"{name:<10}  {text}" for name, text in rows.items())
 
 
 class _Stopwatch(TrainerCallback):

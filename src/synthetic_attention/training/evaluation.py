@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from ..data.examples import OnLong
 from ..errors import UserError
 from ..tasks import get_task
 from ..tasks.base import EvaluationLoop, check_on_long, format_score
+from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from ..tasks.language_modeling import LanguageModeling
 from .device import choose_device, describe_device
 from .failures import shortage_reported
-from .run_folder import RunFolder, data_path
+from .model_card import update_model_card
+from .run_folder import RunFolder, data_path, portable_path
 
 __all__ = ["continue_prompt", "describe_evaluation", "describe_training", "evaluate_run", "generate_chunks"]
 
@@ -55,7 +58,11 @@ def evaluate_run(
     generation = evaluation_config(task, generation_options)
     check_on_long(task, on_long)
     task.check_requirements()
-    part = task.read(data_path(info, data), split)
+    path_of_data = data_path(info, data)
+    if isinstance(task, Classification) and path_of_data.is_file() and portable_path(path_of_data) != info["data"]:
+        # Nothing of a file with other data was trained on.
+        task = replace(task, held_out=0.0)
+    part = task.read(path_of_data, split)
     model = run.load(task, choose_device(device), _DTYPES[bf16])
     loop = EvaluationLoop(*model, generation=generation, on_long=on_long)
     started = time.perf_counter()
@@ -91,6 +98,8 @@ def evaluate_run(
     try:
         run.write_text(predictions, evaluation.predictions)
         run.write_json(f"{name}.json", results)
+        if metrics := run.read_metrics():
+            update_model_card(run, metrics)
     except OSError as error:
         results.update(predictions=None)
         report(f"predictions and scores not written: {error}")

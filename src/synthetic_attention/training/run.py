@@ -7,7 +7,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,6 +75,9 @@ def start_run(
     # Resolved, because a link or the current directory cannot be replaced.
     run = RunFolder(output.resolve())
     run.check_new(overwrite)
+    with entered_by_main_process(run.locked if run.exists else nullcontext):
+        # Refused now, and not after the data was read: another process trains the run that would be replaced.
+        pass
     if not is_hub_name(data) and data.resolve().is_relative_to(run.path):
         raise UserError(f"{data}: the data is inside {output}, which would be replaced; choose another --output")
     if pretrained is not None and pretrained.run.path.is_relative_to(run.path):
@@ -189,6 +192,8 @@ def prepare_inputs(
     for split in (train, valid):
         examples = task.encode(split, tokenizer, maximum, settings.training.on_long, training=split is train)
         report(f"{split.name}: {len(examples):,} {task.unit}, {int(examples.lengths().sum()):,} tokens")
+        if examples.note:
+            report(f"{split.name}: {examples.note}")
         if examples.skipped:
             report(f"{split.name}: {examples.skipped} malformed lines left out")
         if examples.dropped:

@@ -3,6 +3,7 @@
     config.json, model.safetensors, generation_config.json, tokenizer.json, …   the best model, for `from_pretrained`
     run.yaml           settings, data, versions, commands: everything to repeat the run
     metrics.json       best and last validation, speed, steps, minutes
+    README.md          model card: scores, data, command, how to load
     log.jsonl          one object per log entry and per validation
     checkpoints/       the last state of training, for --resume
     evaluation/        results of `synthesizer evaluate`
@@ -13,6 +14,7 @@ Every file is written elsewhere and then moved: a run that is killed has the old
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -30,6 +32,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ..data.hub import is_hub_name
 from ..errors import UserError
+from ..models import SynthesizerConfig
 from ..tasks import get_task
 from ..tasks.base import Task, model_type
 from .checkpoint import remove_incomplete
@@ -43,6 +46,8 @@ _INFO = {"task": str, "data": str, "options": dict, "settings": dict, "fingerpri
 _PARTIAL = ".partial"
 # The lock file of a folder; it stays, and means nothing while no process holds it.
 LOCK = ".lock"
+# The errors of a file system without locks.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def lock_folder(folder: Path, message: str) -> AbstractContextManager[object]:
@@ -51,7 +56,9 @@ def lock_folder(folder: Path, message: str) -> AbstractContextManager[object]:
         return FileLock(folder / LOCK).acquire(timeout=0)
     except Timeout:
         raise UserError(message) from None
-    except (OSError, NotImplementedError):
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+            raise
         return nullcontext()
 
 
@@ -158,11 +165,13 @@ class RunFolder:
             problem = "no such folder" if not self.path.exists() else "not a run (no run.yaml)"
             raise UserError(f"{self.path}: {problem}; expected a folder made by `synthesizer train`")
         with damage_reported(str(path)):
-            info: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-            if wrong := [name for name, kind in _INFO.items() if not isinstance(info.get(name), kind)]:
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            info: dict[str, Any] = content if isinstance(content, dict) else {}
+            wrong = [name for name, kind in _INFO.items() if not isinstance(info.get(name), kind)]
+            if not wrong:
+                wrong = [f"settings.{name}" for name in ("synthesizer", "training") if name not in info["settings"]]
+            if wrong:
                 raise ValueError(f"no valid {', '.join(wrong)}")
-            # A missing one is a KeyError.
-            info["settings"]["synthesizer"], info["settings"]["training"]
         return info
 
     def read_task(self, info: Mapping[str, Any]) -> Task[Any, Any]:
@@ -183,6 +192,9 @@ class RunFolder:
     def load_tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer of the run."""
         with damage_reported(f"{self.path}: the run"):
+            # transformers would advise to install other packages.
+            if not (self.path / "tokenizer.json").is_file():
+                raise ValueError("tokenizer.json is missing")
             return PreTrainedTokenizerFast.from_pretrained(str(self.path))
 
     def load(
@@ -192,6 +204,9 @@ class RunFolder:
         self.check_model()
         tokenizer = self.load_tokenizer()
         with damage_reported(f"{self.path}: the run"):
+            kind = json.loads((self.path / "config.json").read_text(encoding="utf-8")).get("model_type")
+            if kind != SynthesizerConfig.model_type:
+                raise ValueError(f"config.json has model_type {kind!r}; expected {SynthesizerConfig.model_type!r}")
             model, found = cast(Any, model_type(task)).from_pretrained(str(self.path), output_loading_info=True)
             # transformers would initialise missing weights.
             if problems := [f"{name} {kind}" for kind in ("missing", "unexpected") for name in found[f"{kind}_keys"]]:

@@ -122,6 +122,8 @@ def read_settings(
     options, model, changes = copy.deepcopy(options), dict[str, Any](), dict[str, Any]()
     for override in overrides:
         key, value = parse_override(override)
+        if key == "synthesizer":
+            raise UserError("got --set synthesizer=…; use --synthesizer")
         function, dot, option = key.partition(".")
         if dot and function in OPTIONS:
             options.setdefault(function, {})[option] = value
@@ -243,7 +245,9 @@ def _read_yaml(text: str) -> Any:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UserError(f"got {text!r}; expected a YAML value: {one_line(error)}") from None
-    # YAML 1.1 reads 1e-3 as a string.
+    # YAML 1.1 reads 1:30 as a number to the base 60, and 1e-3 as a string.
+    if isinstance(value, int | float) and ":" in text:
+        return text
     if isinstance(value, str) and not text.startswith(_QUOTES):
         with suppress(ValueError):
             return float(value)

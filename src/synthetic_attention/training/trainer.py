@@ -37,6 +37,7 @@ from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
 from .device import any_process
 from .failures import damage_reported
+from .model_card import update_model_card
 from .run_folder import RunFolder
 from .settings import Settings
 
@@ -306,7 +307,7 @@ class SynthesizerTrainer(Trainer):
         return metrics
 
     def write_metrics(self) -> dict[str, Any]:
-        """Write metrics.json: best and last validation, and the speed of the whole run."""
+        """Write metrics.json, with the best and last validation and the speed of the whole run, and the model card."""
         tokens, seconds = self.count_tokens(), self.clock.seconds
         step, train = self.state.global_step, self.inputs.train
         metrics = {
@@ -329,6 +330,7 @@ class SynthesizerTrainer(Trainer):
         }
         if self.args.should_save:
             self.run.write_json("metrics.json", metrics)
+            update_model_card(self.run, metrics)
         return metrics
 
     def _validate(self) -> dict[str, Any]:

@@ -1,0 +1,91 @@
+"""The model card of a run: README.md, as the Hugging Face Hub shows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..data.hub import is_hub_name
+from ..tasks.base import Task, format_score, model_type
+from .run_folder import RunFolder
+
+__all__ = ["update_model_card"]
+
+_MARK = "<!-- `synthesizer` replaces this file after training and evaluation, unless this line is deleted. -->"
+# Tasks of the Hub, by the model's class or our task.
+_TAGS = {"SynthesizerForCausalLM": "text-generation", "SynthesizerForSequenceClassification": "text-classification"}
+_TAGS |= {"translation": "translation", "summarization": "summarization"}
+_PIPELINE = """from transformers import pipeline
+
+RUN = "."  # this folder
+print(pipeline("{tag}", model=RUN)("…"))"""
+_GENERATE = """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+RUN = "."  # this folder
+tokenizer, model = AutoTokenizer.from_pretrained(RUN), AutoModelForSeq2SeqLM.from_pretrained(RUN)
+print(tokenizer.batch_decode(model.generate(**tokenizer("…", return_tensors="pt")), skip_special_tokens=True))"""
+
+
+def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
+    """Write README.md from run.yaml, metrics.json and the evaluations, unless the user has made it their own."""
+    path = run.path / "README.md"
+    if not metrics["best"] or (path.exists() and _MARK not in path.read_text(encoding="utf-8", errors="replace")):
+        return
+    info = run.read_info()
+    task, data = run.read_task(info), Path(info["data"])
+    model = model_type(task).__name__
+    tag = _TAGS.get(model) or _TAGS.get(task.name)
+    header = {"library_name": "transformers", "tags": ["synthesizer", task.name], "pipeline_tag": tag}
+    if is_hub_name(data):
+        header["datasets"] = [str(data).partition(":")[2]]
+    commands, scores = "\n".join(info["commands"]), "\n".join(_table(run, task, metrics["best"]))
+    usage = _PIPELINE.format(tag=tag) if model in _TAGS else _GENERATE
+    card = f"""\
+---
+{yaml.safe_dump({key: value for key, value in header.items() if value}, sort_keys=False)}---
+
+{_MARK}
+
+# {run.path.name}
+
+A [Synthesizer](https://arxiv.org/abs/2005.00743) for {task.name}: `{model}` with \
+{metrics["parameters"]:,} parameters and the attention `{metrics["synthesizer"]}`.
+
+## Scores
+
+{scores}
+
+## Use
+
+```python
+import synthetic_attention  # registers the models
+{usage}
+```
+
+## Training
+
+{metrics["steps"]:,} steps on {metrics["train_examples"]:,} {task.unit} of `{data.name}`; `run.yaml` has all settings.
+
+```console
+{commands}
+```
+"""
+    run.write_text("README.md", card)
+
+
+def _table(run: RunFolder, task: Task[Any, Any], best: Mapping[str, Any]) -> Iterator[str]:
+    """A row for the validation and one for each file of evaluation/, with the scores that the task shows."""
+    rows = {f"validation, step {best['step']}": best}
+    for path in sorted((run.path / "evaluation").glob("*.json")):
+        # The digest of the data is left out.
+        split, _, settings = path.stem.partition(".")
+        rows[f"{split} {settings.partition('.')[2]}".strip()] = json.loads(path.read_text(encoding="utf-8"))
+    labels = {key: label for key, label in task.score_labels.items() if any(key in row for row in rows.values())}
+    yield f"| | {' | '.join(labels.values())} |\n{'|---' * (len(labels) + 1)}|"
+    for name, row in rows.items():
+        if labels.keys() & row.keys():
+            yield f"| {name} | {' | '.join(format_score(row[key]) if key in row else '' for key in labels)} |"
