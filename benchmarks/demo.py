@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import shlex
 import subprocess
 import sys
@@ -19,8 +20,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.text import Text
-
-from synthetic_attention.data.phrases import write_phrases
 
 SYNTHESIZERS = {
     "vanilla": "softmax(QKᵀ): compares every pair of tokens",
@@ -39,6 +38,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=Path("demo"), help="output folder (default: demo)")
     parser.add_argument("--steps", type=int, default=800, help="training steps of each model (default: %(default)s)")
     options = parser.parse_args()
+    # transformers imports torchao where it is installed, which then names its libraries that do not fit this machine.
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    from synthetic_attention.data.phrases import write_phrases
+
     started = time.monotonic()
     data, output = options.folder / "data", options.folder / "comparison"
     console.rule("[bold]English phrases and their German translations", align="left")

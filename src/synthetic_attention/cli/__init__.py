@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -20,6 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         names = ", ".join(missing)
         sys.exit(f"Error: {names} missing; the command needs: pip install 'synthetic-attention[train]'")
+    # transformers imports torchao where it is installed, which then names its libraries that do not fit this machine.
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     from .app import run
 
     sys.exit(run(arguments))
