@@ -85,7 +85,8 @@ class SynthesizerForCausalLM(SynthesizerPreTrainedModel, GenerationMixin):
                 other.
         """
         x: Any = input_ids if inputs_embeds is None else inputs_embeds
-        if segment_ids is None and x is not None and "cache" not in kwargs:
+        # Labels follow the segments. Without labels the model reads the positions.
+        if labels is not None and segment_ids is None and x is not None:
             segment_ids, attention_mask = self.model.read_positions(position_ids, x, attention_mask, past_key_values)
         outputs: Any = self.model(
             input_ids,
