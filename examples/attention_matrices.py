@@ -81,8 +81,7 @@ def main() -> None:
         weights = train(name)(ids)[0].detach()
         mesh = axis.pcolormesh(weights, cmap="BuPu", norm=PowerNorm(0.7, 0, 1), edgecolor="white", linewidth=1)
         axis.set_title(f"{name}\n", fontsize=11, fontweight="bold")
-        line = axis.text(0.5, 1.03, title, transform=axis.transAxes, ha="center", va="bottom", fontsize=9)
-        line.set_in_layout(False)
+        axis.text(0.5, 1.03, title, transform=axis.transAxes, ha="center", va="bottom", fontsize=9).set_in_layout(False)
         places = [index + 0.5 for index in range(len(SHOWN))]
         axis.set_xticks(places, SHOWN, rotation=90)
         axis.set_yticks(places, SHOWN)

@@ -56,7 +56,8 @@ def test_nothing_gives_nothing(name, shape):
         y, w = layer(x, mask, need_weights=True)
         assert y.shape == shape
         assert w.shape == (shape[0], H, shape[1], shape[1])
-        y.sum().backward()
+        (y.sum() + layer(x, mask).sum()).backward()
+    assert not any(p.grad.any() for p in layer.parameters() if p.grad is not None)
     with torch.no_grad():
         assert layer(x, is_causal=True).shape == shape
 
@@ -81,13 +82,6 @@ def test_output_is_weights_times_values(name, is_causal, length):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_heads_differ(name):
-    _, w = make(name)(tokens(), need_weights=True)
-    for h in range(1, H):
-        assert (w[:, 0] - w[:, h]).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_causal_is_the_prefix(name):
     """Row t of a causal layer is the last row of the layer on the first t + 1 tokens: it sees nothing later."""
     layer, x = make(name), tokens()
@@ -99,14 +93,8 @@ def test_causal_is_the_prefix(name):
 
 def slots(kind: str, length: int, keep: int) -> Tensor:
     """A row of a mask over `length` slots with `keep` real tokens."""
-    row = torch.zeros(length, dtype=torch.long)
-    if kind == "right":
-        row[:keep] = 1
-    elif kind == "left":
-        row[length - keep :] = 1
-    else:
-        row[torch.randperm(length)[:keep]] = 1
-    return row
+    order = {"right": torch.arange(length), "left": torch.arange(length).flip(0), "holes": torch.randperm(length)}[kind]
+    return torch.zeros(length, dtype=torch.long).index_fill(0, order[:keep], 1)
 
 
 @pytest.mark.parametrize("grad", [True, False], ids=["training", "inference"])
@@ -184,15 +172,6 @@ def test_factorized_random_has_the_rank_it_was_given():
         logits = w.log()
         ranks = torch.linalg.matrix_rank(logits - logits.mean(-1, keepdim=True), rtol=1e-8)
         assert (ranks == rank).all()
-
-
-def test_factorized_dense_rows_have_no_repeated_logits():
-    """At a prime length; tiling both factors, or repeating both, would repeat most of them."""
-    settings = {"factorized_dense": {}}
-    layer = make("factorized_dense", max_length=61, synthesizer_options=settings, head_dim=17)
-    _, w = layer(tokens(length=61), need_weights=True)
-    for row in w.flatten(0, -2):
-        assert len(row.unique()) == 61
 
 
 @pytest.mark.parametrize("name", NAMES)

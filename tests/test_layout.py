@@ -36,7 +36,7 @@ def test_there_and_back(kind: str) -> None:
     assert torch.equal(tokens, x[mask])
     assert torch.equal(layout.unpack(tokens), x * mask[..., None])
     assert torch.equal(layout.pad(tokens), aligned * front[..., None])
-    assert torch.equal(layout.gather(layout.pad(tokens)), tokens)
+    assert torch.equal(layout.tokens.take(layout.pad(tokens), aligned=True), tokens)
     columns = layout.tokens.put_columns(tokens.t())
     assert torch.equal(columns, layout.pad(tokens).permute(2, 0, 1))
     assert torch.equal(layout.tokens.take_columns(columns), tokens.t())
@@ -49,7 +49,8 @@ def test_gradients() -> None:
     layout = TokenLayout.of(a_mask("holes"), torch.zeros(B, N))
     assert layout.tokens is not None
     n, tokens = len(layout.tokens.given), layout.tokens
-    ways = {(B, N, 2): (layout.pack, layout.gather, layout.align, layout.restore), (n, 2): (layout.unpack, layout.pad)}
+    of_batch = (layout.pack, layout.align, layout.restore, lambda x: tokens.take(x, aligned=True))
+    ways = {(B, N, 2): of_batch, (n, 2): (layout.unpack, layout.pad)}
     for shape, functions in {**ways, (2, B, N): (tokens.take_columns,), (2, n): (tokens.put_columns,)}.items():
         for function in functions:
             assert torch.autograd.gradcheck(function, (torch.randn(shape, dtype=torch.float64, requires_grad=True),))

@@ -23,8 +23,8 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Finder
 """
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=cwd)
 
 
 @pytest.mark.parametrize("first", ["AutoConfig", "PreTrainedModel"])
@@ -46,8 +46,7 @@ def test_models_register_in_a_module_run_by_name(tmp_path: Path) -> None:
     (tmp_path / "own" / "script.py").write_text(
         "from transformers import AutoConfig\nprint(AutoConfig.for_model('synthesizer').model_type)\n"
     )
-    command = [sys.executable, "-m", "own.script"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = run("-m", "own.script", cwd=tmp_path)
     assert done.stdout.strip() == "synthesizer", done.stderr
 
 

@@ -6,7 +6,7 @@ Our head_dim is the paper's d_head (d_k = d_v).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -84,24 +84,25 @@ class SelfAttention(nn.Module):
         result = self(x[None], mask, attn_bias, is_causal, **arguments)
         return (result[0][0], result[1][0]) if isinstance(result, tuple) else result[0]
 
-    def layout_of(self, mask: Tensor | TokenLayout | None, x: Tensor, cache: Cache | None) -> TokenLayout:
-        """The layout of x, by the slots of this layer in the cache."""
-        # Without a cache `layer_idx` is not read: compiled code would have a graph for each layer.
-        return TokenLayout.of(mask, x, cache, 0 if cache is None or self.layer_idx is None else self.layer_idx)
+    def layout_of(self, x: Tensor, mask: Tensor | TokenLayout | None, cache: Cache | None) -> TokenLayout:
+        """The layout of x, by the slots of this layer in the cache.
 
-    def check_input(self, x: Tensor) -> None:
-        """Raise ValueError if the shape of x is not (B, L, d_model)."""
+        Raises:
+            ValueError: x is not (B, L, d_model) or too long, or the mask does not fit.
+        """
         if x.dim() != 3 or x.shape[-1] != self.d_model:
             raise ValueError(f"got x of shape {tuple(x.shape)}; expected (B, L, {self.d_model}) or (L, {self.d_model})")
-
-    def check_length(self, length: int) -> None:
-        """Raise ValueError if a sequence of `length` slots (of several in a row, the longest) is too long."""
+        # Without a cache `layer_idx` is not read: compiled code would have a graph for each layer.
+        layout = TokenLayout.of(mask, x, cache, 0 if cache is None or self.layer_idx is None else self.layer_idx)
+        # Of several sentences in a row, the longest one counts.
+        length = layout.positions.columns
         if self.max_length is not None and length > self.max_length:
             raise ValueError(
                 f"got a sequence of {length} slots; expected at most max_length = {self.max_length}, up to which "
                 f"{self.synthesizer!r} has parameters. Truncate or split the input, or build the layer with a larger "
                 "max_length"
             )
+        return layout
 
 
 class SynthesizerAttention(SelfAttention):
@@ -195,14 +196,12 @@ class SynthesizerAttention(SelfAttention):
             return self.one_sequence(
                 x, attention_mask, attn_bias, is_causal, value=given, need_weights=need_weights, cache=cache
             )
-        self.check_input(x)
-        if value is not None and value.shape != x.shape:
-            raise ValueError(f"got value of shape {tuple(value.shape)}; expected that of x, {tuple(x.shape)}")
         if cache is not None and self.layer_idx is None:
             raise ValueError("got a cache in a layer without layer_idx; expected SynthesizerAttention(…, layer_idx=n)")
-        layout = self.layout_of(attention_mask, x, cache)
+        layout = self.layout_of(x, attention_mask, cache)
+        if value is not None and value.shape != x.shape:
+            raise ValueError(f"got value of shape {tuple(value.shape)}; expected that of x, {tuple(x.shape)}")
         function, heads, positions = self.function, self.num_heads, layout.positions
-        self.check_length(positions.columns)
         if not function.num_features and layout.shape[1] < SHORT_COLUMNS:
             layout = layout.padded
 
@@ -218,7 +217,8 @@ class SynthesizerAttention(SelfAttention):
         key, value = layout.update(cache, value[..., :0] if key is None else key, value, self.layer_idx)
         logits = self._biased(function(features, positions, key), attn_bias, layout, value.dtype)
 
-        mask, causal = layout.key_mask(is_causal), is_causal and layout.is_ordered
+        # Where a token before another need not be in a slot before it, `_biased` hides the later ones.
+        mask, causal = layout.key_mask(is_causal), is_causal and layout.slots is None and layout.pair_mask is None
         offset = positions.offset if causal else 0
         dropout = self.dropout if self.training else 0.0
         if need_weights:
@@ -273,30 +273,33 @@ class SynthesizerAttention(SelfAttention):
             mha.num_heads,
             synthesizer,
             max_length,
-            bias=mha.in_proj_bias is not None,
+            # Either one may be None; the biases of a new layer are zeros.
+            bias=mha.in_proj_bias is not None or mha.out_proj.bias is not None,
             dropout=mha.dropout,
             synthesizer_options=synthesizer_options,
             device=mha.in_proj_weight.device,
             dtype=mha.in_proj_weight.dtype,
         )
-        names, vanilla, scale = parse(synthesizer), "function", mha.in_proj_weight.new_ones(1)
-        if isinstance(layer.function, Mixture) and "vanilla" in names:
-            vanilla, alpha = f"function.functions.{names.index('vanilla')}", layer.function.weights()
-            scale = scale if alpha is None else 1 / alpha[names.index("vanilla")].detach()
-            for other in layer.function.components:
+        names, function, scale = parse(synthesizer), layer.function, mha.in_proj_weight.new_ones(1)
+        if isinstance(function, Mixture) and "vanilla" in names:
+            index, alpha = names.index("vanilla"), function.weights()
+            scale = scale if alpha is None else 1 / alpha[index].detach()
+            for other in function.components:
                 if other.name != "vanilla":
                     other.zero_logits()
+            function = function.components[index]
         # 1/α of each head, one number per row of the projection.
         scale = scale.expand(mha.num_heads).repeat_interleave(mha.head_dim)
-        state: dict[str, Tensor] = {
-            f"out_proj.{part}": parameter for part, parameter in mha.out_proj.named_parameters()
-        }
-        for part, parameter in (("weight", mha.in_proj_weight), ("bias", mha.in_proj_bias)):
-            if parameter is not None:
-                query, key, state[f"v_proj.{part}"] = parameter.chunk(3)
+        for part in ("weight", "bias"):
+            copies: list[tuple[Any, Tensor | None]] = [(layer.out_proj, getattr(mha.out_proj, part))]
+            if (joined := getattr(mha, f"in_proj_{part}")) is not None:
+                query, key, value = joined.chunk(3)
+                copies.append((layer.v_proj, value))
                 if "vanilla" in names:
-                    state |= {f"{vanilla}.q_proj.{part}": (query.t() * scale).t(), f"{vanilla}.k_proj.{part}": key}
-        layer.load_state_dict(layer.state_dict() | state)
+                    copies += [(function.q_proj, (query.t() * scale).t()), (function.k_proj, key)]
+            for projection, tensor in copies:
+                if tensor is not None:
+                    getattr(projection, part).data.copy_(tensor)
         return layer.train(mha.training)
 
 
@@ -332,5 +335,4 @@ def build(
         )
     own = {key: arguments.pop(key) for key in ("dropout", "layer_idx") if key in arguments}
     dims = Dimensions.of(d_model, num_heads, head_dim, max_length=max_length, **arguments)
-    layer: SelfAttention = kind(dims, validate(name, options)[kind.name], **own)
-    return layer
+    return cast(SelfAttention, kind(dims, validate(name, options)[kind.name], **own))

@@ -131,6 +131,11 @@ class RealTokens(_Movable):
         return cls((real.shape[0], real.shape[1]), (counts.shape[0], length), given, front, counts)
 
     @cached_property
+    def has_much_padding(self) -> bool:
+        """Whether there is enough padding to leave it out."""
+        return self.given.shape[0] <= (1 - _LITTLE_PADDING) * (self.shape[0] * self.shape[1])
+
+    @cached_property
     def lengths(self) -> tuple[int, ...]:
         """`counts`, read once for all layers: it waits for the device."""
         return tuple(self.counts.tolist())
@@ -209,7 +214,7 @@ class TokenLayout(_Movable):
             x = layer(x, layout.aligned, cache=cache)
         x = layout.restore(x)
 
-    A layer does the same for its own input with `pack`, `pad`, `gather` and `unpack`, which leave padding out. In a
+    A layer does the same for its own input with `pack`, `pad` and `unpack`, which leave padding out. In a
     decoding step (tokens in the cache before these) every token stays in its slot: nothing is moved.
 
     Attributes:
@@ -220,7 +225,7 @@ class TokenLayout(_Movable):
         has_past: tokens stay in their slots, after those in the cache.
         slots: (T,), where the new tokens stand in a static cache in compiled code, else None.
         tokens: the places of the real tokens, where something is padded; None in a decoding step and in traced code.
-        may_unpad: there is enough padding to leave it out.
+        may_unpad: leave padding out where there is enough of it.
         has_sentences: several sentences are in a row.
         front: the layout of the aligned batch, where tokens have to move.
         cache_mask: the mask of the batch that this one is aligned from; the cache keeps its slots.
@@ -235,7 +240,7 @@ class TokenLayout(_Movable):
     has_past: bool = False
     slots: Tensor | None = None
     tokens: RealTokens | None = None
-    may_unpad: bool = False
+    may_unpad: bool = True
     has_sentences: bool = False
     front: TokenLayout | None = None
     cache_mask: Tensor | None = None
@@ -278,7 +283,7 @@ class TokenLayout(_Movable):
         counts, tokens = mask.sum(1), None
         if not is_traced():
             tokens = RealTokens.of(mask, counts, rows)
-        layout = cls(shape, rows, Positions(rows, rows), mask, tokens=tokens, may_unpad=_pays(tokens, mask))
+        layout = cls(shape, rows, Positions(rows, rows), mask, tokens=tokens)
         if tokens is None or not torch.equal(tokens.given, tokens.front):
             layout.places = _places(mask)
             layout.front = layout._align(counts)
@@ -317,7 +322,7 @@ class TokenLayout(_Movable):
         tokens = RealTokens.of(real, counts, int(counts.max()))
         longest = tokens.aligned_shape[1]
         layout = cls(tokens.shape, real.shape[1], Positions(longest, longest), real, tokens=tokens, has_sentences=True)
-        layout.may_unpad, layout.front = _pays(tokens, real), layout._align(counts)
+        layout.front = layout._align(counts)
         return layout
 
     def _align(self, counts: Tensor) -> TokenLayout:
@@ -326,7 +331,6 @@ class TokenLayout(_Movable):
             tokens = replace(tokens, shape=tokens.aligned_shape, given=tokens.front)
         mask = torch.arange(rows, device=counts.device) < counts[:, None]
         layout = TokenLayout((counts.shape[0], rows), rows, self.positions, mask, tokens=tokens)
-        layout.may_unpad = _pays(tokens, mask)
         if not self.has_sentences:
             layout.cache_mask, layout.places = self.mask, self.places
         elif bool(mask.all()):
@@ -339,19 +343,14 @@ class TokenLayout(_Movable):
         return self if self.front is None else self.front
 
     @property
-    def is_ordered(self) -> bool:
-        """Whether the keys of all tokens before a token are in the slots before it."""
-        return self.slots is None and self.pair_mask is None
-
-    @property
     def unpadded(self) -> RealTokens | None:
         """The places of the real tokens if projections see these only.
 
         Compiled code computes the padding too: it serves any number of tokens with one graph.
         """
-        if torch.compiler.is_compiling() or not self.may_unpad or is_transformed():
+        if torch.compiler.is_compiling() or self.tokens is None or not self.may_unpad or is_transformed():
             return None
-        return self.tokens
+        return self.tokens if self.tokens.has_much_padding else None
 
     @property
     def padded(self) -> TokenLayout:
@@ -437,10 +436,6 @@ class TokenLayout(_Movable):
         """A projection of `pack`, aligned: (B, T, C)."""
         return x if (tokens := self.unpadded) is None else tokens.put(x, aligned=True)
 
-    def gather(self, y: Tensor) -> Tensor:
-        """Undo `pad`."""
-        return y if (tokens := self.unpadded) is None else tokens.take(y, aligned=True)
-
     def unpack(self, y: Tensor) -> Tensor:
         """Undo `pack`: (B, T, C) in the slots of the input, zeros at padding."""
         return self.restore(y) if (tokens := self.unpadded) is None else tokens.put(y)
@@ -462,11 +457,6 @@ class TokenLayout(_Movable):
 def _places(mask: Tensor) -> Tensor:
     """(B, S), how many real tokens stand before each slot."""
     return (mask.long().cumsum(1) - 1).clamp_min(0)
-
-
-def _pays(tokens: RealTokens | None, mask: Tensor) -> bool:
-    """Whether there is enough padding to leave it out."""
-    return tokens is not None and tokens.given.shape[0] <= (1 - _LITTLE_PADDING) * mask.numel()
 
 
 def _cached_length(cache: Cache, layer_idx: int) -> int | Tensor:

@@ -32,10 +32,7 @@ class Logits:
     """
 
     rows: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        raise NotImplementedError
+    shape: tuple[int, ...]
 
     def dense(self, length: int | None = None) -> Tensor:
         """The logits as one tensor, (H, T, S) where all examples share them, else (B, H, T, S).
@@ -61,6 +58,7 @@ class SharedLogits(Logits):
         if scores.dim() not in (3, 4):
             raise ValueError(f"got scores of shape {tuple(scores.shape)}; expected (H, T, S) or (B, H, T, S)")
         self.scores, self.rows = scores, scores.shape[-2]
+        self.shape = scores.shape if scores.dim() == 4 else (1, *scores.shape)
 
     @classmethod
     def from_bias(cls, bias: Tensor, batch: int, heads: int, rows: int, columns: int) -> SharedLogits:
@@ -83,10 +81,6 @@ class SharedLogits(Logits):
             )
         scores = bias.view(shape).expand(-1, heads, -1, -1)
         return cls(scores if shape[0] > 1 else scores[0])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.scores.shape if len(self.scores.shape) == 4 else (1, *self.scores.shape)
 
     def dense(self, length: int | None = None) -> Tensor:
         return self.scores if length is None else leading(self.scores, length, -1)
@@ -117,15 +111,15 @@ class InnerLogits(Logits):
         if bias is not None and bias.shape != key.shape[1:3]:
             raise ValueError(f"got bias {tuple(bias.shape)}; expected (H, S) = {tuple(key.shape[1:3])}")
         self.query, self.key, self.bias, self.scale = query, key, bias, scale
-        self.rows = query.shape[2]
+        self.rows, self.shape = query.shape[2], (*query.shape[:3], key.shape[2])
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return (*self.query.shape[:3], self.key.shape[2])
+    def scaled_query(self) -> Tensor:
+        """scale · query."""
+        return self.query if self.scale == 1.0 else self.query * self.scale
 
     def dense(self, length: int | None = None) -> Tensor:
-        query = self.query if self.scale == 1.0 else self.query * self.scale
-        key, bias = self.key.mT, None if self.bias is None else self.bias[:, None]
+        query, key, bias = self.scaled_query, self.key.mT, None if self.bias is None else self.bias[:, None]
         if length is not None:
             key, bias = leading(key, length, -1), None if bias is None else leading(bias, length, -1)
         if key.shape[0] != 1 or query.shape[0] == 1:
@@ -157,16 +151,12 @@ class OuterLogits(Logits):
                 f"got tiled {tuple(tiled.shape)} with repeated {tuple(repeated.shape)}; expected (B, H, T, a) and "
                 "(B, H, T, b)"
             )
-        self.tiled, self.repeated = tiled, repeated
-        self.rows, self.columns = tiled.shape[2], tiled.shape[-1] * repeated.shape[-1]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (*self.tiled.shape[:3], self.columns)
+        self.tiled, self.repeated, self.rows = tiled, repeated, tiled.shape[2]
+        self.shape = (*tiled.shape[:3], tiled.shape[3] * repeated.shape[3])
 
     def dense(self, length: int | None = None) -> Tensor:
-        if length is not None and length > self.columns:
-            raise ValueError(f"got length {length}; expected at most a·b = {self.columns}")
+        if length is not None and length > self.shape[-1]:
+            raise ValueError(f"got length {length}; expected at most a·b = {self.shape[-1]}")
         product = (self.repeated.unsqueeze(-1) * self.tiled.unsqueeze(-2)).flatten(-2)
         return product if length is None else leading(product, length, -1)
 
@@ -197,10 +187,7 @@ class MixedLogits(Logits):
         if self.weights is not None:
             weights = self.weights[..., None, None]
             dense = [term * weights[i] for i, term in enumerate(dense)]
-        total = dense[0]
-        for term in dense[1:]:
-            total = total + term
-        return total
+        return sum(dense[1:], start=dense[0])
 
 
 @dataclass
@@ -264,7 +251,7 @@ class FactoredLogits:
             (term,) = self.inner
             return InnerLogits(term.query, term.key, self.bias, scale=term.scale)
         batch = max(term.key.shape[0] for term in self.inner)
-        queries = [term.query if term.scale == 1.0 else term.query * term.scale for term in self.inner]
-        keys = [term.key.expand(batch, -1, -1, -1) for term in self.inner]
         # Concatenation promotes the dtypes.
-        return InnerLogits(torch.cat(queries, dim=-1), torch.cat(keys, dim=-1), self.bias)
+        query = torch.cat([term.scaled_query for term in self.inner], dim=-1)
+        key = torch.cat([term.key.expand(batch, -1, -1, -1) for term in self.inner], dim=-1)
+        return InnerLogits(query, key, self.bias)

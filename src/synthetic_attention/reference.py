@@ -14,35 +14,31 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+Bias = Tensor | None
 
-def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+
+def affine(x: Tensor, weight: Tensor, bias: Bias = None) -> Tensor:
     """X W + b."""
     return x @ weight if bias is None else x @ weight + bias
 
 
-def vanilla(x: Tensor, w_q: Tensor, w_k: Tensor, b_q: Tensor | None = None, b_k: Tensor | None = None) -> Tensor:
-    """S(X) = (X W_Q)(X W_K)ᵀ / √k.
+def vanilla(x: Tensor, w_q: Tensor, w_k: Tensor, b_q: Bias = None, b_k: Bias = None) -> Tensor:
+    """S(X) = (X W_Q)(X W_K)ᵀ / √k, (N, N); the row is the query.
 
     Args:
         x: (N, d) tokens.
         w_q, w_k: (d, k) projections of this head; b_q, b_k: (k,) their biases.
-
-    Returns:
-        (N, N) logits; the row is the query.
     """
     return affine(x, w_q, b_q) @ affine(x, w_k, b_k).T / math.sqrt(w_q.shape[1])
 
 
-def dense(x: Tensor, w_1: Tensor, w_2: Tensor, b_1: Tensor | None = None, b_2: Tensor | None = None) -> Tensor:
-    """Row i is W₂ relu(W₁ X_i + b₁) + b₂: the logits of a token depend on that token alone.
+def dense(x: Tensor, w_1: Tensor, w_2: Tensor, b_1: Bias = None, b_2: Bias = None) -> Tensor:
+    """Row i is W₂ relu(W₁ X_i + b₁) + b₂, (N, N): the logits of a token depend on that token alone.
 
     Args:
         x: (N, d) tokens.
         w_1: (d, k) the columns of W₁ that belong to this head; b_1: (k,).
-        w_2: (k, N_max) this head's second layer, one output a key; b_2: (N_max,).
-
-    Returns:
-        (N, N) logits: of the N_max outputs, those of the first N keys.
+        w_2: (k, N_max) this head's second layer, one output a key, of which the first N are used; b_2: (N_max,).
     """
     return torch.stack([affine(torch.relu(affine(token, w_1, b_1)), w_2, b_2)[: len(x)] for token in x])
 
@@ -79,13 +75,7 @@ def outer(a: Tensor, b: Tensor, length: int) -> Tensor:
 
 
 def factorized_dense(
-    x: Tensor,
-    w_1: Tensor,
-    w_a: Tensor,
-    w_b: Tensor,
-    b_1: Tensor | None = None,
-    b_a: Tensor | None = None,
-    b_b: Tensor | None = None,
+    x: Tensor, w_1: Tensor, w_a: Tensor, w_b: Tensor, b_1: Bias = None, b_a: Bias = None, b_b: Bias = None
 ) -> Tensor:
     """Row i is the flattened outer product of H_A(F(X_i)) and H_B(F(X_i)); F = relu(W₁ X_i + b₁) is common to both.
 
@@ -120,10 +110,7 @@ def masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:
     """Softmax over the visible keys of each row, all of them (N, M); a row that sees no key is zeros."""
     rows = []
     for row, seen in zip(logits, visible, strict=True):
-        weights = torch.zeros_like(row)
-        if bool(seen.any()):
-            weights = weights.masked_scatter(seen, torch.softmax(row[seen], dim=-1))
-        rows.append(weights)
+        rows.append(torch.zeros_like(row).masked_scatter(seen, torch.softmax(row[seen], dim=-1)))
     return torch.stack(rows)
 
 
@@ -161,12 +148,12 @@ def synthesizer(
     head_logits: Sequence[Callable[[Tensor], Tensor]],
     w_v: Tensor,
     w_o: Tensor,
-    b_v: Tensor | None = None,
-    b_o: Tensor | None = None,
+    b_v: Bias = None,
+    b_o: Bias = None,
     *,
     is_causal: bool = False,
 ) -> Tensor:
-    """The whole attention of one sequence without padding: softmax(S_h(X)) G(X) for every head h, joined and projected.
+    """The attention of one sequence without padding, (N, d): softmax(S_h(X)) G(X) of all heads, joined and projected.
 
     Args:
         x: (N, d) tokens.
@@ -174,12 +161,8 @@ def synthesizer(
         w_v: (d, heads·k) the value projection G, head by head; b_v: (heads·k,).
         w_o: (heads·k, d) the output projection; b_o: (d,).
         is_causal: a token sees itself and the tokens before it.
-
-    Returns:
-        (N, d).
     """
-    length = len(x)
-    visible = visible_keys(length, length, None, is_causal)
+    visible = visible_keys(len(x), len(x), is_causal=is_causal)
     values = affine(x, w_v, b_v).chunk(len(head_logits), dim=-1)
     heads = [masked_softmax(s(x), visible) @ v for s, v in zip(head_logits, values, strict=True)]
     return affine(torch.cat(heads, dim=-1), w_o, b_o)
@@ -205,18 +188,15 @@ def convolution(x: Tensor, logits: Tensor, before: int) -> Tensor:
     return y.flatten(1)
 
 
-def local_dense(
-    x: Tensor, w_1: Tensor, w_2: Tensor, before: int, b_1: Tensor | None = None, b_2: Tensor | None = None
-) -> Tensor:
-    """The weights of a dense Synthesizer that sees a window (Xu et al. 2021).
+def local_dense(x: Tensor, w_1: Tensor, w_2: Tensor, before: int, b_1: Bias = None, b_2: Bias = None) -> Tensor:
+    """The weights (N, N) of a dense Synthesizer that sees a window (Xu et al. 2021).
+
+    Row i is softmax(W₂ relu(W₁ X_i + b₁) + b₂) over the tokens of the sequence from i − before on.
 
     Args:
         x, w_1, b_1: as in `dense`.
         w_2: (k, C) this head's second layer, one output a place in the window; b_2: (C,).
         before: tokens of a window that are before its own.
-
-    Returns:
-        (N, N) weights: row i has softmax(W₂ relu(W₁ X_i + b₁) + b₂) over the tokens i − before … in the sequence.
     """
     places = affine(torch.relu(affine(x, w_1, b_1)), w_2, b_2)
     logits, visible = torch.zeros(len(x), len(x), dtype=x.dtype), torch.zeros(len(x), len(x), dtype=torch.bool)
@@ -235,6 +215,5 @@ def linformer(query: Tensor, key: Tensor, value: Tensor, e: Tensor, f: Tensor) -
         query, key, value: (N, k).
         e, f: (sums, N_max); the first N columns are used.
     """
-    length = len(key)
-    logits = query @ (e[:, :length] @ key).T / math.sqrt(query.shape[1])
-    return torch.softmax(logits, dim=-1) @ (f[:, :length] @ value)
+    logits = query @ (e[:, : len(key)] @ key).T / math.sqrt(query.shape[1])
+    return torch.softmax(logits, dim=-1) @ (f[:, : len(key)] @ value)

@@ -10,8 +10,6 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from .errors import UserError
 
-__all__ = ["check_value", "did_you_mean", "fits", "type_name"]
-
 
 def check_value(name: str, value: Any, kind: Any) -> None:
     """Raise UserError unless a value has a type (a class, `Literal`, a union, a list, tuple or dict) and is finite."""

@@ -1,6 +1,5 @@
 """Baselines by name: in configurations, on the command line, trained and looked into."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from synthetic_attention.baselines import LightweightConvolution, Linformer
-from synthetic_attention.inspect.inspection import Selection, inspect_run
+from synthetic_attention.inspect.inspection import inspect_run
 from synthetic_attention.synthesizers import caches_keys, known, needs_max_length, parse, validate
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.classification import Classification
@@ -95,22 +94,16 @@ def test_parameters_that_make_weights_are_counted() -> None:
         assert count_parameters(model)["in_synthesizers"] == layers * count + random, name
 
 
-@pytest.mark.parametrize("synthesizer", ["linformer", "dynamic_conv"])
-def test_a_run(synthesizer: str, tmp_path: Path) -> None:
+def test_a_run(tmp_path: Path) -> None:
     rows = [
         f'{{"text": "{"good" if number % 2 else "bad"} thing {number}", "label": {number % 2}}}' for number in range(24)
     ]
     for split in ("train", "valid"):
         (tmp_path / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    overrides = [*SMALL, "max_steps=4", "max_position_embeddings=16"]
-    settings = read_settings(synthesizer=synthesizer, preset="tiny", seed=0, overrides=overrides)
+    overrides = [*SMALL, "num_layers=2", "max_steps=4", "max_position_embeddings=16"]
+    settings = read_settings(synthesizer="[dynamic_conv, linformer]", preset="tiny", seed=0, overrides=overrides)
     task = Classification(classes=["bad", "good"])
     start_run(task=task, data=tmp_path, settings=settings, output=tmp_path / "run", report=silent)
     assert resume_run(tmp_path / "run", max_steps=6, report=silent).metrics["steps"] == 6
-    if synthesizer == "linformer":
-        with pytest.raises(UserError, match="'linformer'"):
-            inspect_run(tmp_path / "run", report=silent)
-        return
-    page = inspect_run(tmp_path / "run", Selection(examples=1, sample=2), report=silent)
-    numbers = json.loads((page.parent / "inspect.json").read_text(encoding="utf-8"))
-    assert [entry["synthesizer"] for entry in numbers["attention"]] == [synthesizer]
+    with pytest.raises(UserError, match="'linformer'"):
+        inspect_run(tmp_path / "run", report=silent)

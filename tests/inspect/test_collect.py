@@ -67,7 +67,7 @@ def test_a_causal_model_has_one_stack() -> None:
 
 def test_functions_alphas_and_scores_of_each_layer() -> None:
     names = {"encoder": ["random", "dense+factorized_random"], "decoder": ["vanilla", "random+random"]}
-    model = SynthesizerForConditionalGeneration(_config(names, 2))
+    model = SynthesizerForConditionalGeneration(_config(names, 2, position_embedding_type="relative"))
     layers = attention_layers(model)
     assert [(layer.stack, layer.number) for layer in layers] == [
         *(("encoder", 1), ("encoder", 2)),
@@ -77,18 +77,23 @@ def test_functions_alphas_and_scores_of_each_layer() -> None:
     assert found == [["random"], ["dense", "factorized_random"], ["vanilla"], ["random", "random 2"]]
     assert [list(layer.alphas()) for layer in layers] == [[], found[1], [], found[3]]
     assert layers[1].alphas()["dense"].tolist() == [0.5] * 3
-    assert [list(layer.scores(4)) for layer in layers] == [["random"], ["factorized_random"], [], found[3]]
+    bias = "relative_position_bias"
+    assert [list(layer.scores(4)) for layer in layers] == [["random", bias], ["factorized_random"], [bias], found[3]]
+    for layer in (layers[0], layers[2]):
+        weight = model.state_dict()[f"model.{layer.stack}.relative_attention_bias.weight"]
+        # The first bucket is distance 0, the second the key before the query.
+        assert np.array_equal(layer.scores(4)[bias][:, 2, [2, 1]], weight[:2].T.numpy())
     table = model.state_dict()["model.encoder.layers.0.self_attn.function.table"]
     assert np.array_equal(layers[0].scores(4)["random"], table[:, :4, :4].numpy())
 
 
-@pytest.mark.parametrize("synthesizer", ["vanilla", "fixed_random", "factorized_random+vanilla"])
+@pytest.mark.parametrize("synthesizer", ["fixed_random", "factorized_random+vanilla"])
 def test_the_initial_model_is_built_again_from_the_seed(synthesizer: str) -> None:
     set_seed(7)
     model = SynthesizerForConditionalGeneration(_config(synthesizer, 2))
     start = {name: value.clone() for name, value in model.state_dict().items()}
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
-    for _ in range(20):
+    for _ in range(10):
         optimizer.zero_grad()
         model(input_ids=IDS, labels=IDS).loss.backward()
         optimizer.step()

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from safetensors.torch import load_file
 
 from synthetic_attention.cli import main
 from synthetic_attention.errors import UserError
 from synthetic_attention.inspect.inspection import Selection, inspect_run
+from training.runs import silent
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 ONE = Selection(["one"])
@@ -21,10 +21,6 @@ SMALL = (
     *("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=32", "vocab_size=300"),
     *("batch_tokens=200", "warmup_steps=5", "learning_rate=0.01"),
 )
-
-
-def _silent(line: str) -> None:
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -55,20 +51,11 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return inspect_run(run, Selection(examples=1, sample=4), output=tmp_path_factory.mktemp("out"), report=_silent)
+    return inspect_run(run, Selection(examples=1, sample=4), output=tmp_path_factory.mktemp("out"), report=silent)
 
 
 def _numbers(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "inspect.json").read_text(encoding="utf-8"))
-
-
-def _copy(run: Path, folder: Path, change: Any) -> Path:
-    """A copy of a run with a changed run.yaml."""
-    copy = Path(shutil.copytree(run, folder / "copy"))
-    info = yaml.safe_load((copy / "run.yaml").read_text(encoding="utf-8"))
-    change(info)
-    (copy / "run.yaml").write_text(yaml.safe_dump(info), encoding="utf-8")
-    return copy
 
 
 def test_files_of_an_inspection(page: Path) -> None:
@@ -102,7 +89,6 @@ def test_numbers_of_an_inspection(page: Path) -> None:
         assert (entry["histogram_before"] == entry["histogram"]) == (entry["synthesizer"] == "fixed_random")
     (gate,) = numbers["gates"]
     assert np.allclose(np.sum(list(gate["alpha"].values()), axis=0), 1)
-    assert numbers["relative_biases"] == []
 
 
 def test_r_before_and_after_training(page: Path) -> None:
@@ -118,15 +104,14 @@ def test_r_before_and_after_training(page: Path) -> None:
 
 
 def test_texts_without_data_another_seed_and_a_second_call(run: Path, tmp_path: Path) -> None:
-    def change(info: dict[str, Any]) -> None:
-        info["data"] = str(tmp_path / "gone")
-        info["settings"]["training"]["seed"] = 4
-
-    copy = _copy(run, tmp_path, change)
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    info = yaml.safe_load((copy / "run.yaml").read_text(encoding="utf-8"))
+    info["data"], info["settings"]["training"]["seed"] = str(tmp_path / "gone"), 4
+    (copy / "run.yaml").write_text(yaml.safe_dump(info), encoding="utf-8")
     with pytest.raises(UserError, match="gone"):
-        inspect_run(copy, report=_silent)
+        inspect_run(copy, report=silent)
     assert not (copy / "inspect").exists()
-    assert inspect_run(copy, Selection(["one", "two <b>"]), report=_silent) == copy / "inspect" / "index.html"
+    assert inspect_run(copy, Selection(["one", "two <b>"]), report=silent) == copy / "inspect" / "index.html"
     numbers = _numbers(copy / "inspect")
     assert numbers["sample"] == "the texts"
     # Other weights than those that the run started from are not shown.
@@ -139,7 +124,7 @@ def test_texts_without_data_another_seed_and_a_second_call(run: Path, tmp_path: 
     path = copy / "generation_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**config, "forced_eos_token_id": 2, "suppress_tokens": [*range(2), *range(3, 300)]}))
-    inspect_run(copy, ONE, report=_silent)
+    inspect_run(copy, ONE, report=silent)
     names, numbers = {path.name for path in (copy / "inspect").iterdir()}, _numbers(copy / "inspect")
     assert names == {*numbers["files"], "notes.txt"}
     assert "text2-encoder.png" not in names
@@ -149,42 +134,30 @@ def test_texts_without_data_another_seed_and_a_second_call(run: Path, tmp_path: 
     assert (decoder["heads"], sum(decoder["histogram"])) == ([], 0)
 
 
-def test_relative_biases(data: Path, tmp_path: Path) -> None:
-    settings = ("position_embedding_type=relative", "relative_attention_max_distance=20")
-    run = _train("translation", data, tmp_path / "run", "vanilla", *settings, steps=10)
-    page = inspect_run(run, ONE, report=_silent)
-    assert (page.parent / "biases.png").exists()
-    encoder, decoder = _numbers(page.parent)["relative_biases"]
-    assert (encoder["distances"], decoder["distances"]) == ([*range(-20, 21)], [*range(-20, 1)])
-    weights = load_file(run / "model.safetensors")
-    for entry in (encoder, decoder):
-        biases, start = np.array(entry["after"]), np.array(entry["before"])
-        weight = weights[f"model.{entry['stack']}.relative_attention_bias.weight"]
-        # The first bucket is distance 0, the second the key before the query.
-        assert np.allclose(biases[:, 20], weight[0])
-        assert np.allclose(biases[:, 19], weight[1])
-        assert 0 < np.abs(biases - start).max() < 1
-
-
-def test_a_causal_model(data: Path, tmp_path: Path) -> None:
-    run = _train("language-modeling", data, tmp_path / "run", "random")
-    page = inspect_run(run, Selection(["one two"]), report=_silent)
+def test_a_causal_model_with_relative_positions(data: Path, tmp_path: Path) -> None:
+    settings = ("num_layers=2", "position_embedding_type=relative")
+    run = _train("language-modeling", data, tmp_path / "run", "[random, dynamic_conv]", *settings)
+    numbers = _numbers(inspect_run(run, Selection(["one two"]), report=silent).parent)
     pictures = {"text1-decoder.png", "weights.png", "R-decoder-layer1-random.png"}
-    assert set(_numbers(page.parent)["files"]) == {*pictures, "index.html", "inspect.json"}
-    (entry,) = _numbers(page.parent)["attention"]
-    assert entry["stack"] == "decoder"
+    pictures |= {"R-decoder-layer1-relative-position-bias.png"}
+    assert set(numbers["files"]) == {*pictures, "index.html", "inspect.json"}
+    found = [(entry["stack"], entry["synthesizer"]) for entry in numbers["attention"]]
+    assert found == [("decoder", "random"), ("decoder", "dynamic_conv")]
+    _, bias = numbers["random"]
+    assert (bias["stack"], bias["function"]) == ("decoder", "relative_position_bias")
+    assert bias["before"]["std"] != bias["after"]["std"]
 
 
 def test_wrong_splits_and_folders(run: Path, data: Path, tmp_path: Path) -> None:
     before = sorted(run.rglob("*"))
     with pytest.raises(UserError, match="tset"):
-        inspect_run(run, Selection(split="tset"), report=_silent)
+        inspect_run(run, Selection(split="tset"), report=silent)
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "inspect.json").write_text("{}", encoding="utf-8")
     for output in (tmp_path / "file", tmp_path, tmp_path / "other"):
         with pytest.raises(UserError, match="--output"):
-            inspect_run(run, ONE, output=output, report=_silent)
+            inspect_run(run, ONE, output=output, report=silent)
     with pytest.raises(UserError, match="synthesizer train"):
-        inspect_run(data, report=_silent)
+        inspect_run(data, report=silent)
     assert sorted(run.rglob("*")) == before

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from synthetic_attention.inspect.collect import AttentionMaps
 from synthetic_attention.inspect.page import Page
-from synthetic_attention.inspect.plots import draw_attention, draw_biases, draw_histograms
+from synthetic_attention.inspect.plots import draw_attention, draw_histograms
 from synthetic_attention.inspect.statistics import EDGES
 
 
@@ -18,15 +17,10 @@ def _maps(weights: list[np.ndarray], is_causal: bool = False) -> AttentionMaps:
     return AttentionMaps("Cross-attention", ["dense+vanilla"] * len(weights), weights, *labels, is_causal)
 
 
-def _panels(figure: Figure) -> list:
-    """The axes with an image, without color bars."""
-    return [axes for axes in figure.axes if axes.images and axes.get_visible()]
-
-
 def test_heat_maps_have_tokens_and_hide_masked_keys() -> None:
     weights = [np.random.default_rng(0).dirichlet(np.ones(5), size=(3, 5)) for _ in range(2)]
     figure = draw_attention(_maps(weights, is_causal=True))
-    panels = _panels(figure)
+    panels = [axes for axes in figure.axes if axes.images]
     assert len(panels) == 6
     assert [label.get_text() for label in panels[0].get_yticklabels()] == [f"$a{i}" for i in range(5)]
     assert [label.get_text() for label in panels[3].get_xticklabels()] == [f"$a{i}" for i in range(5)]
@@ -50,17 +44,6 @@ def test_histograms() -> None:
     assert outline.get_data().values.tolist() == (before / 2).tolist()
     # Three of four weights are in bin 40, so the median is too.
     assert figure.axes[0].lines[0].get_xdata()[0] == pytest.approx(EDGES[41])
-
-
-def test_biases_are_lines_over_the_distance() -> None:
-    distances = list(range(-16, 17))
-    after = np.random.default_rng(0).normal(size=(3, 33)).tolist()
-    encoder = {"stack": "encoder", "distances": distances, "before": after, "after": after}
-    decoder = {"stack": "decoder", "distances": distances[:17], "after": [line[:17] for line in after]}
-    figure = draw_biases([encoder, decoder])
-    # The first line is the axis.
-    assert [len(axes.lines) for axes in figure.axes] == [7, 4]
-    assert figure.axes[0].lines[-1].get_ydata().tolist() == after[-1]
 
 
 def test_a_page_shows_text_as_text(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Shape legend: B batch, T new tokens, S keys in use, H heads, K width of a head.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -16,6 +16,9 @@ from ..kernels import join_heads, linear, split_heads
 from ..layout import TokenLayout
 from ..synthesizers import Dimensions, Options
 
+# What `_sum` returns: the sums, and the weights if they are needed.
+Sum = tuple[Tensor, Tensor | None]
+
 
 class Baseline(SelfAttention):
     """A layer in the place of `SynthesizerAttention`, called as it is; values cannot come from another input.
@@ -25,14 +28,14 @@ class Baseline(SelfAttention):
     Attributes:
         name: its name in `synthesizer`.
         can_be_causal: whether it can keep a token from seeing those after it.
-        needs_max_length: whether it has parameters up to a maximum length.
+        per_position: the axes of its tensors, by name, that are as long as the maximum length.
     """
 
     name: ClassVar[str] = ""
     Options: ClassVar[type[Options]] = Options
     is_layer: ClassVar[bool] = True
     can_be_causal: ClassVar[bool] = True
-    needs_max_length: ClassVar[bool] = False
+    per_position: ClassVar[Mapping[str, tuple[int, ...]]] = {}
 
     def __init__(self, dims: Dimensions, options: object, dropout: float = 0.0, layer_idx: int | None = None) -> None:
         super().__init__(dims, dropout, layer_idx)
@@ -66,7 +69,6 @@ class Baseline(SelfAttention):
             raise ValueError(f"got an attn_bias for {self.name!r}; expected none: it has no logits to add it to")
         if x.dim() == 2:
             return self.one_sequence(x, attention_mask, None, is_causal, need_weights=need_weights, cache=cache)
-        self.check_input(x)
         if cache is not None and (self.layer_idx is None or not is_causal):
             raise ValueError(
                 f"got a cache for {self.name!r} with layer_idx={self.layer_idx}, is_causal={is_causal}; expected the "
@@ -74,8 +76,7 @@ class Baseline(SelfAttention):
             )
         if is_causal and not self.can_be_causal:
             raise ValueError(f"got is_causal=True for {self.name!r}; expected False: it always sees all tokens")
-        layout = self.layout_of(attention_mask, x, cache)
-        self.check_length(layout.positions.columns)
+        layout = self.layout_of(x, attention_mask, cache)
         values, *parts = (layout.pad(part) for part in self._read(layout.pack(x)))
         if (real := layout.aligned.mask) is not None and layout.unpadded is None and not layout.has_past:
             values, *parts = (part * real[..., None] for part in (values, *parts))
@@ -89,10 +90,8 @@ class Baseline(SelfAttention):
         """The projections of tokens (…, d_model), each (…, features); the values (…, H·K) come first."""
         raise NotImplementedError
 
-    def _sum(
-        self, value: Tensor, parts: Sequence[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """The sums (B, H, T, K), and the weights (B, H, T, S) if they are needed.
+    def _sum(self, value: Tensor, parts: list[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool) -> Sum:
+        """The sums (B, H, T, K), and the weights (B, H, T, S) or None.
 
         Args:
             value: (B, H, S, K), of an aligned batch, zeros at padding; in a decoding step in the slots of the cache.

@@ -37,10 +37,8 @@ class ConvolutionOptions(Options):
 
     def of_layer(self, layer_idx: int | None) -> int:
         """C of one layer, counted from 0; of a layer by itself the last one."""
-        if isinstance(self.kernel_size, int):
-            return self.kernel_size
-        last = len(self.kernel_size) - 1
-        return self.kernel_size[last if layer_idx is None else min(layer_idx, last)]
+        sizes = [self.kernel_size] if isinstance(self.kernel_size, int) else self.kernel_size
+        return sizes[-1 if layer_idx is None else min(layer_idx, len(sizes) - 1)]
 
 
 class _Convolution(WindowLayer):

@@ -19,7 +19,7 @@ from ..kernels import attend, attention_weights, split_heads
 from ..layout import TokenLayout
 from ..logits import InnerLogits, leading
 from ..synthesizers import Dimensions, Options, register, resize
-from .base import Baseline
+from .base import Baseline, Sum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Linformer(Baseline):
 
     Options = LinformerOptions
     can_be_causal = False
-    needs_max_length = True
+    per_position = {"key_sums": (2,), "value_sums": (2,)}  # noqa: RUF012
     length_options = ("rank",)
 
     def __init__(self, dims: Dimensions, options: LinformerOptions, **arguments: Any) -> None:
@@ -62,15 +62,13 @@ class Linformer(Baseline):
 
     def extend(self, max_length: int) -> None:
         super().extend(max_length)
-        resize(self, {"key_sums": (2,), "value_sums": (2,)}, max_length, self._reset_sums)
+        resize(self, self.per_position, max_length, self._reset_sums)
         self.max_length = max_length
 
     def _read(self, tokens: Tensor) -> Sequence[Tensor]:
         return self.v_proj(tokens), self.q_proj(tokens), self.k_proj(tokens)
 
-    def _sum(
-        self, value: Tensor, parts: Sequence[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None]:
+    def _sum(self, value: Tensor, parts: list[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool) -> Sum:
         query, key = (split_heads(part, self.num_heads) for part in parts)
         key_sums, value_sums = (leading(sums[0], value.shape[2], 1) for sums in (self.key_sums, self.value_sums))
         logits = InnerLogits(query, _summed(key_sums, key), scale=self.head_dim**-0.5)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..layout import TokenLayout
-from .base import Baseline
+from .base import Baseline, Sum
 
 # Rows of a block, at least: fewer make small products, more make the band wide.
 _ROWS = 32
@@ -41,9 +41,7 @@ class WindowLayer(Baseline):
         """
         raise NotImplementedError
 
-    def _sum(
-        self, value: Tensor, parts: Sequence[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None]:
+    def _sum(self, value: Tensor, parts: list[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool) -> Sum:
         rows, columns = layout.aligned.shape[1], value.shape[2]
         # If kernel_size is even, one more token comes after the middle than before it.
         before = self.kernel_size - 1 if is_causal else (self.kernel_size - 1) // 2

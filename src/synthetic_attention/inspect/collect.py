@@ -16,6 +16,7 @@ from ..data.tokenizer import decode, encode
 from ..errors import UserError
 from ..layout import Positions
 from ..models.modeling import SynthesizerBlock, SynthesizerStack
+from ..models.positions import RelativePositionBias
 from ..synthesizers import Mixture, SynthesizingFunction
 from ..tasks.base import Task
 from ..tasks.generation import output_limit
@@ -33,6 +34,7 @@ class AttentionLayer(NamedTuple):
     number: int
     module: SelfAttention
     is_causal: bool
+    bias: RelativePositionBias | None
 
     @property
     def functions(self) -> dict[str, SynthesizingFunction]:
@@ -40,9 +42,8 @@ class AttentionLayer(NamedTuple):
         if not isinstance(self.module, SynthesizerAttention):
             return {}
         function = self.module.function
-        parts = function.components if isinstance(function, Mixture) else [function]
         found: dict[str, SynthesizingFunction] = {}
-        for part in parts:
+        for part in function.components if isinstance(function, Mixture) else [function]:
             found[f"{part.name} {len(found) + 1}" if part.name in found else part.name] = part
         return found
 
@@ -53,36 +54,26 @@ class AttentionLayer(NamedTuple):
         return {} if weights is None else dict(zip(self.functions, _to_array(weights), strict=True))
 
     def scores(self, length: int) -> dict[str, Array]:
-        """R (H, length, length), or R₁R₂ᵀ, of each function that does not read the input."""
+        """R (H, length, length), or R₁R₂ᵀ, of each function that does not read the input.
+
+        With the first layer the relative position bias too, which all layers of a stack share.
+        """
         own = {name: function for name, function in self.functions.items() if not function.num_features}
-        return {n: _to_array(f((), Positions(length, length), None).dense(length)) for n, f in own.items()}
-
-
-def _stacks(model: nn.Module) -> list[SynthesizerStack]:
-    stacks = [module for module in model.modules() if isinstance(module, SynthesizerStack)]
-    return sorted(stacks, key=lambda stack: stack.side, reverse=True)
+        found = {n: _to_array(f((), Positions(length, length), None).dense(length)) for n, f in own.items()}
+        if self.bias is not None and self.number == 1:
+            positions = torch.arange(length, device=self.bias.weight.device)
+            found["relative_position_bias"] = _to_array(self.bias(positions, positions))
+        return found
 
 
 def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     """The self-attention layers of a model, those of the encoder first."""
     return [
-        AttentionLayer(stack.side, number, block.self_attn, block.is_causal)
-        for stack in _stacks(model)
+        AttentionLayer(stack.side, number, block.self_attn, block.is_causal, stack.relative_attention_bias)
+        for stack in model.modules()
+        if isinstance(stack, SynthesizerStack)
         for number, block in enumerate(cast(Iterable[SynthesizerBlock], stack.layers), start=1)
     ]
-
-
-@torch.inference_mode()
-def relative_biases(model: nn.Module) -> dict[str, tuple[Array, Array]]:
-    """By stack the distances (D,), key − query, and the relative position biases (H, D); empty where it has none."""
-    found: dict[str, tuple[Array, Array]] = {}
-    for stack in _stacks(model):
-        if (bias := stack.relative_attention_bias) is not None:
-            device, far = bias.weight.device, bias.max_distance
-            keys = torch.arange(2 * far + 1 if bias.bidirectional else far + 1, device=device)
-            biases = bias(torch.tensor([far], device=device), keys)
-            found[stack.side] = (_to_array(keys - far), _to_array(biases[:, 0]))
-    return found
 
 
 @torch.inference_mode()

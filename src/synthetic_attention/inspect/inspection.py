@@ -17,8 +17,7 @@ from ..errors import UserError
 from ..tasks.base import Task
 from ..training.device import choose_device
 from ..training.failures import shortage_reported
-from ..training.pretrained import PretrainedRun
-from ..training.run_folder import RunFolder, data_path
+from ..training.run_folder import PretrainedRun, RunFolder, data_path
 from . import collect, plots
 from .page import Page
 from .statistics import EDGES, WeightStatistics, describe_scores
@@ -41,7 +40,10 @@ _WEIGHTS_NOTE = (
     "uniform weight. Distance: the mean distance in tokens from query to key, and the same for uniform attention. "
     "Masked keys and rows with a single visible key are left out."
 )
-_R_NOTE = "R without the mixture's weight α. Within ±1: the share of softmax(R) on the diagonal and next to it."
+_R_NOTE = (
+    "R without the mixture's weight α. A relative position bias belongs to all layers of its stack. Within ±1: the "
+    "share of softmax(R) on the diagonal and next to it."
+)
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,6 @@ def inspect_run(
             "attention": _write_weights(page, layers, measured, measured_before),
             "random": _write_scores(page, layers, starts, measured),
             "gates": _write_gates(page, layers),
-            "relative_biases": _write_biases(page, before, model),
         }
         page.write()
         files = [*page.files, _NUMBERS]
@@ -233,16 +234,4 @@ def _write_gates(page: Page, layers: Layers) -> Numbers:
         page.add_section("Mixture weights", "The weight α of each function on the logits, for each head.")
         heads = range(1, max(len(row) for row in rows) - 1)
         page.add_table(("layer", "function", *(f"head {head}" for head in heads)), rows)
-    return numbers
-
-
-def _write_biases(page: Page, before: PreTrainedModel | None, model: PreTrainedModel) -> Numbers:
-    start = {} if before is None else collect.relative_biases(before)
-    numbers = []
-    for stack, (distances, after) in collect.relative_biases(model).items():
-        entry = {"stack": stack, "distances": distances.tolist(), "after": after.tolist()}
-        numbers.append({**entry, "before": start[stack][1].tolist()} if stack in start else entry)
-    if numbers:
-        page.add_section("Relative position biases", "Added to the logits in all layers of a stack.")
-        page.add_picture(plots.draw_biases(numbers), "biases", "What each head adds to its logits at each distance")
     return numbers

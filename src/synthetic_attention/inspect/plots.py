@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib import colormaps, font_manager
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter, ScalarFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from .statistics import EDGES, Array, visible_keys
 
@@ -28,7 +28,8 @@ def draw_attention(maps: AttentionMaps) -> Figure:
     depth, heads = len(maps.weights), len(maps.weights[0])
     width = float(np.clip(_LABEL * len(columns), 1.5, _WIDEST / heads))
     height = float(np.clip(_LABEL * len(rows), 1.5, _WIDEST / depth))
-    figure, axes = _make_panels(depth, heads, (width, height), f"{maps.title}, all layers and heads")
+    names, title = (f"{column_name} (key)", f"{row_name} (query)"), f"{maps.title}, all layers and heads"
+    figure, axes = _make_panels(depth, heads, (width, height), title, names)
     visible = visible_keys(len(rows), len(columns), maps.is_causal)
     # The square root shows small weights too. A row with one visible key has a weight of 1 in any model.
     several = visible & (visible.sum(axis=1, keepdims=True) > 1)
@@ -43,10 +44,10 @@ def draw_attention(maps: AttentionMaps) -> Figure:
         first.set_title(f"head {head}", fontsize=9)
         _label(last.xaxis, columns, width, rotation=90)
     for layer, axis in enumerate(axes[:, 0]):
-        axis.set_ylabel(f"layer {layer + 1}\n{_break(maps.synthesizers[layer])}", fontsize=9)
+        axis.set_ylabel(f"layer {layer + 1}\n{maps.synthesizers[layer]}".replace("+", "+\n"), fontsize=9)
         _label(axis.yaxis, rows, height)
     _add_color_bar(figure, image, axes, "attention weight")
-    return _name_axes(figure, f"{column_name} (key)", f"{row_name} (query)")
+    return figure
 
 
 def _label(axis: Any, labels: Sequence[str], size: float, **options: Any) -> None:
@@ -64,8 +65,8 @@ def draw_histograms(layers: Sequence[Mapping[str, Any]]) -> Figure:
     """The attention weights of each layer ("attention" in inspect.json), as in the paper's analysis."""
     stacks = list(dict.fromkeys(layer["stack"] for layer in layers))
     columns = max(layer["layer"] for layer in layers)
-    width = min(3.0, _WIDEST / columns)
-    figure, axes = _make_panels(len(stacks), columns, (width, 1.9), "Attention weights", sharex=True, sharey=True)
+    size, names = (min(3.0, _WIDEST / columns), 1.9), ("attention weight", "share of weights")
+    figure, axes = _make_panels(len(stacks), columns, size, "Attention weights", names, sharex=True, sharey=True)
     for axis in axes.flat:
         axis.set_visible(False)
     for layer in layers:
@@ -79,19 +80,19 @@ def draw_histograms(layers: Sequence[Mapping[str, Any]]) -> Figure:
             axis.stairs(shares_before, EDGES, color="black", linewidth=0.8, label="before training")
         median = EDGES[1:][np.searchsorted(shares.cumsum(), 0.5).clip(max=len(shares) - 1)]
         axis.axvline(median, color="black", linewidth=0.8, linestyle="--", label="median")
-        axis.set_title(f"{layer['stack']}, layer {layer['layer']}\n{_break(layer['synthesizer'])}", fontsize=9)
+        name = layer["synthesizer"].replace("+", "+\n")
+        axis.set_title(f"{layer['stack']}, layer {layer['layer']}\n{name}", fontsize=9)
         axis.set(xscale="log", xlim=(EDGES[0], 1.0))
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
-        axis.tick_params(labelsize=8)
     axes[0][0].legend(fontsize=8, frameon=False, loc="upper left")
-    return _name_axes(figure, "attention weight", "share of weights")
+    return figure
 
 
 def draw_scores(title: str, states: Mapping[str, Array], is_causal: bool) -> Figure:
     """R (H, N, N) of each head, a row of panels per state. Each state has its own color scale, since R grows."""
     heads, size, _ = next(iter(states.values())).shape
-    inches = min(2.6, _WIDEST / heads)
-    figure, axes = _make_panels(len(states), heads, (inches, inches), title, sharex=True, sharey=True)
+    inches, names = min(2.6, _WIDEST / heads), ("key position", "query position")
+    figure, axes = _make_panels(len(states), heads, (inches, inches), title, names, sharex=True, sharey=True)
     visible = visible_keys(size, size, is_causal)
     colors = colormaps["RdBu_r"].with_extremes(bad=_HIDDEN)
     for line, (state, scores) in zip(axes, states.items(), strict=True):
@@ -102,57 +103,27 @@ def draw_scores(title: str, states: Mapping[str, Array], is_causal: bool) -> Fig
             masked = np.ma.masked_array(scores[head], ~visible)
             image = axis.imshow(masked, cmap=colors, vmin=-limit, vmax=limit, interpolation="nearest")
             axis.set_title(f"head {head + 1} {state}\nstandard deviation {masked.std():.2g}", fontsize=9)
-            axis.tick_params(labelsize=8, length=2)
         _add_color_bar(figure, image, line, f"R {state} training")
     for axis in (axes[0][0].xaxis, axes[0][0].yaxis):
         axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True))
-    return _name_axes(figure, "key position", "query position")
-
-
-def draw_biases(stacks: Sequence[Mapping[str, Any]]) -> Figure:
-    """Relative position biases ("relative_biases" in inspect.json): a panel for each stack, a line for each head."""
-    figure, axes = _make_panels(1, len(stacks), (5.0, 3.0), "Relative position biases", sharey=True)
-    for axis, stack in zip(axes[0], stacks, strict=True):
-        distances, heads = stack["distances"], len(stack["after"])
-        axis.axhline(0.0, color="black", linewidth=0.5)
-        for head, line in enumerate(stack.get("before", [])):
-            label = None if head else "all heads before training"
-            axis.step(distances, line, where="mid", color="0.75", linewidth=0.8, label=label)
-        colors = colormaps["viridis"](np.linspace(0.0, 0.9, heads))
-        for head, (line, color) in enumerate(zip(stack["after"], colors, strict=True), start=1):
-            axis.step(distances, line, where="mid", color=color, linewidth=1.2, label=f"head {head}")
-        # Far distances share buckets that grow like powers of two.
-        axis.set_xscale("symlog", linthresh=8, base=2)
-        axis.set_xlim(distances[0], max(distances[-1], 1))
-        axis.xaxis.set_major_formatter(ScalarFormatter())
-        axis.tick_params(labelsize=8)
-        axis.set_title(stack["stack"], fontsize=9)
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", fontsize=8, frameon=False)
-    return _name_axes(
-        figure, "distance from query to key in tokens (negative: the key comes first)", "bias on the logits"
-    )
-
-
-def _make_panels(rows: int, columns: int, size: Sequence[float], title: str, **options: Any) -> tuple[Figure, Array]:
-    """A figure with rows × columns axes of `size` inches (width, height) each, labels not counted."""
-    figure = Figure(figsize=(columns * size[0] + 2.0, rows * size[1] + 1.6), dpi=150, layout="constrained")
-    figure.suptitle(title, fontsize=12, wrap=True, parse_math=False)
-    return figure, figure.subplots(rows, columns, squeeze=False, **options)
-
-
-def _name_axes(figure: Figure, x: str, y: str) -> Figure:
-    figure.supxlabel(x, fontsize=9)
-    figure.supylabel(y, fontsize=9)
     return figure
 
 
-def _add_color_bar(figure: Figure, image: Any, axes: Any, label: str, **options: Any) -> None:
-    bar = figure.colorbar(image, ax=axes, aspect=max(20.0, figure.get_figheight() / 0.2), pad=0.02, **options)
+def _make_panels(
+    rows: int, columns: int, size: Sequence[float], title: str, names: Sequence[str], **options: Any
+) -> tuple[Figure, Array]:
+    """A figure with rows × columns axes of `size` inches (width, height) each, labels not counted; `names` of x, y."""
+    figure = Figure(figsize=(columns * size[0] + 2.0, rows * size[1] + 1.6), dpi=150, layout="constrained")
+    figure.suptitle(title, fontsize=12, wrap=True, parse_math=False)
+    figure.supxlabel(names[0], fontsize=9)
+    figure.supylabel(names[1], fontsize=9)
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
+    for axis in axes.flat:
+        axis.tick_params(labelsize=8, length=2)
+    return figure, axes
+
+
+def _add_color_bar(figure: Figure, image: Any, axes: Any, label: str) -> None:
+    bar = figure.colorbar(image, ax=axes, aspect=max(20.0, figure.get_figheight() / 0.2), pad=0.02)
     bar.set_label(label, fontsize=9)
     bar.ax.tick_params(labelsize=8)
-
-
-def _break(name: str) -> str:
-    """The name of a mixture on several lines."""
-    return name.replace("+", "+\n")

@@ -1,13 +1,12 @@
-"""Helpers shared by the blockwise kernels: the size of a block, its softmax, products in a wider dtype."""
+"""Helpers shared by the blockwise kernels: blocks, their masks and softmax, products in a wider dtype."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-
-__all__ = ["add_product", "block_bytes", "block_softmax", "refuse_second_derivative", "wide"]
 
 # On a CPU torch.softmax takes several times as long as its parts where rows are this short.
 SHORT_ROW = 48
@@ -16,6 +15,36 @@ SHORT_ROW = 48
 def block_bytes(device: torch.device) -> int:
     """Bytes of scores to work on at a time: on a CPU few enough for its cache, elsewhere enough to fill the device."""
     return 2 << 20 if device.type == "cpu" else 64 << 20
+
+
+def slices(count: int, step: int) -> Iterator[slice]:
+    """`count` in parts of `step`, the last one shorter."""
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
+
+
+def blocks(
+    shape: Sequence[int], size: int, device: torch.device, offset: int | None
+) -> Iterator[tuple[slice, slice, int]]:
+    """Heads, rows and number of columns of blocks of (H, T, S) scores of `size` bytes: whole heads if they fit.
+
+    Causal blocks (row t sees keys ≤ offset + t) are of rows always, cut after the last key that they see.
+    """
+    (heads, rows, columns), most = shape, block_bytes(device)
+    # Rather fewer heads than fewer rows: products of many rows are the fast ones.
+    step = rows if size * rows * columns <= most else max(64, most // (size * columns))
+    if offset is not None:
+        step = min(step, max(64, rows // 4))
+    for h in slices(heads, max(1, most // (size * step * columns))):
+        for t in slices(rows, step):
+            yield h, t, columns if offset is None else min(columns, offset + t.stop)
+
+
+def hide_later(scores: Tensor, first_row: int) -> Tensor:
+    """−inf, in place, where key s is after row t: s > first_row + t. Adding it is faster than `masked_fill`."""
+    # Only in the last columns are there keys that some of the rows may not see.
+    later = scores[..., first_row + 1 :]
+    later += torch.full(later.shape[-2:], -torch.inf, dtype=scores.dtype, device=scores.device).triu_()
+    return scores
 
 
 def wide(tensor: Tensor) -> torch.dtype:
@@ -32,11 +61,7 @@ def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def block_softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last axis; rows of −inf become zeros.
-
-    Args:
-        scores: (…, T, S) in float32 or higher.
-    """
+    """Softmax over the last axis of scores in float32 or higher; rows of −inf become zeros."""
     if scores.device.type != "cpu":
         empty = scores.amax(dim=-1, keepdim=True) == -torch.inf
         return torch.softmax(scores.masked_fill(empty, 0), dim=-1).masked_fill_(empty, 0)
@@ -53,11 +78,7 @@ def block_softmax(scores: Tensor) -> Tensor:
 
 
 def refuse_second_derivative(ctx: Any, *grads: Any) -> None:
-    """The backward of a backward.
-
-    Raises:
-        RuntimeError: always, with the way out.
-    """
+    """The backward of a backward: raises RuntimeError, with the way out."""
     raise RuntimeError(
         "got a second derivative of attention; its fast kernels have the first only. Compute the output under `with "
         "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):`, or use torch.func"

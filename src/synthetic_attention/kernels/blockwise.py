@@ -18,9 +18,7 @@ import torch
 from torch import Tensor
 
 from ..logits import FactoredLogits
-from .blocks import add_product, block_bytes, block_softmax, refuse_second_derivative, wide
-
-__all__ = ["blockwise_attention"]
+from .blocks import add_product, block_bytes, block_softmax, blocks, hide_later, refuse_second_derivative, slices, wide
 
 # Examples are worked on together, at the price of copies, while the scores of one are smaller than this.
 _SMALL_EXAMPLE = 256 << 10
@@ -28,11 +26,9 @@ _SMALL_EXAMPLE = 256 << 10
 
 @dataclass
 class Factors:
-    """The values and all that the logits are made of (see `FactoredLogits`): whole, of a block, or their gradients.
+    """The values and all that the logits are made of: whole, of a block, or their gradients.
 
-    Attributes:
-        inner: pairs of query and key.
-        outer: pairs of tiled and repeated.
+    As in `FactoredLogits`, but inner terms are pairs of query and key, outer ones pairs of tiled and repeated.
     """
 
     value: Tensor
@@ -41,15 +37,6 @@ class Factors:
     bias: Tensor | None
     inner: Sequence[tuple[Tensor, Tensor]]
     outer: Sequence[tuple[Tensor, Tensor]]
-
-    @classmethod
-    def of(cls, tensors: Sequence[Tensor], present: Sequence[bool], count_inner: int) -> Factors:
-        """From those of `tensors()` that are not None; `present` says which these are."""
-        given = iter(tensors)
-        every: list[Any] = [next(given) if each else None for each in present]
-        value, shared, weight, bias, *others = every
-        pairs = list(zip(others[::2], others[1::2], strict=True))
-        return cls(value, shared, weight, bias, pairs[:count_inner], pairs[count_inner:])
 
     def tensors(self) -> list[Tensor | None]:
         """All in one list, as an operator takes them."""
@@ -130,10 +117,7 @@ class Block:
             hidden = torch.zeros(self.mask.shape, dtype=scores.dtype, device=scores.device)
             self.per_head(scores).add_(hidden.masked_fill_(~self.mask, -torch.inf)[:, None, None])
         if self.offset is not None and self.offset + self.t.start < self.columns - 1:
-            # Only in the last columns are there keys that some of the rows may not see.
-            first = max(0, self.offset + self.t.start + 1)
-            later = scores.new_full((scores.shape[1], self.columns - first), -torch.inf)
-            scores[:, :, first:] += later.triu_(self.offset + self.t.start + 1 - first)
+            hide_later(scores, self.offset + self.t.start)
         return scores
 
 
@@ -149,8 +133,12 @@ class Attention:
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor], present: Sequence[bool], count_inner: int, *others: Any) -> Attention:
-        """From the arguments of an operator."""
-        return cls(Factors.of(tensors, present, count_inner), *others)
+        """From the arguments of an operator: of `Factors.tensors()` those that are not None, as `present` says."""
+        given = iter(tensors)
+        every: list[Any] = [next(given) if each else None for each in present]
+        value, shared, weight, bias, *factors = every
+        pairs = list(zip(factors[::2], factors[1::2], strict=True))
+        return cls(Factors(value, shared, weight, bias, pairs[:count_inner], pairs[count_inner:]), *others)
 
     def empty_output(self) -> Tensor:
         """(B, T, H, D)."""
@@ -169,38 +157,28 @@ class Attention:
 
     def _blocks(self) -> Iterator[Block]:
         batch, heads, columns, _ = self.factors.value.shape
-        rows, most = self.factors.rows, block_bytes(self.factors.value.device)
-        # Rather fewer heads than fewer rows: products of many rows are the fast ones.
-        step = rows if 4 * columns * rows <= most else max(64, most // (4 * columns))
-        if self.offset is not None:
-            # Blocks above the diagonal are skipped.
-            step = min(step, max(64, rows // 4))
-        together = min(heads, max(1, most // (4 * columns * step)))
-        examples = max(1, most // (4 * columns * rows * heads))
-        if self.factors.value.device.type == "cpu" and 4 * columns * rows * heads >= _SMALL_EXAMPLE:
+        rows, device = self.factors.rows, self.factors.value.device
+        examples = max(1, block_bytes(device) // (4 * columns * rows * heads))
+        if device.type == "cpu" and 4 * columns * rows * heads >= _SMALL_EXAMPLE:
             examples = 1
         # Examples in the inner loop: the gradient of the shared scores of a block stays in the cache.
-        for h in _slices(heads, together):
-            for t in _slices(rows, step):
-                shared = self._shared(h, t)
-                for b in _slices(batch, examples):
-                    yield self._block(b, h, t, shared)
+        for h, t, last in blocks((heads, rows, columns), 4, device, self.offset):
+            shared = self._shared(h, t, last)
+            for b in slices(batch, examples):
+                yield self._block(b, h, t, last, shared)
 
-    def _shared(self, h: slice, t: slice) -> Tensor | None:
-        """The shared scores of a block, weighted: (H, R, S) or (B, H, R, S)."""
+    def _shared(self, h: slice, t: slice, columns: int) -> Tensor | None:
+        """The shared scores of a block, weighted: (H, R, C) or (B, H, R, C)."""
         scores, weight = self.factors.shared, self.factors.shared_weight
         if scores is None:
             return None
-        scores = scores[..., h, t, :]
+        scores = scores[..., h, t, :columns]
         return scores if weight is None else scores * (weight if weight.shape[0] == 1 else weight[h])[:, None, None]
 
-    def _block(self, b: slice, h: slice, t: slice, shared: Tensor | None) -> Block:
-        whole, columns = self.factors, self.factors.value.shape[2]
-        if self.offset is not None:
-            # Causal rows see nothing past the last of them.
-            columns = min(columns, max(self.offset + t.stop, 1))
-        if shared is not None:
-            shared = _matrices(shared[b, ..., :columns]) if shared.dim() == 4 else shared[..., :columns]
+    def _block(self, b: slice, h: slice, t: slice, columns: int, shared: Tensor | None) -> Block:
+        whole = self.factors
+        if shared is not None and shared.dim() == 4:
+            shared = _matrices(shared[b])
         keys = [key if key.shape[0] == 1 else key[b] for _, key in whole.inner]
         keys = [_matrices(key[:, h, :columns].expand(b.stop - b.start, -1, -1, -1)) for key in keys]
         factors = Factors(
@@ -213,10 +191,6 @@ class Attention:
         )
         mask = None if self.mask is None else self.mask[b, :columns]
         return Block(b, h, t, columns, factors, mask, self.offset)
-
-
-def _slices(count: int, step: int) -> Iterator[slice]:
-    return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
 def _matrices(x: Tensor) -> Tensor:
@@ -314,13 +288,8 @@ def _as_inputs(total: Factors, factors: Factors) -> list[Tensor]:
 def blockwise_attention(
     factored: FactoredLogits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float
 ) -> Tensor:
-    """softmax(logits) · value; arguments as in `attend`, the logits as factors, row t sees keys ≤ offset + t.
-
-    Returns:
-        (B, H, T, D), a view of a contiguous (B, T, H, D).
-    """
-    queries = [term.query if term.scale == 1.0 else term.query * term.scale for term in factored.inner]
-    inner = [(query, term.key) for query, term in zip(queries, factored.inner, strict=True)]
+    """softmax(logits) · value as in `attend`, row t sees keys ≤ offset + t; a view of a contiguous (B, T, H, D)."""
+    inner = [(term.scaled_query, term.key) for term in factored.inner]
     outer = [(term.tiled, term.repeated) for term in factored.outer]
     pairs = [[(x.to(value.dtype), y.to(value.dtype)) for x, y in terms] for terms in (inner, outer)]
     tensors = Factors(value, factored.shared, factored.shared_weight, factored.bias, *pairs).tensors()
@@ -380,8 +349,9 @@ def _backward(grad: Tensor, *arguments: Any) -> list[Tensor]:
 
 @_backward.register_fake
 def _backward_fake(grad: Tensor, *arguments: Any) -> list[Tensor]:
-    factors = Factors.of(*arguments[:3])
-    return _as_inputs(_zero_gradients(factors, arguments[-1]), factors)
+    *arguments, train_shared = arguments  # type: ignore[assignment]
+    factors = Attention.of(*arguments).factors
+    return _as_inputs(_zero_gradients(factors, train_shared), factors)
 
 
 def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]

@@ -15,8 +15,6 @@ from .inner import inner_attention
 from .shared import cached_attention, shared_attention
 from .softmax_cache import CachedLogits
 
-__all__ = ["attend"]
-
 
 def attend(
     logits: Logits,
@@ -76,12 +74,13 @@ def attend(
     if not columns:
         return value.new_zeros(batch, heads, rows, width)
     if rows <= 1 or not batch or _as_written():
-        return eager_attention(logits, value, mask, is_causal, dropout_p, query_offset)
+        return eager_attention(logits, value, mask, offset, dropout_p)
 
-    cached = logits.lookup(offset) if isinstance(logits, CachedLogits) and not dropout_p else None
-    if cached is not None and mask is not None and (value.dtype == torch.float16 or not cached.has_small_range):
-        logits, cached = SharedLogits(cached.scores), None
-    factored = FactoredLogits.of(logits if cached is None else SharedLogits(cached.weights))
+    if isinstance(logits, CachedLogits) and not dropout_p and (cached := logits.lookup(offset)) is not None:
+        if mask is None or (value.dtype != torch.float16 and cached.has_small_range):
+            return cached_attention(cached.weights.expand(heads, -1, -1), value, mask, offset, value_is_masked)
+        logits = SharedLogits(cached.scores)
+    factored = FactoredLogits.of(logits)
     if (scores := factored.shared) is not None:
         # Scores for one example are for all; scores for one head are for all heads.
         scores = scores[0] if scores.dim() == 4 and scores.shape[0] == 1 else scores
@@ -89,16 +88,14 @@ def attend(
     if not factored.inner and not factored.outer:
         scores = factored.weighted_shared()
         if scores.dim() == 4:
-            return eager_attention(logits, value, mask, is_causal, dropout_p, query_offset)
-        if cached is not None:
-            return cached_attention(scores, value, mask, offset, value_is_masked)
+            return eager_attention(logits, value, mask, offset, dropout_p)
         dropout = None
         if dropout_p > 0:
             dropout = F.dropout(torch.ones_like(scores, dtype=wide(scores)), dropout_p)
         return shared_attention(scores, value, mask, offset, dropout, value_is_masked)
     if factored.inner and not factored.outer and _fused(factored, value, mask, dropout_p):
         bias = None if factored.shared is None else factored.weighted_shared()
-        return inner_attention(factored.joined(), value, mask, is_causal, query_offset, dropout_p, bias)
+        return inner_attention(factored.joined(), bias, value, mask, offset, dropout_p)
     return blockwise_attention(factored, value, mask, offset, dropout_p)
 
 

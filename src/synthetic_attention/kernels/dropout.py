@@ -8,8 +8,6 @@ from torch.nn import functional as F
 
 from ..layout import is_traced
 
-__all__ = ["add_dropout", "dropout"]
-
 # The values of the 8 random bits of an element.
 _LEVELS = 256
 

@@ -9,18 +9,19 @@ import torch
 from torch import Tensor
 
 from ..layout import is_traced
-from ..logits import Logits, SharedLogits
-
-__all__ = ["allowed_keys", "attention_weights", "eager_attention", "masked_softmax", "sum_values"]
+from ..logits import Logits
 
 
 def allowed_keys(
-    rows: int, columns: int, attention_mask: Tensor | None, is_causal: bool, offset: int, device: torch.device
+    rows: int, columns: int, attention_mask: Tensor | None, offset: int | None, device: torch.device
 ) -> Tensor | None:
-    """True where a row may see a key: (B or 1, 1, rows or 1, columns); None where every key is allowed."""
+    """True where a row may see a key: (B or 1, 1, rows or 1, columns); None where every key is allowed.
+
+    Row t sees keys ≤ offset + t, or with None all.
+    """
     allowed = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
     # An exported graph takes any offset.
-    if is_causal and (torch.compiler.is_exporting() or offset < columns - 1):
+    if offset is not None and (torch.compiler.is_exporting() or offset < columns - 1):
         last_key = torch.arange(rows, device=device)[:, None] + offset
         causal = (torch.arange(columns, device=device) <= last_key)[None, None]
         allowed = causal if allowed is None else allowed & causal
@@ -49,39 +50,32 @@ def attention_weights(
     attention_mask: Tensor | None = None,
     is_causal: bool = False,
     query_offset: int = 0,
-    *,
-    length: int | None = None,
 ) -> Tensor:
     """The attention weights themselves, softmax(logits) under the masks: the paper's equation as it is written.
 
     Args:
-        logits: T rows and `length` columns in any of the four forms.
+        logits: T rows and S columns in any of the four forms. (The outer form may have more columns than there are
+            keys: cut it first, to `SharedLogits(logits.dense(S))`.)
         attention_mask: (B, S), 1/True at the keys that may be seen.
         is_causal: row t sees keys ≤ query_offset + t.
         query_offset: position of the first row.
-        length: S, where the logits do not say (the outer form may have more columns).
 
     Returns:
         (B, H, T, S), or (1, H, T, S) where neither the logits nor the mask differ by example.
     """
-    scores = logits.dense(length)
+    return _weights(logits.dense(), attention_mask, query_offset if is_causal else None)
+
+
+def _weights(scores: Tensor, mask: Tensor | None, offset: int | None) -> Tensor:
     scores = scores if len(scores.shape) == 4 else scores[None]
     rows, columns = scores.shape[-2:]
-    return masked_softmax(scores, allowed_keys(rows, columns, attention_mask, is_causal, query_offset, scores.device))
+    return masked_softmax(scores, allowed_keys(rows, columns, mask, offset, scores.device))
 
 
-def eager_attention(
-    logits: Logits,
-    value: Tensor,
-    attention_mask: Tensor | None = None,
-    is_causal: bool = False,
-    dropout_p: float = 0.0,
-    query_offset: int = 0,
-) -> Tensor:
-    """softmax(logits) · value through the whole matrix; arguments as in `attend`."""
+def eager_attention(logits: Logits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float) -> Tensor:
+    """softmax(logits) · value through the whole matrix; arguments as in `attend`, row t sees keys ≤ offset + t."""
     scores = logits.dense(value.shape[-2])
-    weights = attention_weights(SharedLogits(scores), attention_mask, is_causal, query_offset)
-    return sum_values(weights, value, dropout_p, scores.dim() == 3)
+    return sum_values(_weights(scores, mask, offset), value, dropout_p, scores.dim() == 3)
 
 
 def sum_values(weights: Tensor, value: Tensor, dropout_p: float = 0.0, is_shared: bool = False) -> Tensor:

@@ -13,19 +13,14 @@ from torch.nn import functional as F
 from ..logits import InnerLogits
 from .eager import allowed_keys
 
-__all__ = ["inner_attention"]
-
 
 def inner_attention(
-    logits: InnerLogits,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    is_causal: bool,
-    query_offset: int,
-    dropout_p: float,
-    attn_bias: Tensor | None = None,
+    logits: InnerLogits, bias: Tensor | None, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float
 ) -> Tensor:
-    """softmax(logits + attn_bias) · value; arguments as in `attend`, no gradient for attn_bias, (H, T, S) or with B."""
+    """softmax(logits + bias) · value; arguments as in `attend`, row t sees keys ≤ offset + t.
+
+    `bias` is (H, T, S) or (B, H, T, S) and gets no gradient.
+    """
     batch, _, columns, width = value.shape
     query, key = logits.query.to(value.dtype), logits.key.to(value.dtype)
     rows = query.shape[-2]
@@ -41,25 +36,24 @@ def inner_attention(
     query, key, value = (
         x if x.shape[-1] == widest else F.pad(x, (0, widest - x.shape[-1])) for x in (query, key, value)
     )
-    causal = False
+    causal, allowed, empty = False, None, None
     # A branch, not its condition: where sizes are symbols, in compiled code, that is no bool to the fused kernel.
-    if is_causal and attention_mask is None and attn_bias is None and query_offset == 0 and rows == columns:
+    if mask is None and bias is None and offset == 0 and rows == columns:
         causal = True
-    mask = empty = None
-    if not causal:
-        mask = allowed_keys(rows, columns, attention_mask, is_causal, query_offset, value.device)
+    else:
+        allowed = allowed_keys(rows, columns, mask, offset, value.device)
     # Rows that see no key get all of them, and zeros afterwards: a NaN would reach the gradients.
-    if attn_bias is not None:
-        bias = (attn_bias if attn_bias.dim() == 4 else attn_bias[None]).to(value.dtype)
-        mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
-        empty = (mask == -torch.inf).all(dim=-1, keepdim=True)
-        mask = mask.masked_fill(empty, 0)
-    elif mask is not None and attention_mask is not None:
-        empty = ~mask.any(dim=-1, keepdim=True)
-        mask = mask | empty
+    if bias is not None:
+        bias = (bias if bias.dim() == 4 else bias[None]).to(value.dtype)
+        allowed = bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
+        empty = (allowed == -torch.inf).all(dim=-1, keepdim=True)
+        allowed = allowed.masked_fill(empty, 0)
+    elif allowed is not None and mask is not None:
+        empty = ~allowed.any(dim=-1, keepdim=True)
+        allowed = allowed | empty
     scale = 1.0 if logits.bias is not None else logits.scale
     out = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout_p, is_causal=causal, scale=scale
+        query, key, value, attn_mask=allowed, dropout_p=dropout_p, is_causal=causal, scale=scale
     )
     out = out if widest == width else out[..., :width]
     return out if empty is None else out.masked_fill(empty, 0)

@@ -16,8 +16,6 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from ..layout import TokenLayout
 
-__all__ = ["is_plain", "join_heads", "linear", "project_by_feature", "split_heads"]
-
 # Rows for which MKL is slow.
 _SLOW_ROWS = range(12, 64)
 
@@ -59,11 +57,7 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
 
 
 def project_by_feature(module: Any, tokens: Tensor, layout: TokenLayout, heads: int) -> Tensor:
-    """The values (B, H, T, K), laid out as (H, K, B, T) if the module is a plain projection.
-
-    Args:
-        tokens: the input as `layout.pack` gives it, (n, C) or (B, T, C).
-    """
+    """The values (B, H, T, K) of tokens as in `layout.pack`, laid out as (H, K, B, T) if the projection is plain."""
     if not is_plain(module):
         return split_heads(layout.pad(module(tokens)), heads)
     weight, bias = module.weight, module.bias
@@ -81,7 +75,8 @@ def project_by_feature(module: Any, tokens: Tensor, layout: TokenLayout, heads: 
 def join_heads(y: Tensor, layout: TokenLayout) -> Tensor:
     """(B, H, T, K) to the input of the output projection, (n, H·K) or (B, T, H·K) as in `layout.pack`."""
     y = y.transpose(1, 2).flatten(2)
+    if (real := layout.unpadded) is None:
+        return y
     # The kernel for shared logits writes feature by feature.
-    if (real := layout.unpadded) is not None and y.stride(1) == 1 and y.shape[-1] > 1:
-        return real.take_columns(y.permute(2, 0, 1)).t()
-    return layout.gather(y)
+    by_feature = y.stride(1) == 1 and y.shape[-1] > 1
+    return real.take_columns(y.permute(2, 0, 1)).t() if by_feature else real.take(y, aligned=True)

@@ -23,9 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .blocks import add_product, block_bytes, block_softmax, refuse_second_derivative, wide
-
-__all__ = ["cached_attention", "has_small_range", "shared_attention", "softmax"]
+from .blocks import add_product, block_softmax, blocks, hide_later, refuse_second_derivative, wide
 
 # E under a mask cannot vanish while a row's scores differ by less than this: exp(−60) is far from the end of float32.
 SAFE_RANGE = 60.0
@@ -39,15 +37,11 @@ def shared_attention(
     dropout: Tensor | None,
     value_is_masked: bool = False,
 ) -> Tensor:
-    """softmax(scores) · value.
+    """softmax(scores) · value, of scores (H, T, S), as in `attend`; row t sees keys ≤ offset + t, or all.
 
     Args:
-        scores: (H, T, S).
         value: (B, H, S, D); fastest as a view of a contiguous (H, D, B, S).
-        mask: (B, S) bool, the keys that may be seen, or None.
-        offset: row t sees keys ≤ offset + t; None for all.
         dropout: (H, T, S), factors 0 or 1/(1−p) on the weights, one mask for the whole batch; or None.
-        value_is_masked: value is zero at masked keys and its gradient there is not looked at.
 
     Returns:
         (B, H, T, D), a view of a contiguous (H, D, B, T).
@@ -68,7 +62,7 @@ def cached_attention(
     with torch.autocast(value.device.type, enabled=False):
         if mask is not None and not value_is_masked:
             value = value * mask.to(value.dtype)
-        tiles = ((h, t, last, weights[h, t, :last], None) for h, t, last in blocks(weights, offset))
+        tiles = ((h, t, last, weights[h, t, :last], None) for h, t, last in _blocks(weights, offset))
         _products(out, norm, tiles, value, mask)
     return out.permute(2, 0, 3, 1)
 
@@ -117,12 +111,19 @@ def _results(scores: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor
 _Tile = tuple[slice, slice, int, Tensor, Tensor | None]
 
 
+def _blocks(scores: Tensor, offset: int | None) -> Iterator[tuple[slice, slice, int]]:
+    return blocks(scores.shape, max(4, scores.element_size()), scores.device, offset)
+
+
 def _weights(
     scores: Tensor, offset: int | None, dropout: Tensor | None, normalise: Callable[[Tensor], Tensor]
 ) -> Iterator[_Tile]:
     """The blocks with softmax(R), or with E."""
-    for h, t, last in blocks(scores, offset):
-        weights_HTS = normalise(_block_scores(scores, h, t, last, offset))
+    for h, t, last in _blocks(scores, offset):
+        block = scores[h, t, :last].to(wide(scores))
+        if offset is not None and offset + t.start < last - 1:
+            block = hide_later(block.clone(), offset + t.start)
+        weights_HTS = normalise(block)
         yield h, t, last, weights_HTS, None if dropout is None else dropout[h, t, :last]
 
 
@@ -245,38 +246,6 @@ def _autograd(ctx, grad: Tensor, _grad_norm: Tensor | None):  # type: ignore[no-
 
 _forward.register_autograd(_autograd, setup_context=_setup_context)
 _backward.register_autograd(refuse_second_derivative)
-
-
-def blocks(scores: Tensor, offset: int | None) -> Iterator[tuple[slice, slice, int]]:
-    """Heads, rows and number of columns of blocks: whole heads if they fit, else rows of a head.
-
-    Causal blocks (offset given) are of rows always, cut after the last key that they see.
-    """
-    heads, rows, columns = scores.shape
-    size, most = max(4, scores.element_size()), block_bytes(scores.device)
-    step = rows if size * rows * columns <= most else max(64, most // (size * columns))
-    if offset is not None:
-        step = min(step, max(64, rows // 4))
-    per_head = max(1, most // (size * step * columns))
-    for h in range(0, heads, per_head):
-        for t in range(0, rows, step):
-            stop = min(t + step, rows)
-            last = columns if offset is None else min(columns, max(offset + stop, 1))
-            yield slice(h, min(h + per_head, heads)), slice(t, stop), last
-
-
-def _block_scores(scores: Tensor, h: slice, t: slice, last: int, offset: int | None) -> Tensor:
-    """A block of R in float32 or higher, −inf where it is not allowed; not to be written to."""
-    block = scores[h, t, :last].to(wide(scores))
-    if offset is None or offset + t.start >= last - 1:
-        return block
-    # Only the last columns of the block hold keys that some of its rows may not see.
-    first = max(0, offset + t.start + 1)
-    rows, columns = block.shape[1], last - first
-    hidden = torch.full((rows, columns), -torch.inf, dtype=block.dtype, device=block.device)
-    block = block.clone()
-    block[:, :, first:] += hidden.triu(offset + t.start + 1 - first)
-    return block
 
 
 def softmax(scores: Tensor, offset: int | None) -> Tensor:

@@ -21,8 +21,6 @@ from ..logits import SharedLogits
 from .blocks import wide
 from .shared import has_small_range, softmax
 
-__all__ = ["CachedLogits", "SoftmaxCache"]
-
 
 @dataclass
 class CachedSoftmax:
@@ -44,7 +42,7 @@ class CachedSoftmax:
 
 
 class SoftmaxCache:
-    """The cache of one function, for the last length asked for. Neither saved nor copied with a model."""
+    """The cache of one function, for the last length asked for. It is neither saved nor copied with a model."""
 
     def __init__(self) -> None:
         # The key and its entry: one attribute, as several threads may run one model.
@@ -70,25 +68,22 @@ class SoftmaxCache:
             entry = self._entry = key, CachedSoftmax(make(), offset)
         return entry[1]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> SoftmaxCache:
-        return SoftmaxCache()
-
     def __reduce__(self) -> tuple[type[SoftmaxCache], tuple[()]]:
         return SoftmaxCache, ()
 
 
 class CachedLogits(SharedLogits):
-    """Shared scores from parameters alone. Unless something is added to them, `attend` may cache their softmax.
+    """Shared scores from parameters alone, with the arguments of `SoftmaxCache.lookup` and the cache of their function.
 
-    Args:
-        cache: of the function that they belong to.
-        positions, parameters, make: as for `SoftmaxCache.lookup`.
+    Unless something is added to them, `attend` may cache their softmax.
     """
 
     def __init__(
         self, cache: SoftmaxCache, positions: Positions, parameters: Sequence[Tensor], make: Callable[[], Tensor]
     ) -> None:
         self._cache, self._source, self.rows = cache, (positions, parameters, make), positions.rows
+        columns = positions.columns if positions.key_index is None else positions.key_index.shape[-1]
+        self.shape = (1, 1, self.rows, columns)
         self._made: Tensor | None = None
 
     @property
@@ -96,13 +91,6 @@ class CachedLogits(SharedLogits):
         if self._made is None:
             self._made = self._source[2]()
         return self._made
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        # Without making the scores.
-        positions = self._source[0]
-        columns = positions.columns if positions.key_index is None else positions.key_index.shape[-1]
-        return 1, 1, self.rows, columns
 
     def lookup(self, offset: int | None) -> CachedSoftmax | None:
         """The cached softmax of these scores."""

@@ -38,11 +38,7 @@ class Dimensions:
 
     @classmethod
     def of(cls, d_model: int, num_heads: int, head_dim: int | None, **others: Any) -> Dimensions:
-        """Check the sizes; K defaults to d_model / H.
-
-        Raises:
-            ValueError: sizes that do not fit.
-        """
+        """Check the sizes (ValueError if they do not fit); K defaults to d_model / H."""
         if num_heads < 1 or (head_dim is None and d_model % num_heads):
             raise ValueError(
                 f"got d_model={d_model}, num_heads={num_heads}; expected a width that the heads divide, or head_dim"
@@ -55,11 +51,7 @@ class Dimensions:
 
     @property
     def length(self) -> int:
-        """The maximum length, for functions that need one.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """The maximum length, for functions that need one; ValueError if there is none."""
         if self.max_length is None:
             raise ValueError("got no max_length; expected the longest sequence: this synthesizer has parameters for it")
         return self.max_length
@@ -70,11 +62,7 @@ class Dimensions:
 
     def parameter(self, *shape: int) -> nn.Parameter:
         """A parameter that is not initialised."""
-        return nn.Parameter(self.empty(*shape))
-
-    def empty(self, *shape: int) -> Tensor:
-        """A tensor that is not initialised."""
-        return torch.empty(*shape, device=self.device, dtype=self.dtype)
+        return nn.Parameter(torch.empty(*shape, device=self.device, dtype=self.dtype))
 
     def projection(self) -> nn.Linear:
         """A projection of the input to all heads."""
@@ -89,11 +77,12 @@ class SynthesizingFunction(nn.Module):
     Attributes:
         name: its name in `synthesizer`.
         Options: dataclass of its options.
-        per_position: the axes of its tensors, by name, that are as long as the maximum length.
+        per_position: the axes of its tensors, by name, that are as long as the maximum length, if it has one.
         length_options: options whose default depends on the maximum length; their values are attributes of these names.
         logit_factor: tensors that make all logits zeros if they are, so that training can still change them.
+        near_zero: its own parameters that are logits or mix them. They start near zero; optimizers that scale updates
+            by the weights need to know.
         num_features: how many projections of the input it has; 0 for logits that ignore the input.
-        needs_max_length: whether it has parameters up to a maximum length.
         max_length: the longest sequence, or None.
         caches_keys: whether a decoding cache has to keep keys for it, as well as the values.
     """
@@ -101,10 +90,10 @@ class SynthesizingFunction(nn.Module):
     name: ClassVar[str] = ""
     Options: ClassVar[type[Options]] = Options
     is_layer: ClassVar[bool] = False
-    needs_max_length: ClassVar[bool] = True
     per_position: ClassVar[Mapping[str, tuple[int, ...]]] = {}
     length_options: ClassVar[tuple[str, ...]] = ()
     logit_factor: ClassVar[tuple[str, ...]] = ()
+    near_zero: ClassVar[tuple[str, ...]] = ()
     caches_keys: bool = False
     num_features: int = 0
     max_length: int | None = None
@@ -128,9 +117,8 @@ class SynthesizingFunction(nn.Module):
         raise NotImplementedError
 
     def logit_parameters(self) -> list[nn.Parameter]:
-        """Its own parameters that are logits or mix them. They start near zero; optimizers that scale updates by the
-        weights need to know."""
-        return []
+        """The parameters that `near_zero` names, if there are any."""
+        return [getattr(self, name) for name in self.near_zero if getattr(self, name) is not None]
 
     def reset_parameters(self) -> None:
         """Initialise its own parameters. (The layer initialises the projections.)"""

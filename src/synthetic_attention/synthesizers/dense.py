@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..kernels import linear
 from ..layout import Positions
-from ..logits import InnerLogits, SharedLogits, leading
+from ..logits import InnerLogits, Logits, SharedLogits, leading
 from .base import Dimensions, SynthesizingFunction, reset_map
 from .registry import Options, register
 
@@ -38,6 +38,7 @@ class Dense(SynthesizingFunction):
     num_features = 1
     per_position = {"key": (1,), "key_bias": (1,)}  # noqa: RUF012
     logit_factor = ("key", "key_bias")
+    near_zero = ("key_bias",)
 
     def __init__(self, dims: Dimensions, options: DenseOptions) -> None:
         super().__init__()
@@ -49,18 +50,13 @@ class Dense(SynthesizingFunction):
         self.reset_parameters()
         self.q_proj = dims.projection()
 
-    def logit_parameters(self) -> list[nn.Parameter]:
-        return [] if self.key_bias is None else [self.key_bias]
-
     def reset_parameters(self) -> None:
         reset_map(self.key, self.key_bias)
 
     def project(self, x: Tensor) -> Sequence[Tensor]:
         return (linear(self.q_proj, x),)
 
-    def forward(
-        self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None
-    ) -> InnerLogits | SharedLogits:
+    def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> Logits:
         key = leading(self.key, positions.columns, 1)[None].expand(-1, self.num_heads, -1, -1)
         bias: Tensor | None = self.key_bias
         if bias is not None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..kernels import linear
 from ..layout import Positions
-from ..logits import OuterLogits, SharedLogits
+from ..logits import Logits, OuterLogits, SharedLogits
 from .base import Dimensions, SynthesizingFunction, reset_map, resize
 from .registry import Options, register
 
@@ -68,9 +68,7 @@ class FactorizedDense(SynthesizingFunction):
     def project(self, x: Tensor) -> Sequence[Tensor]:
         return (linear(self.q_proj, x),)
 
-    def forward(
-        self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None
-    ) -> OuterLogits | SharedLogits:
+    def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> Logits:
         factors = features[0].relu() @ self.weight.mT
         if self.bias is not None:
             factors = factors + self.bias[:, None].to(factors.dtype)

@@ -33,6 +33,8 @@ OPTIONS["mixture"] = MixtureOptions
 class Mixture(SynthesizingFunction):
     """A sum of synthesizing functions, weighted by learned α that sum to 1. All start with the same weight."""
 
+    near_zero = ("gate",)
+
     def __init__(self, functions: Sequence[SynthesizingFunction], dims: Dimensions, options: MixtureOptions) -> None:
         super().__init__()
         self.functions = nn.ModuleList(functions)
@@ -42,19 +44,14 @@ class Mixture(SynthesizingFunction):
         self.num_features = sum(function.num_features for function in functions)
         self.caches_keys = any(function.caches_keys for function in functions)
         self.max_length = min((f.max_length for f in functions if f.max_length is not None), default=None)
-        self._reset_gate()
-
-    def _reset_gate(self) -> None:
         if self.gate is not None:
             nn.init.zeros_(self.gate)
 
     def reset_parameters(self) -> None:
-        self._reset_gate()
+        if self.gate is not None:
+            nn.init.zeros_(self.gate)
         for function in self.components:
             function.reset_parameters()
-
-    def logit_parameters(self) -> list[nn.Parameter]:
-        return [] if self.gate is None else [self.gate]
 
     def extend(self, max_length: int) -> None:
         for function in self.components:

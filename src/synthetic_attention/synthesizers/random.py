@@ -35,20 +35,18 @@ class Random(SynthesizingFunction):
     is_trained: ClassVar[bool] = True
     per_position = {"table": (1, 2)}  # noqa: RUF012
     logit_factor: ClassVar[tuple[str, ...]] = ("table",)
+    near_zero: ClassVar[tuple[str, ...]] = ("table",)
     table: Tensor
 
     def __init__(self, dims: Dimensions, options: RandomOptions) -> None:
         super().__init__()
         self.max_length, self.std, self.cache = dims.length, options.std, SoftmaxCache()
-        table = dims.empty(dims.num_heads, dims.length, dims.length)
+        table = dims.parameter(dims.num_heads, dims.length, dims.length)
         if self.is_trained:
-            self.table = nn.Parameter(table)
+            self.table = table
         else:
-            self.register_buffer("table", table)
+            self.register_buffer("table", table.detach())
         self.reset_parameters()
-
-    def logit_parameters(self) -> list[nn.Parameter]:
-        return [self.table] if isinstance(self.table, nn.Parameter) else []
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.table, std=self.std)
@@ -76,7 +74,7 @@ class FixedRandom(Random):
 
     Options = FixedRandomOptions
     is_trained = False
-    logit_factor = ()
+    logit_factor = near_zero = ()
 
 
 @dataclass(frozen=True, kw_only=True)

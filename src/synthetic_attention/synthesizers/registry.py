@@ -20,10 +20,7 @@ SynthesizerOptions = Mapping[str, Mapping[str, Any]]
 class Options:
     """The options of one synthesizer: none here, subclasses add fields.
 
-    The annotation of a field gives the valid values; numbers have to be positive.
-
-    Raises:
-        ValueError: a value that is not valid.
+    The annotation of a field gives the valid values; numbers have to be positive. Other values raise ValueError.
     """
 
     def __post_init__(self) -> None:
@@ -77,15 +74,9 @@ def parse(name: str) -> tuple[str, ...]:
 
 
 def validate(name: str, options: SynthesizerOptions | None = None) -> dict[str, Options]:
-    """Check a synthesizer and all options without building anything.
+    """Check a synthesizer and all options without building anything, and return the options of all that are named.
 
-    Args:
-        name: a synthesizer.
-        options: by function or baseline, and those of mixtures under "mixture"; others than those in `name` may have
-            some too, for a model's other layers.
-
-    Returns:
-        The options of all that are named in either.
+    Options may also be of functions that are not in `name`: those of a model's other layers.
 
     Raises:
         ValueError: an unknown name, option or value.
@@ -121,7 +112,7 @@ def has_logits(name: str) -> bool:
 
 def needs_max_length(name: str) -> bool:
     """Whether anything in it has parameters up to a maximum length."""
-    return any(REGISTRY[part].needs_max_length for part in parse(name))
+    return any(REGISTRY[part].per_position for part in parse(name))
 
 
 def caches_keys(name: str) -> bool:

@@ -39,20 +39,15 @@ class RelativeRandom(SynthesizingFunction):
     """
 
     Options = RelativeRandomOptions
-    needs_max_length = False
-    logit_factor = ("offsets",)
+    logit_factor = near_zero = ("offsets",)
 
     def __init__(self, dims: Dimensions, options: RelativeRandomOptions) -> None:
         super().__init__()
-        distance = dims.length if options.distance is None else options.distance
-        self.distance, self.std, self.cache = distance, options.std, SoftmaxCache()
-        self.follows_maximum = options.distance is None
+        self.distance, self.follows_maximum = options.distance or dims.length, options.distance is None
+        self.std, self.cache = options.std, SoftmaxCache()
         # Offset 0 is in the middle: entry n is of offset n − (N − 1).
-        self.offsets = dims.parameter(dims.num_heads, 2 * distance - 1)
+        self.offsets = dims.parameter(dims.num_heads, 2 * self.distance - 1)
         self.reset_parameters()
-
-    def logit_parameters(self) -> list[nn.Parameter]:
-        return [self.offsets]
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.offsets, std=self.std)

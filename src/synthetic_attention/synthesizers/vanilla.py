@@ -17,7 +17,6 @@ from .registry import Options, register
 class Vanilla(SynthesizingFunction):
     """Scaled dot-product attention; has no maximum length, and is the only function that caches keys."""
 
-    needs_max_length = False
     caches_keys = True
     num_features = 2
 
