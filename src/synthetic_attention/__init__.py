@@ -31,6 +31,7 @@ __all__ = [
     "TokenLayout",
     "attend",
     "attention_weights",
+    "export_model",
 ]
 
 
@@ -45,6 +46,7 @@ def _is_command() -> bool:
 
 if TYPE_CHECKING or not _is_command():
     from .attention import SynthesizerAttention
+    from .export import export_model
     from .kernels import attend, attention_weights
     from .layout import TokenLayout
     from .logits import InnerLogits, MixedLogits, OuterLogits, SharedLogits
@@ -64,7 +66,7 @@ if TYPE_CHECKING or not _is_command():
 def __getattr__(name: str) -> Any:
     """Import a public name on first use, in the process of the command."""
     if name in __all__:
-        for home in ("attention", "kernels", "layout", "logits", "models", "multihead_attention"):
+        for home in ("attention", "export", "kernels", "layout", "logits", "models", "multihead_attention"):
             module = importlib.import_module(f".{home}", __name__)
             if name in module.__all__:
                 return getattr(module, name)

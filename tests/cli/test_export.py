@@ -52,4 +52,5 @@ def test_onnx_runtime_generates_what_the_model_does(
         (ids,) = model.generate(**inputs, max_length=model.config.max_position_embeddings)
     start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
     expected = tokenizer.decode(ids[start:], skip_special_tokens=True)
-    assert load_script("onnx_generation").OnnxGenerator(run, file)(TEXT) == expected
+    *encoder, decoder = (Path(line.split(": ")[0]) for line in lines)
+    assert load_script("onnx_generation").OnnxGenerator(run, decoder, *encoder)(TEXT) == expected

@@ -64,8 +64,18 @@ def run_onnx(file: Path, inputs: Tensors) -> Tensors:
     return dict(zip(names, map(torch.from_numpy, found), strict=True))
 
 
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("head", ["seq2seq", "causal", "classifier", "base"])
+# Every stack once; the other pairs are slow tests.
+FAST = {("seq2seq", "windows"), ("causal", "functions"), ("classifier", "mixtures")}
+
+
+@pytest.mark.parametrize(
+    ("head", "stack"),
+    [
+        pytest.param(head, stack, marks=() if (head, stack) in FAST else pytest.mark.slow)
+        for head in ("seq2seq", "causal", "classifier", "base")
+        for stack in STACKS
+    ],
+)
 def test_pytorchs_exporter(model: Any) -> None:
     inputs, sizes = batch(model, *TRACED), {name: Dim(name, min=1, max=LONGEST) for name in ("batch", *AXES.values())}
     shapes = {name: {0: sizes["batch"], 1: sizes[AXES[name]]} for name in inputs}
@@ -76,27 +86,28 @@ def test_pytorchs_exporter(model: Any) -> None:
     check(model, lambda inputs: program.module()(**inputs)[0])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
+ONNX = pytest.mark.parametrize(
     ("head", "stack"), [("seq2seq", "functions"), ("causal", "mixtures"), ("classifier", "windows")]
 )
+
+
+@pytest.mark.slow
+@ONNX
 def test_pytorchs_onnx_exporter(model: Any, tmp_path: Path) -> None:
-    inputs = batch(model, *TRACED)
+    inputs, file = batch(model, *TRACED), tmp_path / "model.onnx"
     shapes = {name: {0: "batch", 1: AXES[name]} for name in inputs}
-    with warnings.catch_warnings():
-        # Of the exporter, on packages that it does not need, and on its names of axes.
-        warnings.simplefilter("ignore")
-        program = torch.onnx.export(
-            model,
-            (),
-            tmp_path / "model.onnx",
-            kwargs=inputs,
-            dynamo=True,
-            dynamic_shapes=shapes,
-            output_names=["logits"],
-        )
-    assert program is not None
-    check(model, lambda inputs: run_onnx(tmp_path / "model.onnx", inputs)["logits"])
+    # The exporter warns of packages that it does not need, and of its names of axes.
+    with warnings.catch_warnings(action="ignore"):
+        torch.onnx.export(model, (), file, kwargs=inputs, dynamo=True, dynamic_shapes=shapes, output_names=["logits"])
+    check(model, lambda inputs: run_onnx(file, inputs)["logits"])
+
+
+@pytest.mark.slow
+@ONNX
+def test_onnx_files_take_batches_of_all_sizes(model: Any, tmp_path: Path) -> None:
+    (file,) = export_model(model, tmp_path / "new/model.onnx")
+    check(model, lambda inputs: run_onnx(file, inputs)["logits"])
+    assert largest_difference(model, file) < 1e-4
 
 
 @pytest.mark.slow
@@ -167,8 +178,7 @@ def test_what_cannot_be_exported(model: Any, tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.filterwarnings("ignore:torch.(ao.quantization|quantize_per_tensor)")
-@pytest.mark.parametrize("library", ["torch", "torchao"])
-@pytest.mark.parametrize("name", ["vanilla", "dense+random"])
+@pytest.mark.parametrize(("library", "name"), [("torch", "vanilla"), ("torchao", "dense+random")])
 def test_int8(build: Callable, library: str, name: str) -> None:
     model = build("causal", synthesizer=name, d_model=64)
     if library == "torch":

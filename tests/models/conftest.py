@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
 from synthetic_attention.models import (
     SynthesizerConfig,
@@ -50,6 +52,13 @@ HEADS = {
     "masked": SynthesizerForMaskedLM,
     "tagger": SynthesizerForTokenClassification,
 }
+
+
+def word_tokenizer(**options: Any) -> PreTrainedTokenizerFast:
+    """A tokenizer whose token n is the word wn."""
+    words = Tokenizer(models.WordLevel({f"w{n}": n for n in range(VOCABULARY)}, unk_token="w3"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="w0", **options)
 
 
 @pytest.fixture

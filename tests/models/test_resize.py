@@ -1,14 +1,11 @@
 """Another maximum length: what was learned is kept, and the model saves and loads."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
-
-SIZES = {"vocab_size": 30, "d_model": 12, "num_heads": 2, "d_ff": 8, "num_layers": 1, "max_position_embeddings": 10}
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "relative"])
@@ -22,16 +19,18 @@ SIZES = {"vocab_size": 30, "d_model": 12, "num_heads": 2, "d_ff": 8, "num_layers
     ids=lambda names: "/".join(names.values()),
 )
 @torch.no_grad()
-def test_resize_position_embeddings(synthesizer: dict[str, Any], positions: str, tmp_path: Path) -> None:
-    config = SynthesizerConfig(**SIZES, synthesizer=synthesizer, position_embedding_type=positions)
-    model, ids = SynthesizerForConditionalGeneration(config).eval(), torch.randint(4, 30, (2, 10))
+def test_resize_position_embeddings(
+    synthesizer: dict[str, Any], positions: str, tiny: Callable, tmp_path: Path
+) -> None:
+    fields = {"synthesizer": synthesizer, "position_embedding_type": positions, "max_position_embeddings": 10}
+    model, ids = tiny(**fields, num_layers=1), torch.randint(4, 30, (2, 10))
     for parameter in model.parameters():
         parameter.normal_(std=0.3)
     before = model(ids, decoder_input_ids=ids).logits
     model.resize_position_embeddings(17)
     torch.testing.assert_close(model(ids, decoder_input_ids=ids).logits, before)
     model.save_pretrained(tmp_path)
-    loaded, longer = SynthesizerForConditionalGeneration.from_pretrained(tmp_path), torch.randint(4, 30, (2, 17))
+    loaded, longer = type(model).from_pretrained(tmp_path), torch.randint(4, 30, (2, 17))
     for each in (model, loaded):
         assert each.config.max_position_embeddings == each.model.config.max_position_embeddings == 17
     want = model(longer, decoder_input_ids=longer).logits
@@ -46,4 +45,4 @@ def test_resize_position_embeddings(synthesizer: dict[str, Any], positions: str,
     embeddings = model.get_position_embeddings()
     assert (embeddings is None) == (positions == "relative")
     if positions == "learned":
-        assert [each.weight.shape for each in embeddings] == [(17, 12), (17, 12)]
+        assert [each.weight.shape for each in embeddings] == [(17, 22), (17, 22)]

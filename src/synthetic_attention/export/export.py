@@ -5,12 +5,12 @@ Shape legend: B batch, S source tokens, T new tokens, P cached tokens, H heads, 
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import math
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -97,7 +97,7 @@ def largest_difference(model: SynthesizerPreTrainedModel, file: str | os.PathLik
     graphs = [*_graphs(model, False), *(_graphs(model, True) if model.can_generate() else ())]
     graph = next(graph for _, graph in graphs if graph.inputs.keys() == names)
     with torch.no_grad():
-        expected = graph(**_keywords(graph.inputs))
+        expected = graph(named=graph.inputs)
     found = session.run([*expected], {name: tensor.cpu().numpy() for name, tensor in graph.inputs.items()})
     pairs = zip(expected.values(), found, strict=True)
     return max((one.cpu() - torch.from_numpy(other)).abs().max().item() for one, other in pairs)
@@ -118,32 +118,23 @@ class _Graph(nn.Module):
         self.inputs = {name: tensor for name, (tensor, _) in inputs.items()}
         self.axes = {name: {0: "batch", tensor.dim() // 2: length} for name, (tensor, length) in inputs.items()}
 
-    # A program has these keywords; exporters know no others.
+    # A program has these keywords; exporters know no others. An ONNX file has `named` inputs only.
     def forward(
         self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-        encoder_attention_mask: Tensor | None = None,
-        states: Tensors | None = None,
+        named: Tensors | None = None,
     ) -> Tensors:
-        named = {
+        keywords = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
             "decoder_input_ids": decoder_input_ids,
             "token_type_ids": token_type_ids,
-            "encoder_attention_mask": encoder_attention_mask,
-            **(states or {}),
         }
-        return self.compute(self.model, {name: tensor for name, tensor in named.items() if tensor is not None})
-
-
-def _keywords(values: dict[str, Any]) -> dict[str, Any]:
-    """Values by the name of an input, as arguments of `_Graph.forward`."""
-    states = {name: value for name, value in values.items() if "." in name}
-    rest = {name: value for name, value in values.items() if name not in states}
-    return {**rest, "states": states} if states else rest
+        given = {name: tensor for name, tensor in keywords.items() if tensor is not None}
+        return self.compute(self.model, given if named is None else named)
 
 
 def _write(graph: _Graph, file: Path, kind: str, max_length: int) -> None:
@@ -165,31 +156,25 @@ def _write(graph: _Graph, file: Path, kind: str, max_length: int) -> None:
 
 
 def _save_onnx(graph: _Graph, file: Path) -> None:
-    with _quiet():
-        program = torch.onnx.export(
-            graph,
-            (),
-            kwargs=_keywords(graph.inputs),
-            dynamo=True,
-            dynamic_shapes=_keywords(graph.axes),
-            input_names=list(graph.inputs),
-            output_names=list(graph(**_keywords(graph.inputs))),
-            verbose=False,
-        )
-    cast(Any, program).save(file)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the exporter's messages on packages that it misses, and on names of axes that it chose itself."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
+    # The exporter reports packages that it does not need, and names of axes that it chose itself.
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(action="ignore"):
-            yield
+            program = torch.onnx.export(
+                graph,
+                (),
+                kwargs={"named": graph.inputs},
+                dynamo=True,
+                dynamic_shapes={"named": graph.axes},
+                input_names=list(graph.inputs),
+                output_names=list(graph(named=graph.inputs)),
+                verbose=False,
+            )
     finally:
         logger.setLevel(level)
+    cast(Any, program).save(file)
 
 
 def _graphs(model: SynthesizerPreTrainedModel, with_cache: bool) -> list[tuple[str, _Graph]]:
@@ -232,9 +217,7 @@ def _mask(model: SynthesizerPreTrainedModel, length: int) -> Tensor:
 
 def _states(model: SynthesizerPreTrainedModel, length: int) -> Tensor:
     shape = _BATCH, model.config.num_heads, length, cast(int, model.config.d_kv)
-    return torch.linspace(-1, 1, _BATCH * shape[1] * length * shape[3], device=model.device, dtype=model.dtype).view(
-        shape
-    )
+    return torch.linspace(-1, 1, math.prod(shape), device=model.device, dtype=model.dtype).view(shape)
 
 
 def _outputs(model: Any, inputs: Tensors) -> Tensors:
@@ -247,11 +230,10 @@ def _outputs(model: Any, inputs: Tensors) -> Tensors:
 def _cross(model: Any, inputs: Tensors) -> Tensors:
     """The keys and values of cross-attention, from the source."""
     hidden = model.get_encoder()(**inputs).last_hidden_state
-    projections = {"key": "k_proj", "value": "v_proj"}
     return {
-        f"cross.{index}.{part}": split_heads(getattr(layer.cross_attn, name)(hidden), model.config.num_heads)
+        f"cross.{index}.{part}": split_heads(projection(hidden), model.config.num_heads)
         for index, layer in enumerate(model.model.decoder.layers)
-        for part, name in projections.items()
+        for part, projection in (("key", layer.cross_attn.k_proj), ("value", layer.cross_attn.v_proj))
     }
 
 

@@ -11,11 +11,14 @@ from transformers import (
 )
 from transformers.models.auto import modeling_auto
 
-from .causal_lm import SynthesizerForCausalLM
-from .classification import SynthesizerForSequenceClassification, SynthesizerForTokenClassification
-from .conditional_generation import SynthesizerForConditionalGeneration
 from .configuration import SynthesizerConfig
-from .masked_lm import SynthesizerForMaskedLM
+from .heads import (
+    SynthesizerForCausalLM,
+    SynthesizerForConditionalGeneration,
+    SynthesizerForMaskedLM,
+    SynthesizerForSequenceClassification,
+    SynthesizerForTokenClassification,
+)
 from .modeling import SynthesizerModel
 from .pretrained import SynthesizerPreTrainedModel
 

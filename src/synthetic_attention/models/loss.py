@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ..kernels import is_plain, linear
 from ..layout import is_traced
 
 __all__ = [
@@ -26,7 +25,7 @@ __all__ = [
     "cross_entropy",
     "head_token_losses",
     "linear_cross_entropy",
-    "loss_and_logits",
+    "mean_loss",
 ]
 
 # The label of tokens that are not scored, as everywhere in PyTorch and Hugging Face.
@@ -35,42 +34,16 @@ IGNORED = -100
 _SMALLEST_SUM, _LARGEST_SUM = 1e-15, 1e25
 
 
-def loss_and_logits(
-    model: Any,
-    hidden: Tensor,
-    labels: Tensor | None = None,
-    smoothing: float = 0.0,
-    num_items_in_batch: Tensor | int | None = None,
-) -> tuple[Tensor | None, Tensor | None]:
-    """The loss and the logits of a language model from its hidden states (…, D).
-
-    Args:
-        model: has an `lm_head` and a configuration.
-        labels: (…), −100 where nothing is scored.
-        num_items_in_batch: divides the summed loss; by default the number of labels.
-
-    Returns:
-        The mean loss, None without labels; and the logits (…, V), None in training with `fused_loss`.
-    """
-    head = model.lm_head
-    if labels is None:
-        return None, linear(head, hidden)
-    check_labels(labels, hidden)
-    is_fused = model.training and model.config.fused_loss
-    logits = None if is_fused else linear(head, hidden)
-    # The weight is used directly, unless something else happens when the head is called (a hook, an adapter).
-    if logits is None and is_plain(head) and head.bias is None:
-        loss = linear_cross_entropy(hidden, head.weight, labels, smoothing)
-    else:
-        loss = cross_entropy(head(hidden) if logits is None else logits, labels, smoothing)
-    return loss / ((labels != IGNORED).sum().clamp_min(1) if num_items_in_batch is None else num_items_in_batch), logits
-
-
 def check_labels(labels: Tensor, hidden: Tensor) -> None:
     """Raise ValueError unless there is one label for each token."""
     if labels.shape != hidden.shape[:-1]:
         shapes = f"{tuple(labels.shape)}; expected one label per token, {tuple(hidden.shape[:-1])}"
         raise ValueError(f"got labels of shape {shapes}")
+
+
+def mean_loss(total: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
+    """The sum of the losses divided by the number of items, by default that of the labels."""
+    return total / ((labels != IGNORED).sum().clamp_min(1) if num_items_in_batch is None else num_items_in_batch)
 
 
 @torch.no_grad()

@@ -35,7 +35,6 @@ __all__ = [
     "SynthesizerBlock",
     "SynthesizerModel",
     "SynthesizerStack",
-    "make_lm_head",
 ]
 
 # What collators say of flattened batches besides `position_ids`.
@@ -54,13 +53,6 @@ def make_embedding(rows: int, config: SynthesizerConfig) -> nn.Embedding:
     embedding = nn.Embedding(rows, config.d_model)
     nn.init.normal_(embedding.weight, std=config.embedding_std)
     return embedding
-
-
-def make_lm_head(config: SynthesizerConfig) -> nn.Linear:
-    """The output projection, initialised as the embedding that it may be tied to."""
-    head = nn.Linear(config.d_model, config.vocab_size, bias=False)
-    nn.init.normal_(head.weight, std=config.embedding_std)
-    return head
 
 
 class MLP(nn.Module):
@@ -255,9 +247,7 @@ class SynthesizerStack(nn.Module):
         Args:
             inputs_embeds: (B, T, d_model), not yet scaled.
             layout: where the real tokens stand, those in the cache included.
-            encoder_hidden_states: (B, S, d_model).
-            encoder_mask: (B, S) bool, True at the encoder's real tokens; None if all are real.
-            past_key_values: the cache to update; an `EncoderDecoderCache` if there is an encoder.
+            encoder_hidden_states, encoder_mask, past_key_values: as in `SynthesizerBlock`.
 
         Returns:
             The last hidden state, all hidden states, and the weights of self- and cross-attention, all in the slots of
@@ -500,9 +490,8 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         self, input_ids: Tensor | None, embeds: Tensor | None, types: Tensor | None = None, prefix: str = ""
     ) -> Tensor:
         if (input_ids is None) == (embeds is None):
-            raise ValueError(
-                f"got both or neither of {prefix}input_ids and {prefix}inputs_embeds; expected one of the two"
-            )
+            names = f"{prefix}input_ids and {prefix}inputs_embeds"
+            raise ValueError(f"got both or neither of {names}; expected one of the two")
         x: Tensor = self.embed_tokens(input_ids) if embeds is None else embeds
         if self.token_types is None:
             return x

@@ -1,0 +1,116 @@
+"""Size, speed and BLEU of a translation run as PyTorch, int8 and ONNX Runtime serve it: the table of docs/serving.md.
+
+python benchmarks/serving.py RUN
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from onnxruntime.quantization import quantize_dynamic
+from torch import nn
+from torchao.quantization import Int8DynamicActivationInt8WeightConfig, Int8WeightOnlyConfig, quantize_
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from synthetic_attention import export_model
+from synthetic_attention.benchmark.harness import time_turns
+from synthetic_attention.training.run_folder import RunFolder, data_path
+
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+from onnx_generation import OnnxGenerator
+
+Translate = Callable[[list[str]], list[str]]
+# Bytes of the weights, and how to translate.
+Served = tuple[int, Translate]
+TIMED, BATCH, TURNS, SCORED = 16, 32, 7, 320
+
+
+def translate(model: Any, tokenizer: Any, texts: list[str]) -> list[str]:
+    """Greedy search in one batch."""
+    inputs = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=False)
+    with torch.no_grad():
+        return list(tokenizer.batch_decode(model.generate(**inputs, num_beams=1), skip_special_tokens=True))
+
+
+def pytorch(run: Path, folder: Path) -> dict[str, Served]:
+    """The model in float32 and int8; also writes the files for `onnx`."""
+    tokenizer, model = AutoTokenizer.from_pretrained(run), AutoModelForSeq2SeqLM.from_pretrained(run)
+    models = {"PyTorch": model, "quantize_dynamic": torch.ao.quantization.quantize_dynamic(model, {nn.Linear})}
+    for config in (Int8WeightOnlyConfig(), Int8DynamicActivationInt8WeightConfig()):
+        models[name := f"torchao {type(config).__name__}"] = copy.deepcopy(model)
+        quantize_(models[name], config)
+    found: dict[str, Served] = {}
+    for name, each in models.items():
+        torch.save(each.state_dict(), folder / "weights")
+        found[name] = (folder / "weights").stat().st_size, partial(translate, each, tokenizer)
+    export_model(model, folder / "float32.onnx", with_cache=True)
+    return found
+
+
+def onnx(run: Path, folder: Path) -> dict[str, Served]:
+    """The same with the files that `export_model` wrote, one text after the other."""
+    found = {}
+    for kind in ("float32", "int8"):
+        files = [folder / f"{kind}-{part}.onnx" for part in ("decoder", "encoder")]
+        if kind == "int8":
+            for file in files:
+                quantize_dynamic(folder / file.name.replace(kind, "float32"), file)
+        each: Translate = partial(map_texts, OnnxGenerator(run, *files))
+        found[f"ONNX Runtime {kind}"] = sum(file.stat().st_size for file in files), each
+    return found
+
+
+def map_texts(translate_one: Callable[[str], str], texts: list[str]) -> list[str]:
+    """Each text by itself."""
+    return [translate_one(text) for text in texts]
+
+
+def one_by_one(translate_batch: Translate, texts: list[str]) -> list[str]:
+    """In batches of one."""
+    return [line for text in texts for line in translate_batch([text])]
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    path: Path = parser.parse_args().run
+    info = RunFolder(path).read_info()
+    task: Any = RunFolder(path).read_task(info)
+    split = task.read(data_path(info, None), "test")
+    sources = split.sources[:SCORED]
+    chunks = [sources[start : start + BATCH] for start in range(0, len(sources), BATCH)]
+    with tempfile.TemporaryDirectory() as folder:
+        served = {**pytorch(path, Path(folder)), **onnx(path, Path(folder))}
+        singles: dict[str, Callable[[], object]] = {
+            name: partial(one_by_one, each, split.sources[:TIMED]) for name, (_, each) in served.items()
+        }
+        batches: dict[str, Callable[[], object]] = {
+            name: partial(each, chunks[0]) for name, (_, each) in served.items() if not name.startswith("ONNX")
+        }
+        single, batch = (time_turns(turns, "PyTorch", TURNS, warmup=1) for turns in (singles, batches))
+        print(f"| | MB | ms per text, one at a time | × PyTorch | ms per batch of {BATCH} | × PyTorch | BLEU |")
+        print("|---|---|---|---|---|---|---|")
+        for name, (size, each) in served.items():
+            cells = [name, f"{size / 1e6:.1f}"]
+            for times, count in ((single, TIMED), (batch, 1)):
+                if name in times:
+                    milliseconds, ratio = times[name]
+                    cells += [f"{milliseconds[1] / count:.0f}", f"{ratio[1]:.2f}"]
+                else:
+                    cells += ["", ""]
+            outputs = [line for chunk in chunks for line in each(chunk)]
+            bleu = task.score(outputs, split.targets[: len(outputs)])["bleu"]
+            print(f"| {' | '.join([*cells, f'{bleu:.1f}'])} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,460 @@
+"""The models with a head: language models, and classifiers of texts and tokens.
+
+Shape legend: B batch, T tokens, V vocabulary, N labels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import Cache, GenerationMixin
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    CausalLMOutputWithPast,
+    MaskedLMOutput,
+    Seq2SeqLMOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.utils.generic import can_return_tuple
+
+from ..kernels import is_plain, linear
+from ..kernels.dropout import dropout
+from .configuration import SynthesizerConfig
+from .loss import IGNORED, check_labels, cross_entropy, head_token_losses, linear_cross_entropy, mean_loss
+from .modeling import SynthesizerModel
+from .pretrained import SynthesizerPreTrainedModel, init_linears
+
+__all__ = [
+    "SynthesizerForCausalLM",
+    "SynthesizerForConditionalGeneration",
+    "SynthesizerForMaskedLM",
+    "SynthesizerForSequenceClassification",
+    "SynthesizerForTokenClassification",
+]
+
+_CLASS, _CLASSES, _REGRESSION = "single_label_classification", "multi_label_classification", "regression"
+
+
+class _LanguageModel(SynthesizerPreTrainedModel):
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: SynthesizerConfig) -> None:
+        super().__init__(config)
+        self.model = SynthesizerModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        # As the embedding that it may be tied to.
+        nn.init.normal_(self.lm_head.weight, std=config.embedding_std)
+        self.post_init()
+
+    def _loss_and_logits(
+        self, hidden: Tensor, labels: Tensor | None, smoothing: float, num_items_in_batch: Tensor | int | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The loss of hidden states (B, T, d_model), None without labels; logits, None if the loss is fused."""
+        head = self.lm_head
+        if labels is None:
+            return None, linear(head, hidden)
+        check_labels(labels, hidden)
+        is_fused = self.training and self.config.fused_loss
+        logits = None if is_fused else linear(head, hidden)
+        # The weight is used directly, unless something else happens when the head is called (a hook, an adapter).
+        if logits is None and is_plain(head) and head.bias is None:
+            loss = linear_cross_entropy(hidden, head.weight, labels, smoothing)
+        else:
+            loss = cross_entropy(head(hidden) if logits is None else logits, labels, smoothing)
+        return mean_loss(loss, labels, num_items_in_batch), logits
+
+
+class SynthesizerForCausalLM(_LanguageModel, GenerationMixin):
+    """A decoder-only Transformer with synthesized attention, which predicts the next token.
+
+    It has the configuration's `num_layers` layers; `synthesizer` is a name or a list with one name per layer.
+
+    Example:
+        >>> config = SynthesizerConfig(vocab_size=100, d_model=16, num_heads=2, d_ff=32, num_layers=2)
+        >>> model = SynthesizerForCausalLM(config).eval()
+        >>> model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=4).shape[0]
+        1
+
+    Raises:
+        ValueError: the configuration is for a bidirectional stack, or for an encoder and a decoder that differ.
+    """
+
+    def __init__(self, config: SynthesizerConfig) -> None:
+        super().__init__(config.with_one_stack(is_decoder=True))
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        segment_ids: Tensor | None = None,
+        shift_labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        smoothing: float = 0.0,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """Predict the token after each.
+
+        Args:
+            labels: (B, T), usually the input itself: the prediction after a token is scored with the label of the next
+                real token of its row or segment, unless that label is −100.
+            logits_to_keep: return the logits of this many tokens, the last ones, 0 for all; or of the slots in this
+                tensor (n,). The loss is that of all.
+            shift_labels: (B, T), the label of each prediction, instead of `labels`.
+            num_items_in_batch: divides the summed loss; by default the number of scored labels.
+            smoothing: label smoothing of the loss, in training and evaluation alike.
+
+        The other arguments, keywords included, are those of `SynthesizerModel`.
+
+        Returns:
+            The loss if there are labels, logits (B, T, V) unless the loss is fused (see `fused_loss` in the
+            configuration), cache, states and weights.
+
+        Raises:
+            ValueError: a sequence that is too long, a mask or labels that do not fit, or inputs missing or twice.
+        """
+        x: Any = input_ids if inputs_embeds is None else inputs_embeds
+        # Labels follow the segments. Without labels the model reads the positions.
+        if labels is not None and segment_ids is None and x is not None:
+            segment_ids, attention_mask = self.model.read_positions(position_ids, x, attention_mask, past_key_values)
+        outputs: Any = self.model(
+            input_ids,
+            attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            segment_ids=segment_ids,
+            use_cache=use_cache if labels is None and shift_labels is None else bool(use_cache),
+            return_dict=True,
+            **kwargs,
+        )
+        hidden, targets = outputs.last_hidden_state, shift_labels
+        if labels is not None and targets is None:
+            check_labels(labels, hidden)
+            targets, _ = _next_tokens(labels, attention_mask, segment_ids)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        if targets is None:
+            hidden = hidden[:, kept]
+        loss, logits = self._loss_and_logits(hidden, targets, smoothing, num_items_in_batch)
+        if targets is not None and logits is not None:
+            logits = logits[:, kept]
+        return CausalLMOutputWithPast(loss, logits, outputs.past_key_values, outputs.hidden_states, outputs.attentions)
+
+    @torch.no_grad()
+    def token_losses(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, segment_ids: Tensor | None = None
+    ) -> Tensor:
+        """Score given text: −log p(token | tokens before it) of each token, in nats. For a model in eval mode.
+
+        Args:
+            input_ids, attention_mask, segment_ids: (B, T), as in `forward`.
+
+        Returns:
+            (B, T), in float32 or wider; 0 at padding and at the first token of each row or segment, which is not
+            predicted. The sum over a sentence that begins with the start token is its −log p.
+
+        Raises:
+            ValueError: a sequence that is too long, or a mask that does not fit.
+        """
+        outputs = self.model(input_ids, attention_mask, segment_ids=segment_ids, use_cache=False, return_dict=True)
+        targets, following = _next_tokens(input_ids, attention_mask, segment_ids)
+        losses = head_token_losses(self.lm_head, outputs.last_hidden_state, targets)
+        # From the token that predicts to the token that is predicted.
+        return F.pad(torch.zeros_like(losses), (0, 1)).scatter(1, following, losses)[:, :-1]
+
+    def _prepare_position_ids_for_generation(self, *args: Any) -> None:
+        """None: `generate()` need not make the positions that the mask says."""
+
+    # `generate()` accepts `inputs_embeds` only if it is among these arguments.
+    def prepare_inputs_for_generation(
+        self, input_ids: Tensor, *args: Any, inputs_embeds: Tensor | None = None, **kwargs: Any
+    ) -> Any:
+        """The input of one step of `generate()`; ValueError if the sequence is full, so that no token can follow."""
+        # A prompt of embeddings is not among these ids: then `forward` raises, one token later.
+        self.model.decoder.check_length(input_ids.shape[1] + 1)
+        parent: Any = super()
+        return parent.prepare_inputs_for_generation(input_ids, *args, inputs_embeds=inputs_embeds, **kwargs)
+
+
+def _next_tokens(labels: Tensor, attention_mask: Tensor | None, segment_ids: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(B, T): label and slot of the token that follows each token in its row or segment; −100 and T where none does."""
+    batch, length = labels.shape
+    slots = torch.arange(length, device=labels.device).expand(batch, -1)
+    following = slots + 1
+    if segment_ids is not None:
+        continues = (segment_ids[:, 1:] == segment_ids[:, :-1]) & (segment_ids[:, 1:] != 0)
+        following = following.where(F.pad(continues, (0, 1)), length)
+    elif attention_mask is not None:
+        real = attention_mask[:, -length:].bool()
+        # The first real slot from each slot on.
+        real_slots = slots.where(real, length).flip(1).cummin(1).values.flip(1)
+        following = F.pad(real_slots[:, 1:], (0, 1), value=length).where(real, length)
+    return F.pad(labels, (0, 1), value=IGNORED).gather(1, following), following
+
+
+class SynthesizerForConditionalGeneration(_LanguageModel, GenerationMixin):
+    """An encoder-decoder Transformer with synthesized self-attention and an output projection.
+
+    Example:
+        >>> config = SynthesizerConfig(vocab_size=100, d_model=16, num_heads=2, d_ff=32, num_layers=2)
+        >>> model = SynthesizerForConditionalGeneration(config).eval()
+        >>> model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=4).shape[0]
+        1
+
+    Raises:
+        ValueError: the configuration is for a model with one stack.
+    """
+
+    def __init__(self, config: SynthesizerConfig) -> None:
+        if not config.is_encoder_decoder:
+            raise ValueError("got is_encoder_decoder=False; expected the configuration of an encoder-decoder")
+        super().__init__(config)
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """Labels (B, T) shifted right: the decoder's start token comes first, ignored labels become padding."""
+        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
+        if start is None or pad is None:
+            given = f"decoder_start_token_id={start} and pad_token_id={pad}"
+            raise ValueError(f"got {given}; expected both, to make the decoder's input from labels")
+        shifted = labels.new_full(labels.shape, start)
+        shifted[:, 1:] = labels[:, :-1].masked_fill(labels[:, :-1] == IGNORED, pad)
+        return shifted
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        smoothing: float = 0.0,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """Encode, decode, and score.
+
+        Args:
+            decoder_input_ids: (B, T), by default the labels shifted right.
+            labels: (B, T), padded on the right with −100, which is not scored.
+            num_items_in_batch, smoothing: as in `SynthesizerForCausalLM`.
+
+        The other arguments, keywords included, are those of `SynthesizerModel`.
+
+        Returns:
+            The loss if there are labels, logits (B, T, vocab_size) unless the loss is fused (see `fused_loss` in the
+            configuration), cache, states and weights.
+
+        Raises:
+            ValueError: a sequence that is too long, a mask that does not fit, or inputs missing or twice.
+        """
+        if labels is not None and decoder_input_ids is None and kwargs.get("decoder_inputs_embeds") is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs: Any = self.model(
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs,
+            past_key_values,
+            use_cache=use_cache if labels is None else bool(use_cache),
+            return_dict=True,
+            **kwargs,
+        )
+        rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        loss, logits = self._loss_and_logits(outputs.last_hidden_state, labels, smoothing, num_items_in_batch)
+        return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
+
+
+class _PerToken:
+    """The `forward` of heads with one prediction per token."""
+
+    @can_return_tuple
+    def forward(
+        self: Any,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        smoothing: float = 0.0,
+        **kwargs: Any,
+    ) -> MaskedLMOutput | TokenClassifierOutput:
+        """Predict every token, or its class.
+
+        Args:
+            labels: (B, T), −100 where the token is not scored.
+            num_items_in_batch, smoothing: as in `SynthesizerForCausalLM`.
+
+        The other arguments, keywords included, are those of `SynthesizerModel`.
+
+        Returns:
+            The loss if there are labels; logits (B, T, V) of a language model, unless the loss is fused (see
+            `fused_loss` in the configuration), or (B, T, N); states and weights.
+
+        Raises:
+            ValueError: a sequence that is too long, a mask or labels that do not fit, or inputs missing or twice.
+        """
+        given = {"inputs_embeds": inputs_embeds, "token_type_ids": token_type_ids, "use_cache": False, **kwargs}
+        outputs = self.model(input_ids, attention_mask, return_dict=True, **given)
+        loss, logits = self._loss_and_logits(outputs.last_hidden_state, labels, smoothing, num_items_in_batch)
+        output = MaskedLMOutput if isinstance(self, _LanguageModel) else TokenClassifierOutput
+        return output(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+class SynthesizerForMaskedLM(_PerToken, _LanguageModel):
+    """A bidirectional stack with an output projection: BERT's pretraining with synthesized attention.
+
+    From a configuration or checkpoint of an encoder-decoder it takes the encoder, and the output projection.
+
+    Raises:
+        ValueError: the configuration is for a causal stack.
+    """
+
+    def __init__(self, config: SynthesizerConfig) -> None:
+        super().__init__(config.with_one_stack(is_decoder=False))
+
+
+class _Classifier(SynthesizerPreTrainedModel):
+    def __init__(self, config: SynthesizerConfig) -> None:
+        config = config.with_one_stack()
+        if not config.num_labels:
+            raise ValueError(f"got num_labels={config.num_labels}; expected at least one label")
+        super().__init__(config)
+        self.model = SynthesizerModel(config)
+        self.classifier = nn.Linear(config.d_model, config.num_labels)
+        init_linears(self.classifier, config.initializer_factor)
+        self.post_init()
+
+
+class SynthesizerForSequenceClassification(_Classifier):
+    """One stack whose pooled output a linear layer maps to classes or to numbers.
+
+    It can be loaded from any other head's checkpoint. From that of an encoder-decoder it takes the encoder. From that
+    of a causal model it takes the causal stack, and the head reads the last real token.
+    `num_labels`, `id2label` and `problem_type` are those of every classifier in transformers:
+    "single_label_classification", "multi_label_classification", or "regression" (the default with one label).
+
+    Raises:
+        ValueError: the configuration has no labels.
+    """
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        smoothing: float = 0.0,
+        inputs_embeds: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> SequenceClassifierOutput:
+        """Encode, pool, classify, and score.
+
+        Args:
+            input_ids: (B, T), a text or a pair of texts in one sequence.
+            token_type_ids: (B, T), the side of a pair that each token is on. Read only with a `type_vocab_size`.
+            labels: (B,) classes; −100 is not scored. For regression (B,) or (B, N) numbers, all scored; for several
+                labels at once (B, N), 1 where a label holds, else 0.
+            num_items_in_batch: divides the summed loss; by default the number of labels.
+            smoothing: label smoothing of the loss of classes, in training and evaluation alike.
+            position_ids: (B or 1, T), those of the mask.
+
+        The other arguments are those of `SynthesizerModel`.
+
+        Returns:
+            The loss if there are labels (cross-entropy; binary cross-entropy for several labels at once; the squared
+            error for regression), logits (B, N).
+
+        Raises:
+            ValueError: a sequence that is too long, a mask or labels that do not fit, or inputs missing or twice.
+        """
+        x: Any = input_ids if inputs_embeds is None else inputs_embeds
+        if x is not None and self.model.read_positions(position_ids, x, attention_mask)[0] is not None:
+            raise ValueError("got position_ids of several texts in a row; expected one text per row, with one label")
+        outputs: Any = self.model(
+            input_ids,
+            attention_mask,
+            inputs_embeds=inputs_embeds,
+            token_type_ids=token_type_ids,
+            use_cache=False,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        pooled = self._pool(outputs.last_hidden_state, attention_mask)
+        logits = self.classifier(dropout(pooled, self.config.dropout_rate, self.training))
+        loss = None
+        if labels is not None:
+            loss = self._loss(logits, labels, smoothing, num_items_in_batch)
+        return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+    def _pool(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """(B, T, d_model) to (B, d_model). Padded tokens are zeros."""
+        pooling = "last" if self.config.is_decoder else self.config.classifier_pooling
+        mask = torch.ones_like(hidden[..., 0]) if attention_mask is None else attention_mask
+        slots = mask.to(torch.uint8)
+        if pooling == "mean":
+            # In half precision a sum over many tokens overflows.
+            wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+            total = torch.einsum("bl,bld->bd", slots.to(wide.dtype), wide)
+            return (total / slots.sum(1, keepdim=True).clamp_min(1)).to(hidden.dtype)
+        token = slots.argmax(dim=1) if pooling == "first" else slots.shape[1] - 1 - slots.flip(1).argmax(dim=1)
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), token]
+
+    def _loss(
+        self, logits: Tensor, labels: Tensor, smoothing: float, num_items_in_batch: Tensor | int | None
+    ) -> Tensor:
+        problem = self.config.problem_type or (_REGRESSION if logits.shape[1] == 1 else _CLASS)
+        logits = logits.float()
+        if problem != _CLASS:
+            targets = labels.reshape(len(logits), -1).float()
+            if targets.shape != logits.shape:
+                raise ValueError(f"got labels of shape {tuple(labels.shape)}; expected numbers {tuple(logits.shape)}")
+            loss = F.mse_loss if problem == _REGRESSION else F.binary_cross_entropy_with_logits
+            count = targets.numel() if num_items_in_batch is None else num_items_in_batch
+            return loss(logits, targets, reduction="sum") / count
+        if labels.shape != logits.shape[:1] or labels.is_floating_point():
+            raise ValueError(
+                f"got labels of shape {tuple(labels.shape)} and dtype {labels.dtype}; expected classes, "
+                f"({len(logits)},) integers. Several labels at once need problem_type={_CLASSES!r}"
+            )
+        total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
+        return mean_loss(total, labels, num_items_in_batch)
+
+
+class SynthesizerForTokenClassification(_PerToken, _Classifier):
+    """One stack, and a linear layer that maps each token to one of `num_labels` classes: named entities, for example.
+
+    It can be loaded from any other head's checkpoint, as `SynthesizerForSequenceClassification`.
+
+    Raises:
+        ValueError: the configuration has no labels.
+    """
+
+    def _loss_and_logits(
+        self, hidden: Tensor, labels: Tensor | None, smoothing: float, num_items_in_batch: Tensor | int | None
+    ) -> tuple[Tensor | None, Tensor]:
+        logits = self.classifier(dropout(hidden, self.config.dropout_rate, self.training))
+        if labels is None:
+            return None, logits
+        check_labels(labels, hidden)
+        return mean_loss(cross_entropy(logits, labels, smoothing), labels, num_items_in_batch), logits
