@@ -15,13 +15,15 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def test_csv_quotes_are_quoting(tmp_path: Path) -> None:
+def test_csv_quotes_are_quoting_and_fields_may_be_long(tmp_path: Path) -> None:
     text = 'Class,Title,Body\n3,"Rain, at last","He said ""finally""\nand danced."\n\n1,Sun,Never\n'
     columns = Columns(("Title", "Body"), "Class")
     one, two = read_labeled(_write(tmp_path / "a.csv", text), columns).records
     assert one.texts == ('Rain, at last He said "finally"\nand danced.',)
     assert (one.id, one.label) == ("2", "3")
     assert (two.id, two.label, two.texts) == ("5", "1", ("Sun Never",))
+    path = _write(tmp_path / "a.csv", f"text,label\n{'long ' * 40_000},1\n")
+    assert len(read_labeled(path, Columns()).records[0].texts[0]) == 199_999
 
 
 def test_tsv_quotes_are_text_and_columns_have_numbers(tmp_path: Path) -> None:
@@ -86,8 +88,3 @@ def test_rows_that_are_no_csv_can_be_left_out(tmp_path: Path) -> None:
         read_labeled(path, Columns())
     parsed = read_labeled(path, Columns(), skip_bad_lines=True)
     assert ([row.texts for row in parsed.records], parsed.skipped) == ([("c",)], 2)
-
-
-def test_long_fields_are_read(tmp_path: Path) -> None:
-    path = _write(tmp_path / "a.csv", f"text,label\n{'long ' * 40_000},1\n")
-    assert len(read_labeled(path, Columns()).records[0].texts[0]) == 199_999

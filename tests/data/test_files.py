@@ -152,23 +152,15 @@ def test_parallel_files_are_found_by_alias_and_prefix(tmp_path: Path) -> None:
         ("", "train", "wiki.*", ["wiki.tokens"]),
         # In the order of the patterns, each file once.
         ("", "train", ["b*.txt", "[ab].txt"], ["b.txt", "a.txt"]),
-        # A single file is the training text; the others are given by name, from its folder.
-        ("a.txt", "train", None, ["a.txt"]),
-        ("a.txt", "valid", "b.txt", ["b.txt"]),
-        ("valid.txt", "valid", None, ["valid.txt"]),
-        ("values.txt", "valid", None, "valid_files="),
-        ("valid.txt", "train", None, "the name says split 'valid'; .* train_files=valid.txt"),
-        ("test.txt.gz", "train", None, "the name says split 'test'"),
-        ("valid.txt", "train", "valid.txt", ["valid.txt"]),
-        ("a.txt", "valid", None, "valid_files="),
         ("", "train", ["a.txt", "c*"], r"'c\*'.*a\.txt, b\.txt"),
         ("none", "train", "a.txt", "none"),
         ("none", "train", None, "none"),
+        ("a.txt", "train", None, "a.txt: got a file; expected the folder"),
+        ("a.txt", "train", "b.txt", "a.txt: got a file; expected the folder"),
     ],
 )
 def test_corpus_files(tmp_path: Path, path: str, split: str, patterns: Any, found: list[str] | str) -> None:
-    _touch(tmp_path, "train_news.txt", "valid.txt", "wiki.tokens", "b.txt", "a.txt", "train-2.txt", "values.txt")
-    _touch(tmp_path, "test.txt.gz")
+    _touch(tmp_path, "train_news.txt", "valid.txt", "wiki.tokens", "b.txt", "a.txt", "train-2.txt", "test.txt.gz")
     if isinstance(found, str):
         with pytest.raises(UserError, match=found):
             corpus_files(tmp_path / path, split, patterns)

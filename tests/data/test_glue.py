@@ -105,6 +105,9 @@ def test_record_has_an_example_per_query(tmp_path: Path) -> None:
     assert (example.id, example.label, example.answers) == ("1.6", None, ("Ann", "Zoë"))
     del query["answers"]
     assert read(tmp_path, "record", row).records[0].answers == ()
+    query["answers"] = 3
+    with pytest.raises(UserError, match="'answers': got int; expected list"):
+        read(tmp_path, "record", row)
 
 
 def _wsc(text: str, index: int, pronoun: str, referent: str = "The cat", label: bool = True) -> dict[str, Any]:
@@ -112,22 +115,16 @@ def _wsc(text: str, index: int, pronoun: str, referent: str = "The cat", label: 
     return {"text": text, "target": target, "idx": 0, "label": label}
 
 
-@pytest.mark.parametrize(
-    ("text", "index", "marked"),
-    [
-        ("The cat ate because it was hungry.", 4, "The cat ate because *it* was hungry."),
+def test_wsc_marks_the_pronoun_and_writes_the_referent_as_in_the_text(tmp_path: Path) -> None:
+    for index, marked in (
+        (4, "The cat ate because *it* was hungry."),
         # The index is one too low, and the pronoun is followed by punctuation.
-        ('The cat purred. "Feed it," said Ann.', 3, 'The cat purred. "Feed *it*," said Ann.'),
+        (3, 'The cat purred. "Feed *it*," said Ann.'),
         # The nearest of two.
-        ("it saw the dog and it ran", 5, "it saw the dog and *it* ran"),
-    ],
-)
-def test_the_pronoun_of_wsc_is_marked(tmp_path: Path, text: str, index: int, marked: str) -> None:
-    (example,) = read(tmp_path, "wsc", _wsc(text, index, "it")).records
-    assert example.texts["text"] == marked
-
-
-def test_the_referent_of_wsc_is_written_as_in_the_text(tmp_path: Path) -> None:
+        (5, "it saw the dog and *it* ran"),
+    ):
+        (example,) = read(tmp_path, "wsc", _wsc(marked.replace("*", ""), index, "it")).records
+        assert example.texts["text"] == marked
     row = _wsc("the old cat ate it.", 4, "it", "The old\ncat.", False)
     (example,) = read(tmp_path, "wsc", row).records
     assert (example.texts["referent"], example.label) == ("the old cat", 0)

@@ -11,7 +11,7 @@ import pytest
 from synthetic_attention.data.corpus import hub_texts
 from synthetic_attention.data.glue import SUITES, read_file
 from synthetic_attention.data.hub import HubDataset, NoSplitError, is_hub_name
-from synthetic_attention.data.summarization import read_hub_summaries
+from synthetic_attention.data.summarization import read_summaries
 from synthetic_attention.errors import UserError
 from synthetic_attention.tasks.glue import Glue, SuperGlue
 from tasks.glue_files import superglue_row, write_superglue
@@ -50,7 +50,7 @@ def test_rows_of_columns(hub: SimpleNamespace) -> None:
     assert is_hub_name(Path("hub:owner/name"))
     assert not is_hub_name(Path("owner/name"))
     source = HubDataset.of(Path("hub:owner/name"), "small", "v1")
-    assert [row["text"] for row in source.rows("valid", ["text"], limit=2)] == ["text 0\n", "text 1\n"]
+    assert [row["text"] for row in source.rows("valid", ["text"])] == [f"text {number}\n" for number in range(5)]
     assert hub.calls == [("owner/name", "small", {"split": "validation", "revision": "v1", "streaming": False})]
     with pytest.raises(UserError, match=r"owner/name.*body.*text, id"):
         [*source.rows("train", ["body"])]
@@ -90,10 +90,11 @@ def test_streamed_texts_are_downloaded_once(
 
 @pytest.mark.usefixtures("hub")
 def test_summaries() -> None:
-    rows = read_hub_summaries(HubDataset("owner/name"), "train").records
-    assert (rows[4].id, rows[4].document, rows[4].summaries) == ("4", "a b", ("a",))
-    with pytest.raises(UserError, match=r"row 1: .*'id'"):
-        read_hub_summaries(HubDataset("owner/name"), "train", "id", "text")
+    train = (HubDataset("owner/name"), "train")
+    rows = read_summaries(train).records
+    assert (rows[4].id, rows[4].document, rows[4].references) == ("4", "a b", ("a",))
+    with pytest.raises(UserError, match=r"hub:owner/name, row 1: .*'id'"):
+        read_summaries(train, "id", "text")
 
 
 Asked = list[tuple[str, str | None, str, str | None]]

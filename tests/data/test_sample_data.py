@@ -102,7 +102,7 @@ def test_classification() -> None:
 def test_summaries_and_dialogues() -> None:
     files = {"cnn_dailymail/train": 992, "cnn_dailymail/validation": 150, "scitldr/train": 1992, "scitldr/dev": 619}
     assert {name: len(read_summaries(DATA / f"{name}.jsonl").records) for name in files} == files
-    references = [len(paper.summaries) for paper in read_summaries(DATA / "scitldr" / "dev.jsonl").records]
+    references = [len(paper.references) for paper in read_summaries(DATA / "scitldr" / "dev.jsonl").records]
     assert [references.count(several) for several in (1, 2, 3, 4)] == [94, 237, 267, 21]
     for split, dialogues, turns in (("train", 700, 5470), ("valid", 100, None)):
         replies = read_convai2(DATA / "personachat" / f"{split}.txt").records

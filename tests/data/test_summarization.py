@@ -24,15 +24,15 @@ def test_known_fields_are_found(tmp_path: Path) -> None:
         {"source": ["We ask.", "We answer."], "target": ["Asked.", "Answered.", " "]},
     )
     one, two = read_summaries(path).records
-    assert (one.id, one.document, one.summaries) == ("x7", "Long text. Ünïcode.", ("One .\nTwo .",))
-    assert (two.id, two.document, two.summaries) == ("2", "We ask. We answer.", ("Asked.", "Answered."))
+    assert (one.id, one.document, one.references) == ("x7", "Long text. Ünïcode.", ("One .\nTwo .",))
+    assert (two.id, two.document, two.references) == ("2", "We ask. We answer.", ("Asked.", "Answered."))
 
 
 def test_fields_can_be_named(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.jsonl", {"body": "text", "tldr": "t", "article": "no", "highlights": "no"})
     (row,) = read_summaries(path, "body", "tldr").records
-    assert (row.document, row.summaries) == ("text", ("t",))
-    assert read_summaries(path, "body").records[0].summaries == ("no",)
+    assert (row.document, row.references) == ("text", ("t",))
+    assert read_summaries(path, "body").records[0].references == ("no",)
     with pytest.raises(UserError, match="line 1: no field 'text'; the fields are: body, tldr"):
         read_summaries(path, "text", "tldr")
 

@@ -8,7 +8,7 @@ from typing import Any
 WORDS = ("tea", "rain", "bread", "wind", "stone", "light", "river", "dust")
 _PAIR = ("index", "sentence1", "sentence2", "label")
 _MNLI = ("index", "promptID", "pairID", "genre", "sentence1_parse", "sentence1", "sentence2", "label1", "gold_label")
-# Of each task the folder, the header, and the values of a row between its number and its label.
+# Of each task the folder and the header.
 HEADERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cola": ("CoLA", ()),
     "sst2": ("SST-2", ("sentence", "label")),
@@ -64,14 +64,8 @@ def write_glue(data: Path, train: int = 12, valid: int = 6, tasks: Sequence[str]
 def superglue_row(task: str, number: int) -> dict[str, Any]:
     """Object `number` of a file; classes take turns."""
     one, two, yes = _sentence(number), _sentence(number + 3), number % 2 == 1
-    questions = [
-        {
-            "question": f"{two}?",
-            "idx": i,
-            "answers": [{"text": WORDS[n], "idx": n, "label": int(n == i)} for n in range(3)],
-        }
-        for i in range(2)
-    ]
+    choices = [[{"text": WORDS[n], "idx": n, "label": int(n == i)} for n in range(3)] for i in range(2)]
+    questions = [{"question": f"{two}?", "idx": i, "answers": choices[i]} for i in range(2)]
     spans = [{"start": 0, "end": 2}, {"start": 8, "end": 10}]
     answers = [{"text": "Bob", **spans[1]}, {"text": "Ann", **spans[0]}][yes:]
     query = {"query": f"@placeholder saw {one}", "idx": number, "answers": answers}

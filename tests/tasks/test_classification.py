@@ -12,12 +12,12 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from synthetic_attention.data.classification import Columns, guess_columns
+from synthetic_attention.data.classification import Columns, guess_columns, read_labeled
 from synthetic_attention.data.tokenizer import frame_texts, train_tokenizer
 from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.base import EvaluationLoop, build_model, evaluate_loss
-from synthetic_attention.tasks.classification import Classification, ClassifiedTexts
+from synthetic_attention.tasks.classification import Classification
 
 ROWS = [("3", "Rain, again", "It rains."), ("1", "Tea", 'The "tea" is hot.'), ("2", "Wind", "It blows.")]
 
@@ -52,8 +52,7 @@ def test_news_is_read_by_its_header(news: Path) -> None:
     assert valid.records[1].texts == ('Tea The "tea" is hot.',)
     assert valid.classes == train.classes == {"1": "World", "2": "Sports", "3": "Business"}
     changes = task.config_changes(train, task.train_tokenizer(train, 300, 64))
-    assert changes["id2label"] == {0: "World", 1: "Sports", 2: "Business"}
-    assert changes["label2id"]["Business"] == 2
+    assert (changes["id2label"], changes["label2id"]["Business"]) == ({0: "World", 1: "Sports", 2: "Business"}, 2)
     assert (changes["problem_type"], changes["type_vocab_size"]) == ("single_label_classification", 0)
     with pytest.raises(UserError, match=r"3 classes: 1, 2, 3.*expected 2"):
         Classification(classes=["a", "b"]).read(news, "train")
@@ -62,6 +61,11 @@ def test_news_is_read_by_its_header(news: Path) -> None:
         task.read(news, "valid")
     valid = replace(task, skip_bad_lines=True).read(news, "valid")
     assert (len(valid), valid.skipped) == (1, 1)
+    # Several training files are not taken for none.
+    write_csv(news / "train_b.csv")
+    (news / "train.csv").rename(news / "train_a.csv")
+    with pytest.raises(UserError, match=r"several files for split 'train': train_a\.csv, train_b\.csv"):
+        task.read(news, "valid")
 
 
 def test_a_part_of_the_training_file_is_held_out_by_first_texts(pairs: Path) -> None:
@@ -87,7 +91,7 @@ def test_a_tenth_of_the_training_data_is_held_out_by_default(tmp_path: Path) -> 
         assert 15 < len(valid) < 50
         assert (train.note, valid.name, valid.note[:28]) == ("", "valid", "10% of the training data, he")
         assert train.classes == valid.classes == {"0": "0", "1": "1", "2": "2"}
-        examples = task.encode(valid, _tokenizer(task, train), 64)
+        examples = task.encode(valid, task.train_tokenizer(train, 300, 64), 64)
         assert examples.note == valid.note
     with pytest.raises(UserError, match=r"train\.csv: got split 'test' .* train and valid.* --data"):
         task.read(file, "test")
@@ -108,9 +112,7 @@ def test_labels_can_be_ignored(tmp_path: Path) -> None:
 
 def test_columns_are_guessed_from_known_names_only(tmp_path: Path) -> None:
     def guess(*names: str) -> Any:
-        path = tmp_path / "train.tsv"
-        path.write_text("\t".join(names) + "\n", encoding="utf-8")
-        return guess_columns(path, Columns())
+        return guess_columns(Path("train.tsv"), names, Columns())
 
     news = guess("Class Index", "Title", "Description")
     assert (news.text, news.pair, news.label) == (("Title", "Description"), (), "Class Index")
@@ -118,116 +120,100 @@ def test_columns_are_guessed_from_known_names_only(tmp_path: Path) -> None:
     assert (snli.text, snli.pair, snli.label) == (("sentence1",), ("sentence2",), "gold_label")
     assert guess("text", "text_pair", "score").pair == ("text_pair",)
     for names in (("a", "b", "1"), ("text", "words"), ("text", "label", "category"), ("label",)):
-        with pytest.raises(UserError, match=f"cannot tell the columns .* {', '.join(names)};"):
+        with pytest.raises(UserError, match=rf"train\.tsv: cannot tell the columns .* {', '.join(names)};"):
             guess(*names)
     path = tmp_path / "train.jsonl"
     path.write_text('{"label": 1, "review": "a"}\n', encoding="utf-8")
-    assert guess_columns(path, Columns()).text == ("review",)
+    assert read_labeled(path, Columns(())).records[0].texts == ("a",)
     path.write_text("[1]\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"train\.jsonl, line 1"):
-        guess_columns(path, Columns())
+        read_labeled(path, Columns(()))
 
 
-def _tokenizer(task: Classification, split: ClassifiedTexts) -> PreTrainedTokenizerFast:
-    return task.train_tokenizer(split, 300, 64)
+def _loop(task: Classification, data: Path) -> EvaluationLoop:
+    """A small new model for training data, and a tokenizer."""
+    split = task.read(data, "train")
+    tokenizer = task.train_tokenizer(split, 300, 64)
+    sizes = {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_layers": 1, "max_position_embeddings": 64}
+    config = SynthesizerConfig(**sizes, **task.config_changes(split, tokenizer))  # type: ignore[arg-type]
+    return EvaluationLoop(build_model(task, config).eval(), tokenizer)
 
 
 def test_sequences_are_those_of_the_tokenizer(pairs: Path, tmp_path: Path) -> None:
     task = Classification.from_options(PAIRS)
     split = task.read(pairs, "train")
-    _tokenizer(task, split).save_pretrained(tmp_path / "saved")
+    task.train_tokenizer(split, 300, 64).save_pretrained(tmp_path / "saved")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path / "saved")
     examples = task.encode(split, tokenizer, 64, training=True)
-    batch = task.collate([examples[index] for index in (0, 5, 9)], 0)
-    assert batch["input_ids"].shape == batch["token_type_ids"].shape == batch["attention_mask"].shape
-    for row, index in enumerate((0, 5, 9)):
-        expected = tokenizer(*split.records[index].texts)
-        real = batch["attention_mask"][row].bool()
-        assert batch["input_ids"][row][real].tolist() == expected["input_ids"]
-        assert batch["token_type_ids"][row][real].tolist() == expected["token_type_ids"]
-        assert not batch["token_type_ids"][row][~real].any()
-    assert batch["labels"].tolist() == [int(split.records[index].label) for index in (0, 5, 9)]
+    rows = (0, 5, 9)
+    batch = task.collate([examples[row] for row in rows], 0)
+    assert batch.pop("labels").tolist() == [int(split.records[row].label) for row in rows]
+    expected = tokenizer(*zip(*(split.records[row].texts for row in rows), strict=True), padding=True)
+    assert {name: value.tolist() for name, value in batch.items()} == dict(expected)
     assert examples.lengths().shape == (len(split), 1)
 
 
 def test_long_texts_are_refused_dropped_or_cut(news: Path) -> None:
-    rows = [("1", "a", "b"), ("2", "a", "b " * 99), ("3", "a", "c")]
     task = Classification()
-    write_csv(news / "train.csv", rows)
+    write_csv(news / "train.csv", [("1", "a", "b"), ("2", "a", "b " * 99), ("3", "a", "c")])
     split = task.read(news, "train")
-    tokenizer = _tokenizer(task, split)
+    tokenizer = task.train_tokenizer(split, 300, 64)
     with pytest.raises(UserError, match="train texts: 1 of 3 lines are longer than the maximum of 12 tokens"):
         task.encode(split, tokenizer, 12)
     dropped = task.encode(split, tokenizer, 12, "drop")
-    assert (dropped.rows, dropped.labels, dropped.dropped, dropped.truncated) == ([0, 2], [0, 2], 1, 0)
+    assert ([label for *_, label in dropped.items], dropped.dropped, dropped.truncated) == ([0, 2], 1, 0)
     cut = task.encode(split, tokenizer, 12, "truncate")
     assert (len(cut), cut.truncated, cut.lengths().max()) == (3, 1, 12)
     with pytest.raises(UserError, match="no text is left of 3"):
         task.encode(split, tokenizer, 2, "drop")
 
 
-def _model(task: Classification, split: ClassifiedTexts, tokenizer: PreTrainedTokenizerFast) -> Any:
-    sizes = {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_layers": 1, "max_position_embeddings": 64}
-    config = SynthesizerConfig(**sizes, **task.config_changes(split, tokenizer))  # type: ignore[arg-type]
-    return build_model(task, config).eval()
-
-
 def test_evaluation_of_classes(news: Path, metrics: Any) -> None:
     task = Classification(classes=["World", "Sports", "Business"])
-    train, valid = task.read(news, "train"), task.read(news, "valid")
-    tokenizer = _tokenizer(task, train)
-    model = _model(task, train, tokenizer)
-    found = task.evaluate(EvaluationLoop(model, tokenizer), valid)
+    loop, valid = _loop(task, news), task.read(news, "valid")
+    found = task.evaluate(loop, valid)
     lines = [json.loads(line) for line in found.predictions.splitlines()]
     assert [(line["id"], line["gold"]) for line in lines] == [("2", "Business"), ("3", "World"), ("4", "Sports")]
     golds, guesses = [line["gold"] for line in lines], [line["predicted"] for line in lines]
     assert found.scores["accuracy"] == pytest.approx(100 * metrics.accuracy_score(golds, guesses))
-    expected = metrics.f1_score(
-        golds, guesses, average="macro", zero_division=0, labels=["World", "Sports", "Business"]
-    )
+    expected = metrics.f1_score(golds, guesses, average="macro", zero_division=0, labels=task.classes)
     assert found.scores["macro_f1"] == pytest.approx(100 * expected)
     for line, record in zip(lines, valid.records, strict=True):
-        logits = model(**tokenizer(record.texts[0], return_tensors="pt")).logits
+        logits = loop.model(**loop.tokenizer(record.texts[0], return_tensors="pt")).logits
         assert line["score"] == pytest.approx(logits.softmax(-1).max().item(), abs=1e-5)
-        assert line["predicted"] == model.config.id2label[int(logits.argmax())]
-    examples = task.encode(valid, tokenizer, 64)
-    assert task.validate(EvaluationLoop(model, tokenizer, 20), valid, examples, 0.0) == found.scores
+        assert line["predicted"] == loop.model.config.id2label[int(logits.argmax())]
+    examples = task.encode(valid, loop.tokenizer, 64)
+    assert task.validate(replace(loop, batch_tokens=20), valid, examples, 0.0) == found.scores
     assert (found.examples, found.truncated) == (3, 0)
 
 
 def test_classes_of_a_model_are_found_without_the_training_file(news: Path, metrics: Any) -> None:
     task = Classification(classes=["World", "Sports", "Business"])
-    train = task.read(news, "train")
-    tokenizer = _tokenizer(task, train)
-    model = _model(task, train, tokenizer)
-    expected = task.evaluate(EvaluationLoop(model, tokenizer), task.read(news, "valid"))
+    loop = _loop(task, news)
+    expected = task.evaluate(loop, task.read(news, "valid"))
     (news / "train.csv").unlink()
     alone = task.read(news, "valid")
-    assert task.evaluate(EvaluationLoop(model, tokenizer), alone).predictions == expected.predictions
+    assert task.evaluate(loop, alone).predictions == expected.predictions
     write_csv(news / "valid.csv", [("World", "a", "b"), ("Sports", "a", "c")])
-    named = task.evaluate(EvaluationLoop(model, tokenizer), task.read(news, "valid"))
+    named = task.evaluate(loop, task.read(news, "valid"))
     assert [json.loads(line)["gold"] for line in named.predictions.splitlines()] == ["World", "Sports"]
     write_csv(news / "valid.csv", [("7", "a", "b"), ("8", "a", "c")])
     with pytest.raises(UserError, match=r"got class '[78]'.*World, Sports, Business, the classes of the model$"):
-        task.evaluate(EvaluationLoop(model, tokenizer), task.read(news, "valid"))
+        task.evaluate(loop, task.read(news, "valid"))
     write_csv(news / "train.csv", [("7", "a", "b"), ("8", "a", "c")])
     with pytest.raises(UserError, match="the classes of the data are 7, 8, those of the model World, Sports, Business"):
-        task.evaluate(EvaluationLoop(model, tokenizer), Classification().read(news, "valid"))
+        task.evaluate(loop, Classification().read(news, "valid"))
 
 
 @pytest.mark.parametrize("last", ["", '""', "-1", None])
 def test_test_files_may_lack_the_class(news: Path, metrics: Any, last: str | None) -> None:
     task = Classification()
-    train = task.read(news, "train")
-    tokenizer = _tokenizer(task, train)
-    rows = ["a,b,{}", "c,d,{}"]
-    header = "Title,Description,Class Index" if last is not None else "Title,Description"
-    lines = [header, *(row.format(last) if last is not None else row.removesuffix(",{}") for row in rows)]
-    (news / "test.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    loop = _loop(task, news)
+    name, value = ("", "") if last is None else (",Class Index", f",{last}")
+    (news / "test.csv").write_text(f"Title,Description{name}\na,b{value}\nc,d{value}\n", encoding="utf-8")
     split = task.read(news, "test")
     assert [record.label for record in split.records] == ["", ""]
     assert not split.has_labels
-    loop = EvaluationLoop(_model(task, train, tokenizer), tokenizer)
     found = task.evaluate(loop, split)
     golds = [json.loads(line)["gold"] for line in found.predictions.splitlines()]
     assert (found.scores, found.examples, golds) == ({}, 0, [None, None])
@@ -242,7 +228,7 @@ def test_test_files_may_lack_the_class(news: Path, metrics: Any, last: str | Non
     message = refused.get(last, "line 2: field 'Class Index' is blank")
     task = Classification(text=["Title", "Description"], label="Class Index")
     with pytest.raises(UserError, match=rf"valid.*{message}"):
-        task.encode(task.read(news, "valid"), tokenizer, 64)
+        task.encode(task.read(news, "valid"), loop.tokenizer, 64)
 
 
 def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,13 +265,6 @@ def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None
         Classification().read(data, "train")
 
 
-def test_several_training_files_are_not_taken_for_none(news: Path) -> None:
-    (news / "train.csv").rename(news / "train_a.csv")
-    write_csv(news / "train_b.csv")
-    with pytest.raises(UserError, match=r"several files for split 'train': train_a\.csv, train_b\.csv"):
-        Classification().read(news, "valid")
-
-
 def test_regression(tmp_path: Path, metrics: Any) -> None:
     stats = pytest.importorskip("scipy.stats")
     for name in ("train", "valid"):
@@ -293,47 +272,40 @@ def test_regression(tmp_path: Path, metrics: Any) -> None:
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     task = Classification(regression=True)
     assert (task.metric_for_best_model, Classification().metric_for_best_model) == ("pearson", "accuracy")
-    split = task.read(tmp_path, "train")
-    tokenizer = _tokenizer(task, split)
-    assert task.config_changes(split, tokenizer)["problem_type"] == "regression"
-    model = _model(task, split, tokenizer)
+    split, loop = task.read(tmp_path, "train"), _loop(task, tmp_path)
+    model, tokenizer = loop.model, loop.tokenizer
+    assert model.config.problem_type == "regression"
     batch = task.collate([task.encode(split, tokenizer, 64)[index] for index in (0, 3)], 0)
     assert (batch["labels"].dtype, batch["labels"].tolist()) == (torch.float32, [0.5, 2.0])
     assert "token_type_ids" not in batch
     # A label of −100 is a number like others.
-    encoded = replace(task.encode(split, tokenizer, 64), labels=[-100.0] * 8)
+    encoded = task.encode(split, tokenizer, 64)
+    encoded = replace(encoded, items=[(ids, first, -100.0) for ids, first, _ in encoded.items])
     outputs = [model(**tokenizer(row.texts[0], return_tensors="pt")).logits.item() for row in split.records]
     expected = np.mean([(output + 100) ** 2 for output in outputs])
-    assert evaluate_loss(task, EvaluationLoop(model, tokenizer), encoded) == pytest.approx(expected, rel=1e-5)
-    found = task.evaluate(EvaluationLoop(model, tokenizer), task.read(tmp_path, "valid"))
+    assert evaluate_loss(task, loop, encoded) == pytest.approx(expected, rel=1e-5)
+    found = task.evaluate(loop, task.read(tmp_path, "valid"))
     lines = [json.loads(line) for line in found.predictions.splitlines()]
     golds, guesses = [line["gold"] for line in lines], [line["predicted"] for line in lines]
     assert found.scores["pearson"] == pytest.approx(100 * stats.pearsonr(golds, guesses).statistic, abs=0.1)
     assert {line["score"] for line in lines} == {None}
-    assert task.generate(EvaluationLoop(model, tokenizer), ["tea", ""])[0] == [str(guesses[0]), ""]
+    assert task.generate(loop, ["tea", ""])[0] == [str(guesses[0]), ""]
     (tmp_path / "valid.jsonl").write_text('{"text": "a", "score": "good"}\n', encoding="utf-8")
     with pytest.raises(UserError, match=r"valid\.jsonl, line 1: got the label 'good'; expected a number"):
         task.read(tmp_path, "valid")
 
 
-def test_a_line_gives_its_class(pairs: Path, news: Path) -> None:
+def test_a_line_gives_its_class(pairs: Path) -> None:
     task = Classification.from_options(PAIRS)
-    split = task.read(pairs, "train")
-    tokenizer = _tokenizer(task, split)
-    model = _model(task, split, tokenizer)
+    loop = _loop(task, pairs)
     lines = ["text 1 here\tother", "", "text\tmore"]
-    loop = EvaluationLoop(model, tokenizer)
-    found, over = task.generate(loop, lines)
-    expected = [
-        model.config.id2label[int(model(**tokenizer(*line.split("\t"), return_tensors="pt")).logits.argmax())]
-        for line in lines
-        if line
-    ]
-    assert (found, over) == ([expected[0], "", expected[1]], 0)
+    inputs = [loop.tokenizer(*line.split("\t"), return_tensors="pt") for line in lines]
+    one, _, two = (loop.model.config.id2label[int(loop.model(**ids).logits.argmax())] for ids in inputs)
+    assert task.generate(loop, lines) == ([one, "", two], 0)
     for line in ("text", "a\tb\tc", "a\t "):
         with pytest.raises(UserError, match="input, line 8: expected a pair of texts with a tab between them"):
             task.generate(loop, ["a\tb", line], first_line=7)
     long = ["a\t" + "b" * 99]
     with pytest.raises(UserError, match=r"input: 1 of 1 lines are longer .*; pass --on-long truncate"):
         task.generate(loop, long)
-    assert task.generate(EvaluationLoop(model, tokenizer, on_long="truncate"), long)[1] == 1
+    assert task.generate(replace(loop, on_long="truncate"), long)[1] == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from synthetic_attention.data.persona import Turn
-from synthetic_attention.data.tokenizer import decode, encode
+from synthetic_attention.data.tokenizer import decode
 from synthetic_attention.tasks import UserError, get_task
 from synthetic_attention.tasks.dialogue import Dialogue
 from synthetic_attention.tasks.seq2seq import TextPairs
@@ -70,28 +70,19 @@ def test_what_does_not_fit_is_the_oldest(data: Path) -> None:
     tokenizer = task.train_tokenizer(task.read(data, "train"), 260, 64)
     long = Turn("1.1", tuple(f"utterance {n}" for n in range(5)), ("r",), ("fact",))
     split = TextPairs("x", [task.source(turn) for turn in (long, TURN)], ["r", "so ."])
-    # A token is a byte here.
-    length = len("persona: fact self: utterance 3 partner: utterance 4 reply:") + 1
-    pairs = task.encode(split, tokenizer, length + 9, "truncate")
-    assert decode(tokenizer, [pairs.sources[0].tolist()]) == [
-        "persona: fact self: utterance 3 partner: utterance 4 reply:"
-    ]
+    # A token is a byte here; </s> is one more.
+    short = "persona: fact self: utterance 3 partner: utterance 4 reply:"
+    pairs = task.encode(split, tokenizer, len(short) + 10, "truncate")
+    assert decode(tokenizer, [pairs[0][0].tolist()]) == [short]
     assert (len(pairs), pairs.truncated) == (2, 2)
     # A source that is too long with a single utterance is cut as any text is.
     pairs = task.encode(split, tokenizer, 12, "truncate")
-    assert decode(tokenizer, [pairs.sources[0].tolist()]) == ["persona: fa"]
+    assert decode(tokenizer, [pairs[0][0].tolist()]) == ["persona: fa"]
     with pytest.raises(UserError, match="pass --on-long drop"):
-        task.encode(split, tokenizer, length)
-    assert max(len(row) for row in encode(tokenizer, split.sources)) > length
-
-
-def test_a_line_to_be_answered_loses_its_oldest_utterances(data: Path) -> None:
-    task = Dialogue()
-    tokenizer = task.train_tokenizer(task.read(data, "train"), 260, 40)
-    lines = ["persona: a . partner: one two three . self: four . partner: five reply:", "partner: x " * 5 + "reply:"]
-    # A token is a byte here; </s> is one more.
-    expected = ["persona: a . partner: five reply:", "partner: x partner: x partner: x reply:", "partner: hi reply:"]
-    assert task.shorten([*lines, "partner: hi reply:"], tokenizer, 40) == (expected, 2)
+        task.encode(split, tokenizer, len(short) + 1)
+    # Without a persona, and with a side that speaks twice.
+    line = "partner: x " * 5 + "reply:"
+    assert task.shorten(line, None, tokenizer, 40) == "partner: x partner: x partner: x reply:"
 
 
 @pytest.mark.slow
@@ -101,27 +92,22 @@ def test_it_is_trained_and_scored_in_all_ways(
     monkeypatch.setenv("PATH", str(tmp_path))
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("i 1 0\nbeans 0 1\n. 1 1\n", encoding="utf-8")
-    for name, options, signature in (
-        ("plain", {"max_reply_tokens": 8}, "vectors:the model's input embeddings"),
-        ("vectors", {"max_reply_tokens": 8, "vectors": str(vectors)}, "vectors:vectors.txt"),
-    ):
-        task = get_task("dialogue").from_options(options)
-        run = tmp_path / name
-        metrics, _ = train(task, data, run)
-        assert metrics["best"].keys() >= {"loss", "bleu1", "bleu4", "rougel"}
-        results = evaluate_run(run, split="valid", num_beams=1)
-        assert results["embedding_average_signature"] == signature
-        assert isinstance(results["embedding_greedy"], float)
-        # METEOR and CIDEr are numbers or say what they need.
-        assert str(results["meteor"]).startswith(("needs Java", "METEOR needs pycocoevalcap"))
-        rows = [json.loads(line) for line in Path(results["predictions"]).read_text(encoding="utf-8").splitlines()]
-        assert [row["id"] for row in rows] == ["1.1", "1.2", "1.3"]
-        assert rows[0].keys() == {"id", "source", "gold", "predicted", "rouge1", "rouge2", "rougel", "rougelsum"}
-        other = evaluate_run(run, split="valid", num_beams=1, scoring={"vectors": str(vectors)})
-        assert other["embedding_average_signature"] == "vectors:vectors.txt"
-        assert other["bleu1"] == results["bleu1"]
-        # Neither takes the place of the other.
-        assert other["predictions"] != results["predictions"]
+    run = tmp_path / "run"
+    metrics, _ = train(get_task("dialogue").from_options({"max_reply_tokens": 8}), data, run)
+    assert metrics["best"].keys() >= {"loss", "bleu1", "bleu4", "rougel"}
+    results = evaluate_run(run, split="valid", num_beams=1)
+    assert results["embedding_average_signature"] == "vectors:the model's input embeddings"
+    assert isinstance(results["embedding_greedy"], float)
+    # METEOR and CIDEr are numbers or say what they need.
+    assert str(results["meteor"]).startswith(("needs Java", "METEOR needs pycocoevalcap"))
+    rows = [json.loads(line) for line in Path(results["predictions"]).read_text(encoding="utf-8").splitlines()]
+    assert [row["id"] for row in rows] == ["1.1", "1.2", "1.3"]
+    assert rows[0].keys() == {"id", "source", "gold", "predicted", "rouge1", "rouge2", "rougel", "rougelsum"}
+    other = evaluate_run(run, split="valid", num_beams=1, scoring={"vectors": str(vectors)})
+    assert other["embedding_average_signature"] == "vectors:vectors.txt"
+    assert other["bleu1"] == results["bleu1"]
+    # Neither takes the place of the other.
+    assert other["predictions"] != results["predictions"]
 
 
 def test_word_vectors_are_found_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from synthetic_attention import SynthesizerConfig
-from synthetic_attention.data.examples import OnLong
 from synthetic_attention.data.tokenizer import train_tokenizer
 from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.tasks.base import EvaluationLoop, build_model, check_on_long
+from synthetic_attention.tasks.base import EvaluationLoop, build_model
 from synthetic_attention.tasks.dialogue import Dialogue
 from synthetic_attention.tasks.generation import (
     evaluation_config,
@@ -51,7 +50,7 @@ def test_defaults_of_generation(task: Any, beams: int, penalty: float, most: int
 
 def test_settings_are_in_results_and_file_names() -> None:
     config = make_generation_config({"min_new_tokens": 2, "no_repeat_ngram_size": 3}, max_new_tokens=7)
-    assert generation_label(config, "split") == "beam4.penalty0.6.min2.max7.ngram3.split"
+    assert generation_label(config) == "beam4.penalty0.6.min2.max7.ngram3"
     assert [*generation_settings(config).values()] == [4, 0.6, 2, 7, 3]
 
 
@@ -125,19 +124,19 @@ def test_outputs_do_not_depend_on_the_batches() -> None:
     assert model.training is False
 
 
-def test_long_inputs_are_refused_truncated_or_split() -> None:
+def test_long_inputs_are_refused_or_truncated() -> None:
     tokenizer = train_tokenizer(TEXT.sources, 300, 48)
     greedy = TRANSLATION.generation_config({"num_beams": 1, "max_new_tokens": 4})
     loop = EvaluationLoop(_model(len(tokenizer), 24), tokenizer, generation=greedy)
     lines = ["a cat", "One cat sat. Two dogs sat. A cat sat on a dog."]
-    with pytest.raises(UserError, match=r"input: 1 of 2 .* 24 tokens .*line 2.*--on-long split or --on-long truncate"):
+    with pytest.raises(UserError, match=r"input: 1 of 2 .* 24 tokens .*line 2.*--on-long truncate"):
         TRANSLATION.generate(loop, lines)
     with pytest.raises(UserError, match=r"test\.en: 1 of 2 .* 24 tokens"):
         TRANSLATION.evaluate(loop, TextPairs("test", lines, lines, sides=(".en", ".de")))
-    choices: tuple[OnLong, ...] = ("truncate", "split")
-    for choice in choices:
-        outputs, count = TRANSLATION.generate(replace(loop, on_long=choice), lines)
-        assert (len(outputs), count) == (2, 1)
-    for task in (Glue(), Summarization()):
-        with pytest.raises(UserError, match=f"--on-long split.*{task.name}"):
-            check_on_long(task, "split")
+    outputs, count = TRANSLATION.generate(replace(loop, on_long="truncate"), lines)
+    assert (len(outputs), count) == (2, 1)
+    # Pairs with a blank side are not scored.
+    blank = TextPairs("test", ["a cat", "", "a dog"], ["x", "y", ""], sides=(".en", ".de"))
+    assert TRANSLATION.evaluate(loop, blank).examples == 1
+    with pytest.raises(UserError, match="'split'; expected one of: error, truncate"):
+        replace(loop, on_long=cast(Any, "split"))

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 
 from synthetic_attention.metrics.text import rouge
 from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.tasks.seq2seq import TextPairs
 from synthetic_attention.tasks.summarization import Summarization
 from synthetic_attention.training.evaluation import evaluate_run
 from training.runs import generate_lines
@@ -36,7 +36,7 @@ def test_all_references_are_kept_and_the_first_is_the_target(tmp_path: Path) -> 
     assert split.sources[0] == "One is a number. It is here."
     assert split.targets[:2] == ["one .", "two ."]
     assert split.references_of([2, 0]) == [("three .", "three"), ("one .", "one")]
-    other = TextPairs(split.name, split.sources, split.targets, ids=split.ids, references=[(x,) for x in split.targets])
+    other = replace(split, references=[(target,) for target in split.targets])
     assert other.fingerprint()["target_sha256"] == split.fingerprint()["target_sha256"]
     assert other.fingerprint() != split.fingerprint()
 

@@ -1,7 +1,6 @@
 """Tokenizer, examples, batches and scores of translation."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sacrebleu.tokenizers.tokenizer_ja_mecab
@@ -59,9 +58,9 @@ def test_on_long_are_refused_dropped_or_truncated() -> None:
     cut = TASK.encode(text, tokenizer, max_length=16, on_long="truncate")
     assert (len(cut), cut.dropped, cut.truncated) == (3, 0, 2)
     assert cut.lengths().max() == 16
-    assert cut.sources[1][-1] == tokenizer.eos_token_id
+    assert cut[1][0][-1] == tokenizer.eos_token_id
     # The other side of a long pair stays as it is.
-    assert cut.targets[1].tolist() == encode(tokenizer, ["e"])[0].tolist()
+    assert cut[1][1].tolist() == encode(tokenizer, ["e"])[0].tolist()
 
 
 def test_languages_and_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
@@ -98,21 +97,11 @@ def test_scores_and_their_signatures() -> None:
     assert "tok:zh" in str(Translation("en", "zh").score(["你好世界再见"], ["你好世界再见"])["bleu_signature"])
 
 
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The rows of any data set on the hub."""
-    rows: list[dict[str, Any]] = []
-
-    class Found(list[dict[str, Any]]):
-        column_names = ("translation", "en", "de")
-
-    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: Found(rows))
-    return rows
-
-
-def test_pairs_on_the_hub_are_in_one_column_or_in_two(hub: list[dict[str, Any]]) -> None:
+def test_pairs_on_the_hub_are_in_one_column_or_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
     data = Path("hub:wmt/wmt14")
-    hub.append({"translation": {"de": "Hund", "en": "a\n dog"}, "en": "a cat", "de": "Katze"})
+    row = {"translation": {"de": "Hund", "en": "a\n dog"}, "en": "a cat", "de": "Katze"}
+    table = type("Rows", (list,), {"column_names": [*row]})([row])
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: table)
     split = Translation("en", "de", subset="de-en").read(data, "valid")
     assert (split.name, split.sources, split.targets) == ("valid", ["a dog"], ["Hund"])
     split = Translation("de", "en", column=None).read(data, "train")

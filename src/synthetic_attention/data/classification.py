@@ -17,18 +17,13 @@ from ..errors import UserError
 from .files import MalformedLineError, Parsed, collect, json_object, numbered_lines, read_lines
 
 Column = str | int
-# A line of TSV or JSON, the values of a row of CSV, or the reason why the row is malformed.
-_Row = str | list[str] | MalformedLineError
+# The values of a row, or the reason why it is malformed.
+_Row = list[str] | dict[str, Any] | MalformedLineError
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
 # Column names of known data sets: the two texts of a pair; a text, or its parts; the class.
-_PAIRS = (
-    *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence")),
-    *(("text", "text_pair"), ("text1", "text2")),
-)
-_TEXTS = (
-    *(("title", "description"), ("title", "content"), ("title", "text"), ("text",), ("sentence",), ("review",)),
-    *(("content",), ("document",)),
-)
+_PAIRS = {"sentence1": "sentence2", "premise": "hypothesis", "question1": "question2", "question": "sentence"}
+_PAIRS |= {"text": "text_pair", "text1": "text2"}
+_TEXTS = ("title description", "title content", "title text", "text", "sentence", "review", "content", "document")
 _LABELS = ("label", "labels", "gold_label", "class", "class index", "category", "sentiment", "target", "score")
 _BREAK = re.compile(r"(?:\s*<br\s*/?>)+\s*")
 
@@ -47,7 +42,7 @@ class Columns:
     """The columns of texts and class: names of the header or of JSON fields, or numbers from 1 without header.
 
     Args:
-        text, pair: each one column, or several that are joined by a space (a title and a description).
+        text, pair: several columns are joined by a space; without `text` all three are chosen by known names.
         hidden: the class may be missing or blank, as in test files.
         numeric: the class is a number.
         classes: the known classes; () for any.
@@ -61,9 +56,10 @@ class Columns:
     classes: tuple[str, ...] = ()
 
     @property
-    def names(self) -> tuple[Column, ...]:
-        """All columns that are read."""
-        return (*self.text, *self.pair, self.label)
+    def required(self) -> tuple[Column, ...]:
+        """The columns without which nothing can be read."""
+        texts = (*self.text, *self.pair)
+        return texts if self.hidden else (*texts, self.label)
 
     def parse(self, number: int, row: Mapping[Any, Any]) -> LabeledText:
         """The texts and the class of a row; MalformedLineError if one is missing."""
@@ -75,10 +71,8 @@ class Columns:
             if self.numeric and as_number(label) is None:
                 raise MalformedLineError(f"got the label {label!r}; expected a number")
             if self.classes and label not in self.classes:
-                raise MalformedLineError(unknown_class(label, self.classes, "the training data"))
-        texts = [
-            clean_text(" ".join(_value(row, column) for column in side)) for side in (self.text, self.pair) if side
-        ]
+                raise MalformedLineError(bad_label(label, self.classes, "the training data"))
+        texts = [clean_br(" ".join(_value(row, column) for column in side)) for side in (self.text, self.pair) if side]
         if not all(texts):
             raise MalformedLineError(f"field {self.text[0]!r} is blank, or its pair")
         return LabeledText(str(row["id"] if row.get("id") is not None else number), tuple(texts), label)
@@ -112,7 +106,7 @@ def listed(values: Iterable[str]) -> str:
     return textwrap.shorten(", ".join(values), 300, placeholder=" …")
 
 
-def unknown_class(label: str, classes: Iterable[str], source: str) -> str:
+def bad_label(label: str, classes: Iterable[str], source: str) -> str:
     """The message for a label that is none of the classes."""
     shown = label if len(label) <= 80 else f"{label[:80]} …"
     return f"got class {shown!r}; expected one of: {listed(classes)}, the classes of {source}"
@@ -127,57 +121,59 @@ def as_number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def clean_text(text: str) -> str:
+def clean_br(text: str) -> str:
     """One space in place of one or several `<br />`."""
     return _BREAK.sub(" ", text).strip()
 
 
-def guess_columns(path: Path, columns: Columns) -> Columns:
-    """Choose the columns by names that known data sets use; `columns` has all other settings."""
-    names = [str(name).strip() for name in _first(path, _rows(path))[2]]
+def guess_columns(path: Path, names: Iterable[Any], columns: Columns) -> Columns:
+    """Choose the columns of `path` among `names`; `columns` has all other settings."""
+    names = [str(name).strip() for name in names]
     known = {name.lower(): name for name in names}
-    pairs = [pair for pair in _PAIRS if {*pair} <= {*known}]
-    texts = [text for text in _TEXTS if {*text} <= {*known}]
+    pairs = [pair for pair in _PAIRS.items() if {*pair} <= {*known}]
+    texts = [text.split() for text in _TEXTS if {*text.split()} <= {*known}]
     labels = [known[name] for name in _LABELS if name in known] or ["label"] * columns.hidden
     if len(labels) != 1 or len(pairs) > 1 or not (pairs or texts):
         raise UserError(
             f"{path}: cannot tell the columns of text and class from {', '.join(names)}; pass --set text=… and "
             "--set label=…, and for pairs text_pair=…: names, or numbers from 1 for a file without header"
         )
-    text, pair = ((side,) for side in pairs[0]) if pairs else (texts[0], ())
-    return replace(
-        columns, label=labels[0], text=tuple(known[name] for name in text), pair=tuple(known[name] for name in pair)
-    )
+    sides = [[name] for name in pairs[0]] if pairs else [texts[0], []]
+    text, pair = (tuple(known[name] for name in side) for side in sides)
+    return replace(columns, text=text, pair=pair, label=labels[0])
 
 
 def read_labeled(path: Path, columns: Columns, skip_bad_lines: bool = False) -> Parsed[LabeledText]:
     """Read texts and their classes. CSV has quotes as in RFC 4180; in TSV quotes are text."""
     rows = _rows(path)
-    number, row, first = _first(path, rows)
-    header: list[str] = []
+    number, first = next(rows, (1, MalformedLineError("the file has only blank rows")))
+    if isinstance(first, MalformedLineError):
+        raise UserError(f"{path}, line {number}: {first}")
+    if not columns.text:
+        columns = guess_columns(path, first, columns)
+    named = isinstance(first, list) and any(isinstance(name, str) for name in (*columns.required, columns.label))
+    header = [name.strip() if named else "" for name in first]
     if isinstance(first, list):
-        header = [""] * len(first)
-        if any(isinstance(column, str) for column in columns.names):
-            header = [name.strip() for name in first]
         fields = _fields(first, header)
-        for column in columns.names[: -1 if columns.hidden else None]:
+        for column in columns.required:
             if column not in fields or header.count(str(column)) > 1:
                 raise UserError(f"{path}: no column {column!r}, or several; the columns are: {', '.join(first)}")
-        if not any(header) and (label := fields.get(columns.label, "").strip()).lower() in _LABELS:
+        if not named and (label := fields.get(columns.label, "").strip()).lower() in _LABELS:
             raise UserError(f"{path}, line {number}: class {label!r} looks like a header; pass the names of columns")
-    if not any(header):
-        rows = chain([(number, row)], rows)
-
-    def parse(number: int, row: _Row) -> list[LabeledText]:
-        return [columns.parse(number, _fields(_parsed(path, row), header))]
-
-    return collect(path, rows, parse, skip_bad_lines)
+    if not named:
+        rows = chain([(number, first)], rows)
+    return collect(path, rows, lambda number, row: [columns.parse(number, _fields(row, header))], skip_bad_lines)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, _Row]]:
     """The rows that are not blank, with the numbers of their first lines."""
-    if Path(path.name.removesuffix(".gz")).suffix != ".csv":
-        yield from numbered_lines(path)
+    ending = Path(path.name.removesuffix(".gz")).suffix
+    if ending != ".csv":
+        for number, line in numbered_lines(path):
+            try:
+                yield number, line.split("\t") if ending == ".tsv" else json_object(line)
+            except MalformedLineError as error:
+                yield number, error
         return
     # The default limit is 131,072 characters.
     csv.field_size_limit(sys.maxsize)
@@ -194,25 +190,10 @@ def _rows(path: Path) -> Iterator[tuple[int, _Row]]:
         number = reader.line_num + 1
 
 
-def _first(path: Path, rows: Iterator[tuple[int, _Row]]) -> tuple[int, _Row, list[str] | dict[str, Any]]:
-    """The number of the first row, the row, and its content."""
-    number, row = next(rows, (1, MalformedLineError("the file has only blank rows")))
-    try:
-        return number, row, _parsed(path, row)
-    except MalformedLineError as error:
-        raise UserError(f"{path}, line {number}: {error}") from None
-
-
-def _parsed(path: Path, row: _Row) -> list[str] | dict[str, Any]:
+def _fields(row: _Row, header: Sequence[str]) -> dict[Any, Any]:
+    """Values by the number of their column, and by its name if it has one."""
     if isinstance(row, MalformedLineError):
         raise row
-    if isinstance(row, list):
-        return row
-    return row.split("\t") if path.name.removesuffix(".gz").endswith(".tsv") else json_object(row)
-
-
-def _fields(row: list[str] | dict[str, Any], header: Sequence[str]) -> dict[Any, Any]:
-    """Values by the number of their column, and by its name if it has one."""
     if isinstance(row, dict):
         return row
     if len(row) != len(header):

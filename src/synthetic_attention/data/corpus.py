@@ -13,18 +13,17 @@ import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from transformers import PreTrainedTokenizerFast
 
 from ..errors import UserError, require
 from .files import MalformedLineError, cached_folder, fingerprint, json_object, read_lines, texts_of
 from .hub import HubDataset, import_datasets
 from .tokenizer import Tokens, encode
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 # The field with the text: plain corpora, CNN/DailyMail, SciTLDR, XSum.
 DOCUMENT_FIELDS = ("text", "article", "source", "document")
@@ -115,11 +114,11 @@ def hub_texts(
     """The texts in a column of a data set on the hub; with `stream` in a memory-mapped table, else in a list."""
 
     def rows() -> Iterator[dict[str, str]]:
-        for number, row in enumerate(source.rows(split, [column], stream, limit), start=1):
+        for number, row in enumerate(islice(source.rows(split, [column], stream), limit), start=1):
             text = row.get(column)
             if not isinstance(text, str):
                 kind = type(text).__name__
-                raise UserError(f"hub:{source.name}, row {number}: column {column!r} has a {kind}; expected text")
+                raise UserError(f"{source}, row {number}: column {column!r} has a {kind}; expected text")
             yield {"text": text.removesuffix("\n")}
 
     if not stream:
@@ -139,27 +138,21 @@ def _first_texts(texts: Iterable[str], characters: int) -> Iterator[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class TokenArray:
-    """Token ids in a `pyarrow.ChunkedArray`, which may be memory-mapped. A slice is an int32 copy."""
-
-    ids: Any
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, part: slice) -> Tokens:
-        return self.ids[part].to_numpy().astype(np.int32)
-
-
-@dataclass(frozen=True, eq=False)
 class TokenStore:
-    """The ids of all texts of a corpus as `encode` gives them; text i is tokens[offsets[i] : offsets[i + 1]]."""
+    """The ids of all texts of a corpus as `encode` gives them; text i is tokens[offsets[i] : offsets[i + 1]].
 
-    tokens: TokenArray
+    The tokens are a `pyarrow.ChunkedArray`, which may be memory-mapped.
+    """
+
+    tokens: Any
     offsets: np.ndarray
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def ids(self, start: int, size: int) -> Tokens:
+        """A copy of up to `size` tokens from position `start`."""
+        return self.tokens[start : start + size].to_numpy().astype(np.int32)
 
     def lengths(self) -> np.ndarray:
         """(texts,) the number of tokens of each text."""
@@ -171,9 +164,9 @@ class TokenStore:
         pyarrow = require("pyarrow", "train", "text for language models")
         read = partial(_encoded, corpus.texts, tokenizer)
         if corpus.stream:
-            parts = json.loads(tokenizer.backend_tokenizer.to_str())
+            settings = json.loads(tokenizer.backend_tokenizer.to_str())
             # `encode` turns these two off.
-            settings = {name: part for name, part in parts.items() if name not in ("truncation", "padding")}
+            del settings["truncation"], settings["padding"]
             # A row is a batch of texts, so only a few rows are held in memory.
             table = _cached_table("tokens", [settings, corpus.sha256], read, rows_in_memory=16).data
             tokens, lengths = ([part.flatten() for part in table.column(name).chunks] for name in ("tokens", "lengths"))
@@ -181,7 +174,7 @@ class TokenStore:
             rows = list(read())
             tokens, lengths = ([row[name] for row in rows] for name in ("tokens", "lengths"))
         offsets = np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64)
-        return cls(TokenArray(pyarrow.chunked_array(tokens)), offsets)
+        return cls(pyarrow.chunked_array(tokens), offsets)
 
 
 def _cached_table(name: str, key: Any, rows: Callable[[], Iterator[Any]], rows_in_memory: int = 1000) -> Any:

@@ -5,26 +5,27 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerFast
 
 from ..errors import UserError
 from ..models.loss import IGNORED as IGNORED
 from .tokenizer import Tokens, encodings
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
-
 _E = TypeVar("_E")
+_T = TypeVar("_T", bound=tuple[Any, ...])
 Pair = tuple[Tokens, Tokens]
 # The ids of a sequence, the number of ids of its first text, and the label.
 TextExample = tuple[Tokens, int, float]
-# How to handle inputs that are too long. Only generation splits them.
-OnLong = Literal["error", "truncate", "drop", "split"]
+# How to handle texts that are too long: in an evaluation, and in training.
+OnLongInput = Literal["error", "truncate"]
+OnLong = Literal["error", "truncate", "drop"]
 
 
 @dataclass(frozen=True)
@@ -48,52 +49,33 @@ class Examples(Dataset[_E]):
         """The shuffled indices of epoch `number`; `rng` is seeded with both. Subclasses may draw new noise here."""
         return rng.permutation(len(self))
 
-    def examples_per_pass(self) -> int:
-        """The number of examples in an epoch."""
-        return len(self)
-
     def tokens_per_pass(self) -> float:
         """The mean number of tokens in an epoch."""
         return float(self.lengths().sum())
 
 
 @dataclass(frozen=True)
-class Pairs(Examples[Pair]):
-    """Source and target ids; `rows` are the line indices in the split."""
+class TextExamples(Examples[_T]):
+    """Examples in a list: tuples of one or two sequences of ids, and what else a task needs."""
 
-    sources: list[Tokens]
-    targets: list[Tokens]
-    rows: list[int]
+    items: list[_T]
 
     def __len__(self) -> int:
-        return len(self.sources)
+        return len(self.items)
 
-    def __getitem__(self, index: int) -> Pair:
-        return self.sources[index], self.targets[index]
+    def __getitem__(self, index: int) -> _T:
+        return self.items[index]
 
     def lengths(self) -> np.ndarray:
-        """(N, 2) source and target tokens."""
-        return np.array([[len(source), len(target)] for source, target in zip(self.sources, self.targets, strict=True)])
+        """(N, sequences) the tokens of each sequence."""
+        return np.array([[len(part) for part in item if isinstance(part, np.ndarray)] for item in self.items])
 
 
 @dataclass(frozen=True)
-class TextExamples(Examples[TextExample]):
-    """Sequences of one or two texts, the number of ids of each first text, and labels; `rows` as in `Pairs`."""
+class Pairs(TextExamples[Pair]):
+    """Source and target ids; `rows` are the line indices in the split."""
 
-    sequences: list[Tokens]
-    firsts: list[int]
-    labels: list[int | float]
     rows: list[int]
-
-    def __len__(self) -> int:
-        return len(self.sequences)
-
-    def __getitem__(self, index: int) -> TextExample:
-        return self.sequences[index], self.firsts[index], self.labels[index]
-
-    def lengths(self) -> np.ndarray:
-        """(N, 1) the tokens of each sequence."""
-        return np.array([[len(sequence)] for sequence in self.sequences])
 
 
 def fit_length(
@@ -101,12 +83,10 @@ def fit_length(
 ) -> tuple[list[int], int]:
     """Handle rows with a sequence of more than `maximum` tokens: raise UserError with `advice`, truncate, or drop.
 
-    A truncated sequence keeps its first tokens and the last one, which is `</s>`.
-
-    Returns:
-        The rows that stay, and the number of rows that were too long.
+    A truncated sequence keeps its first tokens and the last one, which is `</s>`. Returns the rows that stay, and the
+    number of rows that were too long.
     """
-    lengths = np.array([[len(row) for row in column] for column in columns.values()], dtype=np.int64)
+    lengths = np.array([[*map(len, column)] for column in columns.values()], dtype=np.int64)
     over = lengths > maximum
     rows = over.any(axis=0)
     if on_long == "truncate":
@@ -129,8 +109,7 @@ def join_sides(
 ) -> tuple[list[Tokens], list[int], int]:
     """Encode texts as `<s> text </s>`, pairs as `<s> text </s> text </s>`; `maximum` truncates the longer text first.
 
-    Returns:
-        The ids, the number of ids of each first text, and the number of truncated examples.
+    Returns the ids, the number of ids of each first text, and the number of truncated examples.
     """
     inputs = [(sides[0], sides[1]) if len(sides) == 2 else sides[0] for sides in texts]
     sequences, firsts, count = [], [], 0
@@ -143,10 +122,7 @@ def join_sides(
 
 def pad(rows: Sequence[Tokens], value: int) -> Tensor:
     """(B, T) int64, filled on the right with `value`."""
-    padded = np.full((len(rows), max(len(row) for row in rows)), value, dtype=np.int64)
-    for line, row in zip(padded, rows, strict=True):
-        line[: len(row)] = row
-    return torch.from_numpy(padded)
+    return pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True, padding_value=value).long()
 
 
 def padded_inputs(rows: Sequence[Tokens], pad_token_id: int) -> dict[str, Tensor]:

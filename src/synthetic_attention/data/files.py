@@ -146,10 +146,14 @@ def split_files(data: Path, split: str, endings: Sequence[str], required: bool =
     train-00001.txt, not training.txt. The names have one of `endings`, and may also end with .gz.
     """
     check_folder(data)
-    stems = {path: _stem(path.name, endings) for path in sorted(data.iterdir()) if path.is_file()}
+    stems = {}
+    for path in sorted(data.iterdir()):
+        name = path.name.removesuffix(".gz")
+        if path.is_file() and (ending := next(filter(name.endswith, endings), None)):
+            stems[path] = name.removesuffix(ending)
     for name in SPLIT_ALIASES.get(split, (split,)):
-        exact = [path for path, stem in stems.items() if stem == name]
-        if paths := exact or [path for path, stem in stems.items() if _starts_with(stem, name)]:
+        found = [path for path, stem in stems.items() if stem.startswith(name) and not stem[len(name) :][:1].isalpha()]
+        if paths := [path for path in found if stems[path] == name] or found:
             for path in paths:
                 if path.suffix == ".gz" and path.with_suffix("") in paths:
                     raise UserError(f"{data}: found both {path.stem} and {path.name}; expected one of them")
@@ -183,24 +187,18 @@ def find_split(folder: Path, split: str, languages: tuple[str, str]) -> str:
 
 
 def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = None) -> list[Path]:
-    """The text files of a split of a corpus.
-
-    Args:
-        data: a folder, or a single file: the split that its name starts with, else the training text.
-        patterns: file names or glob patterns, relative to the folder, if the names do not start with the split's.
-    """
-    if patterns:
-        folder = data.parent if data.is_file() else data
-        found = [_matching(folder, pattern) for pattern in ([patterns] if isinstance(patterns, str) else patterns)]
-        return list(dict.fromkeys(path for paths in found for path in paths))
-    if not data.is_file():
+    """The text files of a split of a corpus: those with its name, or all that match a file name or glob pattern."""
+    if not patterns:
         return split_files(data, split, (".txt",))
-    named = [name for name in (split, "valid", "test") if _is_named_after(data, name)]
-    if split in named or (split == "train" and not named):
-        return [data]
-    if split == "train":
-        raise UserError(f"{data}: the name says split {named[0]!r}; to train on it, pass --set train_files={data.name}")
-    raise UserError(f"{data}: a single file, used as the training text; set the text of {split!r} with {split}_files=…")
+    check_folder(data)
+    found: list[Path] = []
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        # Path.glob refuses absolute patterns.
+        paths = [data / name for name in sorted(glob(pattern, root_dir=data)) if (data / name).is_file()]  # noqa: PTH207
+        if not paths:
+            raise _no_file(data, repr(pattern))
+        found += paths
+    return list(dict.fromkeys(found))
 
 
 def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
@@ -220,28 +218,6 @@ def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
         if not folder.is_dir():
             raise UserError(f"{error}; set XDG_CACHE_HOME to a writable folder with enough space") from error
     return folder
-
-
-def _stem(name: str, endings: Sequence[str]) -> str:
-    """`name` without .gz and ending; "" if it has none of the endings."""
-    name = name.removesuffix(".gz")
-    return next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), "")
-
-
-def _starts_with(text: str, name: str) -> bool:
-    return text.startswith(name) and not text[len(name) :][:1].isalpha()
-
-
-def _is_named_after(path: Path, split: str) -> bool:
-    return any(_starts_with(path.name, name) for name in SPLIT_ALIASES.get(split, (split,)))
-
-
-def _matching(folder: Path, pattern: str) -> list[Path]:
-    # Path.glob refuses absolute patterns.
-    found = [path for name in sorted(glob(pattern, root_dir=folder)) if (path := folder / name).is_file()]  # noqa: PTH207
-    if not found:
-        raise _no_file(folder, repr(pattern))
-    return found
 
 
 def _no_file(folder: Path, name: str) -> UserError:

@@ -39,6 +39,11 @@ class GlueTask:
         """The name with the suite, "superglue/rte"."""
         return f"{self.suite}/{self.name}"
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the task may be called: T5's name, the folder in lower case, the name with the suite."""
+        return self.name, self.folder.lower(), self.key
+
     def subsets(self, split: str) -> tuple[str, ...]:
         """The parts of a split with separate files and scores: ("",) except for validation and test of MNLI."""
         return ("matched", "mismatched") if self.name == "mnli" and split != "train" else ("",)
@@ -68,9 +73,8 @@ class GlueExample:
 _PAIR, _QUESTIONS = ("sentence1", "sentence2"), ("question1", "question2")
 _ENTAILMENT = ("entailment", "not_entailment")
 _TRUTH = ("False", "True")
-_MNLI = ("entailment", "neutral", "contradiction")
+_MNLI, _QQP = ("entailment", "neutral", "contradiction"), ("not_duplicate", "duplicate")
 _COLA_COLUMNS = ("source", "label", "mark", "sentence")
-_QQP = ("not_duplicate", "duplicate")
 _TASKS = (
     GlueTask("glue", "cola", "CoLA", ("sentence",), ("unacceptable", "acceptable"), headerless=_COLA_COLUMNS),
     GlueTask("glue", "sst2", "SST-2", ("sentence",), ("negative", "positive")),
@@ -95,24 +99,18 @@ SUITES: Mapping[str, Mapping[str, GlueTask]] = {
 }
 
 
-def task_files(data: Path, task: GlueTask, split: str, alone: bool = False) -> dict[str, Path]:
+def task_files(data: Path, task: GlueTask, split: str) -> dict[str, Path]:
     """The official files of "train", "valid" or "test" by subset; empty if there are none.
 
-    SuperGLUE's train.jsonl and val.jsonl may be replaced by FewGLUE's train32.jsonl and dev32.jsonl.
-
-    Args:
-        data: the folder of the suites, that of the tasks, or that of this task.
-        alone: no other task is read, so the folder of this task may have any name but that of another task.
+    SuperGLUE's train.jsonl and val.jsonl may be replaced by FewGLUE's train32.jsonl and dev32.jsonl. `data` is the
+    folder of the suites, that of the tasks, or that of this task.
     """
+    stems = {"train": ("train", "train32"), "valid": ("val", "dev32")}.get(split, (split,))
+    names = {"": [f"{stem}.jsonl" for stem in stems]}
     if task.suite == "glue":
         stem = "dev" if split == "valid" else split
         names = {subset: [f"{stem}_{subset}.tsv" if subset else f"{stem}.tsv"] for subset in task.subsets(split)}
-    else:
-        stems = {"train": ("train", "train32"), "valid": ("val", "dev32")}.get(split, (split,))
-        names = {"": [f"{stem}.jsonl" for stem in stems]}
-    folders = {task.folder.lower() for task in _TASKS}
-    name = data.resolve().name.lower()
-    own = [data] if name == task.folder.lower() or (alone and name not in folders) else []
+    own = [data] if data.resolve().name.lower() in task.names else []
     for folder in (data / task.suite / task.folder, data / task.folder, *own):
         files = {path.name: path for path in folder.glob("*.*")}
         if "train.jsonl" in files:
@@ -127,12 +125,11 @@ def task_files(data: Path, task: GlueTask, split: str, alone: bool = False) -> d
 def read_file(path: Path, task: GlueTask, subset: str = "", skip_bad_lines: bool = False) -> Parsed[GlueExample]:
     """Read an official file: JSON lines of SuperGLUE, tab-separated values of GLUE, in which quotes are text.
 
-    MultiRC gives one example per answer, ReCoRD one per query. The `text` of WSC has the pronoun between asterisks, its
-    `referent` is the noun of the label.
+    MultiRC gives an example per answer, ReCoRD one per query. WSC's `referent` is the noun that the label is about.
     """
     lines = numbered_lines(path)
     if task.suite == "superglue":
-        parser = _PARSERS.get(task.name, _plain)
+        parser = _FILE_PARSERS.get(task.name, _plain)
         # A list: all examples of a line, or none if one is malformed.
         return collect(path, lines, lambda number, line: [*parser(task, json_object(line), number)], skip_bad_lines)
     columns = task.columns or task.texts
@@ -151,25 +148,22 @@ def read_file(path: Path, task: GlueTask, subset: str = "", skip_bad_lines: bool
         if len(values) != len(header):
             raise MalformedLineError(f"got {len(values)} columns; expected {len(header)}: {', '.join(header)}")
         row = {ours.get(name, name): value for name, value in zip(header, values, strict=True)}
-        return [*_plain(task, row, number - start, subset)]
+        return [replace(example, subset=subset) for example in _plain(task, row, number - start)]
 
     # The official file of QQP has malformed lines.
     return collect(path, lines, parse, skip_bad_lines or task.name == "qqp")
 
 
-def read_hub(
-    name: str, task: GlueTask, split: str, subset: str = "", revision: str | None = None
-) -> Parsed[GlueExample]:
-    """Read a split of a task from the data set OWNER/NAME of its suite, which writes hidden labels as −1."""
-    parser = {"multirc": _hub_multirc, "record": _hub_record, "wsc": _wsc}.get(task.name, _plain)
+def read_hub(source: HubDataset, task: GlueTask, split: str, subset: str = "") -> Parsed[GlueExample]:
+    """Read a split of a task from the data set of its suite on the hub, which writes hidden labels as −1."""
+    parser = _HUB_PARSERS.get(task.name, _plain)
     part = "_".join(filter(None, ("validation" if split == "valid" else split, subset)))
 
     def parse(number: int, row: dict[str, Any]) -> list[GlueExample]:
-        return [*parser(task, {key: value for key, value in row.items() if (key, value) != ("label", -1)}, number)]
+        row = {key: value for key, value in row.items() if (key, value) != ("label", -1)}
+        return [replace(example, subset=subset) for example in parser(task, row, number)]
 
-    rows = HubDataset(name, task.name, revision).rows(part, ["idx"])
-    parsed = collect(f"hub:{name}", enumerate(rows), parse, unit="row")
-    return Parsed([replace(example, subset=subset) for example in parsed.records])
+    return collect(f"hub:{source.name}", enumerate(source.rows(part, ["idx"])), parse, unit="row")
 
 
 def _get(row: Any, name: str, kind: type) -> Any:
@@ -205,9 +199,9 @@ def _label(task: GlueTask, row: Mapping[str, Any]) -> int | float | None:
     raise MalformedLineError(f"got label {text!r}; expected one of: {', '.join(labels)}, or 0 … {len(labels) - 1}")
 
 
-def _plain(task: GlueTask, row: Mapping[str, Any], number: int, subset: str = "") -> Iterator[GlueExample]:
+def _plain(task: GlueTask, row: dict[str, Any], number: int) -> Iterator[GlueExample]:
     texts = {name: _text(row, name) for name in task.texts}
-    yield GlueExample(task, str(row.get("idx", number)), texts, _label(task, row), subset=subset)
+    yield GlueExample(task, str(row.get("idx", number)), texts, _label(task, row))
 
 
 def _multirc(task: GlueTask, row: dict[str, Any], _: int) -> Iterator[GlueExample]:
@@ -228,7 +222,7 @@ def _record(task: GlueTask, row: dict[str, Any], _: int) -> Iterator[GlueExample
     for query in _get(row, "qas", list):
         number = f"{_get(row, 'idx', int)}.{_get(query, 'idx', int)}"
         texts = {"query": _text(query, "query"), "entities": entities, "passage": text.strip()}
-        answers = {_text(answer, "text") for answer in query.get("answers", ())}
+        answers = {_text(answer, "text") for answer in _get(query, "answers", list)} if "answers" in query else ()
         yield GlueExample(task, number, texts, answers=tuple(sorted(answers)))
 
 
@@ -264,6 +258,7 @@ def _hub_record(task: GlueTask, row: dict[str, Any], _: int) -> Iterator[GlueExa
     yield GlueExample(task, f"{row['idx']['passage']}.{row['idx']['query']}", texts, answers=answers)
 
 
-# What reads the official object of a task.
+# What reads a row of a task in official files, and on the hub; of other tasks `_plain`.
 _Parser = Callable[[GlueTask, dict[str, Any], int], Iterator[GlueExample]]
-_PARSERS: Mapping[str, _Parser] = {"multirc": _multirc, "record": _record, "wsc": _wsc}
+_FILE_PARSERS: Mapping[str, _Parser] = {"multirc": _multirc, "record": _record, "wsc": _wsc}
+_HUB_PARSERS: Mapping[str, _Parser] = {"multirc": _hub_multirc, "record": _hub_record, "wsc": _wsc}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,9 @@ class HubDataset:
     subset: str | None = None
     revision: str | None = None
 
+    def __str__(self) -> str:
+        return f"{_PREFIX}{self.name}"
+
     @classmethod
     def of(cls, data: Path, subset: str | None = None, revision: str | None = None) -> HubDataset:
         """The data set that `data` names: hub:OWNER/NAME."""
@@ -46,27 +48,23 @@ class HubDataset:
             raise UserError(f"got {str(data)!r}; expected hub:OWNER/NAME")
         return cls(name, subset, revision)
 
-    def rows(
-        self, split: str, columns: Sequence[str] = (), stream: bool = False, limit: int | None = None
-    ) -> Iterator[dict[str, Any]]:
+    def rows(self, split: str, columns: Sequence[str] = (), stream: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the rows of a split, which have at least `columns`. A missing split raises NoSplitError.
 
         With `stream` rows are downloaded while they are read; by default `datasets` caches the split.
         """
-        datasets = import_datasets(f"reading {_PREFIX}{self.name}")
+        datasets = import_datasets(f"reading {self}")
         split = "validation" if split == "valid" else split
         try:
             table = datasets.load_dataset(self.name, self.subset, split=split, revision=self.revision, streaming=stream)
             known = table.column_names
             if missing := [column for column in columns if known is not None and column not in known]:
-                raise UserError(
-                    f"{_PREFIX}{self.name}: no column {', '.join(missing)}; its columns are: {', '.join(known)}"
-                )
-            yield from islice(table, limit)
+                raise UserError(f"{self}: no column {', '.join(missing)}; its columns are: {', '.join(known)}")
+            yield from table
         except UserError:
             raise
         # A missing split or subset is a ValueError, a missing network an OSError.
         except (OSError, RuntimeError, ValueError) as error:
             text = " ".join(str(error).split())
             kind = NoSplitError if text.startswith("Unknown split") else UserError
-            raise kind(f"{_PREFIX}{self.name}, split {split!r}: cannot be read: {text}") from error
+            raise kind(f"{self}, split {split!r}: cannot be read: {text}") from error

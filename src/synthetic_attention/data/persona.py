@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 
 from .files import MalformedLineError, Parsed, collect, json_object, numbered_lines, texts_of
@@ -49,7 +50,7 @@ class _ConvAI2:
 
     def __init__(self) -> None:
         self.dialogue = self.number = self.replies = 0
-        self.personas: dict[str, list[str]] = {}
+        self.personas: dict[str, tuple[str, ...]] = {}
         self.history: list[str] = []
 
     def turns(self, _: int, line: str) -> Iterator[Turn]:
@@ -60,7 +61,7 @@ class _ConvAI2:
                 fact = text.removeprefix(mark).strip()
                 if self.history or not fact:
                     raise MalformedLineError("the persona is blank, or after the first turn")
-                self.personas.setdefault(name, []).append(fact)
+                self.personas[name] = (*self.personas.get(name, ()), fact)
                 return
         if "\t" not in text:
             raise MalformedLineError("no tab; expected 'utterance<TAB>reply'")
@@ -72,8 +73,7 @@ class _ConvAI2:
             self.history.append(_utterance(utterance))
         if reply != SILENCE:
             self.replies += 1
-            personas = {name: tuple(facts) for name, facts in self.personas.items()}
-            yield Turn(f"{self.dialogue}.{self.replies}", tuple(self.history), (reply,), **personas)
+            yield Turn(f"{self.dialogue}.{self.replies}", tuple(self.history), (reply,), **self.personas)
         self.history.append(_utterance(reply))
 
     def _follow(self, line: str) -> str:
@@ -101,9 +101,7 @@ def read_dialogue_json(path: Path, skip_bad_lines: bool = False) -> Parsed[Turn]
     def parse(number: int, line: str) -> Iterator[Turn]:
         row = json_object(line)
         persona = texts_of(row, "persona") if "persona" in row else []
-        history = [_utterance(text) for text in texts_of(row, "history")]
-        while history and not history[0]:
-            history.pop(0)
+        history = dropwhile(lambda text: not text, map(_utterance, texts_of(row, "history")))
         references = tuple(text.strip() for text in texts_of(row, "reply") if text.strip())
         if not references:
             raise MalformedLineError("field 'reply' is blank")

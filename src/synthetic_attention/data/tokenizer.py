@@ -67,10 +67,9 @@ def encodings(
     """Encode texts, or pairs, with special tokens and without padding; `maximum` truncates the longer text first."""
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
+    backend.no_truncation()
     backend.encode_special_tokens = True
-    if maximum is None:
-        backend.no_truncation()
-    else:
+    if maximum is not None:
         backend.enable_truncation(maximum)
     for start in range(0, len(texts), _CHUNK_LINES):
         yield from backend.encode_batch_fast(list(texts[start : start + _CHUNK_LINES]))

@@ -47,32 +47,26 @@ def embedding_scores(hypotheses: Sequence[str], references: Sequence[Sequence[st
     from 0 in each dimension. embedding_greedy: cosine of each word with the nearest word of the other side, averaged
     over the words of a side, then over the sides. A side without vectors has similarity 0.
     """
-    ways = {"embedding_average": _average, "embedding_extrema": _extrema, "embedding_greedy": _greedy}
-    sums = dict.fromkeys(ways, 0.0)
+    sums = np.zeros(3)
     for hypothesis, several in zip(hypotheses, references, strict=True):
         ours = embed(hypothesis).astype(np.float64)
-        pairs = [(ours, embed(reference).astype(np.float64)) for reference in several]
-        for name, way in ways.items():
-            sums[name] += max(way(*pair) if all(map(len, pair)) else 0.0 for pair in pairs)
-    return {name: 100 * total / len(hypotheses) for name, total in sums.items()}
+        sums += np.max([_similarities(ours, embed(reference).astype(np.float64)) for reference in several], axis=0)
+    names = ("embedding_average", "embedding_extrema", "embedding_greedy")
+    return dict(zip(names, (100 * sums / len(hypotheses)).tolist(), strict=True))
+
+
+def _similarities(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, float, float]:
+    """Average, extrema, greedy."""
+    if not len(ours) or not len(theirs):
+        return 0.0, 0.0, 0.0
+    average = _unit(ours.mean(axis=0)) @ _unit(theirs.mean(axis=0))
+    bounds = [(side.min(axis=0), side.max(axis=0)) for side in (ours, theirs)]
+    one, other = (_unit(np.where(np.abs(low) > high, low, high)) for low, high in bounds)
+    cosines = _unit(ours) @ _unit(theirs).T
+    return average, one @ other, (cosines.max(axis=1).mean() + cosines.max(axis=0).mean()) / 2
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
     """`vectors` scaled to length 1; zero vectors stay."""
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(norms > 0, norms, 1)
-
-
-def _average(ours: np.ndarray, theirs: np.ndarray) -> float:
-    return float(_unit(ours.mean(axis=0)) @ _unit(theirs.mean(axis=0)))
-
-
-def _extrema(ours: np.ndarray, theirs: np.ndarray) -> float:
-    bounds = ((side.max(axis=0), side.min(axis=0)) for side in (ours, theirs))
-    one, other = (_unit(np.where(np.abs(low) > high, low, high)) for high, low in bounds)
-    return float(one @ other)
-
-
-def _greedy(ours: np.ndarray, theirs: np.ndarray) -> float:
-    cosines = _unit(ours) @ _unit(theirs).T
-    return float((cosines.max(axis=1).mean() + cosines.max(axis=0).mean()) / 2)

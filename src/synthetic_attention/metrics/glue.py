@@ -58,8 +58,7 @@ def task_scores(
 ) -> dict[str, float]:
     """The official metrics of a task of GLUE or SuperGLUE in percent, and `invalid`: the predictions that are no label.
 
-    Args:
-        groups: the question of each answer of MultiRC.
+    `groups` are the questions of the answers of MultiRC.
     """
     if task == "stsb":
         scores = pearson_spearman(predictions, golds)

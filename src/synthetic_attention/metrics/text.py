@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from subprocess import PIPE, Popen
 from tempfile import TemporaryFile
@@ -19,27 +20,23 @@ _References = Sequence[Sequence[str]]
 _ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
-def split_sentences(text: str) -> list[str]:
-    """The sentences for ROUGE-Lsum: a line break ends one; within a line sentencex finds the ends (English)."""
-    from sentencex import segment
-
-    sentences = (sentence.strip() for line in text.split("\n") for sentence in segment("en", line))
-    return [sentence for sentence in sentences if sentence]
-
-
 def rouge_per_example(hypotheses: _Texts, references: _References) -> list[dict[str, float]]:
     """F-measure of ROUGE-1, -2, -L and -Lsum of each hypothesis, in percent: rouge1, rouge2, rougel, rougelsum.
 
     Each measure takes the best reference. Words are runs of a–z and 0–9 with Porter's stemmer, as in rouge-score, so
-    other scripts score 0.
+    other scripts score 0. A sentence of Lsum ends at a line break, or where sentencex finds its end (English).
     """
     from rouge_score.rouge_scorer import RougeScorer
+    from sentencex import segment
+
+    def one_per_line(text: str) -> str:
+        sentences = (sentence.strip() for line in text.split("\n") for sentence in segment("en", line))
+        return "\n".join(filter(None, sentences))
 
     scorer = RougeScorer([*_ROUGE], use_stemmer=True)
     scores = []
-    for texts in zip(hypotheses, references, strict=True):
-        hypothesis, *several = ("\n".join(split_sentences(text)) for text in (texts[0], *texts[1]))
-        best = scorer.score_multi(several, hypothesis)
+    for hypothesis, several in zip(hypotheses, references, strict=True):
+        best = scorer.score_multi([one_per_line(text) for text in several], one_per_line(hypothesis))
         scores.append({name.lower(): 100 * best[name].fmeasure for name in _ROUGE})
     return scores
 
@@ -82,10 +79,7 @@ def bleu(hypotheses: _Texts, references: _References, order: int) -> tuple[float
     from sacrebleu.metrics.bleu import BLEU
 
     # sacreBLEU takes a list of all first references, a list of all second references, …, with None where there is none.
-    streams: list[list[Any]] = [
-        [several[turn] if turn < len(several) else None for several in references]
-        for turn in range(max(map(len, references)))
-    ]
+    streams: list[list[Any]] = [[*turn] for turn in zip_longest(*references)]
     # `force` stops sacreBLEU's warning about tokenized text, which PersonaChat is.
     metric = BLEU(max_ngram_order=order, force=True)
     return metric.corpus_score(list(hypotheses), streams).score, str(metric.get_signature())
@@ -94,7 +88,7 @@ def bleu(hypotheses: _Texts, references: _References, order: int) -> tuple[float
 def cider(hypotheses: _Texts, references: _References) -> float:
     """CIDEr of pycocoevalcap, times 100. Document frequencies are those of the references."""
     scorer = require("pycocoevalcap.cider.cider", "dialogue", "CIDEr").Cider()
-    score, _ = scorer.compute_score(*_coco(hypotheses, references))
+    score, _ = scorer.compute_score(_coco(references), _coco([[text] for text in hypotheses]))
     return 100 * float(score)
 
 
@@ -103,7 +97,7 @@ def meteor(hypotheses: _Texts, references: _References) -> float:
     home = require("pycocoevalcap.meteor", "dialogue", "METEOR").__path__[0]
     if shutil.which("java") is None:
         raise UserError(NEEDS_JAVA)
-    golds, guesses = _coco(hypotheses, references)
+    golds, guesses = _coco(references), _coco([[text] for text in hypotheses])
     # pycocoevalcap's own class leaves pipes open and hangs if Java fails; this is its command and protocol.
     command = ["java", "-jar", "-Xmx2G", str(Path(home) / "meteor-1.5.jar"), "-", "-", "-stdio", "-l", "en", "-norm"]
     with TemporaryFile() as errors:
@@ -121,17 +115,11 @@ def meteor(hypotheses: _Texts, references: _References) -> float:
 
 def _ask(java: Popen[str], *words: str, answers: int = 1) -> list[str]:
     """Send METEOR a line and return its answers."""
-    assert java.stdin is not None
+    print(*words, sep=" ||| ", file=java.stdin, flush=True)
     assert java.stdout is not None
-    java.stdin.write(" ||| ".join(words) + "\n")
-    java.stdin.flush()
     return [java.stdout.readline().strip() for _ in range(answers)]
 
 
-def _coco(hypotheses: _Texts, references: _References) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
-    """References and hypotheses as pycocoevalcap takes them: by number, on one line, without METEOR's separator."""
-    golds, guesses = (
-        {row: [" ".join(text.replace("|||", " ").split()) for text in several] for row, several in enumerate(texts)}
-        for texts in (references, [[text] for text in hypotheses])
-    )
-    return golds, guesses
+def _coco(texts: _References) -> dict[int, list[str]]:
+    """Texts as pycocoevalcap takes them: by number, on one line, without METEOR's separator."""
+    return {row: [" ".join(text.replace("|||", " ").split()) for text in several] for row, several in enumerate(texts)}

@@ -5,7 +5,6 @@ A task is a frozen dataclass in its own file; its fields are its options.
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..data.classification import listed
-from ..data.examples import Examples, OnLong, Pair, pair_collate, token_batches
+from ..data.examples import Examples, OnLong, OnLongInput, Pair, pair_collate, token_batches
 from ..errors import UserError
 from ..models.loss import IGNORED
 from ..validation import check_value
@@ -55,7 +54,7 @@ class Evaluation:
         scores: by name; the signature of a score is `NAME_signature`.
         examples: the number of scored examples.
         predictions, suffix: the content and the suffix of the predictions file.
-        truncated, divided: inputs over the maximum length that were truncated or split into sentences.
+        truncated: inputs over the maximum length.
         skipped: malformed lines left out of the split.
     """
 
@@ -64,7 +63,6 @@ class Evaluation:
     predictions: str
     suffix: str = "jsonl"
     truncated: int = 0
-    divided: int = 0
     skipped: int = 0
 
 
@@ -74,8 +72,6 @@ class EvaluationLoop:
 
     Args:
         generation: the settings of text generation; by default the task's.
-        on_long: how to handle inputs over the maximum length.
-        batch_tokens: tokens in a batch.
         inputs: the name of the inputs in messages.
         rank, world_size: this process, and the number of processes.
         gather: joins the lists of all processes; every process has to call it.
@@ -85,11 +81,14 @@ class EvaluationLoop:
     tokenizer: Tokenizer
     batch_tokens: int = 4096
     generation: GenerationConfig | None = None
-    on_long: OnLong = "error"
+    on_long: OnLongInput = "error"
     inputs: str = "input"
     rank: int = 0
     world_size: int = 1
     gather: Callable[[list[Any]], list[Any]] = lambda mine: mine
+
+    def __post_init__(self) -> None:
+        check_value("on_long", self.on_long, OnLongInput)
 
     @property
     def max_length(self) -> int:
@@ -117,12 +116,9 @@ class EvaluationLoop:
     def run_each(
         self, costs: np.ndarray, step: Callable[[list[int]], Sequence[_T]], batches: Sequence[list[int]] | None = None
     ) -> list[_T]:
-        """One result per example, in the order of the examples.
+        """One result per example, in the order of the examples; `step` takes indices and returns a result for each.
 
-        Args:
-            costs: the tokens of each example.
-            step: takes indices, returns a result for each.
-            batches: by default of `batch_tokens`, the longest examples first: a lack of memory shows at once.
+        By default batches have up to `batch_tokens`, the longest examples first: a lack of memory shows at once.
         """
         if batches is None:
             batches = token_batches(costs, np.argsort(-costs, kind="stable"), self.batch_tokens)
@@ -137,15 +133,14 @@ class Task(ABC, Generic[_S, _E]):
 
     Class attributes:
         name: the name on the command line.
-        model_class: the model that is trained: a class in `synthetic_attention.models` by name. It takes `labels` and
-            `num_items_in_batch`: the loss is the sum over labels other than −100, divided by that number. A causal
-            model shifts the labels itself, so the first label of each row has to be −100.
+        model_class: the model that is trained. It takes `labels` and `num_items_in_batch`: the loss is the sum over
+            labels other than −100, divided by that number. A causal model shifts the labels itself, so the first label
+            of each row has to be −100.
         pretrained_classes: other model classes whose runs can be loaded as a start.
         score_labels: the scores of a validation that are shown, in order, with their titles. Every task has "loss".
         metric_for_best_model: the score that selects the checkpoint.
         greater_is_better: whether a higher score is better (perplexity and loss: False).
         predict_with_generate: whether an evaluation generates text.
-        splits_long_inputs: whether an input over the maximum length can be generated sentence by sentence.
         unit: the word for the examples in messages.
         tokens_name: the title of the tokens that the speed counts.
         packages: packages that the scores depend on; their versions are recorded with a run.
@@ -153,13 +148,12 @@ class Task(ABC, Generic[_S, _E]):
     """
 
     name: ClassVar[str]
-    model_class: ClassVar[str | type]
-    pretrained_classes: ClassVar[frozenset[str]] = frozenset()
+    model_class: ClassVar[type]
+    pretrained_classes: ClassVar[frozenset[type]] = frozenset()
     score_labels: ClassVar[Mapping[str, str]] = {"loss": "loss"}
     metric_for_best_model: ClassVar[str] = "loss"
     greater_is_better: ClassVar[bool] = False
     predict_with_generate: ClassVar[bool] = False
-    splits_long_inputs: ClassVar[bool] = False
     unit: ClassVar[str] = "examples"
     tokens_name: ClassVar[str] = "tokens"
     packages: ClassVar[tuple[str, ...]] = ()
@@ -217,12 +211,7 @@ class Task(ABC, Generic[_S, _E]):
     def encode(
         self, split: _S, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
     ) -> Examples[_E]:
-        """Encode a split, for training or for scoring.
-
-        Args:
-            max_length: the model's maximum length in tokens.
-            on_long: how to handle longer examples.
-        """
+        """Encode a split, for training or for scoring; `max_length` is the model's maximum length in tokens."""
 
     def collate(self, examples: Sequence[_E], pad_token_id: int) -> dict[str, Tensor]:
         """A batch: the model's arguments, among them `labels` and `attention_mask` or `segment_ids`; here of pairs."""
@@ -248,25 +237,13 @@ class Task(ABC, Generic[_S, _E]):
         """Score a trained model on a split."""
 
     def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:
-        """One output line per input line; and the number of inputs that were truncated or split.
-
-        Args:
-            first_line: the number of the first line in messages.
-        """
+        """One output line per input line, and the number of truncated inputs; messages count from `first_line`."""
         raise UserError(f"a run of task {self.name} gives no text for a line; synthesizer evaluate scores it")
-
-
-def model_type(task: Task[Any, Any] | type[Task[Any, Any]]) -> type[PreTrainedModel]:
-    """The model class that a task trains."""
-    if not isinstance(task.model_class, str):
-        return task.model_class
-    models = importlib.import_module("synthetic_attention.models")
-    return cast("type[PreTrainedModel]", getattr(models, task.model_class))
 
 
 def build_model(task: Task[Any, Any], config: SynthesizerConfig) -> PreTrainedModel:
     """A new model for a task. A sequence-to-sequence model generates up to its maximum length by default."""
-    model = model_type(task)(config)
+    model: PreTrainedModel = task.model_class(config)
     if task.predict_with_generate:
         assert model.generation_config is not None
         model.generation_config.max_new_tokens = config.max_position_embeddings - 1
@@ -277,10 +254,7 @@ def load_pretrained(model: PreTrainedModel, pretrained: PreTrainedModel) -> str 
     """Copy the weights of a pretrained model into a new one: all, or for a classifier the encoder.
 
     A classifier takes the head as well where the labels are the same. Token type embeddings that the pretrained model
-    does not have start at zero.
-
-    Returns:
-        The parts that keep new weights, in words; None if every weight was copied.
+    does not have start at zero. Returns the parts that keep new weights, in words; None if every weight was copied.
 
     Raises:
         RuntimeError: the weights do not fit.
@@ -291,12 +265,11 @@ def load_pretrained(model: PreTrainedModel, pretrained: PreTrainedModel) -> str 
         model.load_state_dict(old)
         return None
     weights = {name: old[name] for name in new if name in old}
-    same_labels = all(
-        getattr(model.config, key) == getattr(pretrained.config, key) for key in ("id2label", "problem_type")
-    )
+    ours, theirs = (cast(Any, each.config) for each in (model, pretrained))
+    same_labels = (ours.id2label, ours.problem_type) == (theirs.id2label, theirs.problem_type)
     if not (same_labels and head.keys() <= old.keys()):
         weights |= head
-        notes.append(f"the head is new, for {listed([*cast(Any, model.config).id2label.values()])}")
+        notes.append(f"the head is new, for {listed([*ours.id2label.values()])}")
     for name in new.keys() - weights.keys():
         if "token_types." in name:
             weights[name] = torch.zeros_like(new[name])
@@ -313,9 +286,10 @@ def count_tokens(batch: Mapping[str, Tensor], with_targets: bool) -> Tensor:
     return count + (batch["labels"] != IGNORED).sum() if with_targets else count
 
 
-def evaluate_loss(task: Task[Any, _E], loop: EvaluationLoop, examples: Examples[_E]) -> float:
-    """The mean loss per label, without dropout and label smoothing."""
-    lengths = examples.lengths()
+def batch_losses(
+    task: Task[Any, _E], loop: EvaluationLoop, examples: Examples[_E], batches: Sequence[list[int]]
+) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """The summed loss and the number of labels of each batch, without dropout and label smoothing."""
 
     def step(rows: list[int]) -> tuple[float, int]:
         batch = loop.batch(task, examples, rows)
@@ -324,24 +298,17 @@ def evaluate_loss(task: Task[Any, _E], loop: EvaluationLoop, examples: Examples[
         count = labels.numel() if labels.is_floating_point() else int((labels != IGNORED).sum())
         return loop.model(**batch, num_items_in_batch=1).loss.item(), count
 
+    losses, counts = zip(*loop.run(batches, step), strict=True)
+    return losses, counts
+
+
+def evaluate_loss(task: Task[Any, _E], loop: EvaluationLoop, examples: Examples[_E]) -> float:
+    """The mean loss per label."""
+    lengths = examples.lengths()
     # Sorted by the last sequence, to which the loss belongs, then by the others.
     batches = token_batches(lengths.sum(axis=1), np.lexsort(lengths.T), loop.batch_tokens)
-    losses, counts = zip(*loop.run(batches, step), strict=True)
+    losses, counts = batch_losses(task, loop, examples, batches)
     return sum(losses) / sum(counts)
-
-
-def on_long_advice(task: Task[Any, Any]) -> str:
-    """The flags for evaluating inputs over the maximum length."""
-    return "--on-long split or --on-long truncate" if task.splits_long_inputs else "--on-long truncate"
-
-
-def check_on_long(task: Task[Any, Any], on_long: OnLong) -> None:
-    """Raise UserError if a task cannot split inputs into sentences, and `on_long` says so."""
-    if on_long == "split" and not task.splits_long_inputs:
-        raise UserError(
-            f"got --on-long split, but outputs for the sentences of an input of task {task.name} do not make an output "
-            f"for the whole input; expected {on_long_advice(task)}"
-        )
 
 
 def format_score(score: float | str) -> str:

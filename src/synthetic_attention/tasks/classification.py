@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,25 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.classification import (
-    ENDINGS,
-    Column,
-    Columns,
-    LabeledText,
-    clean_text,
-    find_classes,
-    guess_columns,
-    listed,
-    read_labeled,
-    unknown_class,
-)
+from ..data.classification import ENDINGS, Columns, LabeledText, bad_label, clean_br, find_classes, listed, read_labeled
 from ..data.examples import Examples, OnLong, TextExample, TextExamples, fit_length, join_sides, text_collate
 from ..data.files import Parsed, collect, fingerprint, named_split, split_file, split_files
 from ..data.hub import HubDataset, NoSplitError, is_hub_name
 from ..data.tokenizer import frame_texts, train_tokenizer
 from ..errors import UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
-from .base import Evaluation, EvaluationLoop, Scores, Task, check_on_long
+from ..models import SynthesizerForConditionalGeneration, SynthesizerForSequenceClassification
+from .base import Evaluation, EvaluationLoop, Scores, Task
 from .seq2seq import json_lines
 
 if TYPE_CHECKING:
@@ -47,13 +36,12 @@ _HIDDEN = "-1"
 
 
 @dataclass(frozen=True)
-class ClassifiedTexts:
+class TextSplit:
     """A split as read from its files.
 
     Args:
         records: texts and labels; a hidden label is "".
         classes: the labels in the training data and their names; None without training data, and for a regression.
-        skipped: malformed lines that were left out.
         note: the origin of a held-out split.
     """
 
@@ -78,19 +66,19 @@ class ClassifiedTexts:
 
 
 @dataclass(frozen=True)
-class Classification(Task[ClassifiedTexts, TextExample]):
+class Classification(Task[TextSplit, TextExample]):
     """A class, or a number, for a text or a pair of texts, by an encoder: a new one, or that of a pretrained model.
 
     Args:
         text: the column of the text, by its name or, without header, its number from 1; several are joined by a space.
             By default the names of known data sets; of a hub data set "text".
-        text_pair: the column of the second text of a pair.
+        text_pair: the column of the second text of a pair, or several.
         label: the column of the class; of a hub data set "label" by default.
         classes: names of the classes, in the order of the files' own values (numbers, or the alphabet).
         ignored_labels: examples with these labels are left out, like "-" in SNLI.
-        regression: the label is a number.
         held_out: this share of the training data is the split "valid"; examples with the same first text stay
             together. By default 0.1 if "valid" has no file of its own.
+        regression: the label is a number.
         skip_bad_lines: skip and count malformed lines.
         subset, revision: of a hub data set (hub:OWNER/NAME).
     """
@@ -106,8 +94,8 @@ class Classification(Task[ClassifiedTexts, TextExample]):
     subset: str | None = None
     revision: str | None = None
     name: ClassVar[str] = "classification"
-    model_class: ClassVar[str | type] = "SynthesizerForSequenceClassification"
-    pretrained_classes: ClassVar[frozenset[str]] = frozenset({"SynthesizerForConditionalGeneration"})
+    model_class: ClassVar[type] = SynthesizerForSequenceClassification
+    pretrained_classes: ClassVar[frozenset[type]] = frozenset({SynthesizerForConditionalGeneration})
     score_labels: ClassVar[Mapping[str, str]] = {
         "accuracy": "accuracy",
         "macro_f1": "macro-F1",
@@ -141,7 +129,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
         """Check that the packages of the metrics are installed."""
         require("scipy.stats" if self.regression else "sklearn.metrics", "glue", "scoring of classification")
 
-    def read(self, data: Path, split: str) -> ClassifiedTexts:
+    def read(self, data: Path, split: str) -> TextSplit:
         """Read a split. The classes are those of the training data, if that exists.
 
         A file is training data, of which a part is held out; with `held_out` 0 it is the split.
@@ -169,7 +157,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
             note = f"{share:.0%} of the training data, held out (--set held_out=…)" if name == "valid" else ""
         if not records:
             raise UserError(f"{data}: no text is left for split {split!r}")
-        return ClassifiedTexts(name, records, classes, parsed.skipped, note)
+        return TextSplit(name, records, classes, parsed.skipped, note)
 
     def _held_out(self, data: Path) -> float:
         """The share of the training data that is the split "valid"; 0 if that has data of its own."""
@@ -177,7 +165,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
             return self.held_out
         if is_hub_name(data):
             with suppress(NoSplitError):
-                list(HubDataset.of(data, self.subset, self.revision).rows("valid", limit=1))
+                next(HubDataset.of(data, self.subset, self.revision).rows("valid"), None)
                 return 0.0
         elif data.is_dir():
             train, valid = (split_files(data, split, ENDINGS, required=False) for split in ("train", "valid"))
@@ -195,16 +183,11 @@ class Classification(Task[ClassifiedTexts, TextExample]):
                     f"{data}: got split {split!r} and held_out={self.held_out}; one training file has the splits "
                     "train and valid, with held_out over 0; to score another file, pass --data"
                 )
-            columns = replace(columns if text else guess_columns(path, columns), classes=known)
+            columns = replace(columns, text=text, classes=known)
             return path.name.split(".")[0], read_labeled(path, columns, self.skip_bad_lines)
-
-        def parse(number: int, row: dict[str, Any]) -> list[LabeledText]:
-            return [columns.parse(number, row)]
-
-        names = [str(name) for name in columns.names]
-        source = HubDataset.of(data, self.subset, self.revision)
-        rows = enumerate(source.rows(split, names[:-1] if hidden else names))
-        return split, collect(f"{data}, split {split}", rows, parse, skip_bad_lines=True, unit="row")
+        rows = HubDataset.of(data, self.subset, self.revision).rows(split, [str(name) for name in columns.required])
+        where = f"{data}, split {split}"
+        return split, collect(where, enumerate(rows), lambda number, row: [columns.parse(number, row)], True, "row")
 
     def _training_classes(self, data: Path) -> Mapping[str, str] | None:
         """The classes of the training data; None without training data."""
@@ -213,7 +196,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
                 return replace(self, held_out=0.0).read(data, "train").classes
         return None
 
-    def _classes(self, split: str, found: AbstractSet[str]) -> Mapping[str, str] | None:
+    def _classes(self, split: str, found: set[str]) -> Mapping[str, str] | None:
         """The classes `found` in the training data; in another split if names are given for as many."""
         if split == "train":
             return find_classes(found, self._names)
@@ -222,12 +205,8 @@ class Classification(Task[ClassifiedTexts, TextExample]):
                 return find_classes(values, self._names)
         return None
 
-    def _labels(self, split: ClassifiedTexts, names: Sequence[str] = ()) -> list[int | float | None]:
-        """The class of each text, or its number in a regression; None if it is hidden.
-
-        Args:
-            names: those of the model's classes, if there is a model.
-        """
+    def _labels(self, split: TextSplit, names: Sequence[str] = ()) -> list[int | float | None]:
+        """The class of each text, one of `names` if there is a model, or its number; None if it is hidden."""
         if self.regression:
             return [float(record.label) if record.label else None for record in split.records]
         classes = dict(zip(names, names, strict=True)) if split.classes is None else split.classes
@@ -239,31 +218,23 @@ class Classification(Task[ClassifiedTexts, TextExample]):
         for record in split.records:
             if record.label not in indices and record.label not in hidden:
                 advice = "" if names else "; leave out others with --set 'ignored_labels=[…]'"
-                message = unknown_class(record.label, indices, source)
+                message = bad_label(record.label, indices, source)
                 raise UserError(f"{split.name}, example {record.id}: {message}{advice}")
         return [indices.get(record.label) for record in split.records]
 
-    def train_tokenizer(self, split: ClassifiedTexts, vocab_size: int, max_length: int) -> Tokenizer:
-        """A tokenizer whose sequences are `<s> text </s>`, or `<s> text </s> text </s>` for a pair."""
+    def train_tokenizer(self, split: TextSplit, vocab_size: int, max_length: int) -> Tokenizer:
+        """Sequences are `<s> text </s>`, or `<s> text </s> text </s>` for a pair."""
         texts = [text for row in split.records for text in row.texts]
-        return frame_texts(train_tokenizer(texts, vocab_size, max_length))
+        return self.adapt_tokenizer(train_tokenizer(texts, vocab_size, max_length))
 
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """The same tokens, with `<s>` and `</s>` around a text."""
         return frame_texts(tokenizer)
 
     def encode(
-        self,
-        split: ClassifiedTexts,
-        tokenizer: Tokenizer,
-        max_length: int,
-        on_long: OnLong = "error",
-        training: bool = False,
-    ) -> TextExamples:
-        """Token ids of all labeled texts, or pairs, of at most `max_length` tokens.
-
-        Truncation cuts the longer text of a pair.
-        """
+        self, split: TextSplit, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
+    ) -> TextExamples[TextExample]:
+        """Token ids of the labeled texts, or pairs; truncation cuts the longer text of a pair."""
         labeled = [(row, label) for row, label in enumerate(self._labels(split)) if label is not None]
         texts = [split.records[row].texts for row, _ in labeled]
         sequences, firsts, over = join_sides(tokenizer, texts, max_length if on_long == "truncate" else None)
@@ -272,10 +243,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
         if not kept:
             raise UserError(f"{split.name}: no text is left of {len(split)}")
         return TextExamples(
-            [sequences[index] for index in kept],
-            [firsts[index] for index in kept],
-            [labeled[index][1] for index in kept],
-            [labeled[index][0] for index in kept],
+            [(sequences[index], firsts[index], labeled[index][1]) for index in kept],
             dropped=len(split) - len(kept),
             truncated=over,
             skipped=split.skipped,
@@ -286,7 +254,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
         """input_ids and attention_mask (B, L), labels (B,); token_type_ids (B, L) of pairs, 1 on the second text."""
         return text_collate(examples, pad_token_id, torch.float32 if self.regression else torch.int64)
 
-    def config_changes(self, split: ClassifiedTexts, tokenizer: Tokenizer) -> dict[str, Any]:
+    def config_changes(self, split: TextSplit, tokenizer: Tokenizer) -> dict[str, Any]:
         """The classes, the type of problem, and two token types for pairs."""
         names = ["score"] if split.classes is None else [*split.classes.values()]
         return {
@@ -297,18 +265,13 @@ class Classification(Task[ClassifiedTexts, TextExample]):
             "type_vocab_size": 2 if len(split.records[0].texts) == 2 else 0,
         }
 
-    def validate(
-        self, loop: EvaluationLoop, split: ClassifiedTexts, examples: Examples[TextExample], loss: float
-    ) -> Scores:
+    def validate(self, loop: EvaluationLoop, split: TextSplit, examples: Examples[TextExample], loss: float) -> Scores:
         """Accuracy and macro-F1, or the correlations."""
         assert isinstance(examples, TextExamples)
-        return self._scores(self._outputs(loop, examples), examples.labels)
+        return self._scores(self._outputs(loop, examples), [label for *_, label in examples.items])
 
-    def evaluate(self, loop: EvaluationLoop, split: ClassifiedTexts) -> Evaluation:
-        """Score the labeled texts. The predictions file has all texts: id, gold, predicted, score.
-
-        `score` is the probability of the predicted class, null for a regression; `gold` is null if it is hidden.
-        """
+    def evaluate(self, loop: EvaluationLoop, split: TextSplit) -> Evaluation:
+        """Score the labeled texts. The predictions file has all texts, with the probability of the predicted class."""
         names = _class_names(loop.model)
         golds = self._labels(split, names)
         texts = [record.texts for record in split.records]
@@ -325,7 +288,7 @@ class Classification(Task[ClassifiedTexts, TextExample]):
         """The class, or the number, for each line; a tab separates the texts of a pair. Blank lines stay blank."""
         rows = [row for row, line in enumerate(lines) if line.strip()]
         paired = bool(loop.model.config.type_vocab_size)
-        texts = [tuple(map(clean_text, lines[row].split("\t") if paired else [lines[row]])) for row in rows]
+        texts = [tuple(map(clean_br, lines[row].split("\t") if paired else [lines[row]])) for row in rows]
         for row, sides in zip(rows, texts, strict=True):
             if paired and (len(sides) != 2 or not all(sides)):
                 raise UserError(f"input, line {first_line + row}: expected a pair of texts with a tab between them")
@@ -337,16 +300,15 @@ class Classification(Task[ClassifiedTexts, TextExample]):
 
     def _predict(self, loop: EvaluationLoop, texts: Sequence[tuple[str, ...]], where: str) -> tuple[np.ndarray, int]:
         """The outputs for texts, (N, labels), and the number of truncated texts."""
-        check_on_long(self, loop.on_long)
         maximum = loop.max_length if loop.on_long == "truncate" else None
         sequences, firsts, over = join_sides(loop.tokenizer, texts, maximum)
         fit_length({where: sequences}, loop.max_length, "error", "pass --on-long truncate to cut them")
-        examples = TextExamples(sequences, firsts, [0] * len(texts), list(range(len(texts))))
+        examples = TextExamples([(ids, first, 0.0) for ids, first in zip(sequences, firsts, strict=True)])
         return self._outputs(loop, examples), over
 
-    def _outputs(self, loop: EvaluationLoop, examples: TextExamples) -> np.ndarray:
+    def _outputs(self, loop: EvaluationLoop, examples: TextExamples[TextExample]) -> np.ndarray:
         """Probabilities of the classes (N, classes), or numbers (N, 1)."""
-        costs = np.array([len(sequence) for sequence in examples.sequences], dtype=np.int64)
+        costs = np.array([len(sequence) for sequence, *_ in examples.items], dtype=np.int64)
 
         def step(rows: list[int]) -> list[list[float]]:
             batch = loop.batch(self, examples, rows)
@@ -359,12 +321,8 @@ class Classification(Task[ClassifiedTexts, TextExample]):
     def _scores(self, outputs: np.ndarray, golds: Sequence[int | float]) -> Scores:
         if self.regression:
             return {**pearson_spearman(outputs[:, 0].tolist(), golds)}
-        predictions: list[int] = outputs.argmax(1).tolist()
-        classes = [int(gold) for gold in golds]
-        return {
-            "accuracy": accuracy(predictions, classes),
-            "macro_f1": macro_f1(predictions, classes, outputs.shape[1]),
-        }
+        guesses, classes = outputs.argmax(1).tolist(), [int(gold) for gold in golds]
+        return {"accuracy": accuracy(guesses, classes), "macro_f1": macro_f1(guesses, classes, outputs.shape[1])}
 
     def _prediction(self, output: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
         if self.regression:
@@ -373,13 +331,12 @@ class Classification(Task[ClassifiedTexts, TextExample]):
         return {"predicted": names[best], "score": round(float(output[best]), 6)}
 
 
-def _as_tuple(given: str | int | list[str | int] | None) -> tuple[Column, ...]:
+def _as_tuple(given: str | int | list[str | int] | None) -> tuple[str | int, ...]:
     return () if given is None else tuple(given) if isinstance(given, list) else (given,)
 
 
-def _class_names(model: PreTrainedModel) -> tuple[str, ...]:
-    names: Mapping[int, str] = cast(Any, model.config).id2label
-    return tuple(names[index] for index in range(len(names)))
+def _class_names(model: PreTrainedModel) -> list[str]:
+    return [name for _, name in sorted(cast(Any, model.config).id2label.items())]
 
 
 def _is_held_out(record: LabeledText, share: float) -> bool:

@@ -29,7 +29,7 @@ _UTTERANCE = re.compile(r"(?:^|\s+)(?=(?:partner|self):\s)")
 
 
 @dataclass(frozen=True)
-class Dialogue(SequenceToSequence[TextPairs]):
+class Dialogue(SequenceToSequence):
     """The next reply in a dialogue. Trained on the first reference, scored against all.
 
     Args:
@@ -82,15 +82,7 @@ class Dialogue(SequenceToSequence[TextPairs]):
         path = split_file(data, split, (".txt", ".jsonl", ".json"))
         reader = read_convai2 if path.name.removesuffix(".gz").endswith(".txt") else read_dialogue_json
         parsed = reader(path, self.skip_bad_lines)
-        turns = parsed.records
-        return TextPairs(
-            path.name.split(".")[0],
-            [self.source(turn) for turn in turns],
-            [" ".join(turn.references[0].split()) for turn in turns],
-            ids=[turn.id for turn in turns],
-            references=[turn.references for turn in turns],
-            skipped=parsed.skipped,
-        )
+        return TextPairs.from_records(path.name.split(".")[0], parsed, [self.source(turn) for turn in parsed.records])
 
     def source(self, turn: Turn) -> str:
         """The model's input: facts, then utterances, each after the name of its side; the last is the partner's."""
@@ -102,29 +94,20 @@ class Dialogue(SequenceToSequence[TextPairs]):
         first = 0 if self.history is None else max(0, len(said) - self.history)
         return " ".join(" ".join([*(f"persona: {fact}" for fact in chosen), *said[first:], "reply:"]).split())
 
-    def shorten(
-        self, lines: Sequence[str], tokenizer: Tokenizer, max_length: int, split: TextPairs | None = None
-    ) -> tuple[list[str], int]:
-        """Leave the oldest utterances out of sources that are too long; the last always stays."""
-        shortened, rows = [*lines], _too_long(lines, tokenizer, max_length)
-        for row in rows:
-            facts, *said = _UTTERANCE.split(lines[row])
-            while len(said) > 1 and _too_long([shortened[row]], tokenizer, max_length):
-                said = said[1:]
-                shortened[row] = " ".join([facts, *said]).strip()
-        return shortened, len(rows)
+    def shorten(self, source: str, reference: Any, tokenizer: Tokenizer, max_length: int) -> str:
+        """Leave the oldest utterances out; the last always stays."""
+        facts, *said = _UTTERANCE.split(source)
+        while len(said) > 1 and len(encode(tokenizer, [source])[0]) > max_length:
+            said = said[1:]
+            source = " ".join([facts, *said]).strip()
+        return source
 
     def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
         """Beam search of at most `max_reply_tokens` tokens, updated by `options`."""
         return make_generation_config(options, max_new_tokens=self.max_reply_tokens)
 
-    def score(
-        self, outputs: Sequence[str], references: Sequence[tuple[str, ...]], loop: EvaluationLoop | None = None
-    ) -> Scores:
-        """BLEU-1, BLEU-4 and ROUGE-L; in an evaluation also METEOR, CIDEr and embedding similarity.
-
-        A score that cannot be computed on this machine is a text with the reason.
-        """
+    def score(self, outputs: Sequence[str], references: Sequence[Any], loop: EvaluationLoop | None = None) -> Scores:
+        """BLEU-1, BLEU-4 and ROUGE-L; in an evaluation also METEOR, CIDEr and embedding similarity."""
         if loop is None:
             return dialogue_scores(outputs, references, quick=True)
         if self.vectors is None:
@@ -138,7 +121,3 @@ class Dialogue(SequenceToSequence[TextPairs]):
             signature = f"vectors:{Path(self.vectors).name}"
         signatures = {f"embedding_{way}_signature": signature for way in ("average", "extrema", "greedy")}
         return {**dialogue_scores(outputs, references), **scores, **signatures}
-
-
-def _too_long(lines: Sequence[str], tokenizer: Tokenizer, max_length: int) -> list[int]:
-    return [row for row, ids in enumerate(encode(tokenizer, lines)) if len(ids) > max_length]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import GenerationConfig, TextStreamer
 
-from ..data.examples import OnLong, pad, token_batches
+from ..data.examples import padded_inputs, token_batches
 from ..data.tokenizer import SPECIAL_TOKENS, Tokens
 from ..errors import UserError
 from .base import EvaluationLoop, Task
@@ -18,13 +18,7 @@ from .base import EvaluationLoop, Task
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast as Tokenizer
 
-_DEFAULTS = {
-    "num_beams": 4,
-    "length_penalty": 0.6,
-    "min_new_tokens": 0,
-    "max_new_tokens": None,
-    "no_repeat_ngram_size": 0,
-}
+_BEAMS = {"num_beams": 4, "length_penalty": 0.6, "min_new_tokens": 0, "max_new_tokens": None, "no_repeat_ngram_size": 0}
 _SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": None}
 
 
@@ -38,7 +32,7 @@ def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> Gener
     Raises:
         UserError: an option is unknown or has an invalid value.
     """
-    known = _SAMPLING if options.get("do_sample") else {**_DEFAULTS, **defaults}
+    known = _SAMPLING if options.get("do_sample") else {**_BEAMS, **defaults}
     if unknown := options.keys() - known:
         raise UserError(f"got unknown option {', '.join(sorted(unknown))}; expected some of: {', '.join(known)}")
     values = {"do_sample": False, "num_beams": 1, **known, **options}
@@ -67,14 +61,13 @@ def evaluation_config(task: Task[Any, Any], options: Mapping[str, Any]) -> Gener
 
 def generation_settings(config: GenerationConfig) -> dict[str, Any]:
     """The settings as plain values, for result files."""
-    return {name: getattr(config, name) for name in _DEFAULTS}
+    return {name: getattr(config, name) for name in _BEAMS}
 
 
-def generation_label(config: GenerationConfig, on_long: OnLong = "error") -> str:
+def generation_label(config: GenerationConfig) -> str:
     """The settings as a part of file names."""
     names = zip(("beam", "penalty", "min", "max", "ngram"), generation_settings(config).values(), strict=True)
-    parts = [f"{name}{value:g}" for name, value in names if value]
-    return ".".join([*parts, "split"] if on_long == "split" else parts)
+    return ".".join(f"{name}{value:g}" for name, value in names if value)
 
 
 def output_limit(source_length: int, max_length: int) -> int:
@@ -86,39 +79,33 @@ def output_limit(source_length: int, max_length: int) -> int:
     return min(2 * source_length + 32, max_length - 1)
 
 
-def generate_tokens(
-    loop: EvaluationLoop, prompts: Sequence[Tokens], generation: GenerationConfig, suppress_tokens: Sequence[int] = ()
-) -> list[list[int]]:
+def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation: GenerationConfig) -> list[list[int]]:
     """The generated tokens for each prompt, without the prompt of a causal model and without `</s>` and padding.
 
     Sources of an encoder are padded to a batch. Prompts of a causal model form batches of equal length, so that no
-    prompt depends on the others.
+    prompt depends on the others; it writes none of the special tokens except `</s>`.
     """
     model, config = loop.model, loop.model.config
     lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
     beams, most = generation.num_beams or 1, generation.max_new_tokens
     settings = {name: value for name, value in generation_settings(generation).items() if value}
-    if suppress_tokens:
-        settings["suppress_tokens"] = list(suppress_tokens)
+    if not config.is_encoder_decoder:
+        settings["suppress_tokens"] = suppressed_tokens(loop.tokenizer)
 
     def limit(length: int) -> int:
         room = output_limit(length, loop.max_length) if config.is_encoder_decoder else loop.max_length - length
         return min(room, most or room)
 
     def step(rows: list[int]) -> list[list[int]]:
-        ids = pad([prompts[row] for row in rows], config.pad_token_id or 0)
-        mask = (torch.arange(ids.shape[1]) < torch.from_numpy(lengths[rows])[:, None]).long()
-        bounds = {"max_new_tokens": limit(ids.shape[1])}
+        inputs = padded_inputs([prompts[row] for row in rows], config.pad_token_id or 0)
+        batch = {name: value.to(model.device) for name, value in inputs.items()}
+        width = batch["input_ids"].shape[1]
+        bounds = {"max_new_tokens": limit(width)}
         if generation.min_new_tokens:
             bounds["min_new_tokens"] = min(generation.min_new_tokens, bounds["max_new_tokens"])
         # `generate` is typed for any model and any output.
-        output = cast(Any, model).generate(
-            input_ids=ids.to(model.device),
-            attention_mask=mask.to(model.device),
-            do_sample=False,
-            **{**settings, **bounds},
-        )
-        start, end = 1 if config.is_encoder_decoder else ids.shape[1], config.eos_token_id
+        output = cast(Any, model).generate(**batch, do_sample=False, **{**settings, **bounds})
+        start, end = 1 if config.is_encoder_decoder else width, config.eos_token_id
         texts = [row[start:] for row in output.tolist()]
         return [row[: row.index(end)] if end in row else row for row in texts]
 
@@ -145,7 +132,6 @@ class LineStreamer(TextStreamer):
         self._write, self._end, self._many_lines = write, tokenizer.eos_token_id, many_lines
 
     def put(self, value: torch.Tensor) -> None:
-        """Take the prompt, then one token at a time."""
         if self.next_tokens_are_prompt or int(value) != self._end:
             super().put(value)
         elif self._many_lines:
@@ -154,6 +140,5 @@ class LineStreamer(TextStreamer):
             self._write("\n")
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
-        """Write text that is final."""
         if text:
             self._write(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,15 +62,11 @@ class GlueSplit(TextPairs):
 
 @dataclass(frozen=True)
 class TaskMixture(Pairs):
-    """Pairs of several tasks. An epoch has each task in proportion to its size, up to a cap.
+    """Pairs of several tasks, mixed in proportion to their sizes, up to a cap, as in T5.
 
-    A task with e examples has min(e, cap) of them in an epoch: T5's examples-proportional mixing; T5 draws tasks at
-    these rates, here every epoch has them exactly. A capped task continues in the next epoch where it stopped, until
-    all its examples were used. RTE is in both suites: with both, each counts half, as in T5.
-
-    Args:
-        members: the indices of the pairs of each task, by its name with the suite.
-        cap: the most examples of one task in an epoch.
+    A task with e examples has min(e, cap) of them in an epoch. (T5 draws tasks at these rates.) A capped task continues
+    in the next epoch where it stopped, until all its examples were used. Of both suites each RTE counts half.
+    `members` has the indices of the pairs of each task.
     """
 
     members: Mapping[str, np.ndarray]
@@ -92,10 +88,6 @@ class TaskMixture(Pairs):
         ]
         return np.array(drawn)[np.random.default_rng([seed, number]).permutation(len(drawn))]
 
-    def examples_per_pass(self) -> int:
-        """The number of examples in an epoch."""
-        return sum(self.counts().values())
-
     def tokens_per_pass(self) -> float:
         """The mean number of tokens in an epoch."""
         tokens, counts = self.lengths().sum(axis=1), self.counts()
@@ -112,7 +104,7 @@ def _epoch_rows(size: int, count: int, number: int, seed: Sequence[int]) -> np.n
 
 
 @dataclass(frozen=True)
-class GlueSuite(SequenceToSequence[GlueSplit]):
+class GlueSuite(SequenceToSequence):
     """GLUE or SuperGLUE, or both, as in T5: a prompt in, a label word out.
 
     Args:
@@ -123,8 +115,7 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
         valid_examples: the most examples of each task (and subset of MNLI) in a validation; questions of MultiRC stay
             whole; 0 for all. An evaluation scores all.
         skip_bad_lines: skip and count malformed lines.
-        revision: of the suite on the hub that --data names (hub:nyu-mll/glue, hub:aps/super_glue). With `together` the
-            newest revision of the other suite is read.
+        revision: of the suite on the hub that --data names. With `together` the newest one of the other suite is read.
     """
 
     tasks: str | list[str] | None = None
@@ -158,7 +149,7 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
         self._chosen()
 
     def _chosen(self) -> list[GlueTask]:
-        """The tasks of the options, by T5's name ("sst2") or that of the folder, whether they have files or not.
+        """The tasks of the options, whether they have files or not.
 
         With both suites WNLI has to be named: it is made of the schemas of WSC, so training on it shows most of the
         validation set of WSC. (T5's mixtures do not contain WNLI either.)
@@ -169,10 +160,10 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
             return [task for task in known if not self.together or task.name != "wnli"]
         names = [name.lower() for name in ([self.tasks] if isinstance(self.tasks, str) else self.tasks)]
         for name in names:
-            if not any(name in _names(task) for task in known):
+            if not any(name in task.names for task in known):
                 expected = ", ".join(task.key if self.together else task.name for task in known)
                 raise UserError(f"got unknown task {name!r}; expected some of: {expected}")
-        return list(dict.fromkeys(task for name in names for task in known if name in _names(task)))
+        return list(dict.fromkeys(task for name in names for task in known if name in task.names))
 
     def check_requirements(self) -> None:
         """Check that the packages of the metrics are installed."""
@@ -180,25 +171,22 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
         require("scipy.stats", "glue", f"scoring of {self.name}")
 
     def read(self, data: Path, split: str) -> GlueSplit:
-        """Read the official files of a split, of the chosen tasks or of all that have files.
+        """Read a split of the tasks, from official files or from the hub.
 
-        Args:
-            data: the folder that contains those of the tasks or of the suites; or the folder of a task; or the name of
-                this suite on the hub (the other one has its usual name there).
+        `data` is the folder of the tasks, of the suites, or of a task; or this suite on the hub, where the other one
+        has its usual name.
         """
         tasks, split = self._chosen(), named_split(split)
         if is_hub_name(data):
-            sources = {**HUB_NAMES, self.name: HubDataset.of(data).name}
-            revisions = {self.name: self.revision}
+            names, revisions = {**HUB_NAMES, self.name: HubDataset.of(data).name}, {self.name: self.revision}
             parts = [
-                read_hub(sources[task.suite], task, split, subset, revisions.get(task.suite))
+                read_hub(HubDataset(names[task.suite], task.name, revisions.get(task.suite)), task, split, subset)
                 for task in tasks
                 for subset in task.subsets(split)
             ]
             return GlueSplit.of(split, parts)
         check_folder(data)
-        alone = bool(self.tasks) and len(tasks) == 1
-        files = {task: task_files(data, task, split, alone) for task in tasks}
+        files = {task: task_files(data, task, split) for task in tasks}
         missing = [task.folder for task in tasks if not files[task]]
         if not self.tasks:
             # What is not trained on is not scored, unless there is nothing to train on.
@@ -209,7 +197,8 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
         if missing:
             raise UserError(
                 f"{data}: no official files of {', '.join(missing)} for split {split!r}; expected CoLA/train.tsv, "
-                "CoLA/dev.tsv, CB/train.jsonl, CB/val.jsonl, … in this folder or in its folders glue and superglue"
+                "CoLA/dev.tsv, CB/train.jsonl, CB/val.jsonl, … in this folder or in its folders glue and superglue, or "
+                "the folder of one task with its name"
             )
         parts = [
             read_file(path, task, subset, self.skip_bad_lines)
@@ -219,12 +208,9 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
         return GlueSplit.of(split, parts)
 
     def encode(
-        self, split: GlueSplit, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
+        self, split: TextPairs, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
     ) -> Pairs:
-        """In training the mixture of the tasks; otherwise at most `valid_examples` of each task.
-
-        Examples without label are dropped.
-        """
+        """In training the mixture of the tasks, else some examples of each; those without label are dropped."""
         examples: Sequence[GlueExample] = split.references
         if training:
             chosen = [(row, *pair) for row, example in enumerate(examples) for pair in training_pairs(example)]
@@ -240,27 +226,23 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
         pairs = super().encode(texts, tokenizer, max_length, on_long, training)
         pairs = replace(pairs, rows=[rows[row] for row in pairs.rows])
         kept = [examples[row] for row in pairs.rows]
-        if not training:
-            return replace(pairs, targets=_loss_targets(kept, pairs))
-        members: dict[str, list[int]] = {}
-        for index, example in enumerate(kept):
-            members.setdefault(example.task.key, []).append(index)
-        arrays = {task: np.array(indices) for task, indices in members.items()}
-        return TaskMixture(**vars(pairs), members=arrays, cap=self.cap)
+        if training:
+            keys = np.array([example.task.key for example in kept])
+            members = {key: np.flatnonzero(keys == key) for key in dict.fromkeys(keys.tolist())}
+            return TaskMixture(**vars(pairs), members=members, cap=self.cap)
+        # The validation loss leaves out the examples of WSC with a wrong referent, unless all are wrong.
+        wrong = [example.task.name == "wsc" and example.label == 0 for example in kept]
+        if not all(wrong):
+            ignored = np.array([IGNORED], dtype=np.int32)
+            items = zip(wrong, pairs.items, strict=True)
+            pairs = replace(pairs, items=[(source, ignored if bad else target) for bad, (source, target) in items])
+        return pairs
 
-    def shorten(
-        self, lines: Sequence[str], tokenizer: Tokenizer, max_length: int, split: GlueSplit | None = None
-    ) -> tuple[list[str], int]:
+    def shorten(self, source: str, reference: GlueExample | None, tokenizer: Tokenizer, max_length: int) -> str:
         """Cut the longest text of a prompt instead of its end."""
-        sources = [*lines]
-        if split is None:
-            return sources, 0
-        long = [row for row, ids in enumerate(encode(tokenizer, lines)) if len(ids) > max_length]
-        for row in long:
-            sources[row] = short_prompt(split.references[row], tokenizer, max_length)
-        return sources, len(long)
+        return source if reference is None else short_prompt(reference, tokenizer, max_length)
 
-    def limit_output(self, generation: GenerationConfig, split: GlueSplit, tokenizer: Tokenizer) -> GenerationConfig:
+    def limit_output(self, generation: GenerationConfig, split: TextPairs, tokenizer: Tokenizer) -> GenerationConfig:
         """At most the tokens of the longest target."""
         if generation.max_new_tokens is None:
             texts = {text for example in split.references for text in possible_outputs(example)}
@@ -279,22 +261,17 @@ class GlueSuite(SequenceToSequence[GlueSplit]):
         """The official scores of the tasks and their averages."""
         return suite_scores(references, outputs)
 
-    def predictions(self, split: GlueSplit, outputs: Sequence[str]) -> tuple[str, str]:
+    def predictions(self, split: TextPairs, outputs: Sequence[str]) -> tuple[str, str]:
         """JSON lines with task and id, gold and prediction, and the score of each example."""
         return json_lines(map(_prediction, split.references, outputs)), "jsonl"
 
 
-def _names(task: GlueTask) -> tuple[str, ...]:
-    return task.name, task.folder.lower(), task.key
-
-
 def _sample(examples: Sequence[GlueExample], most: int) -> list[int]:
-    """Rows with about `most` examples of each task and subset, the same in every run; 0 for all."""
-    by_task: dict[tuple[str, str], dict[str, list[int]]] = {}
+    """About `most` rows of each task and subset, the same in every run; 0 for all."""
+    by_task: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for row, example in enumerate(examples):
         # The answers to a question of MultiRC stay together.
-        groups = by_task.setdefault((example.task.key, example.subset), {})
-        groups.setdefault(example.group or str(row), []).append(row)
+        by_task[example.task.key, example.subset][example.group or str(row)].append(row)
     rows: list[int] = []
     for groups in by_task.values():
         order, taken = list(groups.values()), 0
@@ -306,22 +283,11 @@ def _sample(examples: Sequence[GlueExample], most: int) -> list[int]:
     return sorted(rows)
 
 
-def _loss_targets(examples: Sequence[GlueExample], pairs: Pairs) -> list[np.ndarray]:
-    """The targets for the validation loss: −100 for examples of WSC with a wrong referent, unless all are wrong."""
-    correct = [example.task.name != "wsc" or example.label == 1 for example in examples]
-    if not any(correct):
-        return pairs.targets
-    ignored = np.array([IGNORED], dtype=np.int32)
-    return [target if is_correct else ignored for target, is_correct in zip(pairs.targets, correct, strict=True)]
-
-
 def suite_scores(examples: Sequence[GlueExample], outputs: Sequence[str]) -> Scores:
     """The official scores of every task in percent, and the averages of the suites over the tasks that have outputs.
 
-    Names are "glue_cola_matthews", "glue_mnli_accuracy_matched", "superglue_cb_f1", …. The signature of "glue_average"
-    has its tasks and those without outputs. "average" is the mean of the averages of the suites, or the mean of all
-    scores if no task counts in a suite's average, like WNLI. "invalid" counts the outputs that are not labels,
-    "glue_cola_invalid" those of a task.
+    "average" is the mean of the averages of the suites, or the mean of all scores if no task counts in a suite's
+    average, like WNLI. "invalid" counts the outputs that are not labels, "glue_cola_invalid" those of a task.
     """
     groups: dict[tuple[GlueTask, str], list[tuple[GlueExample, str]]] = {}
     for example, text in zip(examples, outputs, strict=True):
@@ -329,17 +295,16 @@ def suite_scores(examples: Sequence[GlueExample], outputs: Sequence[str]) -> Sco
             groups.setdefault((example.task, example.subset), []).append((example, text))
     scores: dict[str, float] = {}
     # A float, because only floats are logged.
-    invalid = {"invalid": 0.0}
+    invalid: dict[str, float] = defaultdict(int, invalid=0.0)
     for (task, subset), pairs in groups.items():
         predictions: list[Any] = [read_label(example, text) for example, text in pairs]
         golds: list[Any] = [example.answers or example.label for example, _ in pairs]
         found = task_scores(task.name, predictions, golds, [example.group for example, _ in pairs])
         prefix = task.key.replace("/", "_")
+        count = found.pop("invalid")
         for name in ("invalid", f"{prefix}_invalid"):
-            invalid[name] = invalid.get(name, 0) + found["invalid"]
-        for name in found:
-            if name != "invalid":
-                scores["_".join(filter(None, (prefix, name, subset)))] = found[name]
+            invalid[name] += count
+        scores |= {"_".join(filter(None, (prefix, name, subset))): value for name, value in found.items()}
     averages: dict[str, float] = {}
     signatures: dict[str, str] = {}
     for suite, tasks in SUITE_SCORES.items():
@@ -356,18 +321,16 @@ def suite_scores(examples: Sequence[GlueExample], outputs: Sequence[str]) -> Sco
 def _prediction(example: GlueExample, text: str) -> dict[str, Any]:
     """A line of the predictions file.
 
-    `gold` and `predicted` are label words; scores for STS-B; for ReCoRD the correct answers and the text. `predicted`
-    is null if the output `text` is not a label, `gold` if the label is hidden. `score` is 1 or 0, F1 for ReCoRD, and
-    null for STS-B, whose scores are correlations. `group` is the question of MultiRC.
+    `predicted` is null if the output `text` is not a label, `gold` if the label is hidden. `score` is 1 or 0, F1 for
+    ReCoRD, and null for STS-B, whose scores are correlations.
     """
     task, label, score = example.task, read_label(example, text), None
     if example.answers:
         score = record_scores([text], [example.answers])["f1"] / 100
     elif example.label is not None and task.labels:
         score = float(label == example.label)
-    gold, predicted = (
-        task.labels[int(value)] if task.labels and value is not None else value for value in (example.label, label)
-    )
+    words: dict[Any, str] = dict(enumerate(task.labels))
+    gold, predicted = (words.get(value, value) for value in (example.label, label))
     extra = {name: value for name, value in (("subset", example.subset), ("group", example.group)) if value}
     shown = {"gold": list(example.answers) or gold, "predicted": predicted, "text": text, "score": score}
     return {"task": task.key, "id": example.id, **extra, **shown}

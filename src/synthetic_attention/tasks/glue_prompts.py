@@ -20,12 +20,9 @@ _DETERMINERS = frozenset(
 
 
 def prompt(example: GlueExample) -> str:
-    """The input text: the name of the task, then each text after its name.
+    """The name of the task, then each text after its name: "qnli question: Who? sentence: Ann did."
 
-    >>> prompt(GlueExample(SUITES["glue"]["qnli"], "0", {"question": "Who?", "sentence": "Ann did."}))
-    'qnli question: Who? sentence: Ann did.'
-
-    For WSC it is the text with the pronoun between asterisks, as in T5, without the candidate.
+    For WSC the text with the pronoun between asterisks, as in T5, without the candidate.
     """
     task = example.task.name
     if task == "wsc":
@@ -46,10 +43,9 @@ def target(example: GlueExample) -> str:
 
 
 def training_pairs(example: GlueExample) -> list[tuple[str, str]]:
-    """The (prompt, target) pairs to train on.
+    """The (prompt, target) pairs to train on: of a query of ReCoRD one for each correct answer.
 
-    A query of ReCoRD gives one for each correct answer. WSC gives only examples with the correct referent: the model
-    writes the referent, so others teach nothing.
+    WSC gives only examples with the correct referent: the model writes the referent, so others teach nothing.
     """
     if example.task.name == "wsc" and example.label == 0:
         return []
@@ -59,9 +55,8 @@ def training_pairs(example: GlueExample) -> list[tuple[str, str]]:
 def read_label(example: GlueExample, text: str) -> int | float | str | None:
     """The prediction that the output `text` means; None if it is not a label, which counts as wrong.
 
-    For tasks with classes the text has to be exactly a label word. For STS-B it is a score from 0 to 5. For WSC the
-    class is whether the text names the referent of the example; an empty text is no label. For ReCoRD the prediction
-    is the text.
+    A class has to be exactly a label word, the score of STS-B a number from 0 to 5. For WSC the class is whether the
+    text names the referent of the example; an empty text is no label. For ReCoRD the prediction is the text.
     """
     text, labels = _one_line(text), example.task.labels
     if example.task.name == "record":
@@ -93,10 +88,7 @@ def _words(text: str) -> set[str]:
 
 
 def _same_referent(text: str, referent: str) -> bool:
-    """Whether the words of one are a subset of the words of the other.
-
-    A possessive is another referent: "Bob" is not "Bob's hat".
-    """
+    """Whether the words of one are among those of the other. A possessive is another referent: "Bob", "Bob's hat"."""
     words, wanted = _words(text), _words(referent)
     if any("'" in word for word in words) != any("'" in word for word in wanted):
         return False

@@ -8,7 +8,7 @@ that its first token is predicted from, and the `</s>` after it, which is predic
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -27,6 +27,7 @@ from ..data.hub import HubDataset, is_hub_name
 from ..data.tokenizer import Tokens, encode, train_tokenizer
 from ..errors import UserError
 from ..metrics.language_modeling import count_text, text_scores
+from ..models import SynthesizerForCausalLM
 from ..models.loss import IGNORED
 from .base import Evaluation, EvaluationLoop, Scores, Task
 from .generation import LineStreamer, generate_tokens, make_generation_config, suppressed_tokens
@@ -52,7 +53,7 @@ class LanguageRows(Examples[Row]):
     Args:
         end: the id of `</s>`, which follows the last text.
         starts, sizes: (N,) the first token of each slice, and its number of tokens.
-        context: (N,) the number of tokens at the beginning of a slice that are not scored, at least one.
+        context: the number of tokens at the beginning of a slice that are not scored; one in the first.
         closed: whether each slice ends with `</s>`: sentences, truncated or not.
         words, bytes: of the text, for scores.
         groups: the slices of each row if they are packed; the model keeps them apart.
@@ -62,7 +63,7 @@ class LanguageRows(Examples[Row]):
     end: int
     starts: np.ndarray
     sizes: np.ndarray
-    context: np.ndarray
+    context: int
     closed: bool
     words: int = 0
     bytes: int = 0
@@ -90,13 +91,13 @@ class LanguageRows(Examples[Row]):
 
     def _slice(self, index: int) -> tuple[Tokens, Tokens]:
         start, size = self.starts[index], self.sizes[index]
-        ids = self.store.tokens[start : start + size]
+        ids = self.store.ids(start, size)
         if len(ids) < size:
             ids = np.append(ids, np.int32(self.end))
         if self.closed:
             ids[-1] = self.end
         labels = ids.copy()
-        labels[: self.context[index]] = IGNORED
+        labels[: self.context if start else 1] = IGNORED
         return ids, labels
 
     def lengths(self) -> np.ndarray:
@@ -106,7 +107,7 @@ class LanguageRows(Examples[Row]):
 
     def scored(self) -> np.ndarray:
         """(N,) the number of scored tokens in each slice."""
-        return self.sizes - self.context
+        return self.sizes - np.where(self.starts == 0, 1, self.context)
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class LanguageModeling(Task[Corpus, Row]):
         "perplexity": "perplexity",
         "bits_per_byte": "bits per byte",
     }
-    model_class: ClassVar[str | type] = "SynthesizerForCausalLM"
+    model_class: ClassVar[type] = SynthesizerForCausalLM
     unit: ClassVar[str] = "sequences"
 
     def __post_init__(self) -> None:
@@ -149,9 +150,7 @@ class LanguageModeling(Task[Corpus, Row]):
 
     def read(self, data: Path, split: str) -> Corpus:
         """The texts of a split: lines of files, or the column of a hub data set."""
-        patterns = getattr(self, f"{split}_files", None)
-        name = split
-        texts: Iterable[str]
+        patterns, name = getattr(self, f"{split}_files", None), split
         if is_hub_name(data):
             if isinstance(patterns, list):
                 raise UserError(f"got {split}_files={patterns}; expected the name of one split of {data}")
@@ -191,9 +190,9 @@ class LanguageModeling(Task[Corpus, Row]):
             overlap, length = 1 if training else max_length // 2, len(store.tokens) + 1
             step = max_length - overlap
             starts = np.arange(max(1, -(-(length - overlap) // step))) * step
-            sizes, context = np.minimum(length - starts, max_length), np.where(starts == 0, 1, overlap)
+            sizes = np.minimum(length - starts, max_length)
             counts = (0, 0) if training else count_text(split.texts)
-            return LanguageRows(store, tokenizer.eos_token_id, starts, sizes, context, False, *counts)
+            return LanguageRows(store, tokenizer.eos_token_id, starts, sizes, overlap, False, *counts)
         lengths = store.lengths() + 1
         over = lengths > max_length
         if over.any() and on_long == "error":
@@ -210,7 +209,7 @@ class LanguageModeling(Task[Corpus, Row]):
             tokenizer.eos_token_id,
             store.offsets[texts],
             np.minimum(lengths[texts], max_length),
-            np.ones(len(texts), dtype=np.int64),
+            1,
             True,
             *((0, 0) if training else count_text(_scored_texts(split, lengths, max_length, on_long, tokenizer))),
             dropped=len(store) - len(texts),
@@ -220,10 +219,9 @@ class LanguageModeling(Task[Corpus, Row]):
 
     def collate(self, examples: Sequence[Row], pad_token_id: int) -> dict[str, Tensor]:
         """input_ids and labels (B, T), and attention_mask, or segment_ids for packed rows."""
-        batch = {**padded_inputs([row.ids for row in examples], pad_token_id)}
+        batch = padded_inputs([row.ids for row in examples], pad_token_id)
         batch["labels"] = pad([row.labels for row in examples], IGNORED)
-        segments = [row.segments for row in examples if row.segments is not None]
-        if segments:
+        if segments := [row.segments for row in examples if row.segments is not None]:
             del batch["attention_mask"]
             batch["segment_ids"] = pad(segments, 0)
         return batch
@@ -251,12 +249,8 @@ class LanguageModeling(Task[Corpus, Row]):
             for number, (tokens, loss) in enumerate(zip(scored.tolist(), nats, strict=True))
         ]
         counts = {"tokens": int(scored.sum()), "words": examples.words, "bytes": examples.bytes}
-        return Evaluation(
-            {**examples.scores(float(np.sum(nats))), **counts},
-            examples=len(examples),
-            predictions=json_lines(rows),
-            truncated=examples.truncated,
-        )
+        scores = {**examples.scores(float(np.sum(nats))), **counts}
+        return Evaluation(scores, len(examples), json_lines(rows), truncated=examples.truncated)
 
     def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
         """Greedy search, updated by `options`; with `do_sample`, sampling."""
@@ -271,8 +265,7 @@ class LanguageModeling(Task[Corpus, Row]):
             elif len(prompt) >= loop.max_length:
                 prompts[row] = np.append(prompt[:1], prompt[len(prompt) - max(1, loop.max_length // 2 - 1) :])
                 over += 1
-        generation = loop.generation or self.generation_config({})
-        results = generate_tokens(loop, prompts, generation, suppress_tokens=suppressed_tokens(tokenizer))
+        results = generate_tokens(loop, prompts, loop.generation or self.generation_config({}))
         # A space at the beginning of a continuation is part of the text.
         return [re.sub(r"[\r\n]+", " ", text) for text in tokenizer.backend_tokenizer.decode_batch(results)], over
 

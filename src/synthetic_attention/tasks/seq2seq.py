@@ -6,16 +6,15 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..data.examples import Examples, OnLong, Pair, Pairs, fit_length
-from ..data.files import fingerprint
-from ..data.long_inputs import separator, split_lines
-from ..data.tokenizer import decode, encode, train_tokenizer
+from ..data.files import Parsed, fingerprint
+from ..data.tokenizer import Tokens, decode, encode, train_tokenizer
 from ..errors import UserError
 from ..metrics.text import rouge_per_example
-from .base import Evaluation, EvaluationLoop, Scores, Task, on_long_advice
+from ..models import SynthesizerForConditionalGeneration
+from .base import Evaluation, EvaluationLoop, Scores, Task
 from .generation import generate_tokens, make_generation_config
 
 if TYPE_CHECKING:
@@ -28,10 +27,8 @@ class TextPairs:
     """A split as text: `targets[i]` is the expected output for `sources[i]`.
 
     Args:
-        ids: the ids of the examples in result files, if they have some.
         references: what outputs are scored against, one entry per row; by default the targets.
         sides: the names of sources and targets in messages, after the name of the split.
-        skipped: malformed lines that were left out.
     """
 
     name: str
@@ -42,6 +39,14 @@ class TextPairs:
     references: Sequence[Any] = ()
     sides: tuple[str, str] = (" sources", " targets")
     skipped: int = 0
+
+    @classmethod
+    def from_records(cls, name: str, parsed: Parsed[Any], sources: list[str]) -> TextPairs:
+        """Records with an id and several references each; the target is the first reference, on one line."""
+        references = [record.references for record in parsed.records]
+        targets = [" ".join(several[0].split()) for several in references]
+        ids = [record.id for record in parsed.records]
+        return cls(name, sources, targets, ids=ids, references=references, skipped=parsed.skipped)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -62,76 +67,52 @@ class TextPairs:
 
     def fingerprint(self) -> dict[str, str | int]:
         """Digests that tell whether two runs read the same text."""
-        digests: dict[str, str | int] = {
-            "split": self.name,
-            "pairs": len(self.sources),
-            "source_sha256": fingerprint(self.sources),
-            "target_sha256": fingerprint(self.targets),
-        }
+        sides = {"source": self.sources, "target": self.targets}
         if self.ids:
-            digests["references_sha256"] = fingerprint(["\0".join(several) for several in self.references])
-        return digests
-
-
-S = TypeVar("S", bound=TextPairs)
+            sides["references"] = ["\0".join(several) for several in self.references]
+        digests = {f"{side}_sha256": fingerprint(texts) for side, texts in sides.items()}
+        return {"split": self.name, "pairs": len(self.sources), **digests}
 
 
 @dataclass(frozen=True)
-class SequenceToSequence(Task[S, Pair], Generic[S]):
-    """A task from text to text. A subclass reads files and scores outputs.
+class SequenceToSequence(Task[TextPairs, Pair]):
+    """A task from text to text. A validation generates greedily, an evaluation by default with beam search."""
 
-    A validation generates greedily; `synthesizer evaluate` uses beam search.
-    """
-
-    model_class: ClassVar[str | type] = "SynthesizerForConditionalGeneration"
+    model_class: ClassVar[type] = SynthesizerForConditionalGeneration
     greater_is_better: ClassVar[bool] = True
     predict_with_generate: ClassVar[bool] = True
     unit: ClassVar[str] = "pairs"
     tokens_name: ClassVar[str] = "source + target tokens"
 
-    @property
-    def languages(self) -> tuple[str, str]:
-        """The language codes of sources and targets ("de"), "" if unknown."""
-        return "", ""
-
     @abstractmethod
     def score(self, outputs: Sequence[str], references: Sequence[Any], loop: EvaluationLoop | None = None) -> Scores:
-        """Scores of outputs against their references.
+        """Scores of outputs against their references; with `loop` also those that are slow or need the model."""
 
-        Args:
-            loop: only in an evaluation: scores that are slow or need the model are computed as well.
-        """
-
-    def predictions(self, split: S, outputs: Sequence[str]) -> tuple[str, str]:
+    def predictions(self, split: TextPairs, outputs: Sequence[str]) -> tuple[str, str]:
         """The content and the suffix of the predictions file: JSON lines with each ROUGE; gold are the references."""
         rows = zip(split.ids, split.sources, split.references, outputs, strict=True)
         lines = [dict(zip(("id", "source", "gold", "predicted"), row, strict=True)) for row in rows]
         scores = rouge_per_example(outputs, split.references)
         return json_lines(line | score for line, score in zip(lines, scores, strict=True)), "jsonl"
 
-    def shorten(
-        self, lines: Sequence[str], tokenizer: Tokenizer, max_length: int, split: S | None = None
-    ) -> tuple[list[str], int]:
-        """Sources before truncation, and how many were shortened; `split` if they are its sources.
+    def shorten(self, source: str, reference: Any, tokenizer: Tokenizer, max_length: int) -> str:
+        """A source that is too long, without what matters least; `reference` is its entry in the split, or None."""
+        return source
 
-        A task that knows which part of a source matters least shortens it here; otherwise sources lose their end.
-        """
-        return [*lines], 0
-
-    def limit_output(self, generation: GenerationConfig, split: S, tokenizer: Tokenizer) -> GenerationConfig:
+    def limit_output(self, generation: GenerationConfig, split: TextPairs, tokenizer: Tokenizer) -> GenerationConfig:
         """The settings for a split; without a limit of new tokens, it follows from the length of a source."""
         return generation
 
-    def train_tokenizer(self, split: S, vocab_size: int, max_length: int) -> Tokenizer:
+    def train_tokenizer(self, split: TextPairs, vocab_size: int, max_length: int) -> Tokenizer:
         """One vocabulary for both sides."""
         return train_tokenizer(split.sources + split.targets, vocab_size, max_length)
 
     def encode(
-        self, split: S, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
+        self, split: TextPairs, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
     ) -> Pairs:
         """The pairs without a blank side, as ids."""
-        split, shortened = self._shortened(split, tokenizer, max_length, on_long)
-        sources, targets = encode(tokenizer, split.sources), encode(tokenizer, split.targets)
+        sources, shortened = self._encode_sources(split.sources, split.references, tokenizer, max_length, on_long)
+        targets = encode(tokenizer, split.targets)
         columns = {f"{split.name}{side}": ids for side, ids in zip(split.sides, (sources, targets), strict=True)}
         advice = "pass --on-long drop to leave such pairs out, or --truncate to cut them"
         kept, over = fit_length(columns, max_length, on_long, advice)
@@ -139,8 +120,7 @@ class SequenceToSequence(Task[S, Pair], Generic[S]):
         if not rows:
             raise UserError(f"{' | '.join(columns)}: no pair of texts is left of {len(sources)}")
         return Pairs(
-            [sources[row] for row in rows],
-            [targets[row] for row in rows],
+            [(sources[row], targets[row]) for row in rows],
             rows,
             dropped=len(sources) - len(rows),
             truncated=max(over, shortened) if on_long == "truncate" else 0,
@@ -151,56 +131,47 @@ class SequenceToSequence(Task[S, Pair], Generic[S]):
         """Beam search, updated by `options`."""
         return make_generation_config(options)
 
-    def _shortened(self, split: S, tokenizer: Tokenizer, max_length: int, on_long: OnLong) -> tuple[S, int]:
-        if on_long != "truncate":
-            return split, 0
-        lines, count = self.shorten(split.sources, tokenizer, max_length, split)
-        return replace(split, sources=lines), count
+    def _encode_sources(
+        self, texts: Sequence[str], references: Sequence[Any], tokenizer: Tokenizer, max_length: int, on_long: OnLong
+    ) -> tuple[list[Tokens], int]:
+        """The ids of sources; before a truncation they are shortened. Returns the number of these as well."""
+        sources, count = encode(tokenizer, texts), 0
+        if on_long == "truncate":
+            for row, ids in enumerate(sources):
+                if len(ids) > max_length:
+                    text = self.shorten(texts[row], references[row] if references else None, tokenizer, max_length)
+                    (sources[row],) = encode(tokenizer, [text])
+                    count += 1
+        return sources, count
 
-    def validate(self, loop: EvaluationLoop, split: S, examples: Examples[Pair], loss: float) -> Scores:
+    def validate(self, loop: EvaluationLoop, split: TextPairs, examples: Examples[Pair], loss: float) -> Scores:
         """Scores of greedy outputs."""
         assert isinstance(examples, Pairs)
         greedy = self.limit_output(self.generation_config({"num_beams": 1}), split, loop.tokenizer)
-        outputs = decode(loop.tokenizer, generate_tokens(loop, examples.sources, greedy))
+        outputs = decode(loop.tokenizer, generate_tokens(loop, [source for source, _ in examples.items], greedy))
         return self.score(outputs, split.references_of(examples.rows))
 
-    def evaluate(self, loop: EvaluationLoop, split: S) -> Evaluation:
+    def evaluate(self, loop: EvaluationLoop, split: TextPairs) -> Evaluation:
         """Generate from every source. Pairs with a blank side are not scored, as in a validation."""
-        split, shortened = self._shortened(split, loop.tokenizer, loop.max_length, loop.on_long)
         generation = self.limit_output(loop.generation or self.generation_config({}), split, loop.tokenizer)
-        inputs = f"{split.name}{split.sides[0]}"
-        outputs, over = self.generate(replace(loop, generation=generation, inputs=inputs), split.sources)
-        rows, is_split = split.complete(), loop.on_long == "split"
-        content, suffix = self.predictions(split, outputs)
-        return Evaluation(
-            self.score([outputs[row] for row in rows], split.references_of(rows), loop),
-            examples=len(rows),
-            predictions=content,
-            suffix=suffix,
-            truncated=0 if is_split else max(over, shortened),
-            divided=over if is_split else 0,
-            skipped=split.skipped,
-        )
+        loop = replace(loop, generation=generation, inputs=f"{split.name}{split.sides[0]}")
+        outputs, truncated = self.generate(loop, split.sources, references=split.references)
+        rows = split.complete()
+        scores = self.score([outputs[row] for row in rows], split.references_of(rows), loop)
+        predictions = self.predictions(split, outputs)
+        return Evaluation(scores, len(rows), *predictions, truncated=truncated, skipped=split.skipped)
 
-    def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:
-        """One output per line, blank for a blank line; and the number of lines that were truncated or split."""
-        if loop.on_long == "split":
-            parts = split_lines(lines, loop.tokenizer, loop.max_length, self.languages[0])
-            texts, _ = self.generate(replace(loop, on_long="error"), [*chain(*parts)], first_line)
-            remaining, between = iter(texts), separator(self.languages[1])
-            outputs = [between.join(filter(None, islice(remaining, len(line)))) for line in parts]
-            return outputs, sum(len(line) > 1 for line in parts)
-        shortened = 0
-        if loop.on_long == "truncate":
-            lines, shortened = self.shorten(lines, loop.tokenizer, loop.max_length)
-        sources = encode(loop.tokenizer, lines)
-        advice = f"pass {on_long_advice(self)}"
-        _, over = fit_length({loop.inputs: sources}, loop.max_length, loop.on_long, advice, first_line)
+    def generate(
+        self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1, references: Sequence[Any] = ()
+    ) -> tuple[list[str], int]:
+        """One output per line, blank for a blank line; and the number of truncated lines."""
+        sources, shortened = self._encode_sources(lines, references, loop.tokenizer, loop.max_length, loop.on_long)
+        columns = {loop.inputs: sources}
+        _, over = fit_length(columns, loop.max_length, loop.on_long, "pass --on-long truncate", first_line)
         rows = [row for row, line in enumerate(lines) if line.strip()]
         generation = loop.generation or self.generation_config({})
-        texts = decode(loop.tokenizer, generate_tokens(loop, [sources[row] for row in rows], generation))
-        results = dict(zip(rows, texts, strict=True))
-        return [results.get(row, "") for row in range(len(lines))], max(over, shortened)
+        texts = iter(decode(loop.tokenizer, generate_tokens(loop, [sources[row] for row in rows], generation)))
+        return [next(texts) if line.strip() else "" for line in lines], max(over, shortened)
 
 
 def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -4,9 +4,8 @@
     noise     . . x x . . x x         targets  <0> c d <1> g h
 
 Sentinels <0>, <1>, … are the ids from the top of the vocabulary downward. As in T5's code a text begins with a kept
-span and ends with a noise span; both sides end with `</s>`. T5's code rounds the numbers of noise tokens and spans once
-for all examples. Here neighboring examples differ by one where necessary, so that density and mean span length are
-exact over any stretch of text. All inputs are equally long.
+span and ends with a noise span; both sides end with `</s>`. All inputs are equally long. T5's code rounds the numbers
+of noise tokens and spans once for all examples; here neighboring examples differ by one where necessary.
 
 Data: plain text or JSON lines {train,valid,test…}, or a hub data set.
 """
@@ -26,7 +25,6 @@ from ..data.corpus import (
     DOCUMENT_FIELDS,
     Corpus,
     Texts,
-    TokenArray,
     TokenStore,
     hub_texts,
     read_corpus,
@@ -37,7 +35,8 @@ from ..data.files import split_files
 from ..data.hub import HubDataset, is_hub_name
 from ..data.tokenizer import SPECIAL_TOKENS, Tokens, train_tokenizer
 from ..errors import UserError
-from .base import Evaluation, EvaluationLoop, Scores, Task
+from ..models import SynthesizerForConditionalGeneration
+from .base import Evaluation, EvaluationLoop, Scores, Task, batch_losses
 from .seq2seq import json_lines
 
 if TYPE_CHECKING:
@@ -58,7 +57,8 @@ class SpanLayout:
 
     An example of r raw tokens, with density d and mean span length m, has r d noise tokens in r d / m spans, and
     inputs − 1 = r (1 − d + d / m). These are not whole numbers. So the first n examples together have n times the
-    exact number of spans, rounded, and likewise of the noise tokens after the first of each span.
+    exact number of spans, rounded, and likewise of the noise tokens after the first of each span: density and mean
+    span length are exact over any stretch of text.
 
     >>> layout = SpanLayout(512)
     >>> [layout.lengths(index).spans for index in range(5)]
@@ -152,7 +152,7 @@ def corrupt(tokens: Tokens, mask: np.ndarray, first_sentinel: int) -> tuple[Toke
 class SpanExamples(Examples[Pair]):
     """Pieces of running text, corrupted when they are read, with other noise in every epoch of training."""
 
-    tokens: TokenArray
+    store: TokenStore
     layout: SpanLayout
     first_sentinel: int
     eos_token_id: int
@@ -160,12 +160,12 @@ class SpanExamples(Examples[Pair]):
     noise: list[int] = field(default_factory=lambda: [0])
 
     def __len__(self) -> int:
-        return self.layout.count(len(self.tokens))
+        return self.layout.count(len(self.store.tokens))
 
     def __getitem__(self, index: int) -> Pair:
         start, lengths = self.layout.start(index), self.layout.lengths(index)
         mask = noise_mask(lengths, np.random.default_rng([self.noise[0], index]))
-        inputs, targets = corrupt(self.tokens[start : start + lengths.raw], mask, self.first_sentinel)
+        inputs, targets = corrupt(self.store.ids(start, lengths.raw), mask, self.first_sentinel)
         return np.append(inputs, np.int32(self.eos_token_id)), np.append(targets, np.int32(self.eos_token_id))
 
     def lengths(self) -> np.ndarray:
@@ -204,7 +204,7 @@ class SpanCorruption(Task[Corpus, Pair]):
     revision: str | None = None
     name: ClassVar[str] = "span-corruption"
     score_labels: ClassVar[Mapping[str, str]] = {"loss": "loss", "perplexity": "perplexity"}
-    model_class: ClassVar[str | type] = "SynthesizerForConditionalGeneration"
+    model_class: ClassVar[type] = SynthesizerForConditionalGeneration
     tokens_name: ClassVar[str] = "input + target tokens"
 
     def __post_init__(self) -> None:
@@ -216,12 +216,12 @@ class SpanCorruption(Task[Corpus, Pair]):
         if is_hub_name(data):
             source = HubDataset.of(data, self.subset, self.revision)
             texts = hub_texts(source, split, self.text_field or "text", self.stream, self.max_documents)
-            return read_corpus(split, texts, self.stream)
-        paths = split_files(data, split, DOCUMENT_ENDINGS)
-        name = paths[0].name.split(".")[0] if len(paths) == 1 else split
-        fields = (self.text_field,) if self.text_field else DOCUMENT_FIELDS
-        documents = Texts(lambda: filter(str.strip, read_texts(paths, fields)))
-        return read_corpus(name, documents, self.stream)
+        else:
+            paths = split_files(data, split, DOCUMENT_ENDINGS)
+            fields = (self.text_field,) if self.text_field else DOCUMENT_FIELDS
+            texts = Texts(lambda: filter(str.strip, read_texts(paths, fields)))
+            split = paths[0].name.split(".")[0] if len(paths) == 1 else split
+        return read_corpus(split, texts, self.stream)
 
     def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
         """A vocabulary with the sentinels at its end: `<extra_id_0>` is the last token, `<extra_id_1>` before it."""
@@ -261,7 +261,7 @@ class SpanCorruption(Task[Corpus, Pair]):
             raise UserError(
                 f"{split.name}: {len(store.tokens)} tokens; expected at least {layout.start(1)}, one example"
             )
-        return SpanExamples(store.tokens, layout, first_sentinel, cast(int, tokenizer.eos_token_id))
+        return SpanExamples(store, layout, first_sentinel, cast(int, tokenizer.eos_token_id))
 
     def validate(self, loop: EvaluationLoop, split: Corpus, examples: Examples[Pair], loss: float) -> Scores:
         """The perplexity of the targets."""
@@ -270,16 +270,11 @@ class SpanCorruption(Task[Corpus, Pair]):
     def evaluate(self, loop: EvaluationLoop, split: Corpus) -> Evaluation:
         """Loss and perplexity of the targets; the predictions file has the loss of each example."""
         examples = self.encode(split, loop.tokenizer, loop.max_length)
-        tokens = examples.lengths()[:, -1]
-
-        def step(rows: list[int]) -> list[float]:
-            return [loop.model(**loop.batch(self, examples, rows), num_items_in_batch=1).loss.item()]
-
         # Each example is a batch: the model returns the loss of a batch as a whole.
-        sums = loop.run_each(tokens, step, [[index] for index in range(len(examples))])
-        loss = sum(sums) / int(tokens.sum())
+        losses, counts = batch_losses(self, loop, examples, [[index] for index in range(len(examples))])
+        loss = sum(losses) / sum(counts)
         lines = [
             {"id": index, "tokens": count, "loss": total / count}
-            for index, (total, count) in enumerate(zip(sums, tokens.tolist(), strict=True))
+            for index, (total, count) in enumerate(zip(losses, counts, strict=True))
         ]
         return Evaluation({"loss": loss, "perplexity": math.exp(loss)}, len(examples), json_lines(lines))

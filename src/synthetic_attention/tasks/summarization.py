@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..data.files import split_file
 from ..data.hub import HubDataset, is_hub_name
-from ..data.summarization import read_hub_summaries, read_summaries
+from ..data.summarization import read_summaries
 from ..metrics.text import rouge, rouge_signature
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Summarization(SequenceToSequence[TextPairs]):
+class Summarization(SequenceToSequence):
     """Summaries of documents. Trained on the first reference, scored against the best of all.
 
     Args:
@@ -49,28 +49,19 @@ class Summarization(SequenceToSequence[TextPairs]):
 
     def read(self, data: Path, split: str) -> TextPairs:
         """Read the file of a split, gzip or not, or a split of a hub data set."""
-        fields = (self.document_field, self.summary_field)
+        source: Path | tuple[HubDataset, str]
         if is_hub_name(data):
-            source = HubDataset.of(data, self.subset, self.revision)
-            name, parsed = split, read_hub_summaries(source, split, *fields, self.skip_bad_lines)
+            name, source = split, (HubDataset.of(data, self.subset, self.revision), split)
         else:
-            path = split_file(data, split, (".jsonl", ".json"))
-            name, parsed = path.name.split(".")[0], read_summaries(path, *fields, self.skip_bad_lines)
-        return TextPairs(
-            name,
-            [row.document for row in parsed.records],
-            [" ".join(row.summaries[0].split()) for row in parsed.records],
-            ids=[row.id for row in parsed.records],
-            references=[row.summaries for row in parsed.records],
-            skipped=parsed.skipped,
-        )
+            source = split_file(data, split, (".jsonl", ".json"))
+            name = source.name.split(".")[0]
+        parsed = read_summaries(source, self.document_field, self.summary_field, self.skip_bad_lines)
+        return TextPairs.from_records(name, parsed, [summary.document for summary in parsed.records])
 
     def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
         """Beam search of at most `max_summary_tokens` tokens, updated by `options`."""
         return make_generation_config(options, max_new_tokens=self.max_summary_tokens)
 
-    def score(
-        self, outputs: Sequence[str], references: Sequence[Sequence[str]], loop: EvaluationLoop | None = None
-    ) -> Scores:
+    def score(self, outputs: Sequence[str], references: Sequence[Any], loop: EvaluationLoop | None = None) -> Scores:
         """ROUGE-1, -2, -L and -Lsum of rouge-score, the best over the references."""
         return {**rouge(outputs, references), "rouge1_signature": rouge_signature()}

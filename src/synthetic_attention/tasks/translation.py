@@ -15,7 +15,7 @@ from .seq2seq import SequenceToSequence, TextPairs
 
 
 @dataclass(frozen=True)
-class Translation(SequenceToSequence[TextPairs]):
+class Translation(SequenceToSequence):
     """Translation from one language to another.
 
     Args:
@@ -30,23 +30,17 @@ class Translation(SequenceToSequence[TextPairs]):
     subset: str | None = None
     revision: str | None = None
     name: ClassVar[str] = "translation"
-    splits_long_inputs: ClassVar[bool] = True
     score_labels: ClassVar[Mapping[str, str]] = {"bleu": "BLEU", "chrf": "chrF"}
     metric_for_best_model: ClassVar[str] = "bleu"
     packages: ClassVar[tuple[str, ...]] = ("sacrebleu",)
 
     def __post_init__(self) -> None:
-        for language in self.languages:
+        for language in (self.source, self.target):
             # It becomes part of a glob pattern.
             if not language or set(language) & set("*?[]/\\"):
                 raise UserError(f"got language {language!r}; expected the suffix of its files, like en")
         if self.source == self.target:
             raise UserError(f"got source and target language {self.source!r}; expected two different ones")
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """The suffixes of the files."""
-        return self.source, self.target
 
     def check_requirements(self) -> None:
         """Check that the tokenizer that BLEU needs for the target language is installed."""
@@ -54,7 +48,7 @@ class Translation(SequenceToSequence[TextPairs]):
 
     def read(self, data: Path, split: str) -> TextPairs:
         """Read both sides of a split."""
-        languages = self.languages
+        languages = (self.source, self.target)
         if is_hub_name(data):
             stem, (sources, targets) = split, self._read_hub(data, split)
             where = f"{data}, split {split!r}"
@@ -74,7 +68,7 @@ class Translation(SequenceToSequence[TextPairs]):
         return pairs
 
     def _read_hub(self, data: Path, split: str) -> tuple[list[str], list[str]]:
-        languages, pairs = self.languages, []
+        languages, pairs = (self.source, self.target), []
         columns = languages if self.column is None else (self.column,)
         rows = HubDataset.of(data, self.subset, self.revision).rows(split, columns)
         for number, row in enumerate(rows, start=1):
