@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-__all__ = ["UserError", "require"]
-
 
 class UserError(ValueError):
     """Something the user can put right. The command line prints its message, one line, and exits without traceback."""

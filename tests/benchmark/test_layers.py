@@ -1,10 +1,13 @@
 """Layers and encoders are timed in turns, checked against the reference, and their bytes counted."""
 
+import time
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
-from synthetic_attention.benchmark.harness import Contender, measure_memory
+from synthetic_attention.benchmark.harness import Contender, measure_memory, time_turns
 from synthetic_attention.benchmark.layers import (
     BASELINE,
     MASKS,
@@ -61,6 +64,21 @@ def test_a_wrong_layer_is_detected() -> None:
         check(wrong, SMALL)
 
 
+def test_a_speedup_over_the_baseline_is_above_one() -> None:
+    calls: list[str] = []
+
+    def slow() -> None:
+        calls.append("slow")
+        time.sleep(0.02)
+
+    times = time_turns({"slow": slow, "fast": partial(calls.append, "fast")}, "slow", repeats=3, warmup=1)
+    assert calls == ["slow", "fast"] * 4
+    (_, milliseconds, _), ratio = times["slow"]
+    assert milliseconds >= 20
+    assert ratio == (1, 1, 1)
+    assert times["fast"][1][0] > 1
+
+
 def test_memory_counts_what_is_allocated() -> None:
     module = nn.Linear(100, 50, bias=False)
 
@@ -76,7 +94,7 @@ def test_memory_counts_what_is_allocated() -> None:
 
 
 def test_no_matrix_per_example_and_head_is_kept() -> None:
-    case = Case(4, 512, width=64, heads=4)
+    case = Case(4, 256, width=32, heads=4)
     matrices = case.batch * case.heads * case.length**2 * 4
     results = {result.name: result for result in measure_layers(case, VARIANTS, memory=True)}
     for name in VARIANTS:
@@ -89,7 +107,7 @@ def test_no_matrix_per_example_and_head_is_kept() -> None:
 
 
 def test_pure_variants_need_no_more_memory_than_fused_attention() -> None:
-    results = {result.name: result for result in measure_layers(Case(8, 256, width=256, heads=4), PURE, memory=True)}
+    results = {result.name: result for result in measure_layers(Case(8, 128, width=128, heads=4), PURE, memory=True)}
     peaks = {name: result.peak or 0 for name, result in results.items()}
     assert all(0 < peaks[name] <= peaks[BASELINE] for name in PURE)
 

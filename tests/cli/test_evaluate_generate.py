@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import SETS, Call, check_error, snapshot
+from documents import blocks
 from synthetic_attention.cli import generate, main
 from synthetic_attention.tasks import seq2seq
 
@@ -77,9 +78,6 @@ def _echo(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_long_lines(call: Call, trained: Path) -> None:
     for choice in ([], ["--on-long", "error"]):
         check_error(call("generate", trained, LONG, "two", *choice), "1 of 2", "64", "--on-long")
-    code, out, err = call("generate", trained, LONG, "", "two", "--on-long", "split")
-    assert (code, out) == (0, f"{LONG.strip()}\n\ntwo\n")
-    assert "1 lines" in err
     cut = call("generate", trained, LONG, "--on-long", "truncate")
     assert cut == call("generate", trained, LONG, "--truncate")
     assert LONG.startswith(cut[1].strip())
@@ -114,18 +112,34 @@ def test_a_folder_that_is_no_run(call: Call, corpus: Path, tmp_path: Path, comma
 
 @pytest.fixture(scope="module")
 def language_models(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run of sentences, and one of running text."""
+    """A run of sentences, several in a row, and one of running text."""
     home, found = tmp_path_factory.mktemp("language-models"), {}
     (home / "data").mkdir()
     (home / "data/train_news.txt").write_bytes((corpus / "train.en").read_bytes())
     (home / "data/valid.txt").write_bytes((corpus / "valid.en").read_bytes())
-    for mode in ("sentences", "blocks"):
+    for mode, option in (("sentences", "packed=true"), ("blocks", "stream=true")):
         found[mode] = home / mode
         command = ["train", "language-modeling", "--data", home / "data", "--output", found[mode], "--steps", 2, *SETS]
         with pytest.raises(SystemExit) as exit_:
-            main([*map(str, command), "--synthesizer", "dense+random", "--set", f"mode={mode}"])
+            main([*map(str, command), "--synthesizer", "dense+random", "--set", f"mode={mode}", "--set", option])
         assert exit_.value.code == 0
     return found
+
+
+@pytest.mark.parametrize("mode", ["sentences", "blocks"])
+def test_language_models_are_scored_and_described(
+    call: Call, language_models: dict[str, Path], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = language_models[mode]
+    code, out, err = call("evaluate", run, "--split", "valid", "--json")
+    assert code == 0, err
+    best = json.loads((run / "metrics.json").read_text(encoding="utf-8"))["best"]
+    for name in ("loss", "perplexity", "word_perplexity", "bits_per_byte"):
+        assert json.loads(out)[name] == pytest.approx(best[name], rel=1e-5)
+    check_error(call("evaluate", run, "--split", "valid", "--num-beams", 2), "--num-beams", "language-modeling")
+    check_error(call("evaluate", run), "test", "train_news.txt, valid.txt")
+    monkeypatch.chdir(run)
+    exec(dict(blocks(run / "README.md"))["python"], {})
 
 
 @pytest.mark.parametrize("mode", ["sentences", "blocks"])
@@ -168,7 +182,7 @@ def test_sampling(call: Call, language_models: dict[str, Path]) -> None:
         (["x", "--prompt", "y"], "TEXT.*--prompt", 2),
         (["--prompt", "y", "--num-beams", 2, "--truncate"], "--num-beams, --on-long.*--prompt", 2),
         (["x", "--seed", 1, "--top-k", 3], "--top-k, --seed without --prompt", 2),
-        (["x", "--on-long", "split"], "--on-long split", 1),
+        (["x", "--on-long", "split"], "--on-long.*'split'.*truncate", 2),
         (["--prompt", "y", "--top-p", 2], "top_p=2.0", 1),
     ],
 )

@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification, pipeline
 
 from cli.conftest import SETS, Call, check_error
 from documents import blocks
-from tasks.glue_files import write_glue, write_superglue
+from tasks.glue_files import write_glue
 
 # The extra "glue".
 pytest.importorskip("scipy.stats", reason="scipy is not installed")
@@ -20,10 +20,9 @@ LONGER = (*SETS, "--set", "max_position_embeddings=200")
 
 
 @pytest.fixture
-def both(tmp_path: Path) -> Path:
-    write_glue(tmp_path / "data/glue")
-    write_superglue(tmp_path / "data/superglue")
-    return tmp_path / "data"
+def glue(tmp_path: Path) -> Path:
+    write_glue(tmp_path / "glue")
+    return tmp_path / "glue"
 
 
 def train(call: Call, task: str, data: Path, run: Path, *more: object) -> None:
@@ -41,9 +40,9 @@ def evaluate(call: Call, run: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_glue(call: Call, both: Path, tmp_path: Path) -> None:
+def test_glue(call: Call, glue: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    train(call, "glue", both / "glue", run, "--set", "tasks=[sst2, mnli]", "--set", "cap=5")
+    train(call, "glue", glue, run, "--set", "tasks=[sst2, mnli]", "--set", "cap=5")
     options = yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))["options"]
     assert (options["tasks"], options["cap"]) == (["sst2", "mnli"], 5)
     results = evaluate(call, run)
@@ -98,14 +97,14 @@ def test_classification_of_one_file(call: Call, tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_classification_of_pairs_and_regression(call: Call, both: Path, tmp_path: Path) -> None:
+def test_classification_of_pairs_and_regression(call: Call, glue: Path, tmp_path: Path) -> None:
     columns = {
         "MRPC": ("text=#1 String", "text_pair=#2 String", "label=Quality", "classes=[not_equivalent, equivalent]"),
         "STS-B": ("text=sentence1", "text_pair=sentence2", "label=score", "regression=true"),
     }
     for task, scores in (("MRPC", {"accuracy", "macro_f1"}), ("STS-B", {"pearson", "spearman"})):
         options = [word for option in columns[task] for word in ("--set", option)]
-        train(call, "classification", both / "glue" / task, tmp_path / task, *options)
+        train(call, "classification", glue / task, tmp_path / task, *options)
         results = evaluate(call, tmp_path / task)
         assert scores <= {*results}
         assert len(results["lines"]) == 6
@@ -117,24 +116,3 @@ def test_classification_of_pairs_and_regression(call: Call, both: Path, tmp_path
     code, out, err = call("inspect", tmp_path / "MRPC", "--examples", 1, "--sample", 3)
     assert code == 0, err
     assert Path(out.strip()).is_file()
-
-
-@pytest.mark.slow
-def test_language_modeling(call: Call, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, run = tmp_path / "data", tmp_path / "run"
-    data.mkdir()
-    (data / "train_news.txt").write_bytes((corpus / "train.en").read_bytes())
-    (data / "valid.txt").write_bytes((corpus / "valid.en").read_bytes())
-    train(call, "language-modeling", data, run, "--set", "packed=true", "--set", "stream=true")
-    code, _, err = call("train", "language-modeling", "--output", run, "--resume", "--steps", 4)
-    assert code == 0, err
-    metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-    assert metrics["steps"] == 4
-    results = evaluate(call, run)
-    for name in ("loss", "perplexity", "word_perplexity", "bits_per_byte"):
-        assert results[name] == pytest.approx(metrics["best"][name], rel=1e-5)
-    assert len(results["lines"]) == results["examples"] == 6
-    check_error(call("evaluate", run, "--split", "valid", "--num-beams", 2), "--num-beams", "language-modeling")
-    check_error(call("evaluate", run), "test", "train_news.txt, valid.txt")
-    monkeypatch.chdir(run)
-    exec(dict(blocks(run / "README.md"))["python"], {})

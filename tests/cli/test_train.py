@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.conftest import SETS, SMALL, Call, check_error, snapshot
+from cli.conftest import LANGUAGES, SETS, SMALL, Call, check_error, snapshot
 from synthetic_attention import tasks
 
 TRAINING = [argument for override in SMALL[6:] for argument in ("--set", override)]
@@ -88,47 +88,32 @@ def test_a_signal_saves_a_checkpoint(call: Call, train: list[object], tmp_path: 
     assert f"checkpoint-{step}" in err
 
 
-@pytest.fixture
-def articles(tmp_path: Path) -> Path:
-    """Data for summarization and span corruption."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    sentences = [f"the {number} of {number * number} is here" for number in range(30)]
-    for split, lines in (("train", sentences), ("valid", sentences[:10]), ("test", sentences[10:20])):
-        rows = [json.dumps({"article": line, "highlights": line[:9]}) for line in lines]
-        (folder / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    return folder
-
-
 @pytest.mark.slow
-def test_train_and_compare_from_a_run(call: Call, articles: Path, tmp_path: Path) -> None:
-    before, after = tmp_path / "pretrain-dense", tmp_path / "after"
-    task = ("span-corruption", "--data", articles, "--set", "sentinels=10", "--synthesizer", "dense")
-    code, _, err = call("train", *task, "--output", before, "--steps", 2, *SETS, "--set", "vocab_size=320")
+def test_train_and_compare_from_a_run(call: Call, corpus: Path, trained: Path, tmp_path: Path) -> None:
+    common = ("translation", "--data", corpus, *LANGUAGES, *TRAINING, "--steps", 2)
+    command = ("train", *common, "--from", trained)
+    code, _, err = call(*command, "--output", tmp_path / "run")
     assert code == 0, err
-    common = ("summarization", "--data", articles, *TRAINING)
-    command = ("train", *common, "--from", before, "--output", after)
-    code, _, err = call(*command, "--steps", 2)
+    info = read_run(tmp_path / "run")
+    assert (info["from"]["path"], info["settings"]["synthesizer"]) == (str(trained), "random+vanilla")
+    assert call(*command, "--dry-run")[0] == 0
+    rows = ("--synthesizers", "random+vanilla,random+vanilla@from=none", "--output", tmp_path / "table")
+    code, out, err = call("compare", *common, *rows, "--num-beams", 1, "--from", trained)
     assert code == 0, err
-    info = read_run(after)
-    assert (info["from"]["path"], info["settings"]["synthesizer"]) == (str(before), "dense")
-    assert call("train", *common, "--from", before, "--dry-run")[0] == 0
-    rows = ("--synthesizers", "dense,dense@from=none", "--output", tmp_path / "table", "--num-beams", 1)
-    code, out, err = call("compare", *common, *rows, "--from", tmp_path / "pretrain-{synthesizer}", "--steps", 2)
-    assert code == 0, err
-    assert "dense@from=none" in out
+    assert "random+vanilla@from=none" in out
 
 
-def test_malformed_lines_are_errors_or_counted(call: Call, articles: Path, tmp_path: Path) -> None:
-    with (articles / "train.jsonl").open("a", encoding="utf-8") as file:
-        file.write("\nno json\n")
+def test_malformed_lines_are_errors_or_counted(call: Call, tmp_path: Path) -> None:
+    articles = tmp_path / "data"
+    articles.mkdir()
+    for split, number, more in (("train", 30, "\nno json\n"), ("valid", 10, ""), ("test", 10, '\n{"article": 1}\n')):
+        rows = [json.dumps({"article": f"the {line} is here", "highlights": f"the {line}"}) for line in range(number)]
+        (articles / f"{split}.jsonl").write_text("\n".join(rows) + more, encoding="utf-8")
     command = ("train", "summarization", "--data", articles, "--output", tmp_path / "run", "--steps", 2, *SETS)
     check_error(call(*command), "train.jsonl", "line 31")
     code, _, err = call(*command, "--skip-bad-lines")
     assert code == 0, err
     assert json.loads((tmp_path / "run/metrics.json").read_text(encoding="utf-8"))["train_lines_skipped"] == 1
-    with (articles / "test.jsonl").open("a", encoding="utf-8") as file:
-        file.write('\n{"article": 1}\n')
     code, out, err = call("evaluate", tmp_path / "run", "--num-beams", 1)
     assert code == 0, err
     assert "10 pairs" in out
@@ -152,21 +137,11 @@ def data(corpus: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(corpus, tmp_path / "data"))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "fact"),
-    [
-        ("train.de", b"eins\nzwei\n", "train.de has 2"),
-        ("valid.de", b"\n" * 6, "valid.de: no pair"),
-        ("valid.de", b"eins\nzw\xe4i\n", "valid.de, line 2"),
-    ],
-)
-def test_damaged_data(
-    call: Call, train: list[object], data: Path, tmp_path: Path, name: str, content: bytes, fact: str
-) -> None:
-    (data / name).write_bytes(content)
+def test_damaged_data(call: Call, train: list[object], data: Path, tmp_path: Path) -> None:
+    (data / "valid.de").write_bytes(b"eins\nzw\xe4i\n")
     train[train.index("--data") + 1] = data
     before = snapshot(tmp_path)
-    check_error(call(*train), fact)
+    check_error(call(*train), "valid.de, line 2")
     assert snapshot(tmp_path) == before
 
 

@@ -85,7 +85,7 @@ def make_row(label: str, bleu: float | None, sd: float | None = None, **changes:
 
 
 def make_run(label: str, seed: int = 0, **changes: Any) -> Any:
-    test = {"signatures": {"bleu": "tok:13a"}, "truncated": 0, "divided": 0, "skipped": 0}
+    test = {"signatures": {"bleu": "tok:13a"}, "truncated": 0, "skipped": 0}
     test |= {"examples": 1000, "not_computed": {}}
     return {
         "row": label,

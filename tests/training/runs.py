@@ -20,9 +20,15 @@ from synthetic_attention.training.settings import Settings
 Small = Callable[..., Settings]
 
 
-def start(corpus: Path, output: Path, settings: Settings, **options: Any) -> Outcome:
-    options = {"report": silent, **options}
-    return start_run(task=Translation("en", "de"), data=corpus, settings=settings, output=output, **options)
+def start(data: Path, output: Path, settings: Settings, **options: Any) -> Outcome:
+    """By default a run of translation."""
+    options = {"task": Translation("en", "de"), "report": silent, **options}
+    return start_run(data=data, settings=settings, output=output, **options)
+
+
+def start_and_kill(data: Path, output: Path, settings: Settings, step: int, **options: Any) -> None:
+    with pytest.raises(KilledError):
+        start(data, output, settings, callbacks=[Kill(step, die)], **options)
 
 
 def generate_lines(run: Path, lines: Sequence[str], **options: Any) -> tuple[list[str], int]:
@@ -84,6 +90,11 @@ def assert_same_runs(one: Path, other: Path) -> None:
     for name, value in expected.items():
         assert torch.equal(value, got[name]), name
     assert without_times(one / "log.jsonl") == without_times(other / "log.jsonl")
+
+
+def logged(run: Path, name: str) -> list[float]:
+    """The values of one key of the log."""
+    return [entry[name] for entry in without_times(run / "log.jsonl") if name in entry]
 
 
 def silent(line: str) -> None:

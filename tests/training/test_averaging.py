@@ -13,7 +13,7 @@ from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.checkpoint import Checkpoint
 from synthetic_attention.training.run import resume_run
-from training.runs import Kill, KilledError, Small, assert_same_runs, die, silent, start
+from training.runs import Kill, Small, assert_same_runs, silent, start, start_and_kill
 
 OPTIONS = ("average_checkpoints=3", "eval_steps=2", "max_steps=10")
 # Validations at 2, 4, … 10, and that of the mean.
@@ -77,8 +77,7 @@ def test_a_killed_run_averages_what_an_unbroken_one_does(
     corpus: Path, tmp_path: Path, small: Small, scored: list[float], killed_at: int
 ) -> None:
     start(corpus, tmp_path / "straight", small(*OPTIONS))
-    with pytest.raises(KilledError):
-        start(corpus, tmp_path / "killed", small(*OPTIONS), callbacks=[Kill(killed_at, die)])
+    start_and_kill(corpus, tmp_path / "killed", small(*OPTIONS), killed_at)
     assert resume_run(tmp_path / "killed", report=silent).metrics["best"]["averaged"] == [4, 6, 10]
     assert_same_runs(tmp_path / "straight", tmp_path / "killed")
 

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 
 from synthetic_attention import SynthesizerAttention
 from synthetic_attention.tasks import UserError
+from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.device import choose_device, choose_training_device
 from synthetic_attention.training.evaluation import evaluate_run
-from training.runs import Small, generate_lines, start, without_times
+from synthetic_attention.training.run_folder import RunFolder
+from training.runs import Small, generate_lines, logged, start
 
 
 def test_devices_that_are_there() -> None:
@@ -40,19 +43,19 @@ def test_bfloat16_trains_with_weights_in_float32(corpus: Path, tmp_path: Path, s
     runs = [tmp_path / name for name in ("false", "true")]
     for run in runs:
         start(corpus, run, small("dropout_rate=0", f"bf16={run.name}"), device="cpu")
-    logs = [[entry["loss"] for entry in without_times(run / "log.jsonl") if "loss" in entry] for run in runs]
+    logs = [logged(run, "loss") for run in runs]
     assert logs[0] != logs[1]
     assert logs[0] == pytest.approx(logs[1], rel=2e-2)
-    from safetensors.torch import load_file
-
     assert {tensor.dtype for tensor in load_file(runs[1] / "model.safetensors").values()} == {torch.float32}
     assert yaml.safe_load((runs[1] / "run.yaml").read_text(encoding="utf-8"))["versions"]["device"] == "cpu"
+    assert RunFolder(runs[0]).load(Translation("en", "de"), torch.device("cpu"), bf16=True)[0].dtype == torch.bfloat16
     scores = [evaluate_run(runs[0], num_beams=1, device="cpu", bf16=bf16) for bf16 in (False, True)]
     assert [result["dtype"] for result in scores] == ["float32", "bfloat16"]
     assert scores[0]["predictions"] != scores[1]["predictions"]
     assert generate_lines(runs[0], ["one", ""], num_beams=1, bf16=True)[0][1] == ""
 
 
+@pytest.mark.slow
 # The compiler itself looks at the .grad of what goes into a block.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_a_compiled_model_trains_as_an_eager_one(
@@ -65,8 +68,8 @@ def test_a_compiled_model_trains_as_an_eager_one(
     monkeypatch.setattr(torch.nn.Module, "compile", partialmethod(compile_module, backend="eager"))
     runs = [tmp_path / name for name in ("false", "true")]
     for run in runs:
-        start(corpus, run, small("dropout_rate=0", f"torch_compile={run.name}"), device="cpu")
-    logs = [[entry["loss"] for entry in without_times(run / "log.jsonl") if "loss" in entry] for run in runs]
+        start(corpus, run, small("dropout_rate=0", "max_steps=4", f"torch_compile={run.name}"), device="cpu")
+    logs = [logged(run, "loss") for run in runs]
     assert logs[0] == pytest.approx(logs[1], rel=1e-3)
     # Two for the layers of each stack, padded or not, whatever the shapes.
     assert 2 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 4

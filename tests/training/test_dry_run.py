@@ -21,7 +21,7 @@ def test_what_is_said_is_what_comes(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = snapshot(corpus)
-    settings = small("max_steps=40", "gradient_accumulation_steps=2")
+    settings = small("max_steps=40", "eval_steps=40", "gradient_accumulation_steps=2")
     plan = dry_run(Translation("en", "de"), corpus, settings, report=silent)
     assert [*tmp_path.iterdir()] == []
     assert snapshot(corpus) == before

@@ -1,6 +1,5 @@
 """Adafactor and T5's schedule."""
 
-import json
 import math
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from synthetic_attention.training.arguments import SynthesizerTrainingArguments
 from synthetic_attention.training.run import resume_run
 from synthetic_attention.training.settings import build_config, read_settings
 from synthetic_attention.training.trainer import constant_then_inverse_sqrt
-from training.runs import Kill, KilledError, Small, assert_same_runs, die, silent, start, weights
+from training.runs import Small, assert_same_runs, logged, silent, start, start_and_kill, weights
 
 ADAFACTOR = ("optim=adafactor", "learning_rate=0.01", "max_grad_norm=0", "warmup_steps=0", "constant_steps=4")
 
@@ -62,12 +61,10 @@ def test_logits_that_start_near_zero_are_moved_as_weights_are(corpus: Path, tmp_
 def test_killed_and_resumed_equals_straight(corpus: Path, tmp_path: Path, small: Small) -> None:
     settings = small(*ADAFACTOR)
     start(corpus, tmp_path / "straight", settings)
-    with pytest.raises(KilledError):
-        start(corpus, tmp_path / "killed", settings, callbacks=[Kill(7, die)])
+    start_and_kill(corpus, tmp_path / "killed", settings, 7)
     resume_run(tmp_path / "killed", report=silent)
     assert_same_runs(tmp_path / "straight", tmp_path / "killed")
-    log = (tmp_path / "straight/log.jsonl").read_text(encoding="utf-8").splitlines()
-    rates = [entry["learning_rate"] for entry in map(json.loads, log) if "learning_rate" in entry]
+    rates = logged(tmp_path / "straight", "learning_rate")
     assert rates == pytest.approx([0.01, 0.01, 0.01 * (4 / 6) ** 0.5, 0.01 * (4 / 8) ** 0.5], rel=0.1)
     # No moments: of each matrix a mean per row and column.
     (checkpoint,) = (tmp_path / "straight/checkpoints").iterdir()

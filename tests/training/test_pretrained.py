@@ -14,17 +14,15 @@ from synthetic_attention import SynthesizerConfig, SynthesizerForSequenceClassif
 from synthetic_attention.tasks import UserError, get_task
 from synthetic_attention.tasks.base import load_pretrained
 from synthetic_attention.tasks.classification import Classification
+from synthetic_attention.tasks.language_modeling import LanguageModeling
 from synthetic_attention.tasks.span_corruption import SpanCorruption
 from synthetic_attention.tasks.summarization import Summarization
-from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training.evaluation import evaluate_run
-from synthetic_attention.training.pretrained import PretrainedRun
-from synthetic_attention.training.run import resume_run, start_run
-from synthetic_attention.training.run_folder import RunFolder
+from synthetic_attention.training.run import resume_run
+from synthetic_attention.training.run_folder import PretrainedRun, RunFolder
 from synthetic_attention.training.settings import Settings, read_settings
 from training.conftest import SMALL
-from training.counting import Counting
-from training.runs import Kill, KilledError, assert_same_runs, die, silent, snapshot
+from training.runs import Kill, KilledError, assert_same_runs, die, silent, snapshot, start
 
 MODEL = SMALL[:5]
 TRAINING = ("batch_tokens=400", "warmup_steps=2", "eval_steps=2", "logging_steps=1", "max_steps=4")
@@ -48,7 +46,7 @@ def pretrained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     overrides = [*MODEL, *TRAINING, "random.std=0.1", "dropout_rate=0.1"]
     settings = read_settings(synthesizer="random+vanilla", preset="tiny", seed=1, overrides=overrides)
     task = get_task("span-corruption").from_options({"sentinels": 10})
-    start_run(task=task, data=data, settings=settings, output=path, report=silent)
+    start(data, path, settings, task=task)
     return path
 
 
@@ -58,8 +56,7 @@ def _settings(source: PretrainedRun, *overrides: str, synthesizer: str | None = 
 
 
 def _start(data: Path, source: PretrainedRun, output: Path, *overrides: str, **options: Any) -> None:
-    options = {"settings": _settings(source, *overrides), "report": silent, **options}
-    start_run(task=TASK, data=data, output=output, pretrained=source, **options)
+    start(data, output, _settings(source, *overrides), task=TASK, pretrained=source, **options)
 
 
 def test_model_and_tokenizer_are_those_of_the_run(data: Path, pretrained: Path, tmp_path: Path) -> None:
@@ -96,7 +93,7 @@ def test_a_classifier_takes_the_encoder(data: Path, pretrained: Path, tmp_path: 
         (tmp_path / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
     task, source, output = Classification(**options), PretrainedRun.open(pretrained, Classification), tmp_path / "run"
     settings = _settings(source, "learning_rate=1e-12")
-    start_run(task=task, data=tmp_path, settings=settings, output=output, pretrained=source, report=silent)
+    start(tmp_path, output, settings, task=task, pretrained=source)
     before, after = (load_file(path / "model.safetensors") for path in (pretrained, output))
     encoder = {name for name in before if name.startswith(("model.encoder.", "model.embed_tokens."))}
     new = {"classifier.weight", "classifier.bias", *(["model.token_types.weight"] if pair else [])}
@@ -206,17 +203,11 @@ def test_runs_that_do_not_fit_are_refused(
         _start(data, PretrainedRun.open(pretrained, Summarization), pretrained, overwrite=True)
     assert snapshot(pretrained) == before
     with pytest.raises(UserError, match="a run of task span-corruption, whose model is a SynthesizerForConditional"):
-        PretrainedRun.open(pretrained, Counting)
+        PretrainedRun.open(pretrained, LanguageModeling)
     # A tokenizer without sentinels cannot name spans.
-    start_run(task=Translation("en", "de"), data=corpus, settings=small(), output=tmp_path / "mt", report=silent)
+    start(corpus, tmp_path / "mt", small())
     source = PretrainedRun.open(tmp_path / "mt", SpanCorruption)
+    settings = small("on_long=drop", start=source.settings, synthesizer=None)
     with pytest.raises(UserError, match="the tokenizer has no <extra_id_"):
-        start_run(
-            task=SpanCorruption(sentinels=10),
-            data=data,
-            settings=small("on_long=drop", start=source.settings, synthesizer=None),
-            output=tmp_path / "run",
-            pretrained=source,
-            report=silent,
-        )
+        start(data, tmp_path / "run", settings, task=SpanCorruption(sentinels=10), pretrained=source)
     assert not (tmp_path / "run").exists()

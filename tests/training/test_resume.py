@@ -12,13 +12,11 @@ import torch
 import yaml
 
 from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.glue import Glue
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training import trainer
 from synthetic_attention.training.checkpoint import Progress
-from synthetic_attention.training.run import resume_run, start_run
+from synthetic_attention.training.run import resume_run
 from synthetic_attention.training.run_folder import RunFolder
-from tasks.glue_files import write_glue
 from training.runs import (
     Kill,
     KilledError,
@@ -29,6 +27,7 @@ from training.runs import (
     on_call,
     silent,
     start,
+    start_and_kill,
     weights,
 )
 
@@ -37,23 +36,9 @@ from training.runs import (
 def test_killed_and_resumed_equals_straight(
     corpus: Path, tmp_path: Path, small: Small, straight: Path, killed_at: int
 ) -> None:
-    with pytest.raises(KilledError):
-        start(corpus, tmp_path / "killed", small(), callbacks=[Kill(killed_at, die)])
+    start_and_kill(corpus, tmp_path / "killed", small(), killed_at)
     resume_run(tmp_path / "killed", report=silent)
     assert_same_runs(straight, tmp_path / "killed")
-
-
-def test_killed_and_resumed_equals_straight_with_a_mixture_of_tasks(tmp_path: Path, small: Small) -> None:
-    pytest.importorskip("scipy.stats", reason="scipy is not installed")
-    pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
-    data = write_glue(tmp_path / "data", tasks=("sst2", "rte"))
-    task = Glue(tasks=["sst2", "rte"], cap=7)
-    common: dict[str, Any] = {"task": task, "data": data, "settings": small("dropout_rate=0.1"), "report": silent}
-    start_run(output=tmp_path / "straight", **common)
-    with pytest.raises(KilledError):
-        start_run(output=tmp_path / "killed", callbacks=[Kill(7, die)], **common)
-    resume_run(tmp_path / "killed", report=silent)
-    assert_same_runs(tmp_path / "straight", tmp_path / "killed")
 
 
 @pytest.mark.parametrize(
@@ -64,12 +49,14 @@ def test_killed_and_resumed_equals_straight_with_a_mixture_of_tasks(tmp_path: Pa
         (RunFolder, "save_model", 1, 4),
         (RunFolder, "write_json", 2, 8),
         (Progress, "write", 4, 8),
+        (torch, "save", 6, 4),
+        (trainer, "commit_checkpoint", 2, 4),
     ],
 )
-def test_killed_in_validation_and_resumed_equals_straight(
+def test_killed_in_validation_or_saving_and_resumed_equals_straight(
     corpus: Path, tmp_path: Path, small: Small, straight: Path, owner: Any, name: str, number: int, step: int
 ) -> None:
-    """The steps are not lost, and the validation is repeated."""
+    """A validation that was interrupted is repeated without its steps, an interrupted save with them."""
     with on_call(owner, name, number, die), pytest.raises(KilledError):
         start(corpus, tmp_path / "killed", small())
     lines: list[str] = []
@@ -77,18 +64,6 @@ def test_killed_in_validation_and_resumed_equals_straight(
     assert any(f"from checkpoint-{step}" in line for line in lines)
     assert metrics["finished"]
     assert_same_runs(straight, tmp_path / "killed")
-
-
-@pytest.mark.parametrize(("owner", "name", "number"), [(torch, "save", 6), (trainer, "commit_checkpoint", 2)])
-def test_a_kill_while_saving_leaves_the_checkpoint_before(
-    corpus: Path, tmp_path: Path, small: Small, straight: Path, owner: Any, name: str, number: int
-) -> None:
-    with on_call(owner, name, number, die), pytest.raises(KilledError):
-        start(corpus, tmp_path / "run", small())
-    lines: list[str] = []
-    resume_run(tmp_path / "run", report=lines.append)
-    assert any("from checkpoint-4" in line for line in lines)
-    assert_same_runs(straight, tmp_path / "run")
 
 
 def test_a_signal_after_the_last_validation_changes_nothing(corpus: Path, tmp_path: Path, small: Small) -> None:

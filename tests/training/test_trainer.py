@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from synthetic_attention.data.examples import token_batches
+from synthetic_attention.data.examples import TextExamples, token_batches
 from synthetic_attention.training.callbacks import TrainingClock
 from synthetic_attention.training.trainer import TokenBatchSampler
-from training.counting import Blocks
 
 LENGTHS = np.random.default_rng(0).integers(3, 80, size=101)
-EXAMPLES = Blocks([np.zeros(length, dtype=np.int64) for length in LENGTHS])
+EXAMPLES = TextExamples([(np.zeros(length, dtype=np.int32),) for length in LENGTHS])
 
 
 def test_batches_keep_to_the_budget_and_cover_all() -> None:

@@ -15,8 +15,6 @@ from ..models import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForCo
 from ..models.cache import cache_bytes
 from .harness import Measurement, time_turns
 
-__all__ = ["PEERS", "GenerationCase", "measure_generation"]
-
 # The Hugging Face model of each task.
 PEERS = {"language-modeling": "gpt2", "translation": "marian"}
 # Tokens of a prompt are drawn from here on, after the special tokens.

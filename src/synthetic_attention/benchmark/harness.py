@@ -20,8 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-__all__ = ["Contender", "Inputs", "Measurement", "Quartiles", "about", "measure_memory", "take_turns", "time_turns"]
-
 Quartiles = tuple[float, float, float]
 # x (B, L, width), a mask (B, L) of real tokens, and the gradient of the output.
 Inputs = tuple[Tensor, Tensor | None, Tensor]
@@ -88,11 +86,16 @@ class Measurement:
     cache_bytes: int | None = None
 
 
-def take_turns(
-    turns: Mapping[str, Callable[[], object]], repeats: int, warmup: int = 2, device: str = "cpu"
-) -> dict[str, list[float]]:
-    """Seconds of each of `turns`, `repeats` times. They alternate, so background load affects all equally."""
-    times: dict[str, list[float]] = {name: [] for name in turns}
+def time_turns(
+    turns: Mapping[str, Callable[[], object]], baseline: str, repeats: int, warmup: int = 2, device: str = "cpu"
+) -> dict[str, tuple[Quartiles, Quartiles]]:
+    """Quartiles of the milliseconds of each of `turns`, and of its speedup over the baseline; empty without repeats.
+
+    The turns alternate, so background load affects all equally.
+    """
+    if not repeats:
+        return {}
+    taken: dict[str, list[float]] = {name: [] for name in turns}
     gc.collect()
     gc.disable()
     try:
@@ -103,20 +106,11 @@ def take_turns(
                 turn()
                 _wait(device)
                 if repeat >= warmup:
-                    times[name].append(time.perf_counter() - start)
+                    taken[name].append(time.perf_counter() - start)
     finally:
         gc.enable()
-    return times
-
-
-def time_turns(
-    turns: Mapping[str, Callable[[], object]], baseline: str, repeats: int, warmup: int = 2, device: str = "cpu"
-) -> dict[str, tuple[Quartiles, Quartiles]]:
-    """Quartiles of the milliseconds of each of `turns`, and of its speedup over the baseline; empty without repeats."""
-    if not repeats:
-        return {}
-    times = {name: np.array(taken) for name, taken in take_turns(turns, repeats, warmup, device).items()}
-    return {name: (_quartiles(1e3 * taken), _quartiles(times[baseline] / taken)) for name, taken in times.items()}
+    times = {name: np.array(seconds) for name, seconds in taken.items()}
+    return {name: (_quartiles(1e3 * mine), _quartiles(times[baseline] / mine)) for name, mine in times.items()}
 
 
 def _quartiles(values: Any) -> Quartiles:

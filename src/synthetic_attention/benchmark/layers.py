@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,14 +21,8 @@ from ..models import SynthesizerConfig
 from ..models.modeling import SynthesizerStack
 from .harness import Contender, Inputs, Measurement, measure_memory, time_turns
 
-__all__ = [
-    *("BASELINE", "ENCODER_BASELINE", "ENCODER_VARIANTS", "MASKS", "VARIANTS", "Case"),
-    *("build_layers", "check", "measure_encoders", "measure_layers"),
-]
-
 BASELINE = "mha"
 MASKS = ("full", "causal", "padded")
-ENCODER_BASELINE = "vanilla"
 ENCODER_VARIANTS = ("random", "fixed_random", "factorized_random", "dense", "factorized_dense")
 VARIANTS = (*ENCODER_VARIANTS, "random+vanilla", "dense+vanilla", "vanilla")
 
@@ -81,10 +75,7 @@ def measure_layers(
         RuntimeError: a variant differs from its reference.
     """
     torch.manual_seed(0)
-    layers = build_layers(case, variants)
-    differences = {layer.name: check(layer, case) for layer in layers if layer.name in variants}
-    found = _measure(case, layers, BASELINE, training, repeats, memory)
-    return [replace(each, difference=differences.get(each.name)) for each in found]
+    return _measure(case, build_layers(case, variants), variants, training, repeats, memory)
 
 
 def measure_encoders(
@@ -92,21 +83,25 @@ def measure_encoders(
 ) -> list[Measurement]:
     """Measure time and memory of a vanilla encoder, PyTorch's, and those of `variants`."""
     torch.manual_seed(0)
-    return _measure(case, _encoders(case, layers, variants), ENCODER_BASELINE, training, repeats, memory=True)
+    return _measure(case, _encoders(case, layers, variants), (), training, repeats, memory=True)
 
 
 def _measure(
-    case: Case, contenders: Sequence[Contender], baseline: str, training: bool, repeats: int, memory: bool
+    case: Case, contenders: Sequence[Contender], checked: Sequence[str], training: bool, repeats: int, memory: bool
 ) -> list[Measurement]:
-    """Time the contenders in turns, then count the bytes of each."""
+    """Check the contenders of these names, time all in turns, count the bytes of each. The first is the baseline."""
+    for each in contenders:
+        each.module.to(case.device, case.dtype)
+    differences = {each.name: check(each, case) for each in contenders if each.name in checked}
     inputs, found = case.inputs(), []
     turns = {each.name: partial(each.step, inputs, training) for each in contenders}
-    times = time_turns(turns, baseline, repeats, device=case.device)
+    times = time_turns(turns, contenders[0].name, repeats, device=case.device)
     for each in contenders:
         time, ratio = times.get(each.name, (None, None))
         peak, kept = measure_memory(each, inputs, training) if memory else (None, None)
         size = sum(p.numel() for p in each.module.parameters())
-        found.append(Measurement(each.name, case, training, time, ratio, peak=peak, kept=kept, parameters=size))
+        difference = differences.get(each.name)
+        found.append(Measurement(each.name, case, training, time, ratio, difference, peak, kept, size))
     return found
 
 
@@ -119,13 +114,7 @@ def build_layers(case: Case, variants: Sequence[str]) -> list[Contender]:
     for name in variants:
         layer = SynthesizerAttention(case.width, case.heads, name, case.length)
         layers.append(Contender(name, layer, partial(layer, is_causal=case.is_causal)))
-    return _moved(layers, case)
-
-
-def _moved(contenders: list[Contender], case: Case) -> list[Contender]:
-    for each in contenders:
-        each.module.to(case.device, case.dtype)
-    return contenders
+    return layers
 
 
 def _multihead(case: Case, hidden: Tensor | None) -> Contender:
@@ -195,8 +184,8 @@ def _encoders(case: Case, layers: int, variants: Sequence[str]) -> list[Contende
         peer,
         lambda x, mask: peer(x, src_key_padding_mask=None if mask is None else ~mask),
     )
-    baseline, *others = (ours(name) for name in dict.fromkeys((ENCODER_BASELINE, *variants)))
-    return _moved([baseline, torchs, *others], case)
+    baseline, *others = (ours(name) for name in dict.fromkeys(("vanilla", *variants)))
+    return [baseline, torchs, *others]
 
 
 def check(layer: Contender, case: Case) -> float:

@@ -8,19 +8,25 @@ from typing import Any
 
 from rich.table import Table
 
+from .generation import GenerationCase
 from .harness import Measurement
 
-__all__ = ["generation_table", "memory_table", "records", "speed_table"]
+
+def tables(found: Sequence[Measurement]) -> list[Table]:
+    """The tables of layers or models that were measured alike."""
+    if isinstance(found[0].case, GenerationCase):
+        return [_generation_table(found)]
+    speed, memory = found[0].ratio is not None, found[0].peak is not None
+    return [make(found) for make, shown in ((_speed_table, speed), (_memory_table, memory)) if shown]
 
 
-def speed_table(found: Sequence[Measurement]) -> Table:
+def _speed_table(found: Sequence[Measurement]) -> Table:
     """One row per layer, one column per shape: the speedup over the baseline."""
-    baseline = next(each.name for each in found if each.ratio == (1, 1, 1))
-    title = f"speed, {_what(found)} ({baseline} = 1)"
+    title = f"speed, {_what(found)} ({found[0].name} = 1)"
     return _shapes(title, _spread(found), found, lambda each: f"{_median(each.ratio):.2f}")
 
 
-def memory_table(found: Sequence[Measurement]) -> Table:
+def _memory_table(found: Sequence[Measurement]) -> Table:
     """One row per layer, one column per shape: peak megabytes, and those kept for the backward."""
     caption = "memory without parameters and gradients; in brackets, what the forward keeps for the backward"
     return _shapes(
@@ -31,7 +37,7 @@ def memory_table(found: Sequence[Measurement]) -> Table:
     )
 
 
-def generation_table(found: Sequence[Measurement]) -> Table:
+def _generation_table(found: Sequence[Measurement]) -> Table:
     """One row per model: speed, speedup over the peer, size of the cache."""
     case = found[0].case
     search = "greedy" if case.num_beams == 1 else f"{case.num_beams} beams"

@@ -13,8 +13,6 @@ import typer
 from ..errors import UserError
 from . import benchmark, compare, evaluate, export, generate, inspect, settings, train
 
-__all__ = ["app", "run"]
-
 # Some versions of typer contain a copy of click: this is the exception of the one in use.
 _ClickException: type[Any] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 

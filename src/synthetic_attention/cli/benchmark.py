@@ -15,8 +15,6 @@ from .console import set_up_libraries
 if TYPE_CHECKING:
     from ..benchmark.harness import Measurement
 
-__all__ = ["attention", "encoder", "generation", "memory"]
-
 _Variants = Annotated[str | None, Option(metavar="NAME,NAME,…", help="Synthesizers. [default: all of the paper]")]
 _Lengths = Annotated[str, Option(metavar="N,N,…", help="Lengths of the sequences.")]
 _Tokens = Annotated[int, opt.number("Tokens in a batch: the batch size is tokens / length.", 1)]
@@ -44,11 +42,7 @@ def attention(
     json: _Json = None,
 ) -> None:
     """Time attention layers, ours and others', in turns."""
-    flags = locals()
-    set_up_libraries()
-    from ..benchmark import layers, tables
-
-    _measure(flags, layers.measure_layers, layers.VARIANTS, [tables.speed_table], repeats=repeats)
+    _measure(locals(), repeats=repeats)
 
 
 def memory(
@@ -64,11 +58,7 @@ def memory(
     json: _Json = None,
 ) -> None:
     """Measure the peak memory of attention layers, ours and others'."""
-    flags = locals()
-    set_up_libraries()
-    from ..benchmark import layers, tables
-
-    _measure(flags, layers.measure_layers, layers.VARIANTS, [tables.memory_table], memory=True)
+    _measure(locals(), memory=True)
 
 
 def encoder(
@@ -86,16 +76,9 @@ def encoder(
     json: _Json = None,
 ) -> None:
     """Measure time and memory of encoders, ours and PyTorch's."""
-    flags = locals()
     if "causal" in masks:
         raise UserError("got --masks causal; expected full or padded, because an encoder sees the whole input")
-    set_up_libraries()
-    from ..benchmark import layers as measuring
-    from ..benchmark import tables
-
-    shown = [tables.speed_table, tables.memory_table]
-    options = {"layers": layers, "repeats": repeats}
-    _measure(flags, measuring.measure_encoders, measuring.ENCODER_VARIANTS, shown, **options)
+    _measure(locals(), layers=layers, repeats=repeats)
 
 
 def generation(
@@ -120,29 +103,28 @@ def generation(
     set_up_libraries()
     from ..benchmark.generation import GenerationCase, measure_generation
     from ..benchmark.layers import VARIANTS
-    from ..benchmark.tables import generation_table
 
     names = ("task", "batch", "prompt", "new_tokens", "num_beams", "layers", "width", "heads", "vocabulary", "cache")
     case = GenerationCase(**{name: flags[name] for name in names}, **_where(flags))
     found = _try(measure_generation, case, _names(variants, VARIANTS), repeats)
-    _write(json, found, [generation_table(found)])
+    _write(json, found, found)
 
 
-def _measure(
-    flags: Mapping[str, Any],
-    measure: Callable[..., list[Measurement]],
-    variants: Sequence[str],
-    tables: Sequence[Callable[[list[Measurement]], Any]],
-    **options: Any,
-) -> None:
-    """Measure every length with every mask, print the tables of each mask, and write all figures."""
-    from ..benchmark.layers import Case
+def _measure(flags: Mapping[str, Any], **options: Any) -> None:
+    """Measure every length with every mask, print the tables of each mask, and write all figures.
 
+    Args:
+        options: of `measure_layers`, or with `layers` of `measure_encoders`.
+    """
+    set_up_libraries()
+    from ..benchmark.layers import ENCODER_VARIANTS, VARIANTS, Case, measure_encoders, measure_layers
+
+    measure, known = (measure_encoders, ENCODER_VARIANTS) if "layers" in options else (measure_layers, VARIANTS)
     try:
         lengths = [int(length) for length in flags["lengths"].split(",")]
     except ValueError:
         raise UserError(f"got --lengths {flags['lengths']!r}; expected numbers like 64,128") from None
-    names, where, found = _names(flags["variants"], variants), _where(flags), []
+    names, where, found = _names(flags["variants"], known), _where(flags), []
     sizes = [(flags["tokens"] // max(length, 1), length) for length in lengths]
     masks = _names(flags["masks"], [])
     for cases in [[Case(*size, mask, flags["width"], flags["heads"], **where) for size in sizes] for mask in masks]:
@@ -150,7 +132,7 @@ def _measure(
         for case in cases:
             measured += _try(measure, case, variants=names, training=not flags["forward"], **options)
         found += measured
-        _write(flags["json"], found, [table(measured) for table in tables])
+        _write(flags["json"], found, measured)
 
 
 def _try(measure: Callable[..., list[Measurement]], *args: Any, **options: Any) -> list[Measurement]:
@@ -177,16 +159,16 @@ def _names(variants: str | None, default: Sequence[str]) -> Sequence[str]:
     return default if variants is None else [name.strip() for name in variants.split(",")]
 
 
-def _write(path: Path | None, found: list[Measurement], tables: Sequence[Any]) -> None:
-    """Print tables, and write the figures to a file."""
+def _write(path: Path | None, found: list[Measurement], shown: list[Measurement]) -> None:
+    """Print the tables of `shown`, and write the figures to a file."""
     import json
 
     from rich.console import Console
 
     from ..benchmark.harness import about
-    from ..benchmark.tables import records
+    from ..benchmark.tables import records, tables
 
-    for table in tables:
+    for table in tables(shown):
         Console().print(table)
     if path is not None:
         text = json.dumps({**about(found[0].case.device), "results": records(found)}, indent=1)

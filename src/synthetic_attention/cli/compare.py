@@ -12,8 +12,6 @@ from ..errors import UserError
 from . import options as opt
 from .console import say, set_up_libraries
 
-__all__ = ["compare"]
-
 
 def compare(
     task: opt.TaskName,

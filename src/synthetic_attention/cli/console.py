@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["say", "set_up_libraries", "write"]
-
 
 def say(message: str) -> None:
     """Print a line to standard error. Of the processes that torchrun starts, only the first one prints."""

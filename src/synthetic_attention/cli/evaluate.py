@@ -11,8 +11,6 @@ import typer
 from . import options as opt
 from .console import say, set_up_libraries
 
-__all__ = ["evaluate"]
-
 
 def evaluate(
     run: opt.Run,
@@ -46,7 +44,6 @@ def evaluate(
         scoring={} if vectors is None else {"vectors": str(vectors)},
         **opt.given(locals(), *opt.GENERATION),
     )
-    for key, action in (("truncated", "truncated"), ("divided", "split into sentences")):
-        if results[key]:
-            say(f"{results[key]} inputs {action}")
+    if results["truncated"]:
+        say(f"{results['truncated']} inputs truncated")
     typer.echo(json.dumps(results, ensure_ascii=False) if as_json else describe_evaluation(results))

@@ -5,17 +5,14 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import islice
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
 from . import options as opt
 from .console import say, set_up_libraries, write
-
-__all__ = ["generate"]
 
 # Lines of standard input that are read at a time: enough to sort them by length into batches.
 _LINES = 1000
@@ -59,14 +56,13 @@ def generate(
     if prompt is not None and text:
         raise BadParameter("got TEXT with --prompt; leave one out")
     from ..data.files import decode_lines
-    from ..training.evaluation import continue_prompt, generate_chunks
+    from ..training.evaluation import generate_chunks
 
     set_up_libraries()
     if prompt is not None:
         # Refuse an argument that is not UTF-8.
         list(decode_lines([os.fsencode(prompt)], "--prompt"))
-        with _ended_line() as write_part:
-            continue_prompt(run, prompt, write_part, **common, **for_prompt)
+        _continue(run, prompt, **common, **for_prompt)
         return
     if text in (None, [], ["-"]):
         decoded = decode_lines(sys.stdin.buffer, "standard input")
@@ -78,12 +74,13 @@ def generate(
         write("".join(f"{line}\n" for line in lines))
         count += too_long
     if count:
-        say(f"{count} lines {'split into sentences' if on_long == 'split' else 'truncated'}")
+        say(f"{count} lines truncated")
 
 
-@contextmanager
-def _ended_line() -> Iterator[Callable[[str], object]]:
-    """Yields a function that writes; the output ends with a newline, also after an error in the middle of a line."""
+def _continue(run: Path, prompt: str, **options: Any) -> None:
+    """Write the continuation of a prompt, which ends with a newline, also after an error in the middle of a line."""
+    from ..training.evaluation import continue_prompt
+
     started = False
 
     def write_part(text: str) -> None:
@@ -92,7 +89,7 @@ def _ended_line() -> Iterator[Callable[[str], object]]:
         write(text)
 
     try:
-        yield write_part
+        continue_prompt(run, prompt, write_part, **options)
         # An empty text is a line too.
         started = True
     finally:

@@ -10,8 +10,6 @@ import typer
 from . import options as opt
 from .console import say, set_up_libraries
 
-__all__ = ["inspect"]
-
 
 def inspect(
     run: opt.Run,

@@ -48,14 +48,11 @@ MaxNewTokens = Annotated[int | None, number("Maximum number of generated tokens.
 NoRepeatNgramSize = Annotated[int | None, number("No n-gram of this size is generated twice. [default: off]", 0)]
 GENERATION = ("num_beams", "length_penalty", "min_new_tokens", "max_new_tokens", "no_repeat_ngram_size")
 
-OnLongTraining = Annotated[Literal["error", "truncate", "drop"] | None, Option(help=f"{_TEXTS}. [default: error]")]
-OnLongInput = Annotated[
-    Literal["error", "truncate", "split"] | None, Option(help=f"{_TEXTS}; split: into sentences. [default: error]")
-]
 OnLong = Annotated[
-    Literal["error", "truncate", "drop", "split"] | None,
-    Option(help=f"{_TEXTS}; drop: in training only; split: in scoring only. [default: error]"),
+    Literal["error", "truncate", "drop"] | None,
+    Option(help=f"{_TEXTS}; drop leaves them out of training and validation. [default: error]"),
 ]
+OnLongInput = Annotated[Literal["error", "truncate"] | None, Option(help=f"{_TEXTS}. [default: error]")]
 Truncate = Annotated[bool, Option("--truncate", help="Short for --on-long truncate.")]
 
 

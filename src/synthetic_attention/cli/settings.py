@@ -9,8 +9,6 @@ from typer import Argument
 from ..errors import UserError
 from .console import set_up_libraries
 
-__all__ = ["settings"]
-
 
 def settings(
     keys: Annotated[

@@ -12,8 +12,6 @@ from typer import BadParameter, Option
 from . import options as opt
 from .console import say, set_up_libraries
 
-__all__ = ["train"]
-
 _SYNTHESIZER, _PRESET = "random+vanilla", "tiny"
 
 
@@ -43,7 +41,7 @@ def train(
     steps: opt.Steps = None,
     seed: Annotated[int | None, opt.number("Seed of weights, batches and dropout. [default: 0]")] = None,
     overrides: opt.Set = None,
-    on_long: opt.OnLongTraining = None,
+    on_long: opt.OnLong = None,
     truncate: opt.Truncate = False,
     skip_bad_lines: opt.SkipBadLines = False,
     device: opt.Device = None,
@@ -69,8 +67,8 @@ def train(
     from ..training.dry_run import describe_dry_run
     from ..training.dry_run import dry_run as run_dry
     from ..training.evaluation import describe_training
-    from ..training.pretrained import PretrainedRun
     from ..training.run import resume_run, start_run
+    from ..training.run_folder import PretrainedRun
     from ..training.settings import parse_synthesizer, read_settings
 
     set_up_libraries()

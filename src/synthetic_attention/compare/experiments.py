@@ -116,14 +116,10 @@ def section(output: Path, experiment: Experiment) -> str:
     """The section of an experiment as Markdown; empty if no run is finished."""
     path = output / experiment.name / "results.json"
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
-    if "markdown" in results:
-        # Of a script, which makes its own table.
-        body = results["markdown"]
-    elif any(run["status"] == "finished" for run in results["runs"]):
-        listed = "".join(f"- {note}\n" for note in notes(results)).replace(str(output.absolute()), "runs")
-        body = f"{markdown_table(results, experiment.published.get('columns'))}\n{listed}"
-    else:
+    if not any(run["status"] == "finished" for run in results["runs"]):
         return ""
+    listed = "".join(f"- {note}\n" for note in notes(results)).replace(str(output.absolute()), "runs")
+    body = f"{markdown_table(results, experiment.published.get('columns'))}\n{listed}"
     commands = "\n".join(shlex.join(words) for words in experiment.words("DATA", "runs"))
     source = f"Published: {experiment.published['source']}." if experiment.published else ""
     parts = [f"## {experiment.title}", experiment.about, f"```console\n{commands}\n```", body, source]

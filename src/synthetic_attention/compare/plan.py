@@ -8,28 +8,27 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
-from ..data.examples import OnLong
+from ..data.examples import OnLong, OnLongInput
 from ..data.tokenizer import encode
 from ..errors import UserError
 from ..models import SynthesizerConfig
-from ..tasks.base import Split, Task, build_model, check_on_long, on_long_advice
+from ..tasks.base import Split, Task, build_model
 from ..tasks.generation import evaluation_config, generation_settings
 from ..tasks.seq2seq import TextPairs
 from ..training.failures import one_line
-from ..training.pretrained import PretrainedRun
 from ..training.run import read_splits
+from ..training.run_folder import PretrainedRun
 from ..training.settings import Settings, build_config, parse_synthesizer, read_settings, read_task_options
 from .rows import Row
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
-
-__all__ = ["Comparison", "ModelSize", "Plan", "differences", "find_sources", "make_plan", "recipe", "tokenizer_record"]
 
 # In these, runs to start from may differ.
 _MAY_DIFFER = (
@@ -51,7 +50,7 @@ class Comparison:
         splits: the splits to score the selected checkpoints on.
         generation: options of text generation in these tests.
         on_long: how inputs over the maximum length are handled: "truncate" holds for training and tests, "drop" for
-            training only, "split" for tests only.
+            training only.
     """
 
     task: Task[Any, Any]
@@ -62,12 +61,12 @@ class Comparison:
     training: Mapping[str, Any] = field(default_factory=dict)
     splits: Sequence[str] = ("test",)
     generation: Mapping[str, Any] = field(default_factory=dict)
-    on_long: str | None = None
+    on_long: OnLong | None = None
 
     @property
-    def test_on_long(self) -> OnLong:
+    def test_on_long(self) -> OnLongInput:
         """How the tests handle inputs over the maximum length."""
-        return cast(OnLong, self.on_long) if self.on_long in ("truncate", "split") else "error"
+        return "truncate" if self.on_long == "truncate" else "error"
 
     def settings(
         self, row: Row, seed: int = 0, source: PretrainedRun | None = None, d_ff: int | None = None
@@ -80,7 +79,7 @@ class Comparison:
             task=type(self.task),
             start=None if source is None else source.settings,
             seed=seed,
-            on_long=None if self.on_long == "split" else self.on_long,
+            on_long=self.on_long,
             **self.training,
         )
 
@@ -146,7 +145,6 @@ def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
         shared = comparison.settings(Row("", first[0].synthesizer), source=sources[first])
         shared = replace(shared, synthesizer_options={})
     generation = evaluation_config(task, comparison.generation)
-    check_on_long(task, comparison.test_on_long)
     task.check_requirements()
     data = read_splits(task, comparison.data)
     tests = {split: task.read(comparison.data, split) for split in comparison.splits}
@@ -188,7 +186,7 @@ def _check_lengths(task: Task[Any, Any], split: Split, tokenizer: PreTrainedToke
     if over:
         raise UserError(
             f"{split.name}: {over} of {len(split)} {task.unit} are longer than the maximum of {maximum} tokens; "
-            f"pass {on_long_advice(task)}, or raise max_position_embeddings"
+            "pass --on-long truncate, or raise max_position_embeddings"
         )
 
 
@@ -204,7 +202,7 @@ def _model_size(
                 model = build_model(comparison.task, build_config(settings, **changes))
         except (ValueError, TypeError, RuntimeError) as error:
             raise UserError(f"row {row.label}: the model cannot be built: {one_line(error)}") from error
-        linear = sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear))
+        linear = sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear | Conv1D))
         return model.num_parameters(only_trainable=True), linear
 
     d_ff = None
@@ -213,11 +211,8 @@ def _model_size(
         d_ff = build_config(source.settings).d_ff
     elif row.match is not None:
         # The number of parameters is linear in d_ff.
-        (smallest, _), (second, _), (target, _) = (
-            measure(row, 1),
-            measure(row, 2),
-            measure(replace(row, synthesizer=row.match)),
-        )
+        smallest, second = (measure(row, size)[0] for size in (1, 2))
+        target, _ = measure(replace(row, synthesizer=row.match))
         if smallest > target:
             raise UserError(f"row {row.label}: with d_ff=1 it has {smallest:,} parameters; expected at most {target:,}")
         d_ff = 1 + round((target - smallest) / (second - smallest))

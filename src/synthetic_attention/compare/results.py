@@ -22,8 +22,6 @@ from ..training.settings import parse_synthesizer
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["make_results", "markdown_page", "markdown_table", "notes", "print_comparison", "read_runs"]
-
 FINISHED, FAILED, PENDING = "finished", "failed", "pending"
 # Without disturbance, the speeds of two rows differ by less than this factor beyond the cost of their models.
 _TOLERANCE = 2.0
@@ -298,9 +296,8 @@ def _scoring(results: Results) -> Iterator[str]:
     """Long inputs, signatures and missing scores."""
     labels = results["score_labels"]
     for split, test in _tests(results):
-        for name in ("truncated", "divided"):
-            if test[name]:
-                yield f"{split}: {test[name]} of {test['examples']} inputs over the maximum length {name}."
+        if test["truncated"]:
+            yield f"{split}: {test['truncated']} of {test['examples']} inputs over the maximum length truncated."
         if test["skipped"]:
             yield f"{split}: {test['skipped']} malformed lines skipped."
         for name, signature in test["signatures"].items():

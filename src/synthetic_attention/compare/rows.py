@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 from ..errors import UserError
 
-__all__ = ["Row", "parse_rows", "parse_seeds"]
-
 _CONTROL = "-control"
 _DEFAULT_MATCH = "random+vanilla"
 # These settings decide the data, the tokenizer, the budget or the selection, so they are the same for all rows.

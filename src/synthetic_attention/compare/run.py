@@ -33,13 +33,11 @@ from .plan import Comparison, Plan, differences, make_plan, recipe, tokenizer_re
 from .results import FAILED, FINISHED, PENDING, make_results, markdown_page, read_runs
 from .rows import Row, parse_rows
 
-__all__ = ["compare"]
-
 Entry = dict[str, Any]
 # The file of a comparison that lists its rows and their seeds.
 _RECORD = "comparison.yaml"
 # Numbers of an evaluation that are no scores.
-_NOT_SCORES = {"step", "examples", "truncated", "divided", "skipped", "seconds", "examples_per_second"}
+_NOT_SCORES = {"step", "examples", "truncated", "skipped", "seconds", "examples_per_second"}
 _SIGNATURE = "_signature"
 
 
@@ -83,8 +81,7 @@ def compare(
             raise UserError(f"{folder.path}: another process changed this comparison; run the same command again")
         for path in (folder.path, *(path for path in folder.path.iterdir() if path.is_dir())):
             RunFolder(path).remove_partial()
-        record = {"rows": {row.label: numbers for row, numbers in plan.seeds.items()}}
-        folder.write_yaml(_RECORD, record)
+        folder.write_yaml(_RECORD, {"rows": {row.label: numbers for row, numbers in plan.seeds.items()}})
         # Seed by seed, so that a table with all rows exists early.
         signal = runner.run([(row, seed) for seed in seeds for row in rows])
         return runner.publish(), signal
@@ -184,12 +181,8 @@ class _Runner:
 
     def _train(self, row: Row, seed: int) -> int | None:
         run, comparison = _run_folder(self.folder, row, seed), self.plan.comparison
-        options: dict[str, Any] = {
-            "data": comparison.data,
-            "device": self.device,
-            "report": self._report_once,
-            "callbacks": self.callbacks,
-        }
+        options: dict[str, Any] = {"device": self.device, "report": self._report_once, "callbacks": self.callbacks}
+        options["data"] = comparison.data
         try:
             if run.exists:
                 return resume_run(run.path, **options).signal
@@ -262,7 +255,7 @@ class _Runner:
         return {
             "conditions": conditions,
             "predictions": found["predictions"] and Path(found["predictions"]).relative_to(run.path).as_posix(),
-            **{name: found[name] for name in ("examples", "truncated", "divided", "skipped")},
+            **{name: found[name] for name in ("examples", "truncated", "skipped")},
             **self._scores(found),
         }
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from operator import ge, gt, lt
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import Seq2SeqTrainingArguments
@@ -17,17 +16,16 @@ from ..data.examples import OnLong
 from ..errors import UserError
 from ..validation import check_value
 
-__all__ = ["SynthesizerTrainingArguments", "argument_types"]
-
 # The number of steps of a run that only minutes end; Trainer needs a number.
 _ENDLESS = 10**9
 # Schedules that do not depend on the number of steps.
 _OPEN_SCHEDULES = ("inverse_sqrt", "constant", "constant_with_warmup")
+_LIMITS = (("least", "at least", ge), ("above", "more than", gt), ("below", "less than", lt))
 
 
 # ruff: noqa: RUF009 (dataclass fields are made by `_argument`, which calls `field`)
 def _argument(default: Any, meaning: str, **limits: Any) -> Any:
-    """A field with its meaning and its limits: `least`, `above`, `below` (both excluded), `choices`."""
+    """A field with its meaning and its limits: `least`, `above` and `below` (both excluded)."""
     return field(default=default, metadata={"help": meaning, **limits})
 
 
@@ -49,21 +47,16 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
     batch_tokens: int = _argument(4096, "source and target tokens in a batch, without padding", above=0)
     eval_batch_tokens: int = _argument(4096, "tokens in a batch of validation or generation", above=0)
     gradient_accumulation_steps: int = _argument(1, "batches per update", above=0)
-    optim: str = _argument(
+    optim: Literal["adamw_torch_fused", "adamw_torch", "adafactor", "sgd"] = _argument(
         "adamw_torch_fused",
-        "the optimizer. `adafactor` is configured as for T5: no first moment, updates scaled by the size of the "
-        "weights (so learning rates are relative, about 0.01) and clipped",
-        choices=("adamw_torch_fused", "adamw_torch", "adafactor", "sgd"),
+        "the optimizer; `adafactor` is configured as for T5: updates are scaled by the size of the weights, so "
+        "learning rates are relative, about 0.01",
     )
     learning_rate: float = _argument(1e-3, "the highest learning rate, reached after warm-up", above=0)
     warmup_steps: int = _argument(1000, "updates over which the learning rate rises linearly", least=0)
-    constant_steps: int = _argument(
-        0, "with `inverse_sqrt`: the learning rate stays at its highest value until this update", least=0
-    )
-    lr_scheduler_type: str = _argument(
-        "inverse_sqrt",
-        "the learning rate schedule; all but the first three need `max_steps`",
-        choices=(*_OPEN_SCHEDULES, "linear", "cosine", "polynomial"),
+    constant_steps: int = _argument(0, "with `inverse_sqrt`: keep the highest learning rate until this update", least=0)
+    lr_scheduler_type: Literal["inverse_sqrt", "constant", "constant_with_warmup", "linear", "cosine", "polynomial"] = (
+        _argument("inverse_sqrt", "the learning rate schedule; all but the first three need `max_steps`")
     )
     adam_beta1: float = _argument(0.9, "AdamW's β₁", least=0, below=1)
     adam_beta2: float = _argument(0.98, "AdamW's β₂", least=0, below=1)
@@ -71,24 +64,15 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
     weight_decay: float = _argument(0.0, "weight decay", least=0)
     logit_scale: float = _argument(
         0.1,
-        "with `adafactor`: the smallest size that counts for attention logits and gates, which start near zero and "
-        "would hardly move otherwise",
+        "with `adafactor`: the smallest size that counts for attention logits and gates, which start near zero",
         above=0,
     )
     max_grad_norm: float = _argument(1.0, "clip gradients to this norm; 0: no clipping", least=0)
-    label_smoothing_factor: float = _argument(
-        0.0, "label smoothing of the training loss; validation reports the loss without it", least=0, below=1
-    )
+    label_smoothing_factor: float = _argument(0.0, "label smoothing in training, not in validation", least=0, below=1)
     eval_steps: int = _argument(1000, "updates between validations; each one saves a checkpoint", above=0)
     logging_steps: int = _argument(50, "updates between log entries", above=0)
-    on_long: OnLong = _argument(
-        "error", "training examples longer than max_position_embeddings", choices=("error", "truncate", "drop")
-    )
-    bf16: bool = _argument(
-        False,
-        "bfloat16 autocast: matrix products and attention in bfloat16; weights, gradients, optimizer states and sums "
-        "in float32",
-    )
+    on_long: OnLong = _argument("error", "training examples longer than max_position_embeddings")
+    bf16: bool = _argument(False, "bfloat16 autocast; weights, gradients and optimizer states stay in float32")
     torch_compile: bool = _argument(False, "compile the layers of the model with torch.compile, once for all lengths")
     average_checkpoints: int = _argument(
         1,
@@ -107,7 +91,11 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
         types = argument_types()
         for entry in fields(self):
             if entry.name in types:
-                _check(entry.name, getattr(self, entry.name), types[entry.name], entry.metadata)
+                name, value = entry.name, getattr(self, entry.name)
+                check_value(name, value, types[name])
+                for limit, words, holds in _LIMITS:
+                    if limit in entry.metadata and value is not None and not holds(value, entry.metadata[limit]):
+                        raise UserError(f"got {name}={value}; expected {words} {entry.metadata[limit]}")
         loggers = {self.report_to} if isinstance(self.report_to, str) else {*self.report_to}
         if unknown := loggers - {"none"} and loggers - {"none", "all", *get_available_reporting_integrations()}:
             raise UserError(f"got report_to={', '.join(unknown)}, which is unknown or not installed")
@@ -151,8 +139,7 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
         }
         arguments = replace(self, output_dir=output_dir, **changes)
         # Several GPUs need several processes; Trainer would split each batch among the GPUs of this process.
-        if arguments.n_gpu > 1:
-            arguments._n_gpu = 1
+        arguments._n_gpu = min(arguments.n_gpu, 1)
         return arguments
 
 
@@ -160,12 +147,3 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
 def argument_types() -> dict[str, Any]:
     """The types of the arguments that can be set, by name."""
     return inspect.get_annotations(SynthesizerTrainingArguments, eval_str=True)
-
-
-def _check(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> None:
-    if "choices" in limits and value not in limits["choices"]:
-        raise UserError(f"got {name}={value!r}; expected one of: {', '.join(limits['choices'])}")
-    check_value(name, value, kind)
-    for limit, words, holds in (("least", "at least", ge), ("above", "more than", gt), ("below", "less than", lt)):
-        if limit in limits and value is not None and not holds(value, limits[limit]):
-            raise UserError(f"got {name}={value}; expected {words} {limits[limit]}")

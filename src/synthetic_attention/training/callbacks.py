@@ -16,8 +16,6 @@ import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import TrainerCallback, TrainerState
 
-__all__ = ["ProgressReport", "StopRequest", "TrainingClock"]
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -75,24 +73,19 @@ class ProgressReport(TrainerCallback):
     bar: Any = None
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Show the bar."""
         if state.is_world_process_zero and sys.stderr.isatty():
             total = args.max_steps if args.minutes is None else None
             self.bar = tqdm(total=total, initial=state.global_step, unit="step", dynamic_ncols=True, leave=False)
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Move the bar."""
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)
 
     def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Remove the bar."""
         if self.bar is not None:
             self.bar.close()
 
-    def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Show an entry."""
-        logs = kwargs["logs"]
+    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero:
             return
         if "loss" in logs:

@@ -23,8 +23,6 @@ from torch import nn
 from .arguments import SynthesizerTrainingArguments
 from .failures import damage_reported
 
-__all__ = ["Checkpoint", "Progress", "averaged_weights", "commit_checkpoint", "last_checkpoint"]
-
 # Trainer would resume without some of them, from another state.
 _FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt")
 _PROGRESS = "progress.json"
@@ -35,15 +33,7 @@ Snapshot = tuple[int, float]
 
 @dataclass
 class Progress:
-    """The state of a run that Trainer's checkpoint lacks.
-
-    Attributes:
-        seconds: training time.
-        tokens: tokens trained on.
-        best, last: the scores of the best and of the last validation.
-        snapshots: the validations whose weights are kept.
-        log: the log entries so far.
-    """
+    """The state of a run that Trainer's checkpoint lacks; `best` and `last` are the scores of these validations."""
 
     seconds: float = 0.0
     tokens: int = 0
@@ -113,9 +103,8 @@ def commit_checkpoint(path: Path, progress: Progress) -> None:
             except OSError:
                 shutil.copyfile(old, new)
     progress.write(path)
-    for other in path.parent.glob("checkpoint-*"):
-        if other != path:
-            shutil.rmtree(other)
+    for other in {*path.parent.glob("checkpoint-*")} - {path}:
+        shutil.rmtree(other)
 
 
 def remove_incomplete(folder: Path) -> None:
@@ -134,16 +123,11 @@ def averaged_weights(model: nn.Module, checkpoint: Path, snapshots: Sequence[Sna
         # Tied weights have two names in the model and one in a file; setting one sets both.
         for name in files[0].keys():  # noqa: SIM118 (no dictionary)
             # In float64, so that the mean of equal weights is exact.
-            total = torch.zeros((), dtype=torch.float64)
-            for file in files:
-                total = total + file.get_tensor(name).double()
-            state[name].copy_(total / len(files))
+            state[name].copy_(sum(file.get_tensor(name).double() for file in files) / len(files))
     try:
         yield
     finally:
-        with torch.no_grad():
-            for name, value in own.items():
-                state[name].copy_(value)
+        model.load_state_dict(own)
 
 
 def _snapshot_paths(checkpoint: Path, snapshots: Iterable[Snapshot]) -> list[Path]:

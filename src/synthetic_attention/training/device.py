@@ -11,8 +11,6 @@ from accelerate.utils import gather_object  # type: ignore[import-untyped]
 
 from ..errors import UserError
 
-__all__ = ["any_process", "choose_device", "choose_training_device", "describe_device", "entered_by_main_process"]
-
 
 def choose_device(name: str | None = None) -> torch.device:
     """The device of that name; by default the accelerator if there is one, else the CPU."""

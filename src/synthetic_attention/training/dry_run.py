@@ -22,13 +22,10 @@ from ..tasks import get_task
 from ..tasks.base import Task
 from .device import choose_training_device, describe_device
 from .failures import shortage_reported
-from .pretrained import PretrainedRun
 from .run import Report, prepare_inputs, read_splits
-from .run_folder import RunFolder
+from .run_folder import PretrainedRun, RunFolder
 from .settings import Settings
 from .trainer import SynthesizerTrainer, TokenBatchSampler
-
-__all__ = ["count_parameters", "describe_dry_run", "dry_run"]
 
 # The first steps allocate and compile; then steps are measured until one of the limits.
 _WARMUP, _STEPS, _SECONDS = 3, 50, 10.0
@@ -46,9 +43,8 @@ def dry_run(
 ) -> dict[str, Any]:
     """Read the data, build tokenizer and model, and train a few steps; the arguments are those of `start_run`.
 
-    Returns:
-        Parameters, tokens, batches, speed and memory of the measured steps, and the estimates for the whole training
-        without validation; plain values.
+    The result has parameters, tokens, batches, speed and memory of the measured steps, and the estimates for the whole
+    training without validation, as plain values.
     """
     place = choose_training_device(device)
     task.check_requirements()
@@ -67,8 +63,8 @@ def dry_run(
     (start, before), (end, after) = stopwatch.seen[0], stopwatch.seen[-1]
     speed = (after - before) / (end - start)
     tokens = round(inputs.train.tokens_per_pass())
-    batches = len(TokenBatchSampler(inputs.train, training.batch_tokens, training.seed, 1).epoch(0))
-    per_step = tokens / batches * training.gradient_accumulation_steps
+    batches = TokenBatchSampler(inputs.train, training.batch_tokens, training.seed, 1).epoch(0)
+    per_step = tokens / len(batches) * training.gradient_accumulation_steps
     by_time = math.inf if training.minutes is None else 60 * training.minutes * speed / per_step
     planned = round(min(by_time, training.max_steps if training.max_steps > 0 else math.inf))
     if place.type == "cuda":
@@ -82,9 +78,9 @@ def dry_run(
         "dtype": "bfloat16" if training.bf16 else "float32",
         "vocabulary": len(inputs.tokenizer),
         **count_parameters(inputs.model),
-        "examples": inputs.train.examples_per_pass(),
+        "examples": sum(map(len, batches)),
         "tokens_per_epoch": tokens,
-        "batches_per_epoch": batches,
+        "batches_per_epoch": len(batches),
         "batches_per_step": training.gradient_accumulation_steps,
         "steps": planned,
         "epochs": planned * per_step / tokens,
@@ -130,7 +126,6 @@ class _Stopwatch(TrainerCallback):
         self.seen: list[tuple[float, int]] = []
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Note the time and the tokens so far."""
         if state.global_step >= _WARMUP:
             # Counting waits for the device, so the time is that of finished work.
             tokens = self.trainer.count_tokens()

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from ..data.examples import OnLong
+from ..data.examples import OnLongInput
 from ..errors import UserError
 from ..tasks import get_task
-from ..tasks.base import EvaluationLoop, check_on_long, format_score
+from ..tasks.base import EvaluationLoop, format_score
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from ..tasks.language_modeling import LanguageModeling
@@ -23,9 +23,6 @@ from .failures import shortage_reported
 from .model_card import update_model_card
 from .run_folder import RunFolder, data_path, portable_path
 
-__all__ = ["continue_prompt", "describe_evaluation", "describe_training", "evaluate_run", "generate_chunks"]
-
-_DTYPES = {False: torch.float32, True: torch.bfloat16}
 _LESS_MEMORY = "use fewer --num-beams, or a device with more memory"
 
 
@@ -34,7 +31,7 @@ def evaluate_run(
     *,
     data: Path | None = None,
     split: str = "test",
-    on_long: OnLong = "error",
+    on_long: OnLongInput = "error",
     device: str | None = None,
     bf16: bool = False,
     report: Callable[[str], object] = print,
@@ -45,32 +42,30 @@ def evaluate_run(
 
     Args:
         data: the data; by default the data of training.
-        on_long: how to handle inputs over the maximum length: "error", "truncate", or "split" into sentences.
+        on_long: how to handle inputs over the maximum length: "error" or "truncate".
         device: "cpu", "cuda:1" or another device of PyTorch; by default the accelerator if there is one, else the CPU.
-        bf16: use bfloat16 weights.
-        scoring: task options that replace those of training.
+        bf16: use bfloat16, for weights too.
         report: receives a message if the files cannot be written; the scores are returned anyway.
+        scoring: task options that replace those of training.
         generation_options: fields of `GenerationConfig`, such as num_beams.
     """
     run = RunFolder(path)
     info = run.read_info()
     task = run.read_task(info).with_evaluation_options(scoring or {})
     generation = evaluation_config(task, generation_options)
-    check_on_long(task, on_long)
     task.check_requirements()
     path_of_data = data_path(info, data)
     if isinstance(task, Classification) and path_of_data.is_file() and portable_path(path_of_data) != info["data"]:
         # Nothing of a file with other data was trained on.
         task = replace(task, held_out=0.0)
     part = task.read(path_of_data, split)
-    model = run.load(task, choose_device(device), _DTYPES[bf16])
-    loop = EvaluationLoop(*model, generation=generation, on_long=on_long)
+    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
     started = time.perf_counter()
     with shortage_reported(_LESS_MEMORY, lambda: "nothing was written"):
         evaluation = task.evaluate(loop, part)
     seconds = time.perf_counter() - started
     labels = [part.name, _digest(part.fingerprint())]
-    labels += [generation_label(generation, on_long)] if generation else []
+    labels += [generation_label(generation)] if generation else []
     labels += [f"{option}-{_digest(value)}" for option, value in (scoring or {}).items() if value is not None]
     labels += ["bfloat16"] if bf16 else []
     name = f"evaluation/{'.'.join(labels)}"
@@ -86,7 +81,6 @@ def evaluate_run(
         **(generation_settings(generation) if generation else {}),
         "on_long": on_long,
         "truncated": evaluation.truncated,
-        "divided": evaluation.divided,
         "skipped": evaluation.skipped,
         "device": describe_device(loop.model.device),
         "dtype": "bfloat16" if bf16 else "float32",
@@ -110,21 +104,19 @@ def generate_chunks(
     path: Path,
     chunks: Iterable[Sequence[str]],
     *,
-    on_long: OnLong = "error",
+    on_long: OnLongInput = "error",
     device: str | None = None,
     bf16: bool = False,
     **generation_options: Any,
 ) -> Iterator[tuple[list[str], int]]:
-    """Generate one line per line, chunk by chunk; with each chunk the number of inputs that were truncated or split.
+    """Generate one line per line, chunk by chunk; with each chunk the number of truncated inputs.
 
     The run is loaded before the first chunk is read. The options are those of `evaluate_run`.
     """
     run = RunFolder(path)
     task = run.read_task(run.read_info())
     generation = task.generation_config(generation_options)
-    check_on_long(task, on_long)
-    model = run.load(task, choose_device(device), _DTYPES[bf16])
-    loop = EvaluationLoop(*model, generation=generation, on_long=on_long)
+    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
     first_line = 1
     for lines in chunks:
         with shortage_reported(_LESS_MEMORY, lambda: "there is no output for the lines from here on"):
@@ -145,10 +137,7 @@ def continue_prompt(
 ) -> None:
     """Write a language model's continuation of `prompt`, a few words at a time.
 
-    Args:
-        device, bf16: as for `evaluate_run`.
-        seed: of the sampling; by default another one each time.
-        sampling_options: temperature, top_k, top_p, max_new_tokens.
+    The options are `temperature`, `top_k`, `top_p` and `max_new_tokens`. Without a seed, each call samples anew.
     """
     run = RunFolder(path)
     task = run.read_task(run.read_info())
@@ -157,7 +146,7 @@ def continue_prompt(
     generation = task.generation_config({"do_sample": True, **sampling_options})
     if seed is not None and not 0 <= seed < 2**63:
         raise UserError(f"got seed {seed}; expected 0 … 2⁶³ − 1")
-    loop = EvaluationLoop(*run.load(task, choose_device(device), _DTYPES[bf16]), generation=generation)
+    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation)
     with shortage_reported("use a device with more memory", lambda: "the text ends here"):
         torch.seed() if seed is None else torch.manual_seed(seed)
         task.stream_continuation(loop, prompt, write)

@@ -10,8 +10,6 @@ from safetensors import SafetensorError
 
 from ..errors import UserError
 
-__all__ = ["damage_reported", "one_line", "shortage_reported"]
-
 
 def one_line(error: BaseException) -> str:
     """The message of an error on one line; its class too if the message is empty or only a key."""
@@ -35,9 +33,7 @@ def damage_reported(what: str) -> Iterator[None]:
 def shortage_reported(less_memory: str, left: Callable[[], str]) -> Iterator[None]:
     """Report too little memory, files that cannot be written, and a failed compilation; other errors pass.
 
-    Args:
-        less_memory: how the user can reduce the memory that is needed.
-        left: describes the results that were kept.
+    `less_memory` says how to reduce the memory that is needed, and `left` which results were kept.
     """
     try:
         yield

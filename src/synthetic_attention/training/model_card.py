@@ -10,10 +10,8 @@ from typing import Any
 import yaml
 
 from ..data.hub import is_hub_name
-from ..tasks.base import Task, format_score, model_type
+from ..tasks.base import Task, format_score
 from .run_folder import RunFolder
-
-__all__ = ["update_model_card"]
 
 _MARK = "<!-- `synthesizer` replaces this file after training and evaluation, unless this line is deleted. -->"
 # Tasks of the Hub, by the model's class or our task.
@@ -22,7 +20,7 @@ _TAGS |= {"translation": "translation", "summarization": "summarization"}
 _PIPELINE = """from transformers import pipeline
 
 RUN = "."  # this folder
-print(pipeline("{tag}", model=RUN)("…"))"""
+print(pipeline("{tag}", model=RUN)("…"{options}))"""
 _GENERATE = """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 RUN = "."  # this folder
@@ -37,13 +35,15 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
         return
     info = run.read_info()
     task, data = run.read_task(info), Path(info["data"])
-    model = model_type(task).__name__
+    model = task.model_class.__name__
     tag = _TAGS.get(model) or _TAGS.get(task.name)
     header = {"library_name": "transformers", "tags": ["synthesizer", task.name], "pipeline_tag": tag}
     if is_hub_name(data):
         header["datasets"] = [str(data).partition(":")[2]]
     commands, scores = "\n".join(info["commands"]), "\n".join(_table(run, task, metrics["best"]))
-    usage = _PIPELINE.format(tag=tag) if model in _TAGS else _GENERATE
+    # By default a pipeline generates more tokens than a small model has positions.
+    options = ", max_new_tokens=20" if tag == "text-generation" else ""
+    usage = _PIPELINE.format(tag=tag, options=options) if model in _TAGS else _GENERATE
     card = f"""\
 ---
 {yaml.safe_dump({key: value for key, value in header.items() if value}, sort_keys=False)}---

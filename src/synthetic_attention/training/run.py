@@ -22,12 +22,9 @@ from ..tasks.base import Split, Task, build_model
 from .checkpoint import last_checkpoint
 from .device import choose_training_device, describe_device, entered_by_main_process
 from .failures import one_line, shortage_reported
-from .pretrained import PretrainedRun
-from .run_folder import RunFolder, data_path, portable_path
+from .run_folder import PretrainedRun, RunFolder, data_path, portable_path
 from .settings import Settings, build_config
 from .trainer import SynthesizerTrainer, TrainingInputs
-
-__all__ = ["Outcome", "Report", "prepare_inputs", "read_splits", "resume_run", "start_run"]
 
 # Receives lines for the user.
 Report = Callable[[str], object]
@@ -60,13 +57,8 @@ def start_run(
 ) -> Outcome:
     """Train a model on `data` into the folder `output`.
 
-    Under torchrun every process calls this; only the main process writes.
-
-    Args:
-        pretrained: the run to start from; `settings` have its model.
-        overwrite: replace a run at `output`.
-        device: as for `choose_device`.
-        callbacks: further callbacks, such as `ProgressReport`.
+    Under torchrun every process calls this; only the main process writes. With `pretrained`, the run to start from,
+    `settings` have its model. `callbacks` are further ones of Trainer, such as `ProgressReport`.
 
     Raises:
         UserError: the data or the output cannot be used. Nothing was written then.
@@ -120,7 +112,7 @@ def resume_run(
             that it started from.
         data: the data, if it was moved.
         max_steps, minutes: a new end of training.
-        device, report, callbacks: as for `start_run`. Another device has other rounding errors.
+        device: another device has other rounding errors.
 
     Raises:
         UserError: the run does not exist or is damaged, has other settings or data, is complete, or another process is
@@ -134,8 +126,7 @@ def resume_run(
         source = {"from": info["from"]["path"]} if "from" in info else {}
         found = {**info, **source, **info["options"], **info["settings"], **info["settings"]["training"]}
         for name, value in (expected or {}).items():
-            if value != found.get(name):
-                was = found.get(name)
+            if value != (was := found.get(name)):
                 raise UserError(f"got {name} {value!r}, but {output} was started with {was!r}; leave it out to resume")
         settings = settings.with_budget(max_steps, minutes)
         task = run.read_task(info)
@@ -176,8 +167,7 @@ def prepare_inputs(
 ) -> TrainingInputs:
     """Encode the splits and build the model; the seed determines new weights.
 
-    Args:
-        tokenizer: the tokenizer of the run; by default that of `pretrained`, or a new one from the training split.
+    The tokenizer is by default that of `pretrained`, or a new one from the training split.
     """
     (train, valid), config = (splits["train"], splits["valid"]), build_config(settings)
     maximum = config.max_position_embeddings

@@ -15,6 +15,7 @@ Every file is written elsewhere and then moved: a run that is killed has the old
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -32,20 +33,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ..data.hub import is_hub_name
 from ..errors import UserError
-from ..models import SynthesizerConfig
 from ..tasks import get_task
-from ..tasks.base import Task, model_type
+from ..tasks.base import Task, load_pretrained
 from .checkpoint import remove_incomplete
 from .failures import damage_reported
 from .settings import Settings
-
-__all__ = ["LOCK", "RunFolder", "data_path", "lock_folder", "portable_path"]
 
 # The entries of run.yaml that every run needs.
 _INFO = {"task": str, "data": str, "options": dict, "settings": dict, "fingerprints": dict, "commands": list}
 _PARTIAL = ".partial"
 # The lock file of a folder; it stays, and means nothing while no process holds it.
-LOCK = ".lock"
+_LOCK = ".lock"
 # The errors of a file system without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
@@ -53,7 +51,7 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 def lock_folder(folder: Path, message: str) -> AbstractContextManager[object]:
     """Lock a folder until the context or the process ends; no effect on a file system without locks."""
     try:
-        return FileLock(folder / LOCK).acquire(timeout=0)
+        return FileLock(folder / _LOCK).acquire(timeout=0)
     except Timeout:
         raise UserError(message) from None
     except (OSError, NotImplementedError) as error:
@@ -156,7 +154,7 @@ class RunFolder:
     @property
     def has_content(self) -> bool:
         """Whether the folder has files other than locks and leftovers of killed processes."""
-        return any(path.name != LOCK and not path.name.startswith(_PARTIAL) for path in self.path.iterdir())
+        return any(path.name != _LOCK and not path.name.startswith(_PARTIAL) for path in self.path.iterdir())
 
     def read_info(self) -> dict[str, Any]:
         """Read run.yaml."""
@@ -198,23 +196,23 @@ class RunFolder:
             return PreTrainedTokenizerFast.from_pretrained(str(self.path))
 
     def load(
-        self, task: Task[Any, Any], device: torch.device, dtype: torch.dtype = torch.float32
+        self, task: Task[Any, Any], device: torch.device, bf16: bool = False
     ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-        """The best model of the run, in evaluation mode, and the tokenizer."""
+        """The best model of the run, in evaluation mode, and the tokenizer; `bf16` for weights in bfloat16."""
         self.check_model()
         tokenizer = self.load_tokenizer()
         with damage_reported(f"{self.path}: the run"):
+            model_class = cast(Any, task.model_class)
             kind = json.loads((self.path / "config.json").read_text(encoding="utf-8")).get("model_type")
-            if kind != SynthesizerConfig.model_type:
-                raise ValueError(f"config.json has model_type {kind!r}; expected {SynthesizerConfig.model_type!r}")
-            model, found = cast(Any, model_type(task)).from_pretrained(str(self.path), output_loading_info=True)
+            if kind != (expected := model_class.config_class.model_type):
+                raise ValueError(f"config.json has model_type {kind!r}; expected {expected!r}")
+            model, found = model_class.from_pretrained(str(self.path), output_loading_info=True)
             # transformers would initialise missing weights.
             if problems := [f"{name} {kind}" for kind in ("missing", "unexpected") for name in found[f"{kind}_keys"]]:
                 raise ValueError(f"the weights do not fit config.json: {', '.join(problems[:3])}")
             if len(tokenizer) > model.config.vocab_size:
                 raise ValueError(f"tokenizer.json has {len(tokenizer)} tokens, the model {model.config.vocab_size}")
-        model.eval()
-        return model.to(device, dtype), tokenizer
+        return model.eval().to(device, torch.bfloat16 if bf16 else torch.float32), tokenizer
 
     def save_model(self, model: PreTrainedModel) -> None:
         """Save `model` as the best model."""
@@ -250,3 +248,63 @@ class RunFolder:
                 target = self.path / path.relative_to(stage)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(target)
+
+
+@dataclass(frozen=True)
+class PretrainedRun:
+    """A run to start from; `open` makes it. With `scratch`, only its architecture and tokenizer are used.
+
+    `fingerprints` are those of its training and validation data.
+    """
+
+    run: RunFolder
+    task: Task[Any, Any]
+    settings: Settings
+    weights_sha256: str
+    finished: bool
+    fingerprints: Mapping[str, Any]
+    scratch: bool = False
+
+    @classmethod
+    def open(cls, path: Path, task: type[Task[Any, Any]], scratch: bool = False) -> PretrainedRun:
+        """The run at `path`, as the start of a run of `task`.
+
+        Raises:
+            UserError: it does not exist, has no model yet, is damaged, or its model class does not fit.
+        """
+        run = RunFolder(path.resolve())
+        info = run.read_info()
+        own = run.read_task(info)
+        if own.model_class not in (possible := {task.model_class, *task.pretrained_classes}):
+            raise UserError(
+                f"{path}: a run of task {own.name}, whose model is a {own.model_class.__name__}; task {task.name} can "
+                f"only start from {' or '.join(sorted(kind.__name__ for kind in possible))}"
+            )
+        settings = run.read_settings(info)
+        run.check_model()
+        with damage_reported(f"{path}: the run"), (run.path / "model.safetensors").open("rb") as weights:
+            digest = hashlib.file_digest(weights, "sha256").hexdigest()
+        return cls(run, own, settings, digest, run.read_metrics() is not None, info["fingerprints"], scratch)
+
+    @classmethod
+    def reopen(cls, record: Mapping[str, Any], task: type[Task[Any, Any]]) -> PretrainedRun:
+        """The run of a `record`."""
+        pretrained = cls.open(Path(record["path"]), task, record["scratch"])
+        if pretrained.weights_sha256 != record["weights_sha256"]:
+            raise UserError(f"{pretrained.run.path}: its weights have changed")
+        return pretrained
+
+    def record(self) -> dict[str, Any]:
+        """The entry `from` of run.yaml."""
+        return {
+            "path": str(self.run.path),
+            "task": self.task.name,
+            "weights_sha256": self.weights_sha256,
+            "scratch": self.scratch,
+        }
+
+    def load_into(self, model: PreTrainedModel) -> str | None:
+        """Copy its weights into `model`; returns the result of `load_pretrained`."""
+        pretrained, _ = self.run.load(self.task, torch.device("cpu"))
+        with damage_reported(f"{self.run.path}: the model"):
+            return load_pretrained(model, pretrained)

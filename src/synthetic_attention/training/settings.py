@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from huggingface_hub.errors import StrictDataclassError
@@ -26,26 +26,13 @@ from ..validation import check_value, did_you_mean
 from .arguments import SynthesizerTrainingArguments, argument_types
 from .failures import one_line
 
-__all__ = [
-    "Setting",
-    "Settings",
-    "build_config",
-    "known_presets",
-    "list_settings",
-    "parse_override",
-    "parse_synthesizer",
-    "read_settings",
-    "read_task_options",
-]
-
 _QUOTES = ("'", '"')
 _PRESETS = files(__package__) / "presets"
 # The fields of a model that a run with `--from` can change: no weight depends on them.
 _WITHOUT_WEIGHTS = ("attention_dropout_rate", "classifier_pooling", "dropout_rate", "fused_loss")
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """A key of `--set`, its default and its meaning."""
 
     key: str
@@ -56,10 +43,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that decides the result of a run, except its task and data; run.yaml keeps it.
-
-    `overrides` are the `key=value` texts on top of the preset.
-    """
+    """Everything that decides the result of a run, except its task and data; run.yaml keeps it."""
 
     synthesizer: str | list[str] | dict[str, Any]
     preset: str

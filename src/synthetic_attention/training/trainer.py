@@ -18,16 +18,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader, Sampler
-from transformers import (
-    Adafactor,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    PrinterCallback,
-    Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-)
+from transformers import Adafactor, PreTrainedModel, PreTrainedTokenizerFast, Trainer
+from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
 
 from ..data.examples import Examples, token_batches
 from ..errors import UserError
@@ -40,8 +32,6 @@ from .failures import damage_reported
 from .model_card import update_model_card
 from .run_folder import RunFolder
 from .settings import Settings
-
-__all__ = ["SynthesizerTrainer", "TokenBatchSampler", "TrainingInputs", "constant_then_inverse_sqrt"]
 
 
 @dataclass(frozen=True)
@@ -62,13 +52,8 @@ class TokenBatchSampler(Sampler[list[int]]):
 
     The stream depends on the arguments only. Each pass over the data shuffles, sorts by length (by the first column
     first; equal lengths stay shuffled), cuts batches and shuffles them. The first cut is at a random place, so passes
-    differ even if no two lengths are equal. With one stream instead of epochs, resuming only skips batches.
-
-    Args:
-        examples: the data; `examples.draw` chooses the examples of a pass.
-        budget: tokens in a batch, over all columns of `examples.lengths()`, such as source and target.
-        seed: of the shuffles.
-        num_batches: length of the stream.
+    differ even if no two lengths are equal. With one stream instead of epochs, resuming only skips batches. The tokens
+    of all columns of `examples.lengths()` count, such as source and target.
     """
 
     def __init__(self, examples: Examples[Any], budget: int, seed: int, num_batches: int) -> None:
@@ -109,7 +94,7 @@ class _Loop(TrainerCallback):
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
-        complete = trainer.inputs.settings.training.is_complete(state.global_step, trainer.clock.seconds)
+        complete = args.is_complete(state.global_step, trainer.clock.seconds)
         # Processes must stop at the same step, but their clocks and signals differ.
         if any_process(complete or trainer.stop_request.received is not None):
             control.should_training_stop = control.should_save = control.should_log = True
@@ -134,14 +119,7 @@ class SynthesizerTrainer(Trainer):
     """Trains one run. The best model by the task's score is written to the run folder as soon as it is found.
 
     The task validates, because `evaluate` of the base class pads every batch to one length and gathers without
-    trimming. Checkpoints are saved before validation and get their scores after it.
-
-    Args:
-        start: the checkpoint to resume from.
-
-    Attributes:
-        stop_request: a signal asks to stop after the next checkpoint.
-        loaded: whether training has begun; before that, errors come from a damaged checkpoint.
+    trimming. Checkpoints are saved before validation and get their scores after it. Training resumes from `start`.
     """
 
     # Arguments of Trainer, as this class narrows them.
@@ -155,9 +133,8 @@ class SynthesizerTrainer(Trainer):
         if start is not None and start.is_complete(training):
             # Only the validation of a complete run can be missing.
             changes["max_steps"] = start.step
-        # T5's: updates are scaled by the size of the weights. Trainer's own `adafactor` turns that off.
-        adafactor: dict[str, Any] = {"scale_parameter": True, "relative_step": False, "warmup_init": False}
-        adafactor.update(lr=training.learning_rate, weight_decay=training.weight_decay)
+        # As for T5, updates are scaled by the size of the weights. Trainer's own `adafactor` turns that off.
+        adafactor = {"scale_parameter": True, "relative_step": False, "lr": training.learning_rate}
         # Without processing_class: checkpoints need no copy of the run's tokenizer.
         super().__init__(
             model,
@@ -178,6 +155,7 @@ class SynthesizerTrainer(Trainer):
         self.inputs, self.task, self.run = inputs, task, run
         self.progress = progress = Progress() if start is None else start.progress
         self.clock = TrainingClock(self.args.device, progress.seconds)
+        # Errors before the first step come from a damaged checkpoint.
         self.loaded = False
         self.stop_request = StopRequest()
         self._start = start
@@ -228,10 +206,10 @@ class SynthesizerTrainer(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         """The schedule of transformers, or T5's."""
-        optimizer = optimizer or self.optimizer
-        if self.lr_scheduler is None and self.args.lr_scheduler_type == "inverse_sqrt" and self.args.constant_steps:
-            assert optimizer is not None
-            self.lr_scheduler = constant_then_inverse_sqrt(optimizer, self.args.warmup_steps, self.args.constant_steps)
+        args = self.args
+        if self.lr_scheduler is None and args.lr_scheduler_type == "inverse_sqrt" and args.constant_steps:
+            target = cast(Optimizer, optimizer or self.optimizer)
+            self.lr_scheduler = constant_then_inverse_sqrt(target, args.warmup_steps, args.constant_steps)
         return super().create_scheduler(num_training_steps, optimizer)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -282,7 +260,7 @@ class SynthesizerTrainer(Trainer):
 
     def is_complete(self) -> bool:
         """Whether training ends at this step; the same in all processes, whose clocks differ."""
-        return any_process(self.inputs.settings.training.is_complete(self.state.global_step, self.clock.seconds))
+        return any_process(self.args.is_complete(self.state.global_step, self.clock.seconds))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Validate, keep the model if it is the best so far, write metrics.json and the checkpoint's scores."""
