@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from synthetic_attention import InnerLogits, MixedLogits, OuterLogits, SharedLogits, attend, reference
-from synthetic_attention.logits import Logits
+from synthetic_attention.logits import Logits, leading
 
 B, H, T, S, K, V = 2, 3, 5, 7, 11, 13
 F64 = torch.float64
@@ -263,6 +263,14 @@ def test_scores_for_one_head_or_example_are_for_all(shape, other):
     (ours,) = torch.autograd.grad(got.square().sum(), scores)
     (theirs,) = torch.autograd.grad(want.square().sum(), scores)
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_the_whole_axis_of_a_parameter_costs_no_copy_of_its_gradient():
+    x = torch.randn(2, 5, 5, requires_grad=True)
+    for axis in (1, -1):
+        assert "Alias" in leading(x, 5, axis).grad_fn.name()
+        assert torch.equal(leading(x, 3, axis), x.narrow(axis, 0, 3))
+        assert torch.equal(leading(x, 7, axis), x)
 
 
 @pytest.mark.parametrize(("batch", "rows", "keys"), [(0, T, S), (B, 0, S), (B, T, 0)])

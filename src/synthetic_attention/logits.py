@@ -20,7 +20,8 @@ def leading(x: Tensor, count: int, dim: int) -> Tensor:
     if torch.compiler.is_exporting():
         # A slice would bind the exported graph to lengths below the whole axis.
         return x.index_select(dim, torch.arange(count, device=x.device))
-    return x.narrow(dim, 0, min(count, x.shape[dim]))
+    # A slice of the whole axis is x itself; `narrow` would copy the gradient of R.
+    return x[(slice(None),) * (dim % x.dim()) + (slice(count),)]
 
 
 class Logits:
