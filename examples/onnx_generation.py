@@ -25,7 +25,7 @@ class OnnxGenerator:
         tokens, inputs = self.tokenizer.encode(text).ids, {}
         if self.encoder:
             source = {"input_ids": np.array([tokens]), "attention_mask": np.ones((1, len(tokens)), np.int64)}
-            names = [node.name for node in self.encoder.get_outputs()]
+            names = [output.name for output in self.encoder.get_outputs()]
             inputs = dict(zip(names, self.encoder.run(None, source), strict=True))
             inputs["encoder_attention_mask"] = source["attention_mask"]
             tokens = [self.config["decoder_start_token_id"]]
@@ -37,8 +37,7 @@ class OnnxGenerator:
             inputs |= {"input_ids": np.array([new]), "attention_mask": np.ones((1, len(tokens)), np.int64)}
             logits, *present = self.decoder.run(None, inputs)
             inputs |= zip(past, present, strict=True)
-            new = [int(logits[0, -1].argmax())]
-            tokens = tokens + new
+            tokens = tokens + (new := [int(logits[0, -1].argmax())])
         return str(self.tokenizer.decode(tokens[start:]))
 
 

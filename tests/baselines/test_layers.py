@@ -74,6 +74,7 @@ def test_local_dense_is_its_equation(is_causal: bool, length: int, size: int) ->
             torch.testing.assert_close(weights[b, h], expected)
             heads.append(expected @ reference.affine(row, w_v[h], b_v[h]))
         torch.testing.assert_close(y[b], layer.out_proj(torch.cat(heads, dim=-1)))
+    torch.testing.assert_close(layer(x, is_causal=is_causal), y)
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 11])
@@ -90,6 +91,7 @@ def test_linformer_is_its_equation(length: int) -> None:
         rows.append(layer.out_proj(torch.cat(heads, dim=-1)))
     y, weights = layer(x, need_weights=True)
     torch.testing.assert_close(y, torch.stack(rows))
+    torch.testing.assert_close(layer(x), y)
     values = layer.v_proj(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
     torch.testing.assert_close(layer.out_proj((weights @ values).transpose(1, 2).flatten(2)), y)
 
@@ -101,6 +103,12 @@ MAKERS: dict[str, Make] = {
     "local dense, no bias": partial(make, "local_dense", window=3, bias=False),
     "linformer": partial(make, "linformer", rank=3),
 }
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_output_is_computed_from_the_weights(name: str) -> None:
+    y, weights = MAKERS[name]()(torch.randn(2, 9, WIDTH, dtype=F64), need_weights=True)
+    assert torch.autograd.grad(y.square().sum(), weights)[0].any()
 
 
 # With little padding, it is computed too.

@@ -83,8 +83,13 @@ class Baseline(SelfAttention):
         value = split_heads(values, self.num_heads)
         _, value = layout.update(cache, value[..., :0], value, self.layer_idx)
         y, weights = self._sum(value, parts, layout, is_causal, need_weights)
+        if weights is not None:
+            weights = layout.restore_pairs(weights)
+            if not (self.training and self.dropout):
+                # From the returned tensor, so that the weights have a gradient. Dropout is on parts of the weights.
+                y = layout.align_pairs(weights).to(value.dtype) @ value
         y = layout.unpack(linear(self.out_proj, join_heads(y, layout)))
-        return (y, None if weights is None else layout.restore_pairs(weights)) if need_weights else y
+        return (y, weights) if need_weights else y
 
     def _read(self, tokens: Tensor) -> Sequence[Tensor]:
         """The projections of tokens (…, d_model), each (…, features); the values (…, H·K) come first."""
