@@ -26,6 +26,7 @@ from .synthesizers import (
     reset_projection,
     validate,
 )
+from .validation import check_size
 
 __all__ = ["SelfAttention", "SynthesizerAttention", "build"]
 
@@ -48,8 +49,8 @@ class SelfAttention(nn.Module):
 
     def __init__(self, dims: Dimensions, dropout: float, layer_idx: int | None) -> None:
         super().__init__()
-        if not 0 <= dropout < 1:
-            raise ValueError(f"got dropout={dropout}; expected a probability in [0, 1)")
+        if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+            raise ValueError(f"got dropout={dropout!r}; expected a probability in [0, 1)")
         self.d_model, self.num_heads, self.head_dim = dims.d_model, dims.num_heads, dims.head_dim
         self.dropout, self.layer_idx = dropout, layer_idx
         self.v_proj = dims.projection()
@@ -70,8 +71,7 @@ class SelfAttention(nn.Module):
         Raises:
             ValueError: a length below 1.
         """
-        if max_length < 1:
-            raise ValueError(f"got max_length={max_length}; expected at least 1")
+        check_size("max_length", max_length)
 
     def _reset_projections(self) -> None:
         inputs = [m for m in self.modules() if isinstance(m, nn.Linear) and m is not self.out_proj]

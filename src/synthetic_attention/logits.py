@@ -87,6 +87,14 @@ class SharedLogits(Logits):
         return self.scores if length is None else leading(self.scores, length, -1)
 
 
+def without_overflow(x: Tensor) -> Tensor:
+    """float16 as float32 on a CPU, where products of large numbers would be infinite.
+
+    Not on other devices, whose products in float32 are many times slower.
+    """
+    return x.float() if x.dtype == torch.float16 and x.device.type == "cpu" else x
+
+
 class InnerLogits(Logits):
     """scale · query · keyᵀ + bias: dot-product attention, and dense with a learned key (Table 1 of the paper).
 
@@ -120,7 +128,8 @@ class InnerLogits(Logits):
         return self.query if self.scale == 1.0 else self.query * self.scale
 
     def dense(self, length: int | None = None) -> Tensor:
-        query, key, bias = self.scaled_query, self.key.mT, None if self.bias is None else self.bias[:, None]
+        query, key = without_overflow(self.scaled_query), without_overflow(self.key).mT
+        bias = None if self.bias is None else without_overflow(self.bias)[:, None]
         if length is not None:
             key, bias = leading(key, length, -1), None if bias is None else leading(bias, length, -1)
         if key.shape[0] != 1 or query.shape[0] == 1:
@@ -158,7 +167,8 @@ class OuterLogits(Logits):
     def dense(self, length: int | None = None) -> Tensor:
         if length is not None and length > self.shape[-1]:
             raise ValueError(f"got length {length}; expected at most a·b = {self.shape[-1]}")
-        product = (self.repeated.unsqueeze(-1) * self.tiled.unsqueeze(-2)).flatten(-2)
+        repeated, tiled = without_overflow(self.repeated), without_overflow(self.tiled)
+        product = (repeated.unsqueeze(-1) * tiled.unsqueeze(-2)).flatten(-2)
         return product if length is None else leading(product, length, -1)
 
 
@@ -181,7 +191,7 @@ class MixedLogits(Logits):
         self.terms, self.weights, self.rows = tuple(terms), weights, terms[0].rows
 
     def dense(self, length: int | None = None) -> Tensor:
-        dense = [term.dense(length) for term in self.terms]
+        dense = [without_overflow(term.dense(length)) for term in self.terms]
         if length is None:
             columns = min(term.shape[-1] for term in dense)
             dense = [term[..., :columns] for term in dense]
@@ -222,7 +232,7 @@ class FactoredLogits:
                 self.shared, self.shared_weight = logits.scores, weight
                 return
             scores = logits.scores if weight is None else logits.scores * weight[:, None, None]
-            self.shared, self.shared_weight = self.weighted_shared() + scores, None
+            self.shared, self.shared_weight = without_overflow(self.weighted_shared()) + scores, None
         elif isinstance(logits, InnerLogits):
             query, bias, scale = logits.query, logits.bias, logits.scale
             if weight is not None:

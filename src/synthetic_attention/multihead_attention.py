@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from .attention import SynthesizerAttention
 from .synthesizers import SynthesizerOptions
+from .validation import check_size
 
 __all__ = ["SynthesizerMultiheadAttention"]
 
@@ -65,7 +66,8 @@ class SynthesizerMultiheadAttention(nn.Module):
         synthesizer_options: SynthesizerOptions | None = None,
     ) -> None:
         super().__init__()
-        if add_bias_kv or add_zero_attn or {kdim, vdim} - {None, embed_dim}:
+        check_size("embed_dim", embed_dim)
+        if add_bias_kv or add_zero_attn or any(size not in (None, embed_dim) for size in (kdim, vdim)):
             raise ValueError(
                 f"got add_bias_kv={add_bias_kv}, add_zero_attn={add_zero_attn}, kdim={kdim}, vdim={vdim}; expected "
                 "none of them: this layer is self-attention of one width"

@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import difflib
-import math
+import numbers
 import types
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from .errors import UserError
 
+# Numbers are below this: sizes of tensors are 32-bit, and nothing overflows.
+LIMIT = 2**31
+
+
+def resolve_path(path: Path) -> Path:
+    """The absolute path without symbolic links; UserError if they lead back to themselves.
+
+    Python 3.11 and 3.12 raise RuntimeError for these, 3.13 nothing.
+    """
+    try:
+        return path.resolve()
+    except RuntimeError:
+        raise UserError(f"{path}: a symbolic link that leads back to itself; expected a file or folder") from None
+
 
 def check_value(name: str, value: Any, kind: Any) -> None:
-    """Raise UserError unless a value has a type (a class, `Literal`, a union, a list, tuple or dict) and is finite."""
+    """Raise UserError unless a value has a type (a class, `Literal`, a union, a list, tuple or dict).
+
+    Numbers have to be below 2³², which seeds are.
+    """
     if not fits(value, kind):
         raise UserError(f"got {name}={value!r}; expected {type_name(kind)}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"got {name}={value}; expected a finite number")
+    if isinstance(value, int | float) and not abs(value) < 2**32:
+        raise UserError(f"got {name}={value}; expected a finite number below 2**32")
+
+
+def check_size(name: str, value: Any) -> None:
+    """Raise ValueError unless a value is a whole number, also NumPy's, of at least 1."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or not 1 <= int(value) < LIMIT:
+        raise ValueError(f"got {name}={value!r}; expected a whole number, at least 1 and below {LIMIT}")
 
 
 def fits(value: Any, kind: Any) -> bool:

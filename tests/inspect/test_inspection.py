@@ -103,7 +103,9 @@ def test_r_before_and_after_training(page: Path) -> None:
         assert mass == pytest.approx(random["uniform_band_mass"], rel=0.05)
 
 
-def test_texts_without_data_another_seed_and_a_second_call(run: Path, tmp_path: Path) -> None:
+def test_texts_without_data_another_seed_and_a_second_call(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = Path(shutil.copytree(run, tmp_path / "copy"))
     info = yaml.safe_load((copy / "run.yaml").read_text(encoding="utf-8"))
     info["data"], info["settings"]["training"]["seed"] = str(tmp_path / "gone"), 4
@@ -121,6 +123,7 @@ def test_texts_without_data_another_seed_and_a_second_call(run: Path, tmp_path: 
     assert (copy / "inspect" / "text2-encoder.png").exists()
     (copy / "inspect" / "notes.txt").write_text("mine", encoding="utf-8")
     # Now the model ends at once: the decoder reads one token, and its only row sees a single key.
+    monkeypatch.setattr("synthetic_attention.training.run_folder.check_generation_config", lambda model: None)
     path = copy / "generation_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**config, "forced_eos_token_id": 2, "suppress_tokens": [*range(2), *range(3, 300)]}))

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import AutoConfig
@@ -40,6 +41,17 @@ def test_the_defaults_are_the_papers_base_size() -> None:
         ({"synthesizer": {"encoder": 3, "decoder": "dense"}}, ["3", "encoder"]),
         ({"problem_type": "classes"}, ["'classes'", "regression"]),
         ({"norm_type": "batch_norm"}, ["batch_norm", "rms_norm"]),
+        ({"initializer_factor": -1}, ["initializer_factor=-1"]),
+        ({"layer_norm_epsilon": 10**400}, ["layer_norm_epsilon"]),
+        ({"d_model": 10**20, "num_heads": 1}, ["d_model=100000000000000000000"]),
+        ({"synthesizer_options": {"factorized_random": {"rank": 10**20}}}, ["rank=100000000000000000000"]),
+        # The default tokens are 0, 1 and 2.
+        ({"vocab_size": 1}, ["bos_token_id=1", "vocab_size=1"]),
+        ({"pad_token_id": -1}, ["pad_token_id=-1"]),
+        ({"dtype": "vanilla"}, ["dtype='vanilla'"]),
+        ({"id2label": {"a": "b"}}, ["id2label={'a': 'b'}"]),
+        ({"num_labels": None}, ["num_labels=None"]),
+        ({"layer_types": 3}, ["layer_types"]),
         ({"is_encoder_decoder": False, "num_decoder_layers": 3}, ["num_layers=6", "num_decoder_layers=3"]),
     ],
 )
@@ -49,10 +61,51 @@ def test_what_cannot_be_is_refused(fields: dict[str, object], facts: list[str]) 
     assert all(fact in str(error.value) for fact in facts), error.value
 
 
-@pytest.mark.parametrize("fields", [{"d_model": "512"}, {"num_layers": True}, {"pre_norm": 1}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"d_model": "512"},
+        {"num_layers": True},
+        {"pre_norm": 1},
+        {"max_position_embeddings": 2.5},
+        {"max_position_embeddings": None},
+        {"feed_forward_proj": None},
+        {"vocab_size": np.int64(100)},
+    ],
+)
 def test_types_are_checked(fields: dict[str, object]) -> None:
     with pytest.raises(StrictDataclassFieldValidationError, match=next(iter(fields))):
         SynthesizerConfig(**fields)
+
+
+def test_other_names_of_a_field_are_read_first() -> None:
+    config = SynthesizerConfig(hidden_size=24, num_attention_heads=3, num_hidden_layers=2)
+    assert (config.d_model, config.d_kv, config.num_decoder_layers) == (24, 8, 2)
+    with pytest.raises(StrictDataclassFieldValidationError, match="d_model"):
+        SynthesizerConfig(hidden_size="24")
+
+
+def test_attributes_of_a_subclass_are_read_from_a_file(tmp_path: Path) -> None:
+    class Own(SynthesizerConfig):
+        model_type = "own"
+        window = 3
+
+    Own(window=4).save_pretrained(tmp_path)
+    assert Own.from_pretrained(tmp_path).window == 4
+    with pytest.raises(ValueError, match="window"):
+        SynthesizerConfig(window=4)
+
+
+def test_labels_can_be_of_numpy() -> None:
+    names = dict(enumerate(np.unique(["b", "a"])))
+    config = SynthesizerConfig(id2label=names, label2id={name: number for number, name in names.items()})
+    assert SynthesizerConfig.from_dict(config.to_dict()).id2label == {0: "a", 1: "b"}
+    assert SynthesizerConfig(num_labels=np.int64(4)).num_labels == 4
+
+
+def test_a_configuration_can_be_made_from_all_its_fields() -> None:
+    config = SynthesizerConfig(num_labels=3, synthesizer=SIDES, num_layers=2, num_decoder_layers=3)
+    assert SynthesizerConfig(**config.to_dict()).to_dict() == config.to_dict()
 
 
 def test_a_cache_is_built_for_the_decoder() -> None:

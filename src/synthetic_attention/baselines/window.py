@@ -135,7 +135,7 @@ def _band(weights: Tensor) -> Tensor:
 
 def _place_weights(weights: Tensor, slots: Tensor, columns: int) -> Tensor:
     """(B, H, T, columns) from the weights (B or 1, H, T, C) at slots (B or 1, T, C), −1 for none."""
-    batch, heads = max(weights.shape[0], slots.shape[0]), weights.shape[1]
+    batch, heads = torch.broadcast_shapes(weights.shape[:1], slots.shape[:1])[0], weights.shape[1]
     slots = slots[:, None].expand(batch, heads, -1, -1)
     matrix = weights.new_zeros(*slots.shape[:3], columns + 1)
     matrix = matrix.scatter(-1, torch.where(slots < 0, columns, slots), weights.expand(batch, -1, -1, -1))

@@ -13,6 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTMode
 
 from ..models import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from ..models.cache import cache_bytes
+from ..tasks.memory import check_generation
 from .harness import Measurement, time_turns
 
 # The Hugging Face model of each task.
@@ -55,6 +56,8 @@ def measure_generation(case: GenerationCase, variants: Sequence[str], repeats: i
     prompts = torch.randint(_FIRST_TOKEN, case.vocabulary, (case.batch, case.prompt), device=case.device)
     peer, cached = PEERS[case.task], {}
     models: dict[str, Any] = {peer: _peer(case), **{name: _ours(case, name) for name in variants}}
+    for name in variants:
+        check_generation(models[name], case.num_beams, case.prompt)
     for name, model in models.items():
         model.to(device=case.device, dtype=case.dtype).eval()
         output = _generate(model, case, prompts)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..logits import FactoredLogits
+from ..logits import FactoredLogits, without_overflow
 from .blocks import add_product, block_bytes, block_softmax, blocks, hide_later, refuse_second_derivative, slices, wide
 
 # Examples are worked on together, at the price of copies, while the scores of one are smaller than this.
@@ -88,6 +88,7 @@ class Block:
         columns = None if bias is None else bias[:, None]
         total = base = None
         for query, key in self.factors.inner:
+            query, key = without_overflow(query), without_overflow(key)
             if total is not None:
                 total.baddbmm_(query, key.mT)
                 continue

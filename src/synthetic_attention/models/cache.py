@@ -100,7 +100,7 @@ class DynamicKeysValuesLayer(DynamicLayer):
             return filled.index_select(0, beams)
         step = filled.shape[-2]
         if filled.device.type == "cpu":
-            step = max(1, step * _REORDERED_BYTES // filled.nbytes)
+            step = max(1, step * _REORDERED_BYTES // max(1, filled.nbytes))
         for slots in filled.split(step, dim=-2):
             slots.copy_(slots.index_select(0, beams))
         return filled

@@ -2,29 +2,48 @@
 
 # No annotations from __future__: the strict dataclass checks types, and ignores those that are strings.
 import copy
-import math
+import inspect
+import numbers
 import sys
 from dataclasses import fields
 from typing import Any, ClassVar, Literal, Self, cast
 
+import torch
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from ..synthesizers import caches_keys, validate
-from ..validation import did_you_mean
+from ..validation import LIMIT, check_value, did_you_mean
 from .cache import KEYS_AND_VALUES, VALUES_ONLY
 
 __all__ = ["SynthesizerConfig"]
 
+# There are lists of layers and of labels; a thousand layers take seconds to build.
+_MOST_LAYERS, _MOST_LABELS = 10**4, 10**6
 # The smallest value of a field, and the value below which it has to be.
 _RANGES = {
-    **dict.fromkeys(("vocab_size", "d_model", "d_kv", "num_heads", "d_ff", "num_layers"), (1, math.inf)),
-    **dict.fromkeys(("num_decoder_layers", "max_position_embeddings"), (1, math.inf)),
+    **dict.fromkeys(("vocab_size", "d_model", "d_kv", "num_heads", "d_ff", "max_position_embeddings"), (1, LIMIT)),
+    **dict.fromkeys(("num_layers", "num_decoder_layers"), (1, _MOST_LAYERS)),
     **dict.fromkeys(("dropout_rate", "attention_dropout_rate"), (0, 1)),
-    **dict.fromkeys(("layer_norm_epsilon", "initializer_factor", "type_vocab_size"), (0, math.inf)),
+    **dict.fromkeys(("layer_norm_epsilon", "initializer_factor", "type_vocab_size"), (0, LIMIT)),
     # Two per direction.
-    "relative_attention_num_buckets": (4, math.inf),
+    "relative_attention_num_buckets": (4, LIMIT),
+    "relative_attention_max_distance": (1, LIMIT),
+}
+# Fields of the base class, whose types transformers does not check.
+_INHERITED: dict[str, Any] = {
+    **dict.fromkeys(("attn_implementation", "_attn_implementation"), str | dict[str, Any] | None),
+    "architectures": list[str] | None,
+    "chunk_size_feed_forward": int,
+    "dtype": str | torch.dtype | None,
+    "id2label": dict[Any, Any] | None,
+    "label2id": dict[Any, Any] | None,
+    "output_attentions": bool | None,
+    "output_hidden_states": bool | None,
+    "return_dict": bool | None,
+    "torch_dtype": str | torch.dtype | None,
+    "transformers_version": str | None,
 }
 _CHOICES = {
     "position_embedding_type": ("sinusoidal", "learned", "relative"),
@@ -80,6 +99,7 @@ class SynthesizerConfig(PreTrainedConfig):
     Raises:
         ValueError: an unknown keyword, or a value that is not possible. (`from_pretrained` and `from_dict` keep
             unknown fields.)
+        StrictDataclassFieldValidationError: a value of another type (of huggingface_hub); NumPy's integers are.
     """
 
     model_type: ClassVar[str] = "synthesizer"
@@ -126,8 +146,9 @@ class SynthesizerConfig(PreTrainedConfig):
     decoder_start_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if not kwargs.pop(_FROM_FILE, False):
-            self._check_keywords(kwargs)
+        self._check_keywords(kwargs, from_file=kwargs.pop(_FROM_FILE, False))
+        for name in self.attribute_map.keys() & kwargs.keys():
+            setattr(self, self.attribute_map[name], kwargs.pop(name))
         if self.d_kv is None:
             if self.num_heads < 1 or self.d_model % self.num_heads:
                 sizes = f"d_model={self.d_model} with num_heads={self.num_heads}"
@@ -137,7 +158,9 @@ class SynthesizerConfig(PreTrainedConfig):
             self.num_decoder_layers = self.num_layers
         if self.decoder_start_token_id is None:
             self.decoder_start_token_id = self.pad_token_id if self.bos_token_id is None else self.bos_token_id
+        self._check_inherited(kwargs)
         self._check_values()
+        self._check_tokens()
         self._check_stacks()
         for name in {*self.synthesizers("encoder"), *self.synthesizers("decoder")}:
             validate(name, self.synthesizer_options)
@@ -157,20 +180,38 @@ class SynthesizerConfig(PreTrainedConfig):
             "class"
         )
 
-    def _check_keywords(self, given: dict[str, Any]) -> None:
+    def _check_keywords(self, given: dict[str, Any], from_file: bool) -> None:
         known = [field.name for field in fields(cast(Any, self))]
-        for name in given:
+        for name in given.keys() - {*self.attribute_map, "model_type", "_name_or_path"}:
             # Fields are not among these; transformers' other keywords are properties of its class.
-            if name in self.attribute_map or hasattr(type(self), name) or hasattr(type(self), f"_{name}"):
+            member = inspect.getattr_static(SynthesizerConfig, name, None)
+            settable = [member, inspect.getattr_static(SynthesizerConfig, f"_{name}", None)]
+            if any(isinstance(each, property) and each.fset for each in settable) and name != "per_layer_config":
                 continue
-            hint = "; did you mean 'max_position_embeddings'?" if name == "max_length" else did_you_mean(name, known)
-            raise ValueError(f"got unknown field {name!r}{hint}")
+            # Attributes that a subclass adds can be set.
+            if member is not None or not (from_file or hasattr(type(self), name)):
+                # Where other libraries have the longest sequence.
+                hint = did_you_mean({"max_length": "max_position_embeddings"}.get(name, name), known)
+                raise ValueError(f"got unknown field {name!r}{hint}")
+
+    def _check_inherited(self, given: dict[str, Any]) -> None:
+        given = {**vars(self), **given}
+        for name in _INHERITED.keys() & given.keys():
+            check_value(name, given[name], _INHERITED[name])
+        for name in ("dtype", "torch_dtype"):
+            dtype = given.get(name)
+            if isinstance(dtype, str) and not isinstance(getattr(torch, dtype, None), torch.dtype):
+                raise ValueError(f"got {name}={dtype!r}; expected the name of a torch.dtype, such as float32")
+        labels = given.get("num_labels", 0)
+        if not isinstance(labels, numbers.Integral) or not 0 <= int(labels) < _MOST_LABELS:
+            raise ValueError(f"got num_labels={labels!r}; expected a whole number, at least 0 and below {_MOST_LABELS}")
+        if not all(str(key).isdecimal() for key in self.id2label or ()):
+            raise ValueError(f"got id2label={self.id2label!r}; expected the names of labels by their numbers")
 
     def _check_values(self) -> None:
         for name, (low, high) in _RANGES.items():
             if not low <= getattr(self, name) < high:
-                below = "" if high == math.inf else f" and below {high}"
-                raise ValueError(f"got {name}={getattr(self, name)}; expected a finite number of at least {low}{below}")
+                raise ValueError(f"got {name}={getattr(self, name)}; expected at least {low} and below {high}")
         if self.feed_forward_proj.removeprefix("gated-") not in ACT2FN:
             raise ValueError(f"got feed_forward_proj={self.feed_forward_proj!r}; expected one of: {', '.join(ACT2FN)}")
         for name, choices in _CHOICES.items():
@@ -182,6 +223,18 @@ class SynthesizerConfig(PreTrainedConfig):
                 f"got relative_attention_max_distance={distance} with {buckets} buckets; expected more than half of "
                 "them: near distances have one bucket each"
             )
+
+    def _check_tokens(self) -> None:
+        # The model embeds these. No token is eos_token_id where generation never ends, so that may be any number.
+        for name in ("pad_token_id", "bos_token_id", "decoder_start_token_id"):
+            token = getattr(self, name)
+            if token is not None and not 0 <= token < self.vocab_size:
+                raise ValueError(
+                    f"got {name}={token} with vocab_size={self.vocab_size}; expected None, or a token of the vocabulary"
+                )
+        ends = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
+        if not all(token is None or -LIMIT < token < LIMIT for token in ends):
+            raise ValueError(f"got eos_token_id={self.eos_token_id}; expected a token of the vocabulary")
 
     def _check_stacks(self) -> None:
         split = isinstance(self.synthesizer, dict) or self.num_decoder_layers != self.num_layers
@@ -227,7 +280,7 @@ class SynthesizerConfig(PreTrainedConfig):
         names, layers = self.synthesizer, self.num_layers if side == "encoder" else self.num_decoder_layers
         if isinstance(names, dict):
             if set(names) != {"encoder", "decoder"}:
-                raise ValueError(f"got synthesizer for {sorted(names)}; expected for exactly 'encoder' and 'decoder'")
+                raise ValueError(f"got synthesizer for {list(names)}; expected for exactly 'encoder' and 'decoder'")
             names = names[side]
         if isinstance(names, str):
             return [names] * cast(int, layers)

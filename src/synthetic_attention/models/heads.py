@@ -68,7 +68,23 @@ class _LanguageModel(SynthesizerPreTrainedModel):
         return mean_loss(loss, labels, num_items_in_batch), logits
 
 
-class SynthesizerForCausalLM(_LanguageModel, GenerationMixin):
+class _GenerationMixin(GenerationMixin):
+    config: SynthesizerConfig
+
+    def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """transformers' `generate()`; ValueError for a batch without rows, or prompts without tokens."""
+        for given in (inputs, kwargs.get("input_ids"), kwargs.get("inputs_embeds")):
+            needed = 1 if self.config.is_encoder_decoder else 2
+            if given is not None and 0 in given.shape[:needed]:
+                raise ValueError(
+                    f"got inputs of shape {tuple(given.shape)}; expected at least one row, and in the prompts of a "
+                    "causal model at least one token, such as bos_token_id"
+                )
+        parent: Any = super()
+        return parent.generate(inputs, *args, **kwargs)
+
+
+class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
     """A decoder-only Transformer with synthesized attention, which predicts the next token.
 
     It has the configuration's `num_layers` layers; `synthesizer` is a name or a list with one name per layer.
@@ -107,7 +123,7 @@ class SynthesizerForCausalLM(_LanguageModel, GenerationMixin):
 
         Args:
             labels: (B, T), usually the input itself: the prediction after a token is scored with the label of the next
-                real token of its row or segment, unless that label is −100.
+                real token of its row or segment, unless that label is −100. Without any label to score the loss is 0.
             logits_to_keep: return the logits of this many tokens, the last ones, 0 for all; or of the slots in this
                 tensor (n,). The loss is that of all.
             shift_labels: (B, T), the label of each prediction, instead of `labels`.
@@ -202,7 +218,7 @@ def _next_tokens(labels: Tensor, attention_mask: Tensor | None, segment_ids: Ten
     return F.pad(labels, (0, 1), value=IGNORED).gather(1, following), following
 
 
-class SynthesizerForConditionalGeneration(_LanguageModel, GenerationMixin):
+class SynthesizerForConditionalGeneration(_LanguageModel, _GenerationMixin):
     """An encoder-decoder Transformer with synthesized self-attention and an output projection.
 
     Example:
@@ -409,6 +425,8 @@ class SynthesizerForSequenceClassification(_Classifier):
 
     def _pool(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
         """(B, T, d_model) to (B, d_model). Padded tokens are zeros."""
+        if not hidden.shape[1]:
+            return hidden.sum(dim=1)
         pooling = "last" if self.config.is_decoder else self.config.classifier_pooling
         mask = torch.ones_like(hidden[..., 0]) if attention_mask is None else attention_mask
         slots = mask.to(torch.uint8)
@@ -426,11 +444,11 @@ class SynthesizerForSequenceClassification(_Classifier):
         problem = self.config.problem_type or (_REGRESSION if logits.shape[1] == 1 else _CLASS)
         logits = logits.float()
         if problem != _CLASS:
-            targets = labels.reshape(len(logits), -1).float()
+            targets = labels.reshape(len(logits), labels.shape[1:].numel()).float()
             if targets.shape != logits.shape:
                 raise ValueError(f"got labels of shape {tuple(labels.shape)}; expected numbers {tuple(logits.shape)}")
             loss = F.mse_loss if problem == _REGRESSION else F.binary_cross_entropy_with_logits
-            count = targets.numel() if num_items_in_batch is None else num_items_in_batch
+            count = max(1, targets.numel()) if num_items_in_batch is None else num_items_in_batch
             return loss(logits, targets, reduction="sum") / count
         if labels.shape != logits.shape[:1] or labels.is_floating_point():
             raise ValueError(

@@ -42,7 +42,7 @@ def check_labels(labels: Tensor, hidden: Tensor) -> None:
 
 
 def mean_loss(total: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
-    """The sum of the losses divided by the number of items, by default that of the labels."""
+    """The sum of the losses divided by the number of items, by default that of the labels; 0 if there is none."""
     return total / ((labels != IGNORED).sum().clamp_min(1) if num_items_in_batch is None else num_items_in_batch)
 
 
@@ -53,7 +53,7 @@ def head_token_losses(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor
     Hidden states (…, D) and labels (…) to (…), in float32 or wider.
     """
     x, y = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
-    losses = [cross_entropy(head(x[rows]), y[rows], reduction="none") for rows in _chunks(x)]
+    losses = [cross_entropy(head(x[rows]), y[rows], reduction="none") for rows in _chunks(x) or [slice(0)]]
     return torch.cat(losses).view_as(labels)
 
 

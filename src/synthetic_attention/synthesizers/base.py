@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..layout import Positions
 from ..logits import Logits
+from ..validation import check_size
 from .registry import Options
 
 
@@ -39,15 +40,16 @@ class Dimensions:
     @classmethod
     def of(cls, d_model: int, num_heads: int, head_dim: int | None, **others: Any) -> Dimensions:
         """Check the sizes (ValueError if they do not fit); K defaults to d_model / H."""
-        if num_heads < 1 or (head_dim is None and d_model % num_heads):
+        sizes = {"d_model": d_model, "num_heads": num_heads, "head_dim": head_dim, "max_length": others["max_length"]}
+        for name, size in sizes.items():
+            if size is not None or name in ("d_model", "num_heads"):
+                check_size(name, size)
+        if head_dim is None and d_model % num_heads:
             raise ValueError(
                 f"got d_model={d_model}, num_heads={num_heads}; expected a width that the heads divide, or head_dim"
             )
         head_dim = d_model // num_heads if head_dim is None else head_dim
-        dims = cls(d_model=d_model, num_heads=num_heads, head_dim=head_dim, **others)
-        if d_model < 1 or head_dim < 1 or (dims.max_length is not None and dims.max_length < 1):
-            raise ValueError(f"got {d_model=}, {head_dim=}, max_length={dims.max_length}; expected at least 1 for each")
-        return dims
+        return cls(d_model=d_model, num_heads=num_heads, head_dim=head_dim, **others)
 
     @property
     def length(self) -> int:

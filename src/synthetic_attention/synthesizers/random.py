@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..kernels import CachedLogits, SoftmaxCache
 from ..layout import Positions
-from ..logits import SharedLogits, leading
+from ..logits import SharedLogits, leading, without_overflow
 from .base import Dimensions, SynthesizingFunction
 from .registry import Options, register
 
@@ -116,6 +116,6 @@ class FactorizedRandom(SynthesizingFunction):
         if positions.key_index is not None:
             assert positions.row_index is not None
             row, key = self.row_factor[:, positions.row_index], self.key_factor[:, positions.key_index]
-            return SharedLogits((row @ key.mT).transpose(0, 1))
+            return SharedLogits((without_overflow(row) @ without_overflow(key).mT).transpose(0, 1))
         row, key = positions.take_rows(self.row_factor), leading(self.key_factor, positions.columns, 1)
-        return CachedLogits(self.cache, positions, (row, key), lambda: row @ key.mT)
+        return CachedLogits(self.cache, positions, (row, key), lambda: without_overflow(row) @ without_overflow(key).mT)

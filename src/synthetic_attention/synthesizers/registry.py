@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_type_hints
 
-from ..validation import check_value
+from ..validation import LIMIT, check_value
 
 # Options by function or baseline, and those of mixtures under "mixture".
 SynthesizerOptions = Mapping[str, Mapping[str, Any]]
@@ -28,8 +28,8 @@ class Options:
             value = getattr(self, name)
             check_value(name, value, kind)
             values = value if isinstance(value, list | tuple) else [value]
-            if not values or any(type(each) in (int, float) and each <= 0 for each in values):
-                raise ValueError(f"got {name}={value!r}; expected a positive number")
+            if not values or any(type(each) in (int, float) and not 0 < each < LIMIT for each in values):
+                raise ValueError(f"got {name}={value!r}; expected a positive number below {LIMIT}")
 
 
 # By name: synthesizing functions, and with `is_layer` the layers that take the place of `SynthesizerAttention`.
