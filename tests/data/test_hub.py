@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 
 from synthetic_attention.data.corpus import hub_texts
+from synthetic_attention.data.files import Parsed
 from synthetic_attention.data.glue import SUITES, read_file
 from synthetic_attention.data.hub import HubDataset, NoSplitError, is_hub_name
 from synthetic_attention.data.summarization import read_summaries
 from synthetic_attention.errors import UserError
 from synthetic_attention.tasks.glue import Glue, SuperGlue
+from synthetic_attention.tasks.language_modeling import LanguageModeling
+from synthetic_attention.tasks.large import LargeSplit, encode_large, new_tokenizer
+from synthetic_attention.training.arguments import SynthesizerTrainingArguments
+from synthetic_attention.training.run import read_splits
 from tasks.glue_files import superglue_row, write_superglue
 
 
@@ -21,6 +26,7 @@ class _Table:
     def __init__(self, rows: list[dict[str, Any]], read: list[int]) -> None:
         self.rows, self.read = rows, read
         self.column_names = [*rows[0]]
+        self.data = SimpleNamespace(nbytes=10**9)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for row in self.rows:
@@ -46,6 +52,13 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return fake
 
 
+@pytest.mark.parametrize("name", ["pandas", "csv"])
+def test_names_of_file_formats_are_refused(hub: SimpleNamespace, name: str) -> None:
+    with pytest.raises(UserError, match=f"hub:{name}.*OWNER/NAME"):
+        [*HubDataset.of(Path(f"hub:{name}")).rows("train")]
+    assert not hub.calls
+
+
 def test_rows_of_columns(hub: SimpleNamespace) -> None:
     assert is_hub_name(Path("hub:owner/name"))
     assert not is_hub_name(Path("owner/name"))
@@ -69,32 +82,45 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         [*HubDataset.of(Path("hub:owner/name")).rows("train", ["text"])]
 
 
-def test_streamed_texts_are_downloaded_once(
-    hub: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("streaming", [False, True])
+def test_large_text_of_the_hub(
+    hub: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streaming: bool
 ) -> None:
     monkeypatch.setattr(sys.modules["datasets"].config, "HF_DATASETS_CACHE", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    task = LanguageModeling()
+    training = SynthesizerTrainingArguments(max_steps=1, streaming=streaming)
+    splits = read_splits(task, Path("hub:owner/name"), training)
+    assert len(splits["valid"]) == 5
+    assert {call[2]["streaming"] for call in hub.calls if "streaming" in call[2]} == {streaming}
+    train = splits["train"]
+    assert isinstance(train, LargeSplit)
+    assert ("streamed" in train.fingerprint()) is streaming
+    examples = encode_large(train, new_tokenizer(task, train, 300, 64), 64, "error", print)
+    ((_, window),) = examples.windows(0, 0)
+    assert len(window) == 5
+
+
+def test_texts_in_a_column(hub: SimpleNamespace) -> None:
     source = HubDataset("owner/name")
-    expected = [f"text {number}" for number in range(3)]
-    assert hub_texts(source, "train", "text", limit=3) == expected
-    streamed = hub_texts(source, "train", "text", stream=True, limit=3)
-    assert [*streamed] == [*streamed] == expected
-    assert hub.calls[-1][2]["streaming"] is True
-    calls = len(hub.calls)
-    # Only the rows that are needed, and only once.
-    assert len(hub.read) == 6
-    assert [*hub_texts(source, "train", "text", stream=True, limit=3)] == expected
-    assert len(hub.calls) == calls
-    with pytest.raises(UserError, match="row 1: column 'id' has a int"):
-        hub_texts(source, "train", "id", stream=True)
+    for stream in (False, True):
+        assert [*hub_texts(source, "train", "text", stream)] == [f"text {number}" for number in range(5)]
+        assert hub.calls[-1][2]["streaming"] is stream
+    hub.read.clear()
+    texts = hub_texts(source, "train", "text", stream=True)
+    assert next(texts) == "text 0"
+    assert len(hub.read) == 1
+    with pytest.raises(UserError, match=r"row 1: column 'id' has a int"):
+        [*hub_texts(source, "train", "id")]
 
 
 @pytest.mark.usefixtures("hub")
 def test_summaries() -> None:
     train = (HubDataset("owner/name"), "train")
-    rows = read_summaries(train).records
+    rows = Parsed.of(read_summaries(train)).records
     assert (rows[4].id, rows[4].document, rows[4].references) == ("4", "a b", ("a",))
     with pytest.raises(UserError, match=r"hub:owner/name, row 1: .*'id'"):
-        read_summaries(train, "id", "text")
+        Parsed.of(read_summaries(train, "id", "text"))
 
 
 Asked = list[tuple[str, str | None, str, str | None]]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from synthetic_attention.data.files import Parsed
 from synthetic_attention.data.persona import read_convai2, read_dialogue_json
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.dialogue import Dialogue
@@ -28,7 +29,7 @@ def _write(path: Path, text: str) -> Path:
 
 
 def test_personas_of_one_both_and_none(tmp_path: Path) -> None:
-    turns = read_convai2(_write(tmp_path / "a.txt", BOTH)).records
+    turns = Parsed.of(read_convai2(_write(tmp_path / "a.txt", BOTH))).records
     assert [turn.id for turn in turns] == ["1.1", "1.2", "2.1", "2.2", "3.1"]
     first, second, silence, after, bare = turns
     assert first.persona == ("i grow 30 kinds of beans .", "my boat is called zoë .")
@@ -45,7 +46,7 @@ def test_personas_of_one_both_and_none(tmp_path: Path) -> None:
 
 def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> None:
     lines = ("1 __SILENCE__\ta", "2 b\tc", "3 __SILENCE__\td", "4 e\tf")
-    turns = read_convai2(_write(tmp_path / "a.txt", "\n".join(lines))).records
+    turns = Parsed.of(read_convai2(_write(tmp_path / "a.txt", "\n".join(lines)))).records
     assert [turn.history for turn in turns] == [(), ("a", "b"), ("a", "b", "c", ""), ("a", "b", "c", "", "d", "e")]
     task = Dialogue(history=3)
     assert [task.source(turn) for turn in turns] == [
@@ -55,7 +56,7 @@ def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> 
         "self: c self: d partner: e reply:",
     ]
     # It is no reply that could be learned.
-    turns = read_convai2(_write(tmp_path / "b.txt", "1 a\tb\n2 c\t__SILENCE__\n3 d\te")).records
+    turns = Parsed.of(read_convai2(_write(tmp_path / "b.txt", "1 a\tb\n2 c\t__SILENCE__\n3 d\te"))).records
     assert [(turn.id, turn.references) for turn in turns] == [("1.1", ("b",)), ("1.2", ("e",))]
     assert task.source(turns[1]) == "self: b partner: c partner: d reply:"
 
@@ -68,6 +69,7 @@ def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> 
         ("4 hello\t ", "the reply is blank"),
         ("4  \thello", "the utterance is blank"),
         ("4 your persona: i am late .", "the persona is"),
+        ("1" * 5000 + " hello\thi", "no number"),
         ("6 hello\thi", "number 6 follows 3; expected 4, or 1 to restart"),
         ("3 hello\thi", "number 3 follows 3"),
     ],
@@ -76,8 +78,8 @@ def test_malformed_lines_are_named_or_counted(tmp_path: Path, line: str, message
     good = "1 your persona: i whistle .\n2 a\tb\n3 c\td\n"
     path = _write(tmp_path / "talk.txt", f"{good}{line}\n1 your persona: i sing .\n2 e\tf\n")
     with pytest.raises(UserError, match=f"talk.txt, line 4: {message}"):
-        read_convai2(path)
-    parsed = read_convai2(path, skip_bad_lines=True)
+        Parsed.of(read_convai2(path))
+    parsed = Parsed.of(read_convai2(path, skip_bad_lines=True))
     assert parsed.skipped == 1
     assert [turn.references for turn in parsed.records] == [("b",), ("d",), ("f",)]
     assert parsed.records[-1].persona == ("i sing .",)
@@ -86,10 +88,10 @@ def test_malformed_lines_are_named_or_counted(tmp_path: Path, line: str, message
 
 def test_a_dialogue_continues_after_a_bad_line_and_one_without_beginning_is_new(tmp_path: Path) -> None:
     path = _write(tmp_path / "talk.txt", "1 a\tb\n2 bad\n3 c\td\nnot numbered\n5 e\tf\n")
-    parsed = read_convai2(path, skip_bad_lines=True)
+    parsed = Parsed.of(read_convai2(path, skip_bad_lines=True))
     assert (parsed.skipped, parsed.records[-1].history) == (2, ("a", "b", "c", "d", "e"))
     path = _write(tmp_path / "talk.txt", "1 a\tb\n2 c\td\n2 e\tf\n3 g\th\n")
-    parsed = read_convai2(path, skip_bad_lines=True)
+    parsed = Parsed.of(read_convai2(path, skip_bad_lines=True))
     assert parsed.skipped == 1
     assert [turn.id for turn in parsed.records] == ["1.1", "1.2", "2.1"]
     assert parsed.records[-1].history == ("g",)
@@ -103,8 +105,8 @@ def test_json_lines(tmp_path: Path) -> None:
     ]
     path = _write(tmp_path / "talk.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UserError, match="line 3: field 'reply' is blank"):
-        read_dialogue_json(path)
-    parsed = read_dialogue_json(path, skip_bad_lines=True)
+        Parsed.of(read_dialogue_json(path))
+    parsed = Parsed.of(read_dialogue_json(path, skip_bad_lines=True))
     assert parsed.skipped == 1
     one, two = parsed.records
     assert (one.id, one.persona, one.history) == ("9", ("i run .",), ("hi", "", "so ?"))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from synthetic_attention.data.classification import Columns, find_classes, read_labeled
+from synthetic_attention.data.files import Parsed
 from synthetic_attention.data.glue import SUITES, GlueExample, read_file, task_files
 from synthetic_attention.data.persona import read_convai2
 from synthetic_attention.data.summarization import read_summaries
@@ -94,18 +95,18 @@ def test_classification() -> None:
     assert len(train) + len(valid) == 9842
     assert 850 < len(valid) < 1120
     named = Columns(("sentence1",), "gold_label", pair=("sentence2",))
-    records = read_labeled(DATA / "snli" / "extra_train.tsv", named).records
+    records = Parsed.of(read_labeled(DATA / "snli" / "extra_train.tsv", named)).records
     assert len(records) == 1666
     assert [*find_classes(record.label for record in records)] == ["contradiction", "entailment", "neutral"]
 
 
 def test_summaries_and_dialogues() -> None:
     files = {"cnn_dailymail/train": 992, "cnn_dailymail/validation": 150, "scitldr/train": 1992, "scitldr/dev": 619}
-    assert {name: len(read_summaries(DATA / f"{name}.jsonl").records) for name in files} == files
-    references = [len(paper.references) for paper in read_summaries(DATA / "scitldr" / "dev.jsonl").records]
+    assert {name: len(Parsed.of(read_summaries(DATA / f"{name}.jsonl")).records) for name in files} == files
+    references = [len(paper.references) for paper in Parsed.of(read_summaries(DATA / "scitldr" / "dev.jsonl")).records]
     assert [references.count(several) for several in (1, 2, 3, 4)] == [94, 237, 267, 21]
     for split, dialogues, turns in (("train", 700, 5470), ("valid", 100, None)):
-        replies = read_convai2(DATA / "personachat" / f"{split}.txt").records
+        replies = Parsed.of(read_convai2(DATA / "personachat" / f"{split}.txt")).records
         assert len({turn.id.split(".")[0] for turn in replies}) == dialogues
         assert turns is None or len(replies) == turns
         assert all(turn.persona and turn.history for turn in replies)

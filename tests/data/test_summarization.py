@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from synthetic_attention.data.files import Parsed
 from synthetic_attention.data.summarization import read_summaries
 from synthetic_attention.tasks import UserError
 
@@ -23,23 +24,23 @@ def test_known_fields_are_found(tmp_path: Path) -> None:
         # Sentences are joined, and several references kept.
         {"source": ["We ask.", "We answer."], "target": ["Asked.", "Answered.", " "]},
     )
-    one, two = read_summaries(path).records
+    one, two = Parsed.of(read_summaries(path)).records
     assert (one.id, one.document, one.references) == ("x7", "Long text. Ünïcode.", ("One .\nTwo .",))
     assert (two.id, two.document, two.references) == ("2", "We ask. We answer.", ("Asked.", "Answered."))
 
 
 def test_fields_can_be_named(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.jsonl", {"body": "text", "tldr": "t", "article": "no", "highlights": "no"})
-    (row,) = read_summaries(path, "body", "tldr").records
+    (row,) = Parsed.of(read_summaries(path, "body", "tldr")).records
     assert (row.document, row.references) == ("text", ("t",))
-    assert read_summaries(path, "body").records[0].references == ("no",)
+    assert Parsed.of(read_summaries(path, "body")).records[0].references == ("no",)
     with pytest.raises(UserError, match="line 1: no field 'text'; the fields are: body, tldr"):
-        read_summaries(path, "text", "tldr")
+        Parsed.of(read_summaries(path, "text", "tldr"))
 
 
 def test_blank_sides_are_malformed(tmp_path: Path) -> None:
     good = {"document": "d", "summary": "s"}
     path = _write(tmp_path / "b.jsonl", good, {"document": " ", "summary": "s"}, {"document": "d", "summary": []})
     with pytest.raises(UserError, match="line 2: field 'document' is blank"):
-        read_summaries(path)
-    assert read_summaries(path, skip_bad_lines=True).skipped == 2
+        Parsed.of(read_summaries(path))
+    assert Parsed.of(read_summaries(path, skip_bad_lines=True)).skipped == 2

@@ -66,7 +66,10 @@ def test_both_text_formats_packed_or_not(tmp_path: Path) -> None:
     ("lines", "message"),
     [
         ("a 1 2\nb 1\n", "line 2: got 1 numbers; expected a word and 2 numbers"),
-        ("a 1 2\nb 1 x\n", "line 2: could not convert string to float"),
+        *(
+            (f"a 1 2\nb {value} 1\n", f"line 2: got '{value}'; expected a word and 2 numbers")
+            for value in ("x", "nan", "inf", "1e400", "1e39", "1_0")
+        ),
         ("alone\n", "line 1: got 0 numbers"),
     ],
 )

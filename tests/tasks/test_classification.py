@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from synthetic_attention.data.classification import Columns, guess_columns, read_labeled
+from synthetic_attention.data.files import Parsed
 from synthetic_attention.data.tokenizer import frame_texts, train_tokenizer
 from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.tasks import UserError
@@ -124,10 +125,10 @@ def test_columns_are_guessed_from_known_names_only(tmp_path: Path) -> None:
             guess(*names)
     path = tmp_path / "train.jsonl"
     path.write_text('{"label": 1, "review": "a"}\n', encoding="utf-8")
-    assert read_labeled(path, Columns(())).records[0].texts == ("a",)
+    assert Parsed.of(read_labeled(path, Columns(()))).records[0].texts == ("a",)
     path.write_text("[1]\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"train\.jsonl, line 1"):
-        read_labeled(path, Columns(()))
+        Parsed.of(read_labeled(path, Columns(())))
 
 
 def _loop(task: Classification, data: Path) -> EvaluationLoop:

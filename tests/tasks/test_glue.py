@@ -14,13 +14,13 @@ import pytest
 from synthetic_attention.data.examples import IGNORED
 from synthetic_attention.data.files import Parsed
 from synthetic_attention.data.glue import SUITES, GlueExample
+from synthetic_attention.data.sampler import TokenBatchSampler
 from synthetic_attention.data.tokenizer import decode, encode
 from synthetic_attention.metrics.glue import SUITE_SCORES
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.base import EvaluationLoop
 from synthetic_attention.tasks.glue import Glue, GlueSplit, GlueSuite, SuperGlue, suite_scores
 from synthetic_attention.tasks.glue_prompts import prompt, read_label, target, training_pairs
-from synthetic_attention.training.trainer import TokenBatchSampler
 from tasks.glue_files import HEADERS, write_glue, write_superglue
 
 GLUE, SUPERGLUE = SUITES["glue"], SUITES["superglue"]
@@ -134,6 +134,14 @@ def test_all_tasks_that_are_there_are_read(both: Path) -> None:
     assert together.fingerprint() == SuperGlue(together=True).read(both, "train").fingerprint()
 
 
+def test_blank_texts_are_counted(tmp_path: Path) -> None:
+    folder = write_glue(tmp_path, tasks=["sst2"]) / "SST-2"
+    with (folder / "train.tsv").open("a", encoding="utf-8") as file:
+        file.write(" \t1\n")
+    for split, note in (("train", "1 examples with a blank text"), ("valid", "")):
+        assert _examples(Glue(), Glue().read(tmp_path, split), split == "train").note == note
+
+
 def test_tasks_are_chosen_by_their_names(both: Path) -> None:
     def owners(task: GlueSuite, split: str = "train", data: Path = both) -> list[str]:
         return list(dict.fromkeys(item.task.key for item in task.read(data, split).references))
@@ -203,12 +211,13 @@ def test_a_pass_of_training_has_each_task_in_proportion_up_to_the_cap(tmp_path: 
     seen: Counter[int] = Counter()
     for number in range(4):
         sampler = TokenBatchSampler(examples, 99, seed=5, num_batches=1)
-        drawn = [index for batch in sampler.epoch(number) for index in batch]
+        drawn = [index for batch in sampler.batches(examples, number) for index in batch]
         assert len({*drawn}) == len(drawn)
         counts = Counter(split.references[examples.rows[index]].task.key for index in drawn)
         assert counts == {"glue/cola": 4, "glue/sst2": 20, "glue/rte": 15}
         # A pass is a function of seed and number.
-        assert TokenBatchSampler(examples, 99, seed=5, num_batches=1).epoch(number) == sampler.epoch(number)
+        again = TokenBatchSampler(examples, 99, seed=5, num_batches=1)
+        assert again.batches(examples, number) == sampler.batches(examples, number)
         seen.update(drawn)
     large = [index for index in seen if split.references[examples.rows[index]].task.key == "glue/sst2"]
     # Of 40, 20 in a pass: each twice in four of them.
@@ -216,7 +225,7 @@ def test_a_pass_of_training_has_each_task_in_proportion_up_to_the_cap(tmp_path: 
     tokens = examples.lengths().sum(axis=1)
     half = sum(tokens[index] for index in large) / 2
     assert examples.tokens_per_pass() == pytest.approx(tokens.sum() - half)
-    assert (sum(map(len, sampler.epoch(0))), len(examples)) == (39, 59)
+    assert (sum(map(len, sampler.batches(examples, 0))), len(examples)) == (39, 59)
     plain = _examples(Glue(), split, training=True)
     assert sorted(plain.draw(np.random.default_rng(0))) == [*range(59)]
     assert plain.tokens_per_pass() == plain.lengths().sum()

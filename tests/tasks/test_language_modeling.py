@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthetic_attention.data.corpus import Corpus, read_corpus
+from synthetic_attention.data.corpus import Corpus
 from synthetic_attention.data.examples import IGNORED
 from synthetic_attention.data.tokenizer import encode
 from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM
@@ -20,7 +20,7 @@ from synthetic_attention.tasks.language_modeling import LanguageModeling, Langua
 
 END = 2
 LINES = [f"line {number} of a text that says {'so ' * (number % 5)}{number * number}" for number in range(40)]
-TEXT = read_corpus("train", LINES)
+TEXT = Corpus("train", LINES)
 MAXIMUM = 48
 
 
@@ -152,7 +152,7 @@ def test_the_overlap_is_context_and_no_more() -> None:
 
 def test_on_long() -> None:
     task = LanguageModeling()
-    text = read_corpus("valid", ["one two", "word " * 60, "three"])
+    text = Corpus("valid", ["one two", "word " * 60, "three"])
     tokenizer = task.train_tokenizer(TEXT, 300, MAXIMUM)
     message = (
         r"valid: 1 of 3 .* maximum of 48 .*sentence 2, the longest has \d+\); .*--on-long truncate.*--on-long drop"
@@ -174,7 +174,7 @@ def test_on_long() -> None:
         task.evaluate(EvaluationLoop(model, tokenizer), text)
     assert task.evaluate(EvaluationLoop(model, tokenizer, on_long="truncate"), text).truncated == 1
     with pytest.raises(UserError, match="no sentence is left of 1"):
-        task.encode(read_corpus("valid", ["word " * 60]), tokenizer, MAXIMUM, "drop")
+        task.encode(Corpus("valid", ["word " * 60]), tokenizer, MAXIMUM, "drop")
 
 
 def test_files_and_data_sets_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

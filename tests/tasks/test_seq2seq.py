@@ -10,7 +10,7 @@ import torch
 
 from synthetic_attention import SynthesizerConfig
 from synthetic_attention.data.tokenizer import train_tokenizer
-from synthetic_attention.tasks import UserError, get_task
+from synthetic_attention.tasks import UserError, get_task, memory
 from synthetic_attention.tasks.base import EvaluationLoop, build_model
 from synthetic_attention.tasks.dialogue import Dialogue
 from synthetic_attention.tasks.generation import (
@@ -59,6 +59,9 @@ def test_settings_are_in_results_and_file_names() -> None:
     [
         {"num_beams": 0},
         {"length_penalty": float("nan")},
+        {"length_penalty": 1e308},
+        {"num_beams": 10**20},
+        {"max_new_tokens": 10**20},
         {"min_new_tokens": -1},
         {"max_new_tokens": 0},
         {"max_new_tokens": 2, "min_new_tokens": 2},
@@ -122,6 +125,16 @@ def test_outputs_do_not_depend_on_the_batches() -> None:
     assert found[0] == found[1]
     assert found[0][0][-1] == ""
     assert model.training is False
+
+
+def test_a_search_has_to_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = train_tokenizer(TEXT.sources, 300, 48)
+    model = _model(len(tokenizer), 24)
+    for beams, bytes_, fact in ((len(tokenizer) + 1, 10**12, "vocabulary"), (9, 8 * 12 * len(tokenizer), "9 beams")):
+        monkeypatch.setattr(memory, "total_memory", lambda device, bytes_=bytes_: bytes_)
+        search = TRANSLATION.generation_config({"num_beams": beams})
+        with pytest.raises(UserError, match=fact):
+            TRANSLATION.generate(EvaluationLoop(model, tokenizer, generation=search), ["one"])
 
 
 def test_long_inputs_are_refused_or_truncated() -> None:

@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from synthetic_attention.data.corpus import read_corpus
+from synthetic_attention.data.corpus import Corpus
 from synthetic_attention.data.tokenizer import decode, encode
 from synthetic_attention.tasks import UserError, get_task
 from synthetic_attention.tasks.base import count_tokens
@@ -22,7 +22,7 @@ from synthetic_attention.tasks.span_corruption import SpanCorruption, SpanLayout
 from synthetic_attention.training.evaluation import evaluate_run, generate_chunks
 
 LINES = [f"line {number} of a text that says {number * number}" for number in range(40)]
-TEXT = read_corpus("train", LINES)
+TEXT = Corpus("train", LINES)
 TASK = SpanCorruption(sentinels=10)
 FIRST = 999
 
@@ -97,13 +97,23 @@ def test_every_pass_has_other_noise_and_validation_always_the_same() -> None:
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     tokenizer = TASK.train_tokenizer(TEXT, 290, 64)
     with pytest.raises(UserError, match=r"train: \d+ tokens; expected at least"):
-        TASK.encode(read_corpus("train", ["short"]), tokenizer, 64)
+        TASK.encode(Corpus("train", ["short"]), tokenizer, 64)
     with pytest.raises(UserError, match=r"up to 29 spans, and the vocabulary 10 sentinels; pass --set sentinels=29"):
         TASK.encode(TEXT, tokenizer, 512)
     with pytest.raises(UserError, match=r"got targets of up to \d+ tokens with density=0.7; expected at most .*=64"):
         replace(TASK, density=0.7, mean_span_length=8).encode(TEXT, tokenizer, 64)
     with pytest.raises(UserError, match=r"no file train\{\.txt \| \.jsonl \| \.json\}"):
         TASK.read(tmp_path, "train")
+
+
+def test_malformed_lines_are_named_or_counted(tmp_path: Path) -> None:
+    rows = [*(json.dumps({"text": line}) for line in LINES), r'{"text": "\ud800"}', f'{{"text": {"1" * 5000}}}', "{}"]
+    (tmp_path / "train.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"train\.jsonl, line {len(LINES) + 1}: .*ud800.*skip_bad_lines"):
+        TASK.read(tmp_path, "train")
+    split = replace(TASK, skip_bad_lines=True).read(tmp_path, "train")
+    assert (split.texts, split.skipped) == (LINES, 3)
+    assert TASK.encode(split, TASK.train_tokenizer(split, 290, 64), 64).skipped == 3
 
 
 def test_it_is_trained_and_scored(tmp_path: Path, train: Callable[..., Any]) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import UserError
-from .files import MalformedLineError, Parsed, collect, json_object, numbered_lines, read_lines
+from .files import MalformedLineError, as_number, json_object, numbered_lines, parse_lines, read_lines
 
 Column = str | int
 # The values of a row, or the reason why it is malformed.
@@ -28,8 +28,7 @@ _LABELS = ("label", "labels", "gold_label", "class", "class index", "category", 
 _BREAK = re.compile(r"(?:\s*<br\s*/?>)+\s*")
 
 
-@dataclass(frozen=True)
-class LabeledText:
+class LabeledText(NamedTuple):
     """One text or two, the class as the file writes it ("" if hidden), and the field `id` or the line's number."""
 
     id: str
@@ -112,15 +111,6 @@ def bad_label(label: str, classes: Iterable[str], source: str) -> str:
     return f"got class {shown!r}; expected one of: {listed(classes)}, the classes of {source}"
 
 
-def as_number(text: str) -> float | None:
-    """The finite number that a text contains, or None."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
 def clean_br(text: str) -> str:
     """One space in place of one or several `<br />`."""
     return _BREAK.sub(" ", text).strip()
@@ -143,7 +133,7 @@ def guess_columns(path: Path, names: Iterable[Any], columns: Columns) -> Columns
     return replace(columns, text=text, pair=pair, label=labels[0])
 
 
-def read_labeled(path: Path, columns: Columns, skip_bad_lines: bool = False) -> Parsed[LabeledText]:
+def read_labeled(path: Path, columns: Columns, skip_bad_lines: bool = False) -> Iterator[LabeledText | None]:
     """Read texts and their classes. CSV has quotes as in RFC 4180; in TSV quotes are text."""
     rows = _rows(path)
     number, first = next(rows, (1, MalformedLineError("the file has only blank rows")))
@@ -162,7 +152,9 @@ def read_labeled(path: Path, columns: Columns, skip_bad_lines: bool = False) -> 
             raise UserError(f"{path}, line {number}: class {label!r} looks like a header; pass the names of columns")
     if not named:
         rows = chain([(number, first)], rows)
-    return collect(path, rows, lambda number, row: [columns.parse(number, _fields(row, header))], skip_bad_lines)
+    yield from parse_lines(
+        path, rows, lambda number, row: [columns.parse(number, _fields(row, header))], skip_bad_lines
+    )
 
 
 def _rows(path: Path) -> Iterator[tuple[int, _Row]]:
@@ -205,8 +197,9 @@ def _value(row: Mapping[Any, Any], column: Column) -> str:
     if column not in row:
         raise MalformedLineError(f"no field {column!r}; the fields are: {', '.join(map(str, row)) or 'none'}")
     value = row[column]
+    is_text = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+    if value is not None and not is_text:
+        raise MalformedLineError(f"field {column!r} is not text")
     if value is None or not str(value).strip():
         raise MalformedLineError(f"field {column!r} is blank")
-    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
-        raise MalformedLineError(f"field {column!r} is not text")
     return str(value).strip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeVar
 
@@ -28,6 +28,10 @@ OnLongInput = Literal["error", "truncate"]
 OnLong = Literal["error", "truncate", "drop"]
 
 
+class NoExamplesError(UserError):
+    """All examples of a split are blank, or too long and dropped."""
+
+
 @dataclass(frozen=True)
 class Examples(Dataset[_E]):
     """The encoded examples of a split, the numbers of those too long and of malformed lines, and a note for users."""
@@ -49,9 +53,13 @@ class Examples(Dataset[_E]):
         """The shuffled indices of epoch `number`; `rng` is seeded with both. Subclasses may draw new noise here."""
         return rng.permutation(len(self))
 
-    def tokens_per_pass(self) -> float:
-        """The mean number of tokens in an epoch."""
+    def tokens_per_pass(self) -> float | None:
+        """The mean number of tokens in an epoch; None if it is not known."""
         return float(self.lengths().sum())
+
+    def windows(self, seed: int, epoch: int, position: int = 0) -> Iterator[tuple[int, Examples[_E]]]:
+        """The parts that an epoch shuffles, one after the other, each after its position; here a single one."""
+        yield position, self
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,28 @@ class TextExamples(Examples[_T]):
     def lengths(self) -> np.ndarray:
         """(N, sequences) the tokens of each sequence."""
         return np.array([[len(part) for part in item if isinstance(part, np.ndarray)] for item in self.items])
+
+
+@dataclass(frozen=True, eq=False)
+class RunningText:
+    """The tokens of texts, one text after the other; text i is tokens[offsets[i] : offsets[i + 1]]."""
+
+    tokens: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def ids(self, start: int, size: int) -> Tokens:
+        """A copy of up to `size` tokens from position `start`."""
+        return self.tokens[start : start + size].copy()
+
+    @classmethod
+    def of(cls, texts: TextExamples[tuple[Tokens]]) -> RunningText:
+        """The tokens of examples with one sequence each."""
+        rows = [ids for (ids,) in texts.items]
+        offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        return cls(np.concatenate(rows) if rows else np.zeros(0, dtype=np.int32), offsets)
 
 
 @dataclass(frozen=True)

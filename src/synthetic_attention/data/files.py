@@ -12,19 +12,26 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from glob import glob
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+from filelock import FileLock
 
 from ..errors import UserError
 
 Payload = TypeVar("Payload")
+_T = TypeVar("_T")
 Record = TypeVar("Record")
+SKIP_ADVICE = "correct it, or train with --set skip_bad_lines=true"
 # Data sets have several names for the validation split.
 SPLIT_ALIASES = {"valid": ("valid", "val", "validation", "dev")}
 
@@ -40,11 +47,23 @@ class Parsed(Generic[Record]):
     records: list[Record]
     skipped: int = 0
 
+    @classmethod
+    def of(cls, records: Iterable[Record | None]) -> Parsed[Record]:
+        """The result of a reader; None stands for a malformed line."""
+        read = list(records)
+        kept = [record for record in read if record is not None]
+        return cls(kept, len(read) - len(kept))
+
 
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Decode lines of UTF-8, without line ends and byte order mark. Only newlines end a line, as in `wc -l`."""
+    """Decode lines of UTF-8, without line ends and byte order mark. Only newlines end a line, as in `wc -l`.
+
+    A file with carriage returns and no newline is refused: it would be one line.
+    """
     for number, line in enumerate(lines, start=1):
         content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        if number == 1 and not line.endswith(b"\n") and b"\r" in line:
+            raise UserError(f"{name}: lines end with carriage returns; convert them: tr '\\r' '\\n' < FILE > NEW")
         try:
             yield content.removesuffix(b"\n").removesuffix(b"\r").decode()
         except UnicodeDecodeError as error:
@@ -65,6 +84,20 @@ def read_lines(path: Path) -> Iterator[str]:
         raise UserError(f"{path}: not a complete gzip file ({error}); decompress it, or download it again") from None
 
 
+def parallel_lines(first: Path, second: Path) -> Iterator[tuple[str, str]]:
+    """Yield the lines of two files in pairs."""
+    files = [read_lines(first), read_lines(second)]
+    for number, lines in enumerate(zip_longest(*files), start=1):
+        left, right = lines
+        if left is None or right is None:
+            counts = [number - (line is None) + sum(1 for _ in file) for line, file in zip(lines, files, strict=True)]
+            raise UserError(
+                f"{first} has {counts[0]} lines and {second} has {counts[1]}; "
+                "line i of one must translate line i of the other"
+            )
+        yield left, right
+
+
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number (from 1) and text of every line that is not blank."""
     blank = True
@@ -76,6 +109,29 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}: the file is empty; expected at least one line of text")
 
 
+def parse_lines(
+    path: Path | str,
+    lines: Iterable[tuple[int, Payload]],
+    parse: Callable[[int, Payload], Iterable[Record]],
+    skip_bad_lines: bool = False,
+    unit: str = "line",
+) -> Iterator[Record | None]:
+    """Parse the numbered lines of a file; fail at those for which `parse` raises MalformedLineError, or yield None."""
+    found, skipped = False, 0
+    for number, payload in lines:
+        try:
+            for record in parse(number, payload):
+                found = True
+                yield record
+        except MalformedLineError as error:
+            if not skip_bad_lines:
+                raise UserError(f"{path}, {unit} {number}: {error}; {SKIP_ADVICE}") from None
+            skipped += 1
+            yield None
+    if not found:
+        raise UserError(f"{path}: no record is left; {skipped} {unit}s are malformed")
+
+
 def collect(
     path: Path | str,
     lines: Iterable[tuple[int, Payload]],
@@ -83,28 +139,22 @@ def collect(
     skip_bad_lines: bool = False,
     unit: str = "line",
 ) -> Parsed[Record]:
-    """Parse the numbered lines of a file; skip and count those for which `parse` raises MalformedLineError, or fail."""
-    records: list[Record] = []
-    skipped = 0
-    for number, payload in lines:
-        try:
-            records.extend(parse(number, payload))
-        except MalformedLineError as error:
-            if not skip_bad_lines:
-                advice = "correct it, or train with --set skip_bad_lines=true"
-                raise UserError(f"{path}, {unit} {number}: {error}; {advice}") from None
-            skipped += 1
-    if not records:
-        raise UserError(f"{path}: no record is left; {skipped} {unit}s are malformed")
-    return Parsed(records, skipped)
+    """The records of `parse_lines` in a list."""
+    return Parsed.of(parse_lines(path, lines, parse, skip_bad_lines, unit))
 
 
 def json_object(line: str) -> dict[str, Any]:
     """Parse a line that holds one JSON object."""
     try:
         value = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise MalformedLineError(f"not JSON ({error})") from None
+        if "\\ud" in line or "\\uD" in line:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        escape = f"\\u{ord(error.object[error.start]):04x}"
+        raise MalformedLineError(f"{escape} is half of a surrogate pair, and no character") from None
+    # Also for a number of over 4,300 digits; Python's advice after the semicolon is for programmers.
+    except (ValueError, RecursionError) as error:
+        raise MalformedLineError(f"not JSON ({str(error).partition(';')[0]})") from None
     if not isinstance(value, dict):
         raise MalformedLineError(f"got a JSON {type(value).__name__}; expected an object with named fields")
     return value
@@ -122,9 +172,31 @@ def texts_of(row: dict[str, Any], field: str) -> list[str]:
     return texts
 
 
+def as_number(text: str) -> float | None:
+    """The finite number that a text contains, or None. Python would also read 1_0 as 10."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and "_" not in text else None
+
+
 def fingerprint(lines: Iterable[str]) -> str:
     """SHA-256 of the lines joined by newlines: independent of the file's place, line ends and compression."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def fingerprints(parts: Iterable[Mapping[str, Iterable[str]]]) -> dict[str, str]:
+    """The `fingerprint` of each column of lines; the columns come in parts."""
+    digests: dict[str, Any] = {}
+    for part in parts:
+        for name, lines in part.items():
+            text = "\n".join(lines).encode()
+            if name in digests:
+                digests[name].update(b"\n" + text)
+            else:
+                digests[name] = hashlib.sha256(text)
+    return {name: digest.hexdigest() for name, digest in digests.items()}
 
 
 def named_split(split: str) -> str:
@@ -204,20 +276,40 @@ def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = 
 def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
     """The folder `name` in the user's cache ($XDG_CACHE_HOME or ~/.cache); `write` fills it if it does not exist.
 
-    It is filled under a temporary name and then renamed, so several processes may call this at once.
+    It is filled under a temporary name and then renamed. Other processes wait meanwhile, where the file system has
+    locks; elsewhere each one fills it, and the first to finish is used.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "synthetic-attention" / name
     try:
         if not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as stage:
-                write(Path(stage))
-                Path(stage).rename(folder)
+            with _locked(folder.with_name(f"{name}.lock")):
+                if not folder.is_dir():
+                    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as stage:
+                        write(Path(stage))
+                        Path(stage).rename(folder)
     except OSError as error:
         # Another process may have been faster.
         if not folder.is_dir():
             raise UserError(f"{error}; set XDG_CACHE_HOME to a writable folder with enough space") from error
     return folder
+
+
+def read_cached(name: str, write: Callable[[Path], None], read: Callable[[Path], _T]) -> _T:
+    """What `read` finds in the `cached_folder`; raises UserError if the folder is damaged."""
+    folder = cached_folder(name, write)
+    try:
+        return read(folder)
+    # Readers of JSON and tokenizers have many errors; tokenizers raises Exception.
+    except Exception as error:
+        raise UserError(f"{folder}: damaged ({error}); delete this folder to write it again") from error
+
+
+def _locked(path: Path) -> AbstractContextManager[object]:
+    try:
+        return FileLock(path).acquire()
+    except (OSError, NotImplementedError):
+        return nullcontext()
 
 
 def _no_file(folder: Path, name: str) -> UserError:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .files import MalformedLineError, Parsed, collect, json_object, numbered_lines
+from ..validation import resolve_path
+from .files import MalformedLineError, Parsed, as_number, collect, json_object, numbered_lines
 from .hub import HubDataset
 
 HUB_NAMES: Mapping[str, str] = {"glue": "nyu-mll/glue", "superglue": "aps/super_glue"}
@@ -110,7 +111,7 @@ def task_files(data: Path, task: GlueTask, split: str) -> dict[str, Path]:
     if task.suite == "glue":
         stem = "dev" if split == "valid" else split
         names = {subset: [f"{stem}_{subset}.tsv" if subset else f"{stem}.tsv"] for subset in task.subsets(split)}
-    own = [data] if data.resolve().name.lower() in task.names else []
+    own = [data] if resolve_path(data).name.lower() in task.names else []
     for folder in (data / task.suite / task.folder, data / task.folder, *own):
         files = {path.name: path for path in folder.glob("*.*")}
         if "train.jsonl" in files:
@@ -185,16 +186,13 @@ def _label(task: GlueTask, row: Mapping[str, Any]) -> int | float | None:
     # JSON's true is "True".
     text, labels = str(row["label"]), task.labels
     if not labels:
-        try:
-            score = float(text)
-        except ValueError:
-            score = -1
-        if not 0 <= score <= 5:
+        score = as_number(text)
+        if score is None or not 0 <= score <= 5:
             raise MalformedLineError(f"got score {text!r}; expected 0 … 5")
         return score
     if text in labels:
         return labels.index(text)
-    if text.isdecimal() and int(text) < len(labels):
+    if text.isdecimal() and len(text) < 10 and int(text) < len(labels):
         return int(text)
     raise MalformedLineError(f"got label {text!r}; expected one of: {', '.join(labels)}, or 0 … {len(labels) - 1}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,23 +49,43 @@ class HubDataset:
             raise UserError(f"got {str(data)!r}; expected hub:OWNER/NAME")
         return cls(name, subset, revision)
 
+    def size(self, split: str) -> int:
+        """The bytes of a split, which is downloaded. A missing split raises NoSplitError."""
+        with self._readable(split):
+            return int(self._load(split, False).data.nbytes)
+
     def rows(self, split: str, columns: Sequence[str] = (), stream: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the rows of a split, which have at least `columns`. A missing split raises NoSplitError.
 
         With `stream` rows are downloaded while they are read; by default `datasets` caches the split.
         """
-        datasets = import_datasets(f"reading {self}")
-        split = "validation" if split == "valid" else split
-        try:
-            table = datasets.load_dataset(self.name, self.subset, split=split, revision=self.revision, streaming=stream)
+        with self._readable(split):
+            table = self._load(split, stream)
             known = table.column_names
             if missing := [column for column in columns if known is not None and column not in known]:
                 raise UserError(f"{self}: no column {', '.join(missing)}; its columns are: {', '.join(known)}")
             yield from table
+
+    def _load(self, split: str, stream: bool) -> Any:
+        datasets = import_datasets(f"reading {self}")
+        # `datasets` would read local files by these names, with `pandas` even pickles.
+        if self.name in datasets.packaged_modules._PACKAGED_DATASETS_MODULES:
+            raise UserError(f"got {self}, a file format of datasets; expected hub:OWNER/NAME")
+        split = _hub_split(split)
+        return datasets.load_dataset(self.name, self.subset, split=split, revision=self.revision, streaming=stream)
+
+    @contextmanager
+    def _readable(self, split: str) -> Iterator[None]:
+        try:
+            yield
         except UserError:
             raise
         # A missing split or subset is a ValueError, a missing network an OSError.
         except (OSError, RuntimeError, ValueError) as error:
             text = " ".join(str(error).split())
             kind = NoSplitError if text.startswith("Unknown split") else UserError
-            raise kind(f"{self}, split {split!r}: cannot be read: {text}") from error
+            raise kind(f"{self}, split {_hub_split(split)!r}: cannot be read: {text}") from error
+
+
+def _hub_split(split: str) -> str:
+    return "validation" if split == "valid" else split

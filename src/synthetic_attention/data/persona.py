@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from pathlib import Path
 
-from .files import MalformedLineError, Parsed, collect, json_object, numbered_lines, texts_of
+from .files import MalformedLineError, json_object, numbered_lines, parse_lines, texts_of
 
 SILENCE = "__SILENCE__"
 _PERSONAS = {"your persona:": "persona", "partner's persona:": "partner_persona"}
@@ -36,9 +36,9 @@ class Turn:
     partner_persona: tuple[str, ...] = ()
 
 
-def read_convai2(path: Path, skip_bad_lines: bool = False) -> Parsed[Turn]:
+def read_convai2(path: Path, skip_bad_lines: bool = False) -> Iterator[Turn | None]:
     """Read ConvAI2's persona text, one record per reply. Skipped lines are missing in the history of later turns."""
-    return collect(path, numbered_lines(path), _ConvAI2().turns, skip_bad_lines)
+    return parse_lines(path, numbered_lines(path), _ConvAI2().turns, skip_bad_lines)
 
 
 def _utterance(text: str) -> str:
@@ -80,8 +80,10 @@ class _ConvAI2:
         """The line without its number, which continues the dialogue or starts another."""
         number, _, text = line.partition(" ")
         # A line without number counts, or the next one would be out of order too.
-        previous, self.number = self.number, int(number) if number.isdecimal() else self.number + 1
-        if not number.isdecimal():
+        # No dialogue has 10⁹ turns, and Python reads at most 4,300 digits.
+        is_number = number.isdecimal() and len(number) < 10
+        previous, self.number = self.number, int(number) if is_number else self.number + 1
+        if not is_number:
             raise MalformedLineError("no number before the text; expected 'N text'")
         if self.number <= previous or previous == 0:
             self.dialogue += 1
@@ -91,7 +93,7 @@ class _ConvAI2:
         return text
 
 
-def read_dialogue_json(path: Path, skip_bad_lines: bool = False) -> Parsed[Turn]:
+def read_dialogue_json(path: Path, skip_bad_lines: bool = False) -> Iterator[Turn | None]:
     """Read JSON lines with `history` and `reply`, one reply per line, gzip or not.
 
     The history is a text or a list of utterances, oldest first; the reply a text, or a list of references; the persona
@@ -108,4 +110,4 @@ def read_dialogue_json(path: Path, skip_bad_lines: bool = False) -> Parsed[Turn]
         facts = tuple(text.strip() for text in persona if text.strip())
         yield Turn(str(row.get("id", number)), tuple(history), references, facts)
 
-    return collect(path, numbered_lines(path), parse, skip_bad_lines)
+    return parse_lines(path, numbered_lines(path), parse, skip_bad_lines)

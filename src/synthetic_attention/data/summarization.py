@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .files import MalformedLineError, Parsed, collect, json_object, numbered_lines, texts_of
+from .files import MalformedLineError, json_object, numbered_lines, parse_lines, texts_of
 from .hub import HubDataset
 
 # (document, summary) in CNN/DailyMail, SciTLDR, XSum, arXiv.
@@ -27,8 +28,9 @@ def read_summaries(
     document_field: str | None = None,
     summary_field: str | None = None,
     skip_bad_lines: bool = False,
-) -> Parsed[Summary]:
-    """Read a file of JSON lines, or a split of a data set on the hub.
+    stream: bool = False,
+) -> Iterator[Summary | None]:
+    """Read a file of JSON lines, or a split of a data set on the hub, with `stream` as it is downloaded.
 
     The sentences of a document that is a list are joined by spaces; a summary that is a list has several references.
     The id is the field `id`, else the number of the line. The default fields are the first `KNOWN_FIELDS` that match.
@@ -45,6 +47,8 @@ def read_summaries(
         return [Summary(str(row.get("id", number)), document, summaries)]
 
     if isinstance(source, Path):
-        return collect(source, numbered_lines(source), parse, skip_bad_lines)
+        return parse_lines(source, numbered_lines(source), parse, skip_bad_lines)
     data, split = source
-    return collect(str(data), enumerate(data.rows(split), start=1), parse, skip_bad_lines, unit="row")
+    return parse_lines(
+        str(data), enumerate(data.rows(split, stream=stream), start=1), parse, skip_bad_lines, unit="row"
+    )

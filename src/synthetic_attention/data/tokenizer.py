@@ -14,8 +14,8 @@ from ..errors import UserError
 # In the order of their ids, which are the defaults of SynthesizerConfig.
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 Tokens = np.ndarray[tuple[int], np.dtype[np.int32]]
-# Lines to encode at once: what the tokenizer returns for a line needs many times the memory of its ids.
-_CHUNK_LINES = 10_000
+# Characters to encode at once: what the tokenizer returns for a text needs many times the memory of its ids.
+_CHUNK_CHARACTERS = 2**18
 
 
 def train_tokenizer(lines: Iterable[str], vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
@@ -71,8 +71,15 @@ def encodings(
     backend.encode_special_tokens = True
     if maximum is not None:
         backend.enable_truncation(maximum)
-    for start in range(0, len(texts), _CHUNK_LINES):
-        yield from backend.encode_batch_fast(list(texts[start : start + _CHUNK_LINES]))
+    chunk: list[str | tuple[str, str]] = []
+    size = 0
+    for text in texts:
+        chunk.append(text)
+        size += len(text) if isinstance(text, str) else sum(map(len, text))
+        if size >= _CHUNK_CHARACTERS:
+            yield from backend.encode_batch_fast(chunk)
+            chunk, size = [], 0
+    yield from backend.encode_batch_fast(chunk)
     backend.no_truncation()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.files import numbered_lines
+from ..data.files import as_number, numbered_lines
 from ..errors import UserError
 
 # The signature of similarities with the input embeddings of the scored model.
@@ -17,7 +17,7 @@ Embed = Callable[[str], np.ndarray]
 
 
 def read_word_vectors(path: Path, words: Collection[str]) -> Embed:
-    """Read the vectors of `words` in the text format of GloVe or word2vec, gzip or not.
+    """Read the vectors of `words` in the text format of GloVe or word2vec, gzip or not; all values have to be finite.
 
     The first line of word2vec, two whole numbers, is skipped. Words may contain spaces; of duplicates the first counts.
     """
@@ -32,7 +32,12 @@ def read_word_vectors(path: Path, words: Collection[str]) -> Embed:
             if len(numbers) != width or not width:
                 raise ValueError(f"got {len(numbers)} numbers")
             if word in words and word not in vectors:
-                vectors[word] = np.array(numbers, dtype=np.float32)
+                # NaN for what is no number, infinite over 3e38.
+                with np.errstate(over="ignore"):
+                    vector = np.array([as_number(text) for text in numbers], dtype=np.float32)
+                if not (finite := np.isfinite(vector)).all():
+                    raise ValueError(f"got {numbers[int(finite.argmin())]!r:.80}")
+                vectors[word] = vector
         except ValueError as error:
             raise UserError(f"{path}, line {number}: {error}; expected a word and {width} numbers") from None
     if not vectors:

@@ -6,7 +6,7 @@ A task is a frozen dataclass in its own file; its fields are its options.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ..data.classification import listed
-from ..data.examples import Examples, OnLong, OnLongInput, Pair, pair_collate, token_batches
+from ..data.examples import Examples, OnLong, OnLongInput, Pair, TextExamples, pair_collate, token_batches
+from ..data.records import Records
 from ..errors import UserError
 from ..models.loss import IGNORED
 from ..validation import check_value
@@ -44,6 +45,9 @@ class Split(Protocol):
     def __len__(self) -> int: ...
     def fingerprint(self) -> dict[str, str | int]:
         """Digests that tell whether two runs read the same data."""
+
+    def columns(self) -> Mapping[str, Iterable[str]]:
+        """By the names of the digests, the lines of which they are."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class EvaluationLoop:
         inputs: the name of the inputs in messages.
         rank, world_size: this process, and the number of processes.
         gather: joins the lists of all processes; every process has to call it.
+        is_sharded: whether all processes have to run the model equally often, as each has only a part of its weights.
     """
 
     model: PreTrainedModel
@@ -86,6 +91,7 @@ class EvaluationLoop:
     rank: int = 0
     world_size: int = 1
     gather: Callable[[list[Any]], list[Any]] = lambda mine: mine
+    is_sharded: bool = False
 
     def __post_init__(self) -> None:
         check_value("on_long", self.on_long, OnLongInput)
@@ -106,8 +112,12 @@ class EvaluationLoop:
         was_training, results = self.model.training, {}
         self.model.eval()
         try:
-            for number in range(self.rank, len(batches), self.world_size):
-                results[number] = step(batches[number])
+            # With a sharded model, a process without a batch in the last round repeats one; its result is dropped.
+            extra = -len(batches) % self.world_size if self.is_sharded else 0
+            for number in range(self.rank, len(batches) + extra, self.world_size):
+                result = step(batches[min(number, len(batches) - 1)])
+                if number < len(batches):
+                    results[number] = result
         finally:
             self.model.train(was_training)
         merged = dict(chain.from_iterable(part.items() for part in self.gather([results])))
@@ -142,8 +152,11 @@ class Task(ABC, Generic[_S, _E]):
         greater_is_better: whether a higher score is better (perplexity and loss: False).
         predict_with_generate: whether an evaluation generates text.
         unit: the word for the examples in messages.
+        counted: the word for the examples in fingerprints.
+        stored_unit: the word for the examples in tables of large text.
         tokens_name: the title of the tokens that the speed counts.
         packages: packages that the scores depend on; their versions are recorded with a run.
+        former_options: options of older runs that have no effect any more.
         evaluation_options: options that do not affect training, so that an evaluation can override them.
     """
 
@@ -155,9 +168,12 @@ class Task(ABC, Generic[_S, _E]):
     greater_is_better: ClassVar[bool] = False
     predict_with_generate: ClassVar[bool] = False
     unit: ClassVar[str] = "examples"
+    counted: ClassVar[str] = "texts"
+    stored_unit: ClassVar[str] = "texts"
     tokens_name: ClassVar[str] = "tokens"
     packages: ClassVar[tuple[str, ...]] = ()
     evaluation_options: ClassVar[frozenset[str]] = frozenset()
+    former_options: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def option_types(cls) -> dict[str, Any]:
@@ -169,6 +185,7 @@ class Task(ABC, Generic[_S, _E]):
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """The task with these options, from run.yaml or the command line; raises UserError for a wrong one."""
         types = cls.option_types()
+        options = {name: value for name, value in options.items() if name not in cls.former_options}
         for name, value in options.items():
             if name not in types:
                 raise UserError(f"got unknown option {name!r} of task {cls.name}; expected some of: {', '.join(types)}")
@@ -191,13 +208,48 @@ class Task(ABC, Generic[_S, _E]):
     def check_requirements(self) -> None:
         """Raise UserError at the start of training if a package or file that scoring needs is missing."""
 
-    @abstractmethod
     def read(self, data: Path, split: str) -> _S:
         """Read a split of `data`, a folder, a file or a hub data set. Training needs "train" and "valid".
 
         Raises:
             UserError: the data is missing or malformed. All methods raise UserError for errors in data and options.
         """
+        return self.read_with(data, split)
+
+    def records(self, data: Path, split: str, stream: bool = False) -> Records[Any] | None:
+        """The records of a split, for training text of any size; None if the task has to read it as a whole.
+
+        With `stream`, hub data is downloaded while it is read. Such a task implements the next methods.
+        """
+        return None
+
+    def make_split(
+        self, records: Records[Any], rows: Sequence[Any], first: int = 1, labels: frozenset[str] | None = None
+    ) -> _S:
+        """A split of some of the records, of which the first has number `first`.
+
+        Args:
+            labels: those of the whole split; by default of these rows.
+        """
+        raise NotImplementedError
+
+    def read_with(self, data: Path, split: str, labels: frozenset[str] | None = None, stream: bool = False) -> _S:
+        """Read a split without another pass over the training data, whose `labels` are known."""
+        records = self.records(data, split, stream)
+        assert records is not None
+        return self.make_split(records, [*records.read()], 1, labels)
+
+    def labels(self, split: _S) -> Iterable[str]:
+        """The labels in a split that the model's configuration depends on."""
+        return ()
+
+    def tokenize(self, split: _S, tokenizer: Tokenizer, max_length: int, on_long: OnLong) -> TextExamples[Any]:
+        """The tokens of a part of the training split; NoExamplesError if nothing is left of it."""
+        return cast("TextExamples[Any]", self.encode(split, tokenizer, max_length, on_long, training=True))
+
+    def assemble(self, texts: TextExamples[Any], tokenizer: Tokenizer, max_length: int) -> Examples[_E]:
+        """The training examples of tokenized texts."""
+        return cast("Examples[_E]", texts)
 
     @abstractmethod
     def train_tokenizer(self, split: _S, vocab_size: int, max_length: int) -> Tokenizer:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -15,9 +16,19 @@ import torch
 from torch import Tensor
 
 from ..data.classification import ENDINGS, Columns, LabeledText, bad_label, clean_br, find_classes, listed, read_labeled
-from ..data.examples import Examples, OnLong, TextExample, TextExamples, fit_length, join_sides, text_collate
-from ..data.files import Parsed, collect, fingerprint, named_split, split_file, split_files
+from ..data.examples import (
+    Examples,
+    NoExamplesError,
+    OnLong,
+    TextExample,
+    TextExamples,
+    fit_length,
+    join_sides,
+    text_collate,
+)
+from ..data.files import Parsed, fingerprints, named_split, parse_lines, split_file, split_files
 from ..data.hub import HubDataset, NoSplitError, is_hub_name
+from ..data.records import Records
 from ..data.tokenizer import frame_texts, train_tokenizer
 from ..errors import UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
@@ -43,6 +54,7 @@ class TextSplit:
         records: texts and labels; a hidden label is "".
         classes: the labels in the training data and their names; None without training data, and for a regression.
         note: the origin of a held-out split.
+        first: the number of the first text, in messages.
     """
 
     name: str
@@ -50,6 +62,7 @@ class TextSplit:
     classes: Mapping[str, str] | None
     skipped: int = 0
     note: str = ""
+    first: int = 1
 
     def __len__(self) -> int:
         return len(self.records)
@@ -59,10 +72,14 @@ class TextSplit:
         """Whether any label is known: test sets may hide theirs."""
         return any(record.label for record in self.records)
 
+    def columns(self) -> dict[str, Iterable[str]]:
+        """The lines whose digests identify the data."""
+        lines = (json.dumps([*record.texts, record.label], ensure_ascii=False) for record in self.records)
+        return {"sha256": lines}
+
     def fingerprint(self) -> dict[str, str | int]:
         """Digests that tell whether two runs read the same data."""
-        lines = [json.dumps([*record.texts, record.label], ensure_ascii=False) for record in self.records]
-        return {"split": self.name, "texts": len(lines), "sha256": fingerprint(lines)}
+        return {"split": self.name, "texts": len(self), **fingerprints([self.columns()])}
 
 
 @dataclass(frozen=True)
@@ -140,40 +157,86 @@ class Classification(Task[TextSplit, TextExample]):
         classes = None if self.regression or asked == "train" else self._training_classes(data)
         ignored = tuple(map(str, self.ignored_labels or ()))
         known = (*classes, *ignored, *[_HIDDEN][:hidden]) if classes else ()
-        name, parsed = self._records(data, asked, hidden, known)
-        records = [record for record in parsed.records if record.label not in ignored]
-        found = {record.label for record in records} - {""}
+        source = self._source(data, asked, hidden, known)
+        name, records, labels, skipped = source.name, list[LabeledText](), set[str](), 0
+        if share:
+            name = named_split(split)
+        for record in source.read():
+            if record is None:
+                skipped += 1
+            elif record.label not in ignored:
+                labels.add(record.label)
+                if not share or _is_held_out(record, share) == (name == "valid"):
+                    records.append(record)
+        found = labels - {""}
         if hidden and (_HIDDEN not in classes if classes else found == {_HIDDEN}):
-            records = [replace(record, label="") if record.label == _HIDDEN else record for record in records]
+            records = [record._replace(label="") if record.label == _HIDDEN else record for record in records]
         if classes is None and not self.regression:
             try:
                 classes = self._classes(asked, found)
             except UserError as error:
                 raise UserError(f"{data}, split {split!r}: {error}") from None
-        note = ""
-        if share:
-            name = named_split(split)
-            records = [record for record in records if _is_held_out(record, share) == (name == "valid")]
-            note = f"{share:.0%} of the training data, held out (--set held_out=…)" if name == "valid" else ""
         if not records:
             raise UserError(f"{data}: no text is left for split {split!r}")
-        return TextSplit(name, records, classes, parsed.skipped, note)
+        return TextSplit(name, records, classes, skipped, _held_out_note(name, share))
 
-    def _held_out(self, data: Path) -> float:
+    def records(self, data: Path, split: str, stream: bool = False) -> Records[LabeledText]:
+        """The labeled texts of the training or validation split, without those with ignored labels."""
+        share, name = self._held_out(data, stream), named_split(split)
+        if share and stream:
+            raise UserError(f"{data}: got --streaming, for which the validation needs data of its own; found none")
+        source = self._source(data, "train" if share else split, False, (), stream)
+        ignored = tuple(map(str, self.ignored_labels or ()))
+
+        def read() -> Iterator[LabeledText | None]:
+            for record in source.read():
+                if record is None or not (
+                    record.label in ignored or (share and _is_held_out(record, share) != (name == "valid"))
+                ):
+                    yield record
+
+        return replace(source, name=name if share else source.name, read=read)
+
+    def read_with(
+        self, data: Path, split: str, labels: frozenset[str] | None = None, stream: bool = False
+    ) -> TextSplit:
+        """Read the training or validation split."""
+        found = super().read_with(data, split, labels, stream)
+        return replace(found, note=_held_out_note(found.name, self._held_out(data, stream)))
+
+    def make_split(
+        self,
+        records: Records[Any],
+        rows: Sequence[Any],
+        first: int = 1,
+        labels: frozenset[str] | None = None,
+    ) -> TextSplit:
+        """Some of the labeled texts."""
+        parsed = Parsed.of(rows)
+        classes = None if self.regression or not labels else self._classes("train", {*labels})
+        return TextSplit(records.name, parsed.records, classes, parsed.skipped, first=first)
+
+    def labels(self, split: TextSplit) -> set[str]:
+        """The labels of classes."""
+        return set() if self.regression else {record.label for record in split.records}
+
+    def _held_out(self, data: Path, stream: bool = False) -> float:
         """The share of the training data that is the split "valid"; 0 if that has data of its own."""
         if self.held_out is not None:
             return self.held_out
         if is_hub_name(data):
             with suppress(NoSplitError):
-                next(HubDataset.of(data, self.subset, self.revision).rows("valid"), None)
+                next(HubDataset.of(data, self.subset, self.revision).rows("valid", stream=stream), None)
                 return 0.0
         elif data.is_dir():
             train, valid = (split_files(data, split, ENDINGS, required=False) for split in ("train", "valid"))
             return _HELD_OUT if train and not valid else 0.0
         return _HELD_OUT
 
-    def _records(self, data: Path, split: str, hidden: bool, known: tuple[str, ...]) -> tuple[str, Parsed[LabeledText]]:
-        """The name of a split and its records. Malformed rows of the hub, like those without text, are skipped."""
+    def _source(
+        self, data: Path, split: str, hidden: bool, known: tuple[str, ...], stream: bool = False
+    ) -> Records[LabeledText]:
+        """The records of a split. Malformed rows of the hub, like those without text, are skipped."""
         text, pair = _as_tuple(self.text), _as_tuple(self.text_pair)
         columns = Columns(text or ("text",), self.label or "label", pair, hidden, self.regression)
         if not is_hub_name(data):
@@ -184,16 +247,23 @@ class Classification(Task[TextSplit, TextExample]):
                     "train and valid, with held_out over 0; to score another file, pass --data"
                 )
             columns = replace(columns, text=text, classes=known)
-            return path.name.split(".")[0], read_labeled(path, columns, self.skip_bad_lines)
-        rows = HubDataset.of(data, self.subset, self.revision).rows(split, [str(name) for name in columns.required])
-        where = f"{data}, split {split}"
-        return split, collect(where, enumerate(rows), lambda number, row: [columns.parse(number, row)], True, "row")
+            read = partial(read_labeled, path, columns, self.skip_bad_lines)
+            return Records(path.name.split(".")[0], read, (path,))
+        source = HubDataset.of(data, self.subset, self.revision)
+
+        def parsed() -> Iterator[LabeledText | None]:
+            rows = enumerate(source.rows(split, [str(name) for name in columns.required], stream))
+            where = f"{data}, split {split}"
+            return parse_lines(where, rows, lambda number, row: [columns.parse(number, row)], True, "row")
+
+        return Records(split, parsed, size=lambda: source.size(split))
 
     def _training_classes(self, data: Path) -> Mapping[str, str] | None:
         """The classes of the training data; None without training data."""
         if is_hub_name(data) or (data.is_dir() and split_files(data, "train", ENDINGS, required=False)):
             with suppress(NoSplitError):
-                return replace(self, held_out=0.0).read(data, "train").classes
+                records = replace(self, held_out=0.0).records(data, "train")
+                return self._classes("train", {record.label for record in records.read() if record is not None})
         return None
 
     def _classes(self, split: str, found: set[str]) -> Mapping[str, str] | None:
@@ -239,9 +309,9 @@ class Classification(Task[TextSplit, TextExample]):
         texts = [split.records[row].texts for row, _ in labeled]
         sequences, firsts, over = join_sides(tokenizer, texts, max_length if on_long == "truncate" else None)
         advice = "pass --on-long drop to leave such texts out, or --truncate to cut them"
-        kept, _ = fit_length({f"{split.name} texts": sequences}, max_length, on_long, advice)
+        kept, _ = fit_length({f"{split.name} texts": sequences}, max_length, on_long, advice, split.first)
         if not kept:
-            raise UserError(f"{split.name}: no text is left of {len(split)}")
+            raise NoExamplesError(f"{split.name}: no text is left of {len(split)}")
         return TextExamples(
             [(sequences[index], firsts[index], labeled[index][1]) for index in kept],
             dropped=len(split) - len(kept),
@@ -337,6 +407,10 @@ def _as_tuple(given: str | int | list[str | int] | None) -> tuple[str | int, ...
 
 def _class_names(model: PreTrainedModel) -> list[str]:
     return [name for _, name in sorted(cast(Any, model.config).id2label.items())]
+
+
+def _held_out_note(name: str, share: float) -> str:
+    return f"{share:.0%} of the training data, held out (--set held_out=…)" if share and name == "valid" else ""
 
 
 def _is_held_out(record: LabeledText, share: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from ..data.files import split_file
 from ..data.hub import is_hub_name
 from ..data.persona import Turn, read_convai2, read_dialogue_json
+from ..data.records import Records
 from ..data.tokenizer import encode
 from ..errors import UserError
 from ..metrics.embeddings import OWN_VECTORS, embedding_scores, read_word_vectors
 from ..metrics.text import dialogue_scores
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
-from .seq2seq import SequenceToSequence, TextPairs
+from .seq2seq import PairRecord, SequenceToSequence
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -75,14 +76,18 @@ class Dialogue(SequenceToSequence):
         if self.vectors is not None and not Path(self.vectors).is_file():
             raise UserError(f"{self.vectors}: no such file of word vectors")
 
-    def read(self, data: Path, split: str) -> TextPairs:
-        """Read the file of a split, gzip or not: .txt is ConvAI2's persona text, .jsonl JSON lines."""
+    def records(self, data: Path, split: str, stream: bool = False) -> Records[PairRecord]:
+        """The replies in the file of a split, gzip or not: .txt is ConvAI2's persona text, .jsonl JSON lines."""
         if is_hub_name(data):
             raise UserError(f"got {data}, but task {self.name} reads local files only; expected a folder of them")
         path = split_file(data, split, (".txt", ".jsonl", ".json"))
         reader = read_convai2 if path.name.removesuffix(".gz").endswith(".txt") else read_dialogue_json
-        parsed = reader(path, self.skip_bad_lines)
-        return TextPairs.from_records(path.name.split(".")[0], parsed, [self.source(turn) for turn in parsed.records])
+
+        def read() -> Iterator[PairRecord | None]:
+            for turn in reader(path, self.skip_bad_lines):
+                yield None if turn is None else PairRecord(turn.id, self.source(turn), turn.references)
+
+        return Records(path.name.split(".")[0], read, (path,))
 
     def source(self, turn: Turn) -> str:
         """The model's input: facts, then utterances, each after the name of its side; the last is the partner's."""
@@ -112,7 +117,10 @@ class Dialogue(SequenceToSequence):
             return dialogue_scores(outputs, references, quick=True)
         if self.vectors is None:
             tokenizer, embeddings = loop.tokenizer, cast(Any, loop.model.get_input_embeddings())
-            weight = embeddings.weight.detach().float().cpu().numpy()
+            weight = embeddings.weight.detach()
+            if loop.is_sharded:
+                weight = weight.full_tensor()
+            weight = weight.float().cpu().numpy()
             scores = embedding_scores(outputs, references, lambda text: weight[encode(tokenizer, [text])[0][:-1]])
             signature = OWN_VECTORS
         else:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -13,7 +13,9 @@ from transformers import GenerationConfig, TextStreamer
 from ..data.examples import padded_inputs, token_batches
 from ..data.tokenizer import SPECIAL_TOKENS, Tokens
 from ..errors import UserError
+from ..validation import LIMIT
 from .base import EvaluationLoop, Task
+from .memory import check_generation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast as Tokenizer
@@ -38,8 +40,10 @@ def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> Gener
     values = {"do_sample": False, "num_beams": 1, **known, **options}
     for name, value in values.items():
         least = 1 if name in ("num_beams", "max_new_tokens") else 0
-        if value is not None and not (math.isfinite(value) and value >= least):
-            raise UserError(f"got {name}={value}; expected a finite number, at least {least}")
+        # A power of a length that is still a float.
+        most = 30 if name == "length_penalty" else LIMIT
+        if value is not None and not least <= value < most:
+            raise UserError(f"got {name}={value}; expected a number, at least {least} and below {most}")
     if not 0 < values.get("top_p", 1.0) <= 1:
         raise UserError(f"got top_p={values['top_p']}; expected more than 0 and at most 1 (all tokens)")
     least, most = values.get("min_new_tokens", 0), values["max_new_tokens"]
@@ -88,9 +92,16 @@ def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation:
     model, config = loop.model, loop.model.config
     lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
     beams, most = generation.num_beams or 1, generation.max_new_tokens
+    check_generation(model, beams, int(lengths.max(initial=0)))
     settings = {name: value for name, value in generation_settings(generation).items() if value}
     if not config.is_encoder_decoder:
         settings["suppress_tokens"] = suppressed_tokens(loop.tokenizer)
+    if loop.is_sharded:
+        settings["synced_gpus"] = True
+        if not config.is_encoder_decoder:
+            # All processes generate the same texts: with prompts of another length than those that it waits for, a
+            # process would run out of positions.
+            loop = replace(loop, rank=0, world_size=1, gather=lambda mine: mine)
 
     def limit(length: int) -> int:
         room = output_limit(length, loop.max_length) if config.is_encoder_decoder else loop.max_length - length
@@ -114,7 +125,8 @@ def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation:
         costs = np.array([beams * (length + limit(length)) for length in lengths.tolist()])
         groups = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
         batches = [batch for rows in groups for batch in token_batches(costs, rows, loop.batch_tokens)]
-    with torch.inference_mode():
+    # Tensors of inference mode, in which a sharded model would gather its weights, cannot be trained with.
+    with torch.no_grad() if loop.is_sharded else torch.inference_mode():
         return loop.run_each(lengths * beams, step, batches)
 
 

@@ -224,7 +224,10 @@ class GlueSuite(SequenceToSequence):
             references=split.references_of(rows),
         )
         pairs = super().encode(texts, tokenizer, max_length, on_long, training)
-        pairs = replace(pairs, rows=[rows[row] for row in pairs.rows])
+        # Kept: a test set needs an output for every example.
+        blank = sum(not all(examples[rows[row]].texts.values()) for row in pairs.rows)
+        note = f"{blank} examples with a blank text" if blank else ""
+        pairs = replace(pairs, rows=[rows[row] for row in pairs.rows], note=note)
         kept = [examples[row] for row in pairs.rows]
         if training:
             keys = np.array([example.task.key for example in kept])

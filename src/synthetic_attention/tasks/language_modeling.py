@@ -8,7 +8,7 @@ that its first token is predicted from, and the `</s>` after it, which is predic
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -20,10 +20,20 @@ import torch
 from tokenizers import processors
 from torch import Tensor
 
-from ..data.corpus import Corpus, Texts, TokenStore, hub_texts, read_corpus, read_texts
-from ..data.examples import Examples, OnLong, pad, padded_inputs, token_batches
+from ..data.corpus import Corpus, hub_texts, read_texts
+from ..data.examples import (
+    Examples,
+    NoExamplesError,
+    OnLong,
+    RunningText,
+    TextExamples,
+    pad,
+    padded_inputs,
+    token_batches,
+)
 from ..data.files import corpus_files
 from ..data.hub import HubDataset, is_hub_name
+from ..data.records import Records
 from ..data.tokenizer import Tokens, encode, train_tokenizer
 from ..errors import UserError
 from ..metrics.language_modeling import count_text, text_scores
@@ -59,7 +69,7 @@ class LanguageRows(Examples[Row]):
         groups: the slices of each row if they are packed; the model keeps them apart.
     """
 
-    store: TokenStore
+    store: RunningText
     end: int
     starts: np.ndarray
     sizes: np.ndarray
@@ -120,7 +130,6 @@ class LanguageModeling(Task[Corpus, Row]):
         packed: train on rows of several sentences, none of which attends to another, instead of padded ones.
         train_files, valid_files, test_files: names or glob patterns of the files of a split, if they do not begin with
             its name; for a hub data set the name of the split.
-        stream: keep tokens in a memory-mapped file in the user's cache, for corpora larger than the memory.
         max_documents: the most texts of each split.
         column, subset, revision: of a hub data set (hub:OWNER/NAME).
     """
@@ -130,12 +139,12 @@ class LanguageModeling(Task[Corpus, Row]):
     train_files: str | list[str] | None = None
     valid_files: str | list[str] | None = None
     test_files: str | list[str] | None = None
-    stream: bool = False
     max_documents: int | None = None
     column: str = "text"
     subset: str | None = None
     revision: str | None = None
     name: ClassVar[str] = "language-modeling"
+    former_options: ClassVar[frozenset[str]] = frozenset({"stream"})
     score_labels: ClassVar[Mapping[str, str]] = {
         "word_perplexity": "perplexity per word",
         "perplexity": "perplexity",
@@ -148,25 +157,39 @@ class LanguageModeling(Task[Corpus, Row]):
         if self.mode == "blocks" and self.packed:
             raise UserError("got packed=true with mode=blocks; only sentences are packed: blocks are full")
 
-    def read(self, data: Path, split: str) -> Corpus:
+    def read_with(self, data: Path, split: str, labels: frozenset[str] | None = None, stream: bool = False) -> Corpus:
+        """The texts of a split."""
+        return super().read_with(data, split, labels, stream).checked()
+
+    def records(self, data: Path, split: str, stream: bool = False) -> Records[str]:
         """The texts of a split: lines of files, or the column of a hub data set."""
-        patterns, name = getattr(self, f"{split}_files", None), split
+        patterns = getattr(self, f"{split}_files", None)
+
+        def kept(texts: Iterable[str | None]) -> Iterator[str | None]:
+            return islice(
+                (text for text in texts if self.mode == "blocks" or (text and text.strip())), self.max_documents
+            )
+
         if is_hub_name(data):
             if isinstance(patterns, list):
                 raise UserError(f"got {split}_files={patterns}; expected the name of one split of {data}")
-            source = HubDataset.of(data, self.subset, self.revision)
-            texts = hub_texts(source, patterns or split, self.column, self.stream, self.max_documents)
-        else:
-            paths = corpus_files(data, split, patterns)
-            # Files given by pattern may begin alike: wiki.train.tokens, wiki.valid.tokens.
-            name = paths[0].name.split(".")[0] if len(paths) == 1 and patterns is None else split
-            texts = Texts(partial(read_texts, paths))
-        kept = Texts(lambda: (text for text in texts if self.mode == "blocks" or text.strip()))
-        return read_corpus(name, Texts(lambda: islice(kept, self.max_documents)), self.stream)
+            source, part = HubDataset.of(data, self.subset, self.revision), patterns or split
+            texts = partial(hub_texts, source, part, self.column, stream)
+            return Records(split, lambda: kept(texts()), size=lambda: source.size(part))
+        paths = corpus_files(data, split, patterns)
+        # Files given by pattern may begin alike: wiki.train.tokens, wiki.valid.tokens.
+        name = paths[0].name.split(".")[0] if len(paths) == 1 and patterns is None else split
+        return Records(name, lambda: kept(read_texts(paths)), tuple(paths))
+
+    def make_split(
+        self, records: Records[Any], rows: Sequence[str], first: int = 1, labels: frozenset[str] | None = None
+    ) -> Corpus:
+        """Some of the texts."""
+        return Corpus(records.name, [*rows], first)
 
     def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
         """A tokenizer whose sequences begin with `</s>` and end with the text."""
-        tokenizer = train_tokenizer(split.sample(), vocab_size, max_length)
+        tokenizer = train_tokenizer(split.texts, vocab_size, max_length)
         end = tokenizer.eos_token
         tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{end} $A", special_tokens=[(end, tokenizer.eos_token_id)]
@@ -185,37 +208,54 @@ class LanguageModeling(Task[Corpus, Row]):
 
         A block that is scored begins with the second half of the previous one as context, one of training with a token.
         """
-        store = TokenStore.of(split, tokenizer)
+        texts = self.tokenize(split, tokenizer, max_length, on_long)
+        if training:
+            return self.assemble(texts, tokenizer, max_length)
+        scored: Iterable[str] = split.texts
+        if texts.dropped or texts.truncated:
+            scored = _scored_texts(split, max_length, on_long, tokenizer)
+        words, size = count_text(scored)
+        return replace(self._rows(texts, tokenizer, max_length, max_length // 2), words=words, bytes=size)
+
+    def tokenize(
+        self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong
+    ) -> TextExamples[tuple[Tokens]]:
+        """The tokens of each text; of a sentence without the `</s>` at its end."""
+        rows = encode(tokenizer, split.texts)
         if self.mode == "blocks":
-            overlap, length = 1 if training else max_length // 2, len(store.tokens) + 1
-            step = max_length - overlap
-            starts = np.arange(max(1, -(-(length - overlap) // step))) * step
-            sizes = np.minimum(length - starts, max_length)
-            counts = (0, 0) if training else count_text(split.texts)
-            return LanguageRows(store, tokenizer.eos_token_id, starts, sizes, overlap, False, *counts)
-        lengths = store.lengths() + 1
+            return TextExamples([(ids,) for ids in rows])
+        lengths = np.array([*map(len, rows)]) + 1
         over = lengths > max_length
         if over.any() and on_long == "error":
             raise UserError(
-                f"{split.name}: {over.sum()} of {len(store)} sentences are longer than the maximum of {max_length} "
-                f"tokens (the first is sentence {over.argmax() + 1}, the longest has {lengths.max()}); pass "
+                f"{split.name}: {over.sum()} of {len(rows)} sentences are longer than the maximum of {max_length} "
+                f"tokens (the first is sentence {split.first + over.argmax()}, the longest has {lengths.max()}); pass "
                 "--on-long truncate, or in training --on-long drop"
             )
-        texts = np.flatnonzero(~over) if on_long == "drop" else np.arange(len(store))
-        if not len(texts):
-            raise UserError(f"{split.name}: no sentence is left of {len(store)}")
-        rows = LanguageRows(
-            store,
-            tokenizer.eos_token_id,
-            store.offsets[texts],
-            np.minimum(lengths[texts], max_length),
-            1,
-            True,
-            *((0, 0) if training else count_text(_scored_texts(split, lengths, max_length, on_long, tokenizer))),
-            dropped=len(store) - len(texts),
+        if on_long == "drop":
+            rows = [ids for ids, long in zip(rows, over, strict=True) if not long]
+        if not rows:
+            raise NoExamplesError(f"{split.name}: no sentence is left of {len(split)}")
+        return TextExamples(
+            [(ids[: max_length - 1],) for ids in rows],
+            dropped=len(split) - len(rows),
             truncated=int(over.sum()) if on_long == "truncate" else 0,
         )
-        return rows.packed(max_length) if self.packed and training else rows
+
+    def assemble(self, texts: TextExamples[Any], tokenizer: Tokenizer, max_length: int) -> LanguageRows:
+        """Rows of training, packed if the task says so."""
+        rows = self._rows(texts, tokenizer, max_length, 1)
+        return rows.packed(max_length) if self.packed else rows
+
+    def _rows(self, texts: TextExamples[Any], tokenizer: Tokenizer, max_length: int, overlap: int) -> LanguageRows:
+        """Sentences, or blocks, which overlap by so many tokens."""
+        text, end = RunningText.of(texts), cast(int, tokenizer.eos_token_id)
+        if self.mode == "sentences":
+            rows = LanguageRows(text, end, text.offsets[:-1], np.diff(text.offsets) + 1, 1, True)
+            return replace(rows, dropped=texts.dropped, truncated=texts.truncated)
+        step, length = max_length - overlap, len(text.tokens) + 1
+        starts = np.arange(max(1, -(-(length - overlap) // step))) * step
+        return LanguageRows(text, end, starts, np.minimum(length - starts, max_length), overlap, False)
 
     def collate(self, examples: Sequence[Row], pad_token_id: int) -> dict[str, Tensor]:
         """input_ids and labels (B, T), and attention_mask, or segment_ids for packed rows."""
@@ -292,13 +332,10 @@ class LanguageModeling(Task[Corpus, Row]):
         )
 
 
-def _scored_texts(
-    split: Corpus, lengths: np.ndarray, max_length: int, on_long: OnLong, tokenizer: Tokenizer
-) -> Iterator[str]:
+def _scored_texts(split: Corpus, max_length: int, on_long: OnLong, tokenizer: Tokenizer) -> Iterator[str]:
     """The texts of the examples, truncated as these are."""
-    tokenizer.backend_tokenizer.encode_special_tokens = True
-    for text, length in zip(split.texts, lengths.tolist(), strict=True):
-        if length <= max_length:
+    for text, ids in zip(split.texts, encode(tokenizer, split.texts), strict=True):
+        if len(ids) < max_length:
             yield text
         elif on_long == "truncate":
             # Cut the text itself: decoded tokens may end within a character. Both </s> are no part of it.

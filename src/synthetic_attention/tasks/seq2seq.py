@@ -6,12 +6,12 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from ..data.examples import Examples, OnLong, Pair, Pairs, fit_length
-from ..data.files import Parsed, fingerprint
+from ..data.examples import Examples, NoExamplesError, OnLong, Pair, Pairs, fit_length
+from ..data.files import Parsed, fingerprints
+from ..data.records import Records
 from ..data.tokenizer import Tokens, decode, encode, train_tokenizer
-from ..errors import UserError
 from ..metrics.text import rouge_per_example
 from ..models import SynthesizerForConditionalGeneration
 from .base import Evaluation, EvaluationLoop, Scores, Task
@@ -22,12 +22,21 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast as Tokenizer
 
 
+class PairRecord(NamedTuple):
+    """A source with one or several references."""
+
+    id: str
+    source: str
+    references: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class TextPairs:
     """A split as text: `targets[i]` is the expected output for `sources[i]`.
 
     Args:
         references: what outputs are scored against, one entry per row; by default the targets.
+        first: the number of the first row, in messages.
         sides: the names of sources and targets in messages, after the name of the split.
     """
 
@@ -39,14 +48,15 @@ class TextPairs:
     references: Sequence[Any] = ()
     sides: tuple[str, str] = (" sources", " targets")
     skipped: int = 0
+    first: int = 1
 
     @classmethod
-    def from_records(cls, name: str, parsed: Parsed[Any], sources: list[str]) -> TextPairs:
-        """Records with an id and several references each; the target is the first reference, on one line."""
-        references = [record.references for record in parsed.records]
+    def from_records(cls, name: str, rows: Iterable[PairRecord | None], first: int = 1) -> TextPairs:
+        """Records with references; the target is the first one, on one line."""
+        parsed = Parsed.of(rows)
+        ids, sources, references = map(list, zip(*parsed.records, strict=True)) if parsed.records else ([], [], [])
         targets = [" ".join(several[0].split()) for several in references]
-        ids = [record.id for record in parsed.records]
-        return cls(name, sources, targets, ids=ids, references=references, skipped=parsed.skipped)
+        return cls(name, sources, targets, ids=ids, references=references, skipped=parsed.skipped, first=first)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -65,13 +75,16 @@ class TextPairs:
         """The references of `rows`."""
         return [(self.references or self.targets)[row] for row in rows]
 
+    def columns(self) -> dict[str, Iterable[str]]:
+        """The lines whose digests identify the text."""
+        sides: dict[str, Iterable[str]] = {"source_sha256": self.sources, "target_sha256": self.targets}
+        if self.ids:
+            sides["references_sha256"] = map("\0".join, self.references)
+        return sides
+
     def fingerprint(self) -> dict[str, str | int]:
         """Digests that tell whether two runs read the same text."""
-        sides = {"source": self.sources, "target": self.targets}
-        if self.ids:
-            sides["references"] = ["\0".join(several) for several in self.references]
-        digests = {f"{side}_sha256": fingerprint(texts) for side, texts in sides.items()}
-        return {"split": self.name, "pairs": len(self.sources), **digests}
+        return {"split": self.name, "pairs": len(self), **fingerprints([self.columns()])}
 
 
 @dataclass(frozen=True)
@@ -82,6 +95,8 @@ class SequenceToSequence(Task[TextPairs, Pair]):
     greater_is_better: ClassVar[bool] = True
     predict_with_generate: ClassVar[bool] = True
     unit: ClassVar[str] = "pairs"
+    counted: ClassVar[str] = "pairs"
+    stored_unit: ClassVar[str] = "pairs"
     tokens_name: ClassVar[str] = "source + target tokens"
 
     @abstractmethod
@@ -103,6 +118,16 @@ class SequenceToSequence(Task[TextPairs, Pair]):
         """The settings for a split; without a limit of new tokens, it follows from the length of a source."""
         return generation
 
+    def make_split(
+        self,
+        records: Records[Any],
+        rows: Sequence[Any],
+        first: int = 1,
+        labels: frozenset[str] | None = None,
+    ) -> TextPairs:
+        """Sources with their references."""
+        return TextPairs.from_records(records.name, rows, first)
+
     def train_tokenizer(self, split: TextPairs, vocab_size: int, max_length: int) -> Tokenizer:
         """One vocabulary for both sides."""
         return train_tokenizer(split.sources + split.targets, vocab_size, max_length)
@@ -115,10 +140,10 @@ class SequenceToSequence(Task[TextPairs, Pair]):
         targets = encode(tokenizer, split.targets)
         columns = {f"{split.name}{side}": ids for side, ids in zip(split.sides, (sources, targets), strict=True)}
         advice = "pass --on-long drop to leave such pairs out, or --truncate to cut them"
-        kept, over = fit_length(columns, max_length, on_long, advice)
+        kept, over = fit_length(columns, max_length, on_long, advice, split.first)
         rows = sorted({*kept} & {*split.complete()})
         if not rows:
-            raise UserError(f"{' | '.join(columns)}: no pair of texts is left of {len(sources)}")
+            raise NoExamplesError(f"{' | '.join(columns)}: no pair of texts is left of {len(sources)}")
         return Pairs(
             [(sources[row], targets[row]) for row in rows],
             rows,

@@ -13,27 +13,21 @@ Data: plain text or JSON lines {train,valid,test…}, or a hub data set.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from ..data.corpus import (
-    DOCUMENT_ENDINGS,
-    DOCUMENT_FIELDS,
-    Corpus,
-    Texts,
-    TokenStore,
-    hub_texts,
-    read_corpus,
-    read_texts,
-)
-from ..data.examples import Examples, OnLong, Pair
-from ..data.files import split_files
+from ..data.corpus import DOCUMENT_ENDINGS, DOCUMENT_FIELDS, Corpus, hub_texts, read_texts
+from ..data.examples import Examples, OnLong, Pair, RunningText, TextExamples
+from ..data.files import Parsed, split_files
 from ..data.hub import HubDataset, is_hub_name
-from ..data.tokenizer import SPECIAL_TOKENS, Tokens, train_tokenizer
+from ..data.records import Records
+from ..data.tokenizer import SPECIAL_TOKENS, Tokens, encode, train_tokenizer
 from ..errors import UserError
 from ..models import SynthesizerForConditionalGeneration
 from .base import Evaluation, EvaluationLoop, Scores, Task, batch_losses
@@ -152,7 +146,7 @@ def corrupt(tokens: Tokens, mask: np.ndarray, first_sentinel: int) -> tuple[Toke
 class SpanExamples(Examples[Pair]):
     """Pieces of running text, corrupted when they are read, with other noise in every epoch of training."""
 
-    store: TokenStore
+    store: RunningText
     layout: SpanLayout
     first_sentinel: int
     eos_token_id: int
@@ -189,8 +183,8 @@ class SpanCorruption(Task[Corpus, Pair]):
         sentinels: the number of sentinels in the vocabulary; T5 has 100.
         text_field: the field of JSON lines with the text, by default text, article, source or document; the column of
             a hub data set, by default text.
-        stream: keep tokens in a memory-mapped file in the user's cache, for corpora larger than the memory.
         max_documents: the most documents of each split of a hub data set.
+        skip_bad_lines: skip and count malformed lines.
         subset, revision: of a hub data set (hub:OWNER/NAME).
     """
 
@@ -198,10 +192,11 @@ class SpanCorruption(Task[Corpus, Pair]):
     mean_span_length: float = 3.0
     sentinels: int = 100
     text_field: str | None = None
-    stream: bool = False
     max_documents: int | None = None
+    skip_bad_lines: bool = False
     subset: str | None = None
     revision: str | None = None
+    former_options: ClassVar[frozenset[str]] = frozenset({"stream"})
     name: ClassVar[str] = "span-corruption"
     score_labels: ClassVar[Mapping[str, str]] = {"loss": "loss", "perplexity": "perplexity"}
     model_class: ClassVar[type] = SynthesizerForConditionalGeneration
@@ -211,17 +206,28 @@ class SpanCorruption(Task[Corpus, Pair]):
         # Check what does not depend on the length of the inputs.
         SpanLayout(10**6, self.density, self.mean_span_length)
 
-    def read(self, data: Path, split: str) -> Corpus:
+    def read_with(self, data: Path, split: str, labels: frozenset[str] | None = None, stream: bool = False) -> Corpus:
+        """The documents of a split."""
+        return super().read_with(data, split, labels, stream).checked()
+
+    def records(self, data: Path, split: str, stream: bool = False) -> Records[str]:
         """The documents in all files of a split, or in a column of a hub data set."""
         if is_hub_name(data):
             source = HubDataset.of(data, self.subset, self.revision)
-            texts = hub_texts(source, split, self.text_field or "text", self.stream, self.max_documents)
-        else:
-            paths = split_files(data, split, DOCUMENT_ENDINGS)
-            fields = (self.text_field,) if self.text_field else DOCUMENT_FIELDS
-            texts = Texts(lambda: filter(str.strip, read_texts(paths, fields)))
-            split = paths[0].name.split(".")[0] if len(paths) == 1 else split
-        return read_corpus(split, texts, self.stream)
+            texts = partial(hub_texts, source, split, self.text_field or "text", stream)
+            return Records(split, lambda: islice(texts(), self.max_documents), size=lambda: source.size(split))
+        paths = split_files(data, split, DOCUMENT_ENDINGS)
+        fields = (self.text_field,) if self.text_field else DOCUMENT_FIELDS
+        name = paths[0].name.split(".")[0] if len(paths) == 1 else split
+        read = partial(read_texts, paths, fields, self.skip_bad_lines)
+        return Records(name, lambda: (text for text in read() if text is None or text.strip()), tuple(paths))
+
+    def make_split(
+        self, records: Records[Any], rows: Sequence[str], first: int = 1, labels: frozenset[str] | None = None
+    ) -> Corpus:
+        """Some of the documents."""
+        parsed = Parsed.of(rows)
+        return Corpus(records.name, parsed.records, first, parsed.skipped)
 
     def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
         """A vocabulary with the sentinels at its end: `<extra_id_0>` is the last token, `<extra_id_1>` before it."""
@@ -231,7 +237,7 @@ class SpanCorruption(Task[Corpus, Pair]):
                 f"got vocab_size={vocab_size}; expected at least {least}: bytes, special tokens and "
                 f"{self.sentinels} sentinels"
             )
-        tokenizer = train_tokenizer(split.sample(), vocab_size - self.sentinels, max_length)
+        tokenizer = train_tokenizer(split.texts, vocab_size - self.sentinels, max_length)
         tokenizer.backend_tokenizer.add_special_tokens([f"<extra_id_{i}>" for i in reversed(range(self.sentinels))])
         return tokenizer
 
@@ -239,6 +245,15 @@ class SpanCorruption(Task[Corpus, Pair]):
         self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
     ) -> SpanExamples:
         """The documents, each with `</s>`, joined and cut into pieces that fill the inputs exactly."""
+        texts = self.tokenize(split, tokenizer, max_length, on_long)
+        examples = self.assemble(texts, tokenizer, max_length)
+        if not len(examples):
+            tokens, least = len(examples.store.tokens), examples.layout.start(1)
+            raise UserError(f"{split.name}: {tokens} tokens; expected at least {least}, one example")
+        return examples
+
+    def _layout(self, tokenizer: Tokenizer, max_length: int) -> tuple[SpanLayout, int]:
+        """How text is cut, and the id of the first sentinel; raises UserError if it cannot be cut."""
         layout = SpanLayout(max_length, self.density, self.mean_span_length)
         if layout.most_targets > max_length:
             raise UserError(
@@ -256,12 +271,20 @@ class SpanCorruption(Task[Corpus, Pair]):
                 f"the tokenizer has no <extra_id_{last}> at its place; expected the tokenizer of a span-corruption run "
                 f"with {self.sentinels} sentinels"
             )
-        store = TokenStore.of(split, tokenizer)
-        if not layout.count(len(store.tokens)):
-            raise UserError(
-                f"{split.name}: {len(store.tokens)} tokens; expected at least {layout.start(1)}, one example"
-            )
-        return SpanExamples(store, layout, first_sentinel, cast(int, tokenizer.eos_token_id))
+        return layout, first_sentinel
+
+    def tokenize(
+        self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong
+    ) -> TextExamples[tuple[Tokens]]:
+        """The tokens of each document."""
+        self._layout(tokenizer, max_length)
+        return TextExamples([(ids,) for ids in encode(tokenizer, split.texts)], skipped=split.skipped)
+
+    def assemble(self, texts: TextExamples[Any], tokenizer: Tokenizer, max_length: int) -> SpanExamples:
+        """Pieces that fill the inputs exactly."""
+        layout, first_sentinel = self._layout(tokenizer, max_length)
+        end = cast(int, tokenizer.eos_token_id)
+        return SpanExamples(RunningText.of(texts), layout, first_sentinel, end, skipped=texts.skipped)
 
     def validate(self, loop: EvaluationLoop, split: Corpus, examples: Examples[Pair], loss: float) -> Scores:
         """The perplexity of the targets."""
@@ -277,4 +300,6 @@ class SpanCorruption(Task[Corpus, Pair]):
             {"id": index, "tokens": count, "loss": total / count}
             for index, (total, count) in enumerate(zip(losses, counts, strict=True))
         ]
-        return Evaluation({"loss": loss, "perplexity": math.exp(loss)}, len(examples), json_lines(lines))
+        return Evaluation(
+            {"loss": loss, "perplexity": math.exp(loss)}, len(examples), json_lines(lines), skipped=split.skipped
+        )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..data.files import split_file
 from ..data.hub import HubDataset, is_hub_name
+from ..data.records import Records
 from ..data.summarization import read_summaries
 from ..metrics.text import rouge, rouge_signature
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
-from .seq2seq import SequenceToSequence, TextPairs
+from .seq2seq import PairRecord, SequenceToSequence
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -47,16 +48,19 @@ class Summarization(SequenceToSequence):
     metric_for_best_model: ClassVar[str] = "rougelsum"
     packages: ClassVar[tuple[str, ...]] = ("rouge-score", "sentencex")
 
-    def read(self, data: Path, split: str) -> TextPairs:
-        """Read the file of a split, gzip or not, or a split of a hub data set."""
-        source: Path | tuple[HubDataset, str]
+    def records(self, data: Path, split: str, stream: bool = False) -> Records[PairRecord]:
+        """The documents and summaries in the file of a split, gzip or not, or in a split of a hub data set."""
+        fields = (self.document_field, self.summary_field, self.skip_bad_lines)
+
+        def read(source: Path | tuple[HubDataset, str]) -> Iterator[PairRecord | None]:
+            for summary in read_summaries(source, *fields, stream):
+                yield None if summary is None else PairRecord(summary.id, summary.document, summary.references)
+
         if is_hub_name(data):
-            name, source = split, (HubDataset.of(data, self.subset, self.revision), split)
-        else:
-            source = split_file(data, split, (".jsonl", ".json"))
-            name = source.name.split(".")[0]
-        parsed = read_summaries(source, self.document_field, self.summary_field, self.skip_bad_lines)
-        return TextPairs.from_records(name, parsed, [summary.document for summary in parsed.records])
+            hub = HubDataset.of(data, self.subset, self.revision)
+            return Records(split, lambda: read((hub, split)), size=lambda: hub.size(split))
+        path = split_file(data, split, (".jsonl", ".json"))
+        return Records(path.name.split(".")[0], lambda: read(path), (path,))
 
     def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
         """Beam search of at most `max_summary_tokens` tokens, updated by `options`."""

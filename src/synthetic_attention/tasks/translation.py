@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..data.files import find_split, read_lines
+from ..data.files import find_split, parallel_lines
 from ..data.hub import HubDataset, is_hub_name
+from ..data.records import Records
 from ..errors import UserError
 from .base import EvaluationLoop, Scores
 from .seq2seq import SequenceToSequence, TextPairs
@@ -46,42 +47,52 @@ class Translation(SequenceToSequence):
         """Check that the tokenizer that BLEU needs for the target language is installed."""
         self._bleu()
 
-    def read(self, data: Path, split: str) -> TextPairs:
+    def read_with(
+        self, data: Path, split: str, labels: frozenset[str] | None = None, stream: bool = False
+    ) -> TextPairs:
         """Read both sides of a split."""
-        languages = (self.source, self.target)
-        if is_hub_name(data):
-            stem, (sources, targets) = split, self._read_hub(data, split)
-            where = f"{data}, split {split!r}"
-        else:
-            stem = find_split(data, split, languages)
-            paths = [data / f"{stem}.{language}" for language in languages]
-            where = f"{paths[0]} and {paths[1]}"
-            sources, targets = ([*read_lines(path)] for path in paths)
-            if len(sources) != len(targets):
-                raise UserError(
-                    f"{paths[0]} has {len(sources)} lines and {paths[1]} has {len(targets)}; "
-                    "line i of one must translate line i of the other"
-                )
-        pairs = TextPairs(stem, sources, targets, sides=(f".{self.source}", f".{self.target}"))
+        records = self.records(data, split, stream)
+        pairs = self.make_split(records, [*records.read()])
         if not pairs.complete():
+            where = " and ".join(map(str, records.files)) or f"{data}, split {split!r}"
             raise UserError(f"{where}: no pair has text on both sides; expected at least one")
         return pairs
 
-    def _read_hub(self, data: Path, split: str) -> tuple[list[str], list[str]]:
-        languages, pairs = (self.source, self.target), []
+    def records(self, data: Path, split: str, stream: bool = False) -> Records[tuple[str, str]]:
+        """Pairs of lines."""
+        languages = (self.source, self.target)
+        if is_hub_name(data):
+            source = HubDataset.of(data, self.subset, self.revision)
+            return Records(split, lambda: self._hub_pairs(source, split, stream), size=lambda: source.size(split))
+        stem = find_split(data, split, languages)
+        first, second = (data / f"{stem}.{language}" for language in languages)
+        return Records(stem, lambda: parallel_lines(first, second), (first, second))
+
+    def make_split(
+        self,
+        records: Records[Any],
+        rows: Sequence[Any],
+        first: int = 1,
+        labels: frozenset[str] | None = None,
+    ) -> TextPairs:
+        """Both sides of some pairs."""
+        sources, targets = map(list, zip(*rows, strict=True)) if rows else ([], [])
+        return TextPairs(records.name, sources, targets, sides=(f".{self.source}", f".{self.target}"), first=first)
+
+    def _hub_pairs(self, source: HubDataset, split: str, stream: bool) -> Iterator[tuple[str, str]]:
+        languages = (self.source, self.target)
         columns = languages if self.column is None else (self.column,)
-        rows = HubDataset.of(data, self.subset, self.revision).rows(split, columns)
-        for number, row in enumerate(rows, start=1):
+        for number, row in enumerate(source.rows(split, columns, stream), start=1):
             by_language = row if self.column is None else row[self.column]
             texts = [text for language in languages if isinstance(text := by_language.get(language), str)]
             if len(texts) < 2:
                 raise UserError(
-                    f"{data}, split {split!r}, row {number}: no text for {' and '.join(languages)}; "
+                    f"{source}, split {split!r}, row {number}: no text for {' and '.join(languages)}; "
                     f"got {', '.join(by_language)}"
                 )
             # Predictions are files of lines.
-            pairs.append([" ".join(text.split()) for text in texts])
-        return [source for source, _ in pairs], [target for _, target in pairs]
+            first, second = (" ".join(text.split()) for text in texts)
+            yield first, second
 
     def predictions(self, split: TextPairs, outputs: Sequence[str]) -> tuple[str, str]:
         """One line per source, in a file with the suffix of the target language."""
