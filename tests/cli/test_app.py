@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.main import get_command
 
 import synthetic_attention
@@ -51,11 +52,39 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
     assert not [line for line in out.splitlines()[1:] if line.endswith("...")]
 
 
+def _numbers() -> list[tuple[str, ...]]:
+    """Every option of every command that takes a number."""
+    found = []
+    for command in _commands():
+        group: Any = get_command(app)
+        for name in command:
+            group = group.commands[name]
+        found += [(*command, option.opts[0]) for option in group.params if option.metavar == "N"]
+    return found
+
+
+def test_a_number_of_twenty_digits_is_refused(call: Call) -> None:
+    assert len(_numbers()) > 40
+    for *command, option in _numbers():
+        check_error(call(*command, option, "9" * 20), option, code=2)
+
+
 @pytest.mark.parametrize("command", [(), ("benchmark",)])
 def test_without_arguments_the_help_is_shown(call: Call, command: tuple[str, ...]) -> None:
     code, out, err = call(*command)
     assert (code, out) == (2, "")
     assert err.strip() == call(*command, "--help")[1].strip()
+
+
+def test_threads_are_set_by_every_command_that_computes(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", found.append)
+    for command in ("train translation --output x --data x", "evaluate x", "generate x y", "inspect x"):
+        assert call(*command.split(), "--threads", 3)[0] == 1, command
+    call("compare", "translation", "--synthesizers", "x", "--data", "x", "--output", "y", "--threads", 3)
+    call("benchmark", "attention", "--device", "x", "--threads", 3)
+    call("benchmark", "generation", "--device", "x", "--threads", 3)
+    assert found == [3] * 7
 
 
 def test_version(call: Call) -> None:
@@ -68,6 +97,49 @@ def test_wrong_usage(call: Call) -> None:
     check_error(call("train", "summarization", "--output", "run"), "--data", code=2)
     check_error(call("train", "translation", "--data", "data"), "--output", code=2)
     check_error(call("train", "translate", "--output", "run"), "'translate'", "translation")
+
+
+def test_errors_are_one_line_of_400_characters(call: Call, tmp_path: Path) -> None:
+    name = f"{tmp_path}/\x1b[31m{'x' * 200}\n/{'y' * 200}"
+    code, _, err = call("generate", name, "text")
+    assert (code, err.count("\n"), len(err.rstrip("\n"))) == (1, 1, 400)
+    assert err.startswith(f"Error: {tmp_path}/\\x1b[31mxx")
+    assert err.endswith("expected a folder made by `synthesizer train`\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("generate", "LOOP", "text"),
+        ("evaluate", "LOOP"),
+        ("evaluate", "RUN", "--data", "LOOP"),
+        ("inspect", "LOOP", "--output", "page"),
+        ("inspect", "RUN", "--output", "LOOP"),
+        ("export", "LOOP", "--format", "torch", "--output", "file"),
+        ("export", "RUN", "--format", "torch", "--output", "LOOP/file"),
+        ("train", "summarization", "--data", "LOOP", "--output", "new"),
+        ("train", "translation", "--output", "LOOP"),
+        ("train", "translation", "--output", "LOOP/run"),
+        ("train", "translation", "--output", "LOOP", "--resume"),
+        ("train", "translation", "--output", "new", "--from", "LOOP"),
+        ("train", "glue", "--data", "LOOP", "--output", "new"),
+        ("train", "dialogue", "--data", "LOOP", "--output", "new", "--set", "vectors=LOOP"),
+        ("compare", "translation", "--synthesizers", "dense", "--output", "LOOP"),
+        ("compare", "summarization", "--synthesizers", "dense", "--data", "LOOP", "--output", "new"),
+        ("benchmark", "attention", "--json", "LOOP"),
+    ],
+    ids=" ".join,
+)
+def test_symbolic_links_that_lead_to_themselves(
+    call: Call, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("LOOP").symlink_to("LOOP")
+    code, out, err = call(*(trained if argument == "RUN" else argument for argument in command))
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1].startswith("Error: "), err
+    assert "LOOP" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["LOOP"]
 
 
 def test_an_interrupt_is_reported(call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:

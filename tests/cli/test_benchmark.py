@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Call, check_error
+from synthetic_attention.benchmark import layers
 
 SHAPES = ("--tokens", 32, "--lengths", "8,16", "--width", 16, "--heads", 2)
 TINY = (*SHAPES, "--variants", "random,dense", "--device", "cpu")
@@ -36,6 +37,14 @@ def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path)
         assert all(result.get("peak", 1) > 0 and result["parameters"] > 0 for result in results)
 
 
+def test_too_little_memory_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    monkeypatch.setattr(layers, "measure_layers", fail)
+    check_error(call("benchmark", "attention", *TINY), "out of memory", "smaller sizes")
+
+
 @pytest.mark.parametrize(
     ("arguments", "fact"),
     [
@@ -49,6 +58,9 @@ def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path)
         (("generation", "--task", "chess"), "'chess'"),
         (("generation", "--variants", "linformer"), "linformer"),
         (("memory", "--device", "nonsense"), "'nonsense'"),
+        (("encoder", "--device", "0"), "'0'"),
+        (("attention", "--lengths", "9" * 20), "9" * 20),
+        (("generation", *MODELS, "--num-beams", "100000"), "num_beams=100000"),
     ],
 )
 def test_a_wrong_option_is_one_line(call: Call, arguments: tuple[str, ...], fact: str) -> None:

@@ -41,11 +41,11 @@ def test_a_comparison(call: Call, compare: list[object], tmp_path: Path, monkeyp
 
 
 def test_a_failed_run_is_an_error(call: Call, compare: list[object]) -> None:
-    compare[compare.index("--synthesizers") + 1] = "vanilla@learning_rate=1e30,vanilla"
+    compare[compare.index("--synthesizers") + 1] = "vanilla@learning_rate=4e9,vanilla"
     code, text, err = call(*compare)
     assert code == 1
     assert "vanilla" in text
-    assert err.splitlines()[-1].startswith("Error: 1 of 2 runs failed (vanilla@learning_rate=1e30, seed 0: ")
+    assert err.splitlines()[-1].startswith("Error: 1 of 2 runs failed (vanilla@learning_rate=4e9, seed 0: ")
 
 
 @pytest.mark.parametrize(

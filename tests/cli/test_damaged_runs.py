@@ -61,6 +61,50 @@ def test_wrong_configurations(call: Call, run: Path, change: dict[str, str], fac
     check_error(command(call, "generate", run), fact)
 
 
+@pytest.mark.parametrize("name", ["attn_implementation", "_attn_implementation", "quantization_config"])
+def test_code_and_weights_from_elsewhere_are_refused(call: Call, run: Path, name: str) -> None:
+    path = run / "config.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**content, name: "evil/kernel"}), encoding="utf-8")
+    check_error(command(call, "generate", run), run, f"config.json has {name}")
+    # Entries that transformers follows only with trust_remote_code.
+    path.write_text(json.dumps({**content, "auto_map": {"AutoModelForSeq2SeqLM": "evil.Model"}}), encoding="utf-8")
+    assert command(call, "generate", run)[0] == 0
+    (run / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "evil/model"}), encoding="utf-8")
+    check_error(command(call, "generate", run), run, "adapter_config.json")
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value"),
+    [
+        ("training", "push_to_hub", True),
+        ("training", "output_dir", "elsewhere"),
+        ("model", "attn_implementation", "evil/kernel"),
+    ],
+)
+def test_settings_that_no_option_sets_are_refused(
+    call: Call, run: Path, tmp_path: Path, group: str, name: str, value: object
+) -> None:
+    info = yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))
+    info["settings"][group][name] = value
+    (run / "run.yaml").write_text(yaml.safe_dump(info), encoding="utf-8")
+    check_error(command(call, "resume", run), run, f"unknown {group} settings: {name}")
+    new = ("--from", run, "--data", info["data"], "--source", "en", "--target", "de", "--output", tmp_path / "new")
+    check_error(call("train", "translation", *new), run, f"unknown {group} settings: {name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("use_cache", 0), ("eos_token_id", "x"), ("return_dict_in_generate", True)]
+)
+def test_settings_of_generation(call: Call, run: Path, name: str, value: object) -> None:
+    path = run / "generation_config.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**content, name: value}), encoding="utf-8")
+    check_error(command(call, "generate", run), run, f"generation_config.json has {name}={value!r}")
+    path.write_text(json.dumps({**content, "max_new_tokens": 3}), encoding="utf-8")
+    assert command(call, "generate", run)[0] == 0
+
+
 def test_a_tokenizer_of_another_run(call: Call, run: Path, corpus: Path) -> None:
     lines = (corpus / "train.en").read_text(encoding="utf-8") + (corpus / "train.de").read_text(encoding="utf-8")
     tokenizer = train_tokenizer(lines.splitlines(), 300, 64)
@@ -73,9 +117,11 @@ def test_a_tokenizer_of_another_run(call: Call, run: Path, corpus: Path) -> None
 @pytest.mark.parametrize("name", COMMANDS)
 def test_run_yaml(call: Call, run: Path, name: str) -> None:
     info = yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))
-    for key, value in (("settings", {}), ("settings", None), ("data", 3), ("options", None)):
+    settings = {**info["settings"], "training": None}
+    for key, value in (("settings", {}), ("settings", settings), ("data", 3), ("options", None), ("from", "x")):
         (run / "run.yaml").write_text(yaml.safe_dump({**info, key: value}), encoding="utf-8")
         check_error(command(call, name, run), "run.yaml", key)
+    for key in ("settings", "data", "options"):
         without = {other: value for other, value in info.items() if other != key}
         (run / "run.yaml").write_text(yaml.safe_dump(without), encoding="utf-8")
         check_error(command(call, name, run), "run.yaml", key)
@@ -92,11 +138,16 @@ def test_run_yaml(call: Call, run: Path, name: str) -> None:
     ("name", "content"),
     [
         ("progress.json", b'{"speed": 3}'),
+        ("progress.json", b'{"seconds": "x"}'),
+        ("progress.json", b'{"last": null}'),
+        ("progress.json", b'{"best": {"step": 2, "bleu": "x"}}'),
+        ("progress.json", b'{"log": [{"step": 2, "loss": NaN}]}'),
         ("trainer_state.json", b'{"global_step": 1}'),
         ("model.safetensors", b"damaged"),
         ("optimizer.pt", None),
         ("scheduler.pt", b""),
         ("rng_state.pth", b"damaged"),
+        ("scaler.pt", b""),
     ],
 )
 def test_checkpoints(call: Call, run: Path, name: str, content: bytes | None) -> None:

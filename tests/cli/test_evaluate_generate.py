@@ -21,7 +21,7 @@ def set_stdin(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
 
 
-def test_evaluate(call: Call, trained: Path, corpus: Path) -> None:
+def test_evaluate(call: Call, trained: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = call("evaluate", trained, "--data", corpus, "--split", "test", "--num-beams", 2, "--json")
     assert code == 0, err
     assert out.count("\n") == 1
@@ -32,6 +32,9 @@ def test_evaluate(call: Call, trained: Path, corpus: Path) -> None:
     assert code == 0
     assert "BLEU" in out
     assert "chrF" in out
+    # As torchrun sets it for the second process.
+    monkeypatch.setenv("RANK", "1")
+    assert call("evaluate", trained, "--num-beams", 1, "--json") == (0, "", "")
 
 
 def test_a_line_is_generated_for_each_line(
@@ -89,7 +92,7 @@ def test_long_lines(call: Call, trained: Path) -> None:
     [
         (["evaluate", "--split", "tset"], ["tset", "train", "valid"], 1),
         (["evaluate", "--data", "nowhere"], ["nowhere"], 1),
-        (["evaluate", "--length-penalty", "nan"], ["nan"], 1),
+        (["evaluate", "--length-penalty", "nan"], ["--length-penalty"], 2),
         (["evaluate", "--num-beams", 0], ["--num-beams"], 2),
         (["evaluate", "--on-long", "drop"], ["'drop'"], 2),
         (["generate", "--device", "hpu:7", "one"], ["hpu"], 1),
@@ -117,7 +120,7 @@ def language_models(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> d
     (home / "data").mkdir()
     (home / "data/train_news.txt").write_bytes((corpus / "train.en").read_bytes())
     (home / "data/valid.txt").write_bytes((corpus / "valid.en").read_bytes())
-    for mode, option in (("sentences", "packed=true"), ("blocks", "stream=true")):
+    for mode, option in (("sentences", "packed=true"), ("blocks", "max_documents=99")):
         found[mode] = home / mode
         command = ["train", "language-modeling", "--data", home / "data", "--output", found[mode], "--steps", 2, *SETS]
         with pytest.raises(SystemExit) as exit_:

@@ -50,8 +50,17 @@ def test_example_data_is_the_default(
 def test_resume_needs_only_the_output(call: Call, train: list[object], tmp_path: Path) -> None:
     run = tmp_path / "run"
     resume = ("train", "translation", "--output", run, "--resume")
-    assert call(*train)[0] == 0
+    start = (*train, "--resume-if-exists", "--batches-per-update", 2)
+    assert call(*start)[0] == 0
+    info = read_run(run)
+    assert (info["processes"], info["settings"]["training"]["gradient_accumulation_steps"]) == (1, 2)
     check_error(call(*resume), "4 steps")
+    check_error(call(*start, "--overwrite"), "--resume-if-exists and --overwrite", code=2)
+    check_error(call(*start, "--set", "gradient_accumulation_steps=2"), "--batches-per-update and --set", code=2)
+    # A launcher may start the command of a complete run again.
+    code, _, err = call(*start)
+    assert code == 0, err
+    assert "complete" in err
     code, _, err = call(*resume, "--steps", 6)
     assert code == 0, err
     assert json.loads((run / "metrics.json").read_text(encoding="utf-8"))["steps"] == 6

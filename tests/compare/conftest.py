@@ -24,6 +24,7 @@ def run_comparison(
     rows: str = "vanilla,random",
     seeds: tuple[int, ...] = (0,),
     *,
+    jobs: int = 1,
     report: Any = silent,
     callbacks: Any = (),
     **changes: Any,
@@ -38,7 +39,8 @@ def run_comparison(
         "generation": {"num_beams": 1},
         **changes,
     }
-    return compare(Comparison(**comparison), parse_rows([rows]), seeds, output, report=report, callbacks=callbacks)
+    chosen = Comparison(**comparison)
+    return compare(chosen, parse_rows([rows]), seeds, output, jobs=jobs, report=report, callbacks=callbacks)
 
 
 def failures(results: Results) -> list[Results]:

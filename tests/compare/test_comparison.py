@@ -271,6 +271,25 @@ def test_scoring_continues_after_an_interruption(start: Start, tmp_path: Path, m
         assert {*results["tests"]} == {*results["rows"][1]["tests"]} == {*splits}
 
 
+@pytest.mark.slow
+def test_runs_in_several_processes_stop_together_and_have_the_same_results(corpus: Path, tmp_path: Path) -> None:
+    def stop(line: str) -> None:
+        """Ctrl-C when the first of three runs has ended."""
+        if "has ended" in line and not stopped:
+            stopped.append(line)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    stopped: list[str] = []
+    output, rows = tmp_path / "jobs", "vanilla,random,dense"
+    results, received = run_comparison(corpus, output, rows, jobs=2, report=stop)
+    assert received == signal.SIGINT
+    assert "pending" in {run["status"] for run in results["runs"]}
+    assert not failures(results)
+    results, received = run_comparison(corpus, output, rows, jobs=2)
+    assert received is None
+    assert without_times(results) == without_times(run_comparison(corpus, tmp_path / "one", rows)[0])
+
+
 def test_a_failed_run_has_its_reason_and_the_others_continue(
     start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -283,9 +302,9 @@ def test_a_failed_run_has_its_reason_and_the_others_continue(
 
     monkeypatch.setattr(SynthesizerTrainer, "training_step", fail)
     lines: list[str] = []
-    results = start("random,vanilla@learning_rate=1e30,vanilla", report=lines.append)
+    results = start("random,vanilla@learning_rate=4e9,vanilla", report=lines.append)
     memory, diverged = failures(results)
-    assert (memory["row"], diverged["row"]) == ("random", "vanilla@learning_rate=1e30")
+    assert (memory["row"], diverged["row"]) == ("random", "vanilla@learning_rate=4e9")
     assert "out of memory" in memory["reason"]
     assert "diverged" in diverged["reason"]
     assert any(line.startswith("random, seed 0 failed: out of memory") for line in lines)

@@ -144,13 +144,14 @@ def test_runs_that_differ_in_more_than_synthesizers_are_refused(
         ("batch_tokens", "800", "batch_tokens 800"),
         ("density", "0.3", "density 0.3"),
         ("texts", "8", "train.texts 8"),
+        ("processes", "2", "gradient_accumulation_steps 2"),
     ):
         path.write_text(re.sub(rf"\b{name}: .*", f"{name}: {other}", text), encoding="utf-8")
         with pytest.raises(UserError, match=rf"'random', seed 0 .* {shown}"):
             finetune("vanilla,random", where)
     # An option that is newer than the run has its default; how often something is logged does not matter.
-    assert "stream: false" in text
-    changed = re.sub("logging_steps: .*", "logging_steps: 99", re.sub("  stream: false\n", "", text))
+    assert "text_field: null" in text
+    changed = re.sub("logging_steps: .*", "logging_steps: 99", re.sub("  text_field: null\n", "", text))
     path.write_text(changed, encoding="utf-8")
     comparison = Comparison(task=Summarization(), data=data, preset="tiny", source=where)
     assert len(find_sources(comparison, {row: [0] for row in parse_rows(["vanilla,random"])})) == 2

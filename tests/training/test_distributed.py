@@ -4,13 +4,18 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
+import torch
+import yaml
 
+from synthetic_attention.errors import UserError
+from synthetic_attention.training import device
+from synthetic_attention.training.run import resume_run
 from training.conftest import SMALL
-from training.runs import Small, logged, start
+from training.runs import Small, start, weights, without_times
 
 OPTIONS = ("dropout_rate=0", "logging_steps=1", "max_steps=4")
 
@@ -28,38 +33,74 @@ def _run(rank: int, port: int, arguments: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def _run_both(arguments: list[str]) -> tuple[list[int | None], list[str]]:
-    """Exit codes and standard errors."""
+def _run_both(arguments: list[str], second: Sequence[str] = ()) -> tuple[list[int | None], list[str]]:
+    """Exit codes and standard errors; the second process has further arguments."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]
-    processes = [_run(rank, port, arguments) for rank in range(2)]
+    processes = [_run(rank, port, [*arguments, *(second if rank else ())]) for rank in range(2)]
     try:
         errors = [process.communicate(timeout=120)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
+    assert "Traceback" not in "".join(errors)
     return [process.returncode for process in processes], errors
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_with_accumulation(corpus: Path, tmp_path: Path, small: Small) -> None:
-    """Each update is of the two batches that one process would have accumulated; one process writes."""
-    sets = [word for setting in (*SMALL, *OPTIONS) for word in ("--set", setting)]
+@pytest.mark.parametrize("streaming", [False, True])
+def test_processes_share_large_text(corpus: Path, tmp_path: Path, small: Small, streaming: bool) -> None:
+    """One of them writes the table and trains the tokenizer; the batches are those of one process."""
+    options = (*OPTIONS, "tokenizer_characters=1000", f"streaming={streaming}", "eval_steps=4")
+    sets = [word for setting in (*SMALL, *options) for word in ("--set", setting)]
     arguments = ["train", "translation", "--data", str(corpus), "--source", "en", "--target", "de", "--seed", "3"]
     codes, errors = _run_both([*arguments, "--output", str(tmp_path / "two"), *sets])
     assert codes == [0, 0], errors
+    start(corpus, tmp_path / "one", small(*options, "gradient_accumulation_steps=2"))
+    expected, got = ([e for e in without_times(tmp_path / run / "log.jsonl") if "loss" in e] for run in ("one", "two"))
+    assert [e["tokens"] for e in got] == [e["tokens"] for e in expected]
+    assert [e["loss"] for e in got] == pytest.approx([e["loss"] for e in expected], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_number_of_processes_changes_nothing(corpus: Path, tmp_path: Path, small: Small) -> None:
+    """Two processes, then one, then two: the weights are those of one process that accumulates two batches."""
+    run = tmp_path / "run"
+    sets = [word for setting in (*SMALL, *OPTIONS) for word in ("--set", setting)]
+    arguments = ["train", "translation", "--data", str(corpus), "--source", "en", "--target", "de", "--seed", "3"]
+    arguments += ["--output", str(run), "--resume-if-exists", "--batches-per-update", "2", *sets]
+    codes, errors = _run_both(arguments)
+    assert codes == [0, 0], errors
     assert errors[0].count("the best model is in") == 1
-    assert "the best model is in" not in errors[1]
-    # An error of the main process ends both in one line.
-    with FileLock(tmp_path / "two/.lock"):
-        codes, errors = _run_both(["train", "translation", "--output", str(tmp_path / "two"), "--resume"])
+    assert errors[1] == ""
+    lines: list[str] = []
+    resume_run(run, max_steps=5, report=lines.append)
+    assert "2 batches per update: gradient_accumulation_steps=2" in lines
+    codes, errors = _run_both([*arguments, "--steps", "8"])
+    assert codes == [0, 0], errors
+    assert yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))["processes"] == 2
+    straight = tmp_path / "straight"
+    start(corpus, straight, small(*OPTIONS, "max_steps=8", "gradient_accumulation_steps=2"))
+    for name, value in weights(straight).items():
+        assert torch.equal(value, weights(run)[name]), name
+    expected, got = ([e for e in without_times(each / "log.jsonl") if "loss" in e] for each in (straight, run))
+    assert [(e["step"], e["tokens"]) for e in got] == [(e["step"], e["tokens"]) for e in expected]
+    assert [e["loss"] for e in got] == pytest.approx([e["loss"] for e in expected], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_processes_that_disagree_end_together(corpus: Path, tmp_path: Path) -> None:
+    arguments = ["train", "translation", "--data", str(corpus), "--source", "en", "--target", "de", "--steps", "1"]
+    codes, errors = _run_both([*arguments, "--output", str(tmp_path / "run"), "--seed", "0"], ["--seed", "1"])
     assert codes == [1, 1]
-    last = [error.splitlines()[-1] for error in errors]
-    assert "another process is training this run" in last[0]
-    assert last[1] == "Error: the main process failed; see its message"
-    assert "Traceback" not in "".join(errors)
-    start(corpus, tmp_path / "one", small(*OPTIONS, "gradient_accumulation_steps=2"))
-    for name in ("step", "tokens", "loss", "eval_loss"):
-        expected, got = (logged(tmp_path / run, name) for run in ("one", "two"))
-        assert got == pytest.approx(expected, rel=1e-3 if "loss" in name else 0), name
+    assert all("differ in seed" in error for error in errors)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_of_one_process_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "gather", lambda value: [value, True])
+    with pytest.raises(UserError, match="another process failed"), device.failing_together():
+        pass
+    with pytest.raises(UserError, match="mine"), device.failing_together():
+        raise UserError("mine")

@@ -1,7 +1,9 @@
 """Runs that were stopped or killed, and go on as if they had not been."""
 
+import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -24,6 +26,7 @@ from training.runs import (
     assert_same_runs,
     die,
     generate_lines,
+    logged,
     on_call,
     silent,
     start,
@@ -97,6 +100,44 @@ def test_a_second_signal_interrupts_at_once(corpus: Path, tmp_path: Path, small:
     with pytest.raises(KeyboardInterrupt):
         start(corpus, tmp_path / "run", small(), callbacks=[Kill(6, twice)])
     assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["checkpoint-4"]
+
+
+def test_a_run_of_two_processes_continues_in_one_with_all_its_batches(
+    corpus: Path, tmp_path: Path, small: Small
+) -> None:
+    """As an older version left it: without a record, with the random states of both processes."""
+    run, straight = tmp_path / "run", tmp_path / "straight"
+    settings = small("dropout_rate=0", "gradient_accumulation_steps=2")
+    start(corpus, straight, settings)
+    start_and_kill(corpus, run, settings, 6)
+    info = yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))
+    assert info.pop("processes") == 1
+    info["settings"]["training"]["gradient_accumulation_steps"] = 1
+    (run / "run.yaml").write_text(yaml.safe_dump(info), encoding="utf-8")
+    checkpoint = run / "checkpoints/checkpoint-4"
+    progress = json.loads((checkpoint / "progress.json").read_text(encoding="utf-8"))
+    assert (progress.pop("batches"), progress.pop("processes")) == (8, 1)
+    (checkpoint / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
+    for rank in range(2):
+        shutil.copy(checkpoint / "rng_state.pth", checkpoint / f"rng_state_{rank}.pth")
+    (checkpoint / "rng_state.pth").unlink()
+    resume_run(run, report=silent)
+    assert_same_runs(straight, run)
+
+
+def test_the_batches_of_an_update_change_only_on_demand(corpus: Path, tmp_path: Path, small: Small) -> None:
+    run = tmp_path / "run"
+    start(corpus, run, small("max_steps=3"))
+    with pytest.raises(
+        UserError, match=r"2 batches per update cannot be shared by 3 processes; .* --batches-per-update"
+    ):
+        small().with_batches_per_update(2, 3)
+    resume_run(run, batches_per_update=3, max_steps=5, report=silent)
+    resume_run(run, max_steps=6, report=silent)
+    assert RunFolder(run).read_settings(RunFolder(run).read_info()).training.gradient_accumulation_steps == 3
+    # Three updates of one batch and three of three: the first 12 batches of the stream.
+    start(corpus, tmp_path / "single", small("max_steps=12"))
+    assert logged(run, "tokens")[-1] == logged(tmp_path / "single", "tokens")[-1]
 
 
 def test_resuming_with_other_settings_or_data_is_refused(corpus: Path, tmp_path: Path, small: Small) -> None:

@@ -11,12 +11,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from synthetic_attention.data.sampler import TokenBatchSampler
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.translation import Translation
 from synthetic_attention.training import callbacks, trainer
 from synthetic_attention.training.checkpoint import last_checkpoint
 from synthetic_attention.training.run import resume_run
-from synthetic_attention.training.trainer import SynthesizerTrainer, TokenBatchSampler
+from synthetic_attention.training.trainer import SynthesizerTrainer
 from training.runs import Kill, Small, die, logged, silent, start, weights, without_times
 
 LAYER = "model.encoder.layers.0.self_attn"
@@ -47,8 +48,8 @@ def test_tokens_are_counted_without_padding(corpus: Path, tmp_path: Path, small:
     task = Translation("en", "de")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
     examples = task.encode(task.read(corpus, "train"), tokenizer, max_length=64)
-    lengths, batches = examples.lengths(), list(TokenBatchSampler(examples, budget=200, seed=3, num_batches=7))
-    assert outcome.metrics["tokens"] == sum(lengths[batch].sum() for batch in batches)
+    lengths, batches = examples.lengths(), TokenBatchSampler(examples, budget=200, seed=3, num_batches=7)
+    assert outcome.metrics["tokens"] == sum(lengths[index].sum() for batch in batches for _, index in batch)
     assert outcome.metrics["epochs"] == pytest.approx(outcome.metrics["tokens"] / lengths.sum(), abs=1e-3)
 
 
@@ -139,8 +140,8 @@ def test_accumulation_equals_one_large_batch(
 ) -> None:
     """The loss of an update over two unequal batches is that of the two together, if dropout is off."""
     options, rows = ("dropout_rate=0", "max_steps=3", "logging_steps=1"), list(range(60))
-    monkeypatch.setattr(TokenBatchSampler, "epoch", lambda self, epoch: [rows])
+    monkeypatch.setattr(TokenBatchSampler, "batches", lambda self, *_: [rows])
     start(corpus, tmp_path / "one", small(*options))
-    monkeypatch.setattr(TokenBatchSampler, "epoch", lambda self, epoch: [rows[:11], rows[11:]])
+    monkeypatch.setattr(TokenBatchSampler, "batches", lambda self, *_: [rows[:11], rows[11:]])
     start(corpus, tmp_path / "two", small(*options, "gradient_accumulation_steps=2"))
     assert logged(tmp_path / "one", "loss") == pytest.approx(logged(tmp_path / "two", "loss"), rel=1e-4)

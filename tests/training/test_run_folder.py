@@ -2,16 +2,19 @@
 
 import errno
 import os
+import re
+import tempfile
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+from transformers import PreTrainedTokenizerFast
 
 from synthetic_attention.tasks import UserError
 from synthetic_attention.training.run import resume_run
-from synthetic_attention.training.run_folder import FileLock, lock_folder
+from synthetic_attention.training.run_folder import FileLock, RunFolder, lock_folder
 from training.runs import Kill, Small, generate_lines, silent, snapshot, start
 
 
@@ -92,6 +95,40 @@ def test_nobody_else_trains_the_same_run(corpus: Path, tmp_path: Path, small: Sm
     assert (metrics["steps"], metrics["finished"]) == (6, True)
     # Whoever was at it has let go.
     assert resume_run(run, max_steps=8, report=silent).metrics["steps"] == 8
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_full_disk_leaves_what_is_there(corpus: Path, tmp_path: Path, small: Small, exists: bool) -> None:
+    run, settings = tmp_path / "run", small("max_steps=1")
+    if exists:
+        start(corpus, run, settings)
+    before = snapshot(tmp_path)
+    for owner, name, error in (
+        (PreTrainedTokenizerFast, "save_pretrained", Exception("No space left on device (os error 28)")),
+        (RunFolder, "write_yaml", OSError(errno.EFBIG, "File too large")),
+        (tempfile, "mkdtemp", OSError(errno.ENOSPC, "No space left on device")),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(owner, name, MagicMock(side_effect=error))
+            with pytest.raises(UserError, match=rf"run: .*{re.escape(str(error))}; nothing was changed"):
+                start(corpus, run, settings, overwrite=True)
+        assert snapshot(tmp_path) == before
+
+
+def test_the_next_start_removes_what_killed_ones_left(corpus: Path, tmp_path: Path, small: Small) -> None:
+    run, settings = tmp_path / "run", small("max_steps=1")
+    dead, alive, other = (tmp_path / f".partial-{name}" for name in ("run-abcdefgh", "run-12345678", "runs-abcdefgh"))
+    for path in (dead, alive, other):
+        (path / "new").mkdir(parents=True)
+    with lock_folder(alive, ""):
+        start(corpus, run, settings)
+    assert {*tmp_path.iterdir()} == {run, alive, other}
+    # Killed between the two steps of --overwrite: the old run is back.
+    alive.rename(dead)
+    run.rename(dead / "old")
+    with pytest.raises(UserError, match="--resume continues it"):
+        start(corpus, run, settings)
+    assert {*tmp_path.iterdir()} == {run, other}
 
 
 def test_only_file_systems_without_locks_go_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

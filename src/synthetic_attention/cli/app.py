@@ -16,6 +16,8 @@ from . import benchmark, compare, evaluate, export, generate, inspect, settings,
 # Some versions of typer contain a copy of click: this is the exception of the one in use.
 _ClickException: type[Any] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
+_LINE = 400
+
 app = typer.Typer(
     name="synthesizer",
     help="Train and use Transformers with synthesized attention weights.",
@@ -56,7 +58,13 @@ def _reported(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _fail(message: str, code: int) -> int:
-    typer.secho(f"Error: {' '.join(message.split())}", fg=typer.colors.RED, err=True)
+    """Print an error on one line of at most 400 characters: its beginning has the place, its end the way out."""
+    line = f"Error: {' '.join(message.split())}"
+    # File names and data can contain control characters, which a terminal would obey.
+    line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+    if len(line) > _LINE:
+        line = f"{line[: _LINE - 163]} … {line[-160:]}"
+    typer.secho(line, fg=typer.colors.RED, err=True)
     return code
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Option
 
 from ..errors import UserError
+from ..validation import resolve_path
 from . import options as opt
 from .console import set_up_libraries
 
@@ -19,9 +20,9 @@ _Variants = Annotated[str | None, Option(metavar="NAME,NAME,…", help="Synthesi
 _Lengths = Annotated[str, Option(metavar="N,N,…", help="Lengths of the sequences.")]
 _Tokens = Annotated[int, opt.number("Tokens in a batch: the batch size is tokens / length.", 1)]
 _Masks = Annotated[str, Option(metavar="MASK,MASK,…", help="Masks: full, causal, padded.")]
-_Width = Annotated[int, opt.number("Width of the layers; feed-forward layers are 4 times as wide.", 1)]
-_Heads = Annotated[int, opt.number("Number of heads.", 1)]
-_Layers = Annotated[int, opt.number("Number of layers, in encoder and decoder each.", 1)]
+_Width = Annotated[int, opt.number("Width of the layers; feed-forward layers are 4 times as wide.", 1, 10**5)]
+_Heads = Annotated[int, opt.number("Number of heads.", 1, 10**5)]
+_Layers = Annotated[int, opt.number("Number of layers, in encoder and decoder each.", 1, 1000)]
 _Dtype = Annotated[Literal["float32", "bfloat16", "float16"], Option(help="Data type of inputs and parameters.")]
 _Forward = Annotated[bool, Option("--forward", help="Measure only the forward, in inference mode.")]
 _Repeats = Annotated[int, opt.number("Number of timed turns.", 1)]
@@ -37,6 +38,7 @@ def attention(
     heads: _Heads = 8,
     dtype: _Dtype = "float32",
     device: opt.Device = None,
+    threads: opt.Threads = None,
     repeats: _Repeats = 9,
     forward: _Forward = False,
     json: _Json = None,
@@ -54,6 +56,7 @@ def memory(
     heads: _Heads = 8,
     dtype: _Dtype = "float32",
     device: opt.Device = None,
+    threads: opt.Threads = None,
     forward: _Forward = False,
     json: _Json = None,
 ) -> None:
@@ -71,6 +74,7 @@ def encoder(
     heads: _Heads = 8,
     dtype: _Dtype = "float32",
     device: opt.Device = None,
+    threads: opt.Threads = None,
     repeats: _Repeats = 5,
     forward: _Forward = False,
     json: _Json = None,
@@ -95,12 +99,13 @@ def generation(
     cache: Annotated[Literal["dynamic", "static"], Option(help="Static is compiled on a GPU.")] = "dynamic",
     dtype: _Dtype = "float32",
     device: opt.Device = None,
+    threads: opt.Threads = None,
     repeats: _Repeats = 3,
     json: _Json = None,
 ) -> None:
     """Time generate() of models with random weights."""
     flags = locals()
-    set_up_libraries()
+    set_up_libraries(flags["threads"])
     from ..benchmark.generation import GenerationCase, measure_generation
     from ..benchmark.layers import VARIANTS
 
@@ -116,7 +121,7 @@ def _measure(flags: Mapping[str, Any], **options: Any) -> None:
     Args:
         options: of `measure_layers`, or with `layers` of `measure_encoders`.
     """
-    set_up_libraries()
+    set_up_libraries(flags["threads"])
     from ..benchmark.layers import ENCODER_VARIANTS, VARIANTS, Case, measure_encoders, measure_layers
 
     measure, known = (measure_encoders, ENCODER_VARIANTS) if "layers" in options else (measure_layers, VARIANTS)
@@ -136,8 +141,12 @@ def _measure(flags: Mapping[str, Any], **options: Any) -> None:
 
 
 def _try(measure: Callable[..., list[Measurement]], *args: Any, **options: Any) -> list[Measurement]:
+    from ..training.failures import shortage_reported
+
+    sizes = "use smaller sizes (tokens, batch, width, layers)"
     try:
-        return measure(*args, **options)
+        with shortage_reported(sizes, lambda: "nothing was written for them"):
+            return measure(*args, **options)
     except ValueError as error:
         # A layer or model with these options cannot be built.
         raise UserError(" ".join(str(error).split())) from error
@@ -150,8 +159,8 @@ def _where(flags: Mapping[str, Any]) -> dict[str, Any]:
     from ..training.device import choose_device
 
     path = flags["json"]
-    if path is not None and not path.absolute().parent.is_dir():
-        raise UserError(f"got file {path}, but its folder does not exist")
+    if path is not None and (resolve_path(path).is_dir() or not resolve_path(path).parent.is_dir()):
+        raise UserError(f"got --json {path}; expected a file in a folder that exists")
     return {"device": str(choose_device(flags["device"])), "dtype": getattr(torch, flags["dtype"])}
 
 

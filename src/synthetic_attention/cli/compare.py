@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import UserError
 from . import options as opt
-from .console import say, set_up_libraries
+from .console import say, set_up_libraries, write
 
 
 def compare(
@@ -53,7 +53,9 @@ def compare(
     on_long: opt.OnLong = None,
     truncate: opt.Truncate = False,
     skip_bad_lines: opt.SkipBadLines = False,
+    jobs: Annotated[int, opt.number("Train N runs at the same time, on as many GPUs or sharing the CPU.", 1)] = 1,
     device: opt.Device = None,
+    threads: opt.Threads = None,
     bf16: opt.Bf16 = False,
     torch_compile: opt.TorchCompile = False,
     as_json: opt.Json = False,
@@ -74,7 +76,7 @@ def compare(
     from ..compare.run import compare as run_comparison
     from ..training.callbacks import ProgressReport
 
-    set_up_libraries()
+    set_up_libraries(threads)
     chosen, path = opt.choose_task(task, data, overrides or [], opt.given(flags, "source", "target", "skip_bad_lines"))
     comparison = Comparison(
         task=chosen,
@@ -88,10 +90,10 @@ def compare(
         on_long=long,
     )
     rows, row_seeds = parse_rows(synthesizers), parse_seeds(seeds)
-    progress = [ProgressReport()]
-    results, signal = run_comparison(comparison, rows, row_seeds, output, device=device, report=say, callbacks=progress)
+    common: dict[str, Any] = {"jobs": jobs, "device": device, "report": say, "callbacks": [ProgressReport()]}
+    results, signal = run_comparison(comparison, rows, row_seeds, output, **common)
     if as_json:
-        typer.echo(json.dumps(results, ensure_ascii=False))
+        write(json.dumps(results, ensure_ascii=False) + "\n")
     else:
         print_comparison(results, Console(highlight=False))
     if signal is not None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from . import options as opt
-from .console import say, set_up_libraries
+from .console import say, set_up_libraries, write
 
 
 def evaluate(
@@ -26,13 +26,16 @@ def evaluate(
     on_long: opt.OnLongInput = None,
     truncate: opt.Truncate = False,
     device: opt.Device = None,
+    threads: opt.Threads = None,
     bf16: opt.Bf16Weights = False,
+    sharding: opt.Sharding = None,
 ) -> None:
     """Score a run on a split of the data."""
     long = opt.choose_on_long(on_long, truncate)
     from ..training.evaluation import describe_evaluation, evaluate_run
+    from ..training.sharding import launched_sharding
 
-    set_up_libraries()
+    set_up_libraries(threads)
     results = evaluate_run(
         run,
         data=data,
@@ -40,10 +43,11 @@ def evaluate(
         on_long=long or "error",
         device=device,
         bf16=bf16,
+        sharding=sharding or launched_sharding() or "none",
         report=say,
         scoring={} if vectors is None else {"vectors": str(vectors)},
         **opt.given(locals(), *opt.GENERATION),
     )
     if results["truncated"]:
         say(f"{results['truncated']} inputs truncated")
-    typer.echo(json.dumps(results, ensure_ascii=False) if as_json else describe_evaluation(results))
+    write(f"{json.dumps(results, ensure_ascii=False) if as_json else describe_evaluation(results)}\n")

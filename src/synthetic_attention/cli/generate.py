@@ -39,11 +39,13 @@ def generate(
     top_p: Annotated[
         float | None, opt.number("With --prompt: sample from the fewest tokens with this probability. [default: 1]")
     ] = None,
-    seed: Annotated[int | None, opt.number("With --prompt: seed of sampling. [default: random]", 0)] = None,
+    seed: Annotated[int | None, opt.number("With --prompt: seed of sampling. [default: random]", 0, 2**63 - 1)] = None,
     on_long: opt.OnLongInput = None,
     truncate: opt.Truncate = False,
     device: opt.Device = None,
+    threads: opt.Threads = None,
     bf16: opt.Bf16Weights = False,
+    sharding: opt.Sharding = None,
 ) -> None:
     """Generate text from a trained run, one line for each input line."""
     on_long = opt.choose_on_long(on_long, truncate)
@@ -57,11 +59,13 @@ def generate(
         raise BadParameter("got TEXT with --prompt; leave one out")
     from ..data.files import decode_lines
     from ..training.evaluation import generate_chunks
+    from ..training.sharding import launched_sharding
 
-    set_up_libraries()
+    set_up_libraries(threads)
+    common["sharding"] = sharding or launched_sharding() or "none"
     if prompt is not None:
         # Refuse an argument that is not UTF-8.
-        list(decode_lines([os.fsencode(prompt)], "--prompt"))
+        list(decode_lines([os.fsencode(f"{prompt}\n")], "--prompt"))
         _continue(run, prompt, **common, **for_prompt)
         return
     if text in (None, [], ["-"]):

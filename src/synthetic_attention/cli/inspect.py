@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from . import options as opt
-from .console import say, set_up_libraries
+from .console import say, set_up_libraries, write
 
 
 def inspect(
@@ -23,6 +23,7 @@ def inspect(
     sample: Annotated[int, opt.number("Number of examples for histograms and statistics.", 1)] = 200,
     output: Annotated[Path | None, typer.Option(help="Folder to write to. [default: RUN/inspect]")] = None,
     device: opt.Device = None,
+    threads: opt.Threads = None,
 ) -> None:
     """Draw attention weights, logit matrices, biases and gates.
 
@@ -30,6 +31,6 @@ def inspect(
     """
     from ..inspect.inspection import Selection, inspect_run
 
-    set_up_libraries()
+    set_up_libraries(threads)
     selection = Selection(text or (), data, split, examples, sample)
-    typer.echo(inspect_run(run, selection, output=output, device=device, report=say))
+    write(f"{inspect_run(run, selection, output=output, device=device, report=say)}\n")

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from ..tasks.base import Task
 
 
-def number(text: str, least: float | None = None) -> Any:
+def number(text: str, least: float | None = None, most: float = 2**31 - 1) -> Any:
     """An option for a number, with its help text."""
-    return Option(help=text, metavar="N", min=least)
+    return Option(help=text, metavar="N", min=least, max=most)
 
 
 _DATA = "Folder with files of the splits train and valid, or for most tasks hub:OWNER/NAME. [default: example data]"
@@ -36,8 +36,14 @@ Steps = Annotated[int | None, number("Stop after this many updates. [default: th
 Set = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help=_SET)]
 SkipBadLines = Annotated[bool, Option("--skip-bad-lines", help="Skip malformed lines of the data, and count them.")]
 Device = Annotated[str | None, Option(help="cpu, cuda or another PyTorch device. [default: the accelerator, or cpu]")]
+_THREADS = "Threads on a CPU; 1 on a busy machine. [default: one per core, or OMP_NUM_THREADS]"
+Threads = Annotated[int | None, number(_THREADS, 1, 1024)]
 Bf16 = Annotated[bool, Option("--bf16", help="Use bfloat16 autocast; weights and optimizer stay in float32.")]
 Bf16Weights = Annotated[bool, Option("--bf16", help="Use bfloat16, for weights too.")]
+Sharding = Annotated[
+    Literal["none", "fsdp"] | None,
+    Option(help="fsdp: several processes share the model. [default: as `accelerate launch` says, or none]"),
+]
 TorchCompile = Annotated[bool, Option("--torch-compile", help="Compile the model; the start takes a minute longer.")]
 Json = Annotated[bool, Option("--json", help="Print the results as one JSON object.")]
 

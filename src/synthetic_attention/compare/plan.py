@@ -20,6 +20,8 @@ from ..errors import UserError
 from ..models import SynthesizerConfig
 from ..tasks.base import Split, Task, build_model
 from ..tasks.generation import evaluation_config, generation_settings
+from ..tasks.large import LargeSplit, new_tokenizer
+from ..tasks.memory import check_training
 from ..tasks.seq2seq import TextPairs
 from ..training.failures import one_line
 from ..training.run import read_splits
@@ -127,7 +129,7 @@ class Plan:
         return self.comparison.settings(row, seed, self.sources.get((row, seed)), self.sizes[row].d_ff)
 
 
-def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
+def make_plan(comparison: Comparison, seeds: dict[Row, list[int]], device: torch.device) -> Plan:
     """Check a comparison.
 
     Raises:
@@ -146,19 +148,23 @@ def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
         shared = replace(shared, synthesizer_options={})
     generation = evaluation_config(task, comparison.generation)
     task.check_requirements()
-    data = read_splits(task, comparison.data)
+    for row in () if sources else seeds:
+        settings = comparison.settings(row)
+        check_training(task, build_config(settings), settings.training, device)
+    data = read_splits(task, comparison.data, shared.training)
     tests = {split: task.read(comparison.data, split) for split in comparison.splits}
     config = build_config(shared)
     if sources:
         tokenizer = task.adapt_tokenizer(next(iter(sources.values())).run.load_tokenizer())
     else:
-        tokenizer = task.train_tokenizer(data["train"], config.vocab_size, config.max_position_embeddings)
+        tokenizer = new_tokenizer(task, data["train"], config.vocab_size, config.max_position_embeddings)
     for asked, split in tests.items():
         if not split.has_labels:
             raise UserError(f"{split.name}: got --split {asked}, which has no labels; expected one such as valid")
         if comparison.test_on_long == "error":
             _check_lengths(task, split, tokenizer, config.max_position_embeddings)
-    changes = task.config_changes(data["train"], tokenizer)
+    train = data["train"]
+    changes = task.config_changes(train.head() if isinstance(train, LargeSplit) else train, tokenizer)
     values = shared.to_dict()
     for name in ("synthesizer", "overrides"):
         del values[name]
@@ -246,7 +252,7 @@ def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> 
             raise UserError(f"{path}: a run of {source.settings.synthesizer!r}; the row is {row.label!r}")
     first = _reference(sources)
     recipes = {
-        key: recipe(source.task, source.settings, source.fingerprints)
+        key: recipe(source.task, source.settings, source.fingerprints, processes=source.processes)
         | {"tokenizer": tokenizer_record(source.run.load_tokenizer())["sha256"]}
         for key, source in sources.items()
     }
@@ -265,15 +271,21 @@ def _reference(sources: Sources) -> tuple[Row, int]:
 
 
 def recipe(
-    task: Task[Any, Any], settings: Settings, fingerprints: Mapping[str, Any], source: Mapping[str, Any] | None = None
+    task: Task[Any, Any],
+    settings: Settings,
+    fingerprints: Mapping[str, Any],
+    source: Mapping[str, Any] | None = None,
+    processes: int = 1,
 ) -> dict[str, Any]:
     """How a run is trained, in one dictionary.
 
     Args:
         source: the record of the run to start from. Its path does not count: runs may be moved.
+        processes: the number that trains it. Only the batches per update count, as of one process.
     """
     values = settings.to_dict()
     del values["overrides"]
+    values["training"]["gradient_accumulation_steps"] *= processes
     return {
         "from": source and {name: source[name] for name in ("weights_sha256", "scratch")},
         "task": task.name,

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,14 @@ from ..training.device import choose_training_device
 from ..training.evaluation import evaluate_run
 from ..training.run import Report, resume_run, start_run
 from ..training.run_folder import RunFolder, lock_folder
+from ..validation import resolve_path
 from .plan import Comparison, Plan, differences, make_plan, recipe, tokenizer_record
 from .results import FAILED, FINISHED, PENDING, make_results, markdown_page, read_runs
 from .rows import Row, parse_rows
+from .workers import Outcome, train_in_processes
 
 Entry = dict[str, Any]
+Key = tuple[Row, int]
 # The file of a comparison that lists its rows and their seeds.
 _RECORD = "comparison.yaml"
 # Numbers of an evaluation that are no scores.
@@ -47,6 +51,7 @@ def compare(
     seeds: Sequence[int],
     output: Path,
     *,
+    jobs: int = 1,
     device: str | None = None,
     report: Report = print,
     callbacks: Sequence[TrainerCallback] = (),
@@ -58,6 +63,7 @@ def compare(
     call tries it again.
 
     Args:
+        jobs: train so many runs at the same time, each in its own process, without callbacks.
         device, report, callbacks: as for `start_run`, for all runs.
 
     Returns:
@@ -67,13 +73,15 @@ def compare(
         UserError: an argument cannot be used, or a run in `output` was trained in another way. Nothing is written then.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("compare runs in one process; start it without torchrun, or train the runs one by one")
-    choose_training_device(device)
-    folder = RunFolder(output.resolve())
+        raise UserError(
+            "compare trains each run in one process; start it without torchrun, and give --jobs for several"
+        )
+    place = choose_training_device(device)
+    folder = RunFolder(resolve_path(output))
     # The name of a run inside: `check_new` refuses folders with content.
     RunFolder(folder.path / "row").check_new(overwrite=False)
-    plan = make_plan(comparison, _with_earlier(folder, rows, seeds))
-    runner = _Runner(folder, plan, device, report, callbacks)
+    plan = make_plan(comparison, _with_earlier(folder, rows, seeds), place)
+    runner = _Runner(folder, plan, device, report, callbacks, jobs)
     runner.check()
     folder.path.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder.path, f"{folder.path}: another process runs this comparison; wait for its end"):
@@ -123,6 +131,7 @@ class _Runner:
     device: str | None
     report: Report
     callbacks: Sequence[TrainerCallback]
+    jobs: int
     entries: dict[tuple[Row, int], Entry] = field(default_factory=dict)
     reported: set[str] = field(default_factory=set)
 
@@ -144,7 +153,8 @@ class _Runner:
             if not run.exists:
                 continue
             info, expected = run.read_info(), recipe(plan.comparison.task, settings, plan.fingerprints, start)
-            found = recipe(run.read_task(info), run.read_settings(info), info["fingerprints"], info.get("from"))
+            task, settings, processes = run.read_task(info), run.read_settings(info), info.get("processes", 1)
+            found = recipe(task, settings, info["fingerprints"], info.get("from"), processes)
             if differing := differences(expected, found):
                 raise UserError(
                     f"{run.path} was trained with other settings; got {differing}. Choose another --output, or move "
@@ -158,19 +168,36 @@ class _Runner:
             self._score(*key)
             self.publish()
         todo = [key for key in queue if key not in trained]
-        for number, (row, seed) in enumerate(todo, len(queue) - len(todo) + 1):
-            self.publish()
-            self.report(f"run {number} of {len(queue)}: {row.label}, seed {seed}")
-            try:
-                signal = self._train(row, seed)
-            except UserError as error:
-                self._fail(row, seed, error)
-                continue
+        self.publish()
+        train = self._train_in_turn if self.jobs == 1 else self._train_together
+        for (row, seed), outcome in train(todo, len(queue)):
+            if isinstance(outcome, UserError):
+                self._fail(row, seed, outcome)
             # A signal stops the comparison even if this run finished before it.
-            if signal is not None:
-                return signal
-            self._score(row, seed)
+            elif outcome is not None:
+                return outcome
+            else:
+                self._score(row, seed)
+            self.publish()
         return None
+
+    def _train_in_turn(self, todo: Sequence[Key], total: int) -> Iterator[tuple[Key, Outcome]]:
+        for number, key in enumerate(todo, total - len(todo) + 1):
+            self.report(f"run {number} of {total}: {key[0].label}, seed {key[1]}")
+            outcome: Outcome
+            try:
+                outcome = _train(self.folder, self.plan, *key, self.device, self._report_once, self.callbacks)
+            except UserError as error:
+                outcome = error
+            yield key, outcome
+
+    def _train_together(self, todo: Sequence[Key], total: int) -> Iterator[tuple[Key, Outcome]]:
+        """As `_train_in_turn`, but up to `jobs` runs at the same time; a run comes when it ends."""
+        runs = [(key, partial(_train, self.folder, self.plan, *key, self.device, _silent)) for key in todo]
+        self.report(f"training {len(runs)} of {total} runs, {self.jobs} at the same time; see log.jsonl of each run")
+        for number, (key, outcome) in enumerate(train_in_processes(runs, self.jobs), total - len(todo) + 1):
+            self.report(f"run {number} of {total} has ended: {key[0].label}, seed {key[1]}")
+            yield key, outcome
 
     def publish(self) -> dict[str, Any]:
         """Write results.json and table.md."""
@@ -178,20 +205,6 @@ class _Runner:
         self.folder.write_json("results.json", results)
         self.folder.write_text("table.md", markdown_page(results))
         return results
-
-    def _train(self, row: Row, seed: int) -> int | None:
-        run, comparison = _run_folder(self.folder, row, seed), self.plan.comparison
-        options: dict[str, Any] = {"device": self.device, "report": self._report_once, "callbacks": self.callbacks}
-        options["data"] = comparison.data
-        try:
-            if run.exists:
-                return resume_run(run.path, **options).signal
-            settings, source = self.plan.run_settings(row, seed), self.plan.sources.get((row, seed))
-            task = comparison.task
-            return start_run(task=task, settings=settings, output=run.path, pretrained=source, **options).signal
-        finally:
-            # A model has reference cycles: free its memory before the next run.
-            gc.collect()
 
     def _report_once(self, line: str) -> None:
         """Report lines about the data once, not for every run."""
@@ -271,6 +284,33 @@ class _Runner:
             },
             "not_computed": {name: text for name, text in texts.items() if name in labels},
         }
+
+
+def _train(
+    folder: RunFolder,
+    plan: Plan,
+    row: Row,
+    seed: int,
+    device: str | None,
+    report: Report,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> int | None:
+    """Train a run, or continue it; returns the signal that stopped it, if one did."""
+    run, comparison = _run_folder(folder, row, seed), plan.comparison
+    options: dict[str, Any] = {"data": comparison.data, "device": device, "report": report, "callbacks": callbacks}
+    try:
+        if run.exists:
+            return resume_run(run.path, **options).signal
+        settings, source = plan.run_settings(row, seed), plan.sources.get((row, seed))
+        task = comparison.task
+        return start_run(task=task, settings=settings, output=run.path, pretrained=source, **options).signal
+    finally:
+        # A model has reference cycles: free its memory before the next run.
+        gc.collect()
+
+
+def _silent(line: str) -> None:
+    pass
 
 
 def _entry(row: Row, seed: int, status: str, **more: Any) -> Entry:

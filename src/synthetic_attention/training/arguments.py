@@ -20,6 +20,7 @@ from ..validation import check_value
 _ENDLESS = 10**9
 # Schedules that do not depend on the number of steps.
 _OPEN_SCHEDULES = ("inverse_sqrt", "constant", "constant_with_warmup")
+Sharding = Literal["none", "fsdp"]
 _LIMITS = (("least", "at least", ge), ("above", "more than", gt), ("below", "less than", lt))
 
 
@@ -46,7 +47,7 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
     )
     batch_tokens: int = _argument(4096, "source and target tokens in a batch, without padding", above=0)
     eval_batch_tokens: int = _argument(4096, "tokens in a batch of validation or generation", above=0)
-    gradient_accumulation_steps: int = _argument(1, "batches per update", above=0)
+    gradient_accumulation_steps: int = _argument(1, "batches per update in each process", above=0, below=10**6)
     optim: Literal["adamw_torch_fused", "adamw_torch", "adafactor", "sgd"] = _argument(
         "adamw_torch_fused",
         "the optimizer; `adafactor` is configured as for T5: updates are scaled by the size of the weights, so "
@@ -72,7 +73,19 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
     eval_steps: int = _argument(1000, "updates between validations; each one saves a checkpoint", above=0)
     logging_steps: int = _argument(50, "updates between log entries", above=0)
     on_long: OnLong = _argument("error", "training examples longer than max_position_embeddings")
+    streaming: bool = _argument(
+        False, "tokenize the training text while it is read, in its order, shuffled within windows of 8 MB"
+    )
+    tokenizer_characters: int = _argument(
+        50_000_000, "a new tokenizer is trained on a sample of this many characters of the training text", above=0
+    )
     bf16: bool = _argument(False, "bfloat16 autocast; weights, gradients and optimizer states stay in float32")
+    gradient_checkpointing: bool = _argument(
+        False, "store the inputs of the blocks only, and compute the rest again in the backward: less memory, slower"
+    )
+    sharding: Sharding = _argument(
+        "none", "`fsdp`: each of several processes stores a part of parameters, gradients and optimizer states"
+    )
     torch_compile: bool = _argument(False, "compile the layers of the model with torch.compile, once for all lengths")
     average_checkpoints: int = _argument(
         1,
@@ -106,6 +119,11 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
         if self.max_steps == -1 and self.lr_scheduler_type not in _OPEN_SCHEDULES:
             raise UserError(f"got lr_scheduler_type={self.lr_scheduler_type!r} without max_steps; set max_steps")
 
+    @property
+    def place_model_on_device(self) -> bool | None:
+        """False keeps Trainer from moving the whole model to a device that may not hold it."""
+        return False if self.sharding == "fsdp" else super().place_model_on_device
+
     def to_dict(self) -> dict[str, Any]:
         """The arguments that can be set, as plain values."""
         return {name: getattr(self, name) for name in argument_types()}
@@ -118,6 +136,8 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
         """The same arguments for a Trainer that writes to `output_dir`; `changes` are further arguments."""
         changes = {
             "max_steps": _ENDLESS if self.max_steps == -1 else self.max_steps,
+            # Deprecated in newer versions of transformers; `SynthesizerTrainer` reads ours.
+            "gradient_checkpointing": None,
             # The Trainer would compile the whole model; we compile its layers.
             "torch_compile": False,
             # `SynthesizerTrainer` validates after saving.
@@ -127,6 +147,8 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
             "logging_nan_inf_filter": False,
             "dataloader_pin_memory": device.type == "cuda",
             "remove_unused_columns": False,
+            # The sampler starts at the batch that is due, whatever number of processes took those before.
+            "ignore_data_skip": True,
             # Without it, the processes of torchrun would train separate models on a CPU.
             "use_cpu": device.type == "cpu",
             # Each process takes every n-th batch, whatever number of examples it has.
@@ -135,6 +157,7 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
             "label_names": ["labels"],
             "disable_tqdm": True,
             "log_level": "error",
+            "log_level_replica": "error",
             **changes,
         }
         arguments = replace(self, output_dir=output_dir, **changes)

@@ -8,23 +8,28 @@ where the file system has them.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from safetensors import safe_open
 from torch import nn
 
+from ..data.sampler import Place
+from ..validation import fits
 from .arguments import SynthesizerTrainingArguments
 from .failures import damage_reported
+from .sharding import OPTIMIZER, copy_whole, shard_names
 
 # Trainer would resume without some of them, from another state.
-_FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt")
+_FILES = ("model.safetensors", "scheduler.pt")
 _PROGRESS = "progress.json"
 
 # The step of a validation whose weights are kept, and its score.
@@ -33,17 +38,33 @@ Snapshot = tuple[int, float]
 
 @dataclass
 class Progress:
-    """The state of a run that Trainer's checkpoint lacks; `best` and `last` are the scores of these validations."""
+    """The state of a run that Trainer's checkpoint lacks; `best` and `last` are the scores of these validations.
+
+    `tokens` and `batches` are those of all `processes`; older checkpoints lack the last two. `place` is the window of
+    the data that has the next batch.
+    """
 
     seconds: float = 0.0
     tokens: int = 0
+    batches: int | None = None
+    processes: int | None = None
+    place: Place = field(default_factory=Place)
     best: dict[str, Any] = field(default_factory=dict)
     last: dict[str, Any] = field(default_factory=dict)
     snapshots: list[Snapshot] = field(default_factory=list)
     log: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        for name, kind in get_type_hints(Progress).items():
+            value = getattr(self, name)
+            # Those of tuples are checked below.
+            wrong = name not in ("place", "snapshots") and not fits(value, kind)
+            if wrong or (isinstance(value, int | float) and not int(name == "processes") <= value < math.inf):
+                raise ValueError(f"got {name} {value!r}")
         # JSON has no tuples.
+        self.place = Place(*self.place)
+        if any(type(part) is not int or part < 0 for part in self.place) or self.place.batches > (self.batches or 0):
+            raise ValueError(f"got the place {self.place}")
         self.snapshots = [(int(step), float(score)) for step, score in self.snapshots]
 
     def write(self, checkpoint: Path) -> None:
@@ -65,12 +86,22 @@ class Checkpoint:
     def open(cls, path: Path) -> Checkpoint:
         """Read the checkpoint at `path`; raises UserError if files are missing or damaged."""
         with damage_reported(f"{path}: the checkpoint"):
-            progress = Progress(**json.loads((path / _PROGRESS).read_text(encoding="utf-8")))
+            content = json.loads((path / _PROGRESS).read_text(encoding="utf-8"), parse_constant=_refuse)
+            progress = Progress(**content)
             if json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] != _step(path):
                 raise ValueError("trainer_state.json has another step")
+            if (path / "scaler.pt").exists():
+                raise ValueError("it has scaler.pt, which no run writes: bfloat16 needs no scaled gradients; delete it")
             snapshots = _snapshot_paths(path, progress.snapshots)
-            rng_states = [*path.glob("rng_state*.pth")] or [path / "rng_state.pth"]
-            for file in (*(path / name for name in _FILES), *rng_states, *snapshots):
+            if (path / OPTIMIZER).is_dir():
+                optimizer = [path / OPTIMIZER / name for name in shard_names(path / OPTIMIZER)]
+            else:
+                optimizer = [path / f"{OPTIMIZER}.pt"]
+            if progress.processes is None:
+                progress.processes = len([*path.glob("rng_state_*.pth")]) or 1
+            ranks = (f"_{rank}" for rank in range(progress.processes)) if progress.processes > 1 else [""]
+            rng_states = (path / f"rng_state{rank}.pth" for rank in ranks)
+            for file in chain((path / name for name in _FILES), optimizer, rng_states, snapshots):
                 if not file.is_file():
                     raise ValueError(f"{file.relative_to(path)} missing")
         return cls(path, _step(path), progress)
@@ -123,11 +154,16 @@ def averaged_weights(model: nn.Module, checkpoint: Path, snapshots: Sequence[Sna
         # Tied weights have two names in the model and one in a file; setting one sets both.
         for name in files[0].keys():  # noqa: SIM118 (no dictionary)
             # In float64, so that the mean of equal weights is exact.
-            state[name].copy_(sum(file.get_tensor(name).double() for file in files) / len(files))
+            copy_whole(state[name], sum(file.get_tensor(name).double() for file in files) / len(files))
     try:
         yield
     finally:
         model.load_state_dict(own)
+
+
+def _refuse(constant: str) -> None:
+    """For numbers that JSON does not have, and `Progress.write` would not write."""
+    raise ValueError(f"got {constant} in {_PROGRESS}")
 
 
 def _snapshot_paths(checkpoint: Path, snapshots: Iterable[Snapshot]) -> list[Path]:

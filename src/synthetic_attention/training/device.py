@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 
 from ..errors import UserError
+from .failures import LOST_PROCESS
 
 
 def choose_device(name: str | None = None) -> torch.device:
@@ -30,7 +33,13 @@ def choose_training_device(name: str | None = None) -> torch.device:
     if device.index:
         variable = f"{device.type.upper()}_VISIBLE_DEVICES={device.index}"
         raise UserError(f"got device {name!r}; expected {device.type} for training, and {variable} in the environment")
-    PartialState(cpu=device.type == "cpu")
+    several = PartialState(cpu=device.type == "cpu").num_processes > 1
+    # `accelerate launch` sets the address for several processes.
+    if not several and os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ:
+        raise UserError(
+            "accelerate launch has started one process, though it was told to start several: on a CPU it needs MPI for "
+            "that; use torchrun --nproc-per-node N"
+        )
     return device
 
 
@@ -45,18 +54,45 @@ def entered_by_main_process(make: Callable[[], AbstractContextManager[object]]) 
 
     If the main process fails, the others raise UserError.
     """
-    state, problem = PartialState(), None
-    state.wait_for_everyone()
+    any_process(False)
     with ExitStack() as entered:
-        try:
-            entered.enter_context(make() if state.is_main_process else nullcontext())
-        except Exception as error:
-            problem = error
-        if any_process(problem is not None):
-            raise problem or UserError("the main process failed; see its message")
+        with failing_together():
+            entered.enter_context(make() if PartialState().is_main_process else nullcontext())
         yield
+
+
+@contextmanager
+def failing_together() -> Iterator[None]:
+    """If one process fails inside, the others raise UserError at the end, and do not wait for it in the next step."""
+    problem = None
+    try:
+        yield
+    except Exception as error:
+        problem = error
+    if any_process(problem is not None):
+        raise problem or UserError("another process failed; see its message")
+
+
+def check_agreement(values: Mapping[str, object]) -> None:
+    """Raise UserError if the processes have different `values`; every process has to call this."""
+    for rank, other in enumerate(gather(dict(values))):
+        if differing := [name for name, value in values.items() if other[name] != value]:
+            raise UserError(
+                f"process {PartialState().process_index} and process {rank} differ in {', '.join(differing)}; start "
+                "all processes with the same command, on the same files"
+            )
 
 
 def any_process(condition: bool) -> bool:
     """Whether the condition holds in any process; every process has to call this."""
-    return any(gather_object([condition])) if PartialState().num_processes > 1 else condition
+    return any(gather(condition))
+
+
+def gather(value: Any) -> list[Any]:
+    """The value of each process; every process has to call this."""
+    if PartialState().num_processes == 1:
+        return [value]
+    try:
+        return gather_object([value])
+    except RuntimeError as error:
+        raise UserError(LOST_PROCESS) from error

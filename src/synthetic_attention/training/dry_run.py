@@ -13,19 +13,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from accelerate import PartialState  # type: ignore[import-untyped]
 from torch import nn
 from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from ..attention import SelfAttention
+from ..data.sampler import TokenBatchSampler
 from ..tasks import get_task
 from ..tasks.base import Task
-from .device import choose_training_device, describe_device
+from ..tasks.memory import check_training
+from .device import any_process, choose_training_device, describe_device
 from .failures import shortage_reported
 from .run import Report, prepare_inputs, read_splits
 from .run_folder import PretrainedRun, RunFolder
-from .settings import Settings
-from .trainer import SynthesizerTrainer, TokenBatchSampler
+from .settings import Settings, build_config
+from .sharding import check_launch
+from .trainer import SynthesizerTrainer
 
 # The first steps allocate and compile; then steps are measured until one of the limits.
 _WARMUP, _STEPS, _SECONDS = 3, 50, 10.0
@@ -38,6 +42,7 @@ def dry_run(
     settings: Settings,
     *,
     pretrained: PretrainedRun | None = None,
+    batches_per_update: int | None = None,
     device: str | None = None,
     report: Report = print,
 ) -> dict[str, Any]:
@@ -46,10 +51,14 @@ def dry_run(
     The result has parameters, tokens, batches, speed and memory of the measured steps, and the estimates for the whole
     training without validation, as plain values.
     """
-    place = choose_training_device(device)
+    place, processes = choose_training_device(device), PartialState().num_processes
+    if batches_per_update is not None:
+        settings = settings.with_batches_per_update(batches_per_update, processes)
+    check_launch(settings.training)
     task.check_requirements()
-    inputs = prepare_inputs(task, read_splits(task, data), settings, report, pretrained=pretrained)
-    training = settings.training
+    check_training(task, build_config(settings), settings.training, place, processes=processes)
+    inputs = prepare_inputs(task, read_splits(task, data, settings.training), settings, report, pretrained=pretrained)
+    training, least_bytes = settings.training, inputs.least_bytes(place)
     # One step more than are measured: the last one would save and validate.
     steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
     short = replace(settings, training=replace(training, minutes=None, report_to="none", **steps))
@@ -62,9 +71,12 @@ def dry_run(
             trainer.run_training()
     (start, before), (end, after) = stopwatch.seen[0], stopwatch.seen[-1]
     speed = (after - before) / (end - start)
-    tokens = round(inputs.train.tokens_per_pass())
-    batches = TokenBatchSampler(inputs.train, training.batch_tokens, training.seed, 1).epoch(0)
-    per_step = tokens / len(batches) * training.gradient_accumulation_steps
+    tokens = inputs.train.tokens_per_pass()
+    _, window = next(inputs.train.windows(training.seed, 0))
+    batches = TokenBatchSampler(window, training.batch_tokens, training.seed, 1).batches(window, 0)
+    per_batch = (window.tokens_per_pass() or 0.0) / len(batches)
+    batches_per_step = training.gradient_accumulation_steps * processes
+    per_step = per_batch * batches_per_step
     by_time = math.inf if training.minutes is None else 60 * training.minutes * speed / per_step
     planned = round(min(by_time, training.max_steps if training.max_steps > 0 else math.inf))
     if place.type == "cuda":
@@ -78,15 +90,16 @@ def dry_run(
         "dtype": "bfloat16" if training.bf16 else "float32",
         "vocabulary": len(inputs.tokenizer),
         **count_parameters(inputs.model),
-        "examples": sum(map(len, batches)),
-        "tokens_per_epoch": tokens,
-        "batches_per_epoch": len(batches),
-        "batches_per_step": training.gradient_accumulation_steps,
+        "examples": sum(map(len, batches)) if window is inputs.train else len(inputs.train) or None,
+        "tokens_per_epoch": tokens and round(tokens),
+        "batches_per_epoch": tokens and round(tokens / per_batch),
+        "batches_per_step": batches_per_step,
         "steps": planned,
-        "epochs": planned * per_step / tokens,
+        "epochs": tokens and planned * per_step / tokens,
         "seconds": planned * per_step / speed,
         "tokens_per_second": speed,
         "measured_steps": len(stopwatch.seen) - 1,
+        "least_bytes": least_bytes,
         "peak_bytes": peak,
     }
 
@@ -103,16 +116,21 @@ def count_parameters(model: nn.Module) -> dict[str, int]:
 def describe_dry_run(estimate: Mapping[str, Any]) -> str:
     """The result of `dry_run` for a terminal: a table with two columns."""
     task, found = get_task(estimate["task"]), SimpleNamespace(**estimate)
-    epoch = f"{found.examples:,} {task.unit}, {found.tokens_per_epoch:,} {task.tokens_name}"
+    epoch, epochs = "not known: the text is streamed", "epochs not known"
+    if found.tokens_per_epoch:
+        epoch = f"{found.examples:,} {task.unit}, {found.tokens_per_epoch:,} {task.tokens_name}"
+        epoch = f"{epoch} in {found.batches_per_epoch:,} batches"
+        epochs = f"{found.epochs:.1f} epochs"
     accumulated = f" of {found.batches_per_step} batches" if found.batches_per_step > 1 else ""
     rows = {
         "parameters": f"{found.parameters:,} ({found.trainable:,} trained, {found.in_synthesizers:,} in synthesizers)",
         "vocabulary": f"{found.vocabulary:,} tokens",
-        "an epoch": f"{epoch} in {found.batches_per_epoch:,} batches",
-        "training": f"{found.steps:,} steps{accumulated}, {found.epochs:.1f} epochs",
+        "an epoch": epoch,
+        "training": f"{found.steps:,} steps{accumulated}, {epochs}",
         "device": f"{found.device}, {found.dtype}",
         "speed": f"{found.tokens_per_second:,.0f} {task.tokens_name}/s over {found.measured_steps} steps",
-        "memory": f"{found.peak_bytes / 1e6:,.0f} MB at most in these steps, everything included",
+        "memory": f"{found.peak_bytes / 1e6:,.0f} MB at most in these steps, everything included; at least "
+        f"{found.least_bytes / 1e6:,.0f} MB for model, optimizer and batch",
         "time": f"{tqdm.format_interval(found.seconds)}, without validation",
     }
     return "\n".join(f"{name:<10}  {text}" for name, text in rows.items())
@@ -131,4 +149,5 @@ class _Stopwatch(TrainerCallback):
             tokens = self.trainer.count_tokens()
             self.seen.append((self.trainer.clock.seconds, tokens))
             enough = len(self.seen) > 1 and self.seen[-1][0] - self.seen[0][0] >= _SECONDS
-            control.should_training_stop = enough or len(self.seen) > _STEPS
+            # Processes must stop at the same step, but their clocks differ.
+            control.should_training_stop = any_process(enough or len(self.seen) > _STEPS)

@@ -10,18 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState  # type: ignore[import-untyped]
+from accelerate.utils import broadcast_object_list, gather_object  # type: ignore[import-untyped]
 
 from ..data.examples import OnLongInput
 from ..errors import UserError
 from ..tasks import get_task
-from ..tasks.base import EvaluationLoop, format_score
+from ..tasks.base import EvaluationLoop, Task, format_score
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from ..tasks.language_modeling import LanguageModeling
-from .device import choose_device, describe_device
+from .arguments import Sharding
+from .device import choose_device, choose_training_device, describe_device, failing_together
 from .failures import shortage_reported
 from .model_card import update_model_card
 from .run_folder import RunFolder, data_path, portable_path
+from .sharding import check_sharding, shard_model
 
 _LESS_MEMORY = "use fewer --num-beams, or a device with more memory"
 
@@ -34,6 +38,7 @@ def evaluate_run(
     on_long: OnLongInput = "error",
     device: str | None = None,
     bf16: bool = False,
+    sharding: Sharding = "none",
     report: Callable[[str], object] = print,
     scoring: Mapping[str, Any] | None = None,
     **generation_options: Any,
@@ -45,6 +50,7 @@ def evaluate_run(
         on_long: how to handle inputs over the maximum length: "error" or "truncate".
         device: "cpu", "cuda:1" or another device of PyTorch; by default the accelerator if there is one, else the CPU.
         bf16: use bfloat16, for weights too.
+        sharding: "fsdp": the processes of torchrun share the model, and the work; the main process writes.
         report: receives a message if the files cannot be written; the scores are returned anyway.
         scoring: task options that replace those of training.
         generation_options: fields of `GenerationConfig`, such as num_beams.
@@ -59,7 +65,7 @@ def evaluate_run(
         # Nothing of a file with other data was trained on.
         task = replace(task, held_out=0.0)
     part = task.read(path_of_data, split)
-    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
+    loop = _load(run, task, device, bf16, sharding, generation=generation, on_long=on_long)
     started = time.perf_counter()
     with shortage_reported(_LESS_MEMORY, lambda: "nothing was written"):
         evaluation = task.evaluate(loop, part)
@@ -88,6 +94,8 @@ def evaluate_run(
         "examples_per_second": round((evaluation.examples or len(part)) / seconds, 2),
         "predictions": str(run.path / predictions),
     }
+    if loop.rank:
+        return results
     # The scores may have taken hours: return them even if the run cannot be written.
     try:
         run.write_text(predictions, evaluation.predictions)
@@ -107,18 +115,20 @@ def generate_chunks(
     on_long: OnLongInput = "error",
     device: str | None = None,
     bf16: bool = False,
+    sharding: Sharding = "none",
     **generation_options: Any,
 ) -> Iterator[tuple[list[str], int]]:
     """Generate one line per line, chunk by chunk; with each chunk the number of truncated inputs.
 
-    The run is loaded before the first chunk is read. The options are those of `evaluate_run`.
+    The run is loaded before the first chunk is read. The options are those of `evaluate_run`. If processes share the
+    model, each yields the same; only the main process reads `chunks`.
     """
     run = RunFolder(path)
     task = run.read_task(run.read_info())
     generation = task.generation_config(generation_options)
-    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
+    loop = _load(run, task, device, bf16, sharding, generation=generation, on_long=on_long)
     first_line = 1
-    for lines in chunks:
+    for lines in _from_main_process(chunks) if loop.is_sharded else chunks:
         with shortage_reported(_LESS_MEMORY, lambda: "there is no output for the lines from here on"):
             result = task.generate(loop, lines, first_line)
         yield result
@@ -132,6 +142,7 @@ def continue_prompt(
     *,
     device: str | None = None,
     bf16: bool = False,
+    sharding: Sharding = "none",
     seed: int | None = None,
     **sampling_options: Any,
 ) -> None:
@@ -146,10 +157,38 @@ def continue_prompt(
     generation = task.generation_config({"do_sample": True, **sampling_options})
     if seed is not None and not 0 <= seed < 2**63:
         raise UserError(f"got seed {seed}; expected 0 … 2⁶³ − 1")
-    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation)
+    loop = _load(run, task, device, bf16, sharding, generation=generation)
+    if loop.is_sharded:
+        # All processes have to sample the same text.
+        seed = next(iter(_from_main_process([torch.seed() % 2**63 if seed is None else seed])))
     with shortage_reported("use a device with more memory", lambda: "the text ends here"):
         torch.seed() if seed is None else torch.manual_seed(seed)
         task.stream_continuation(loop, prompt, write)
+
+
+def _load(
+    run: RunFolder, task: Task[Any, Any], device: str | None, bf16: bool, sharding: Sharding, **options: Any
+) -> EvaluationLoop:
+    """The run's model and tokenizer; a sharded model moves to the devices part by part."""
+    if sharding == "none":
+        return EvaluationLoop(*run.load(task, choose_device(device), bf16), **options)
+    place, state = choose_training_device(device), PartialState()
+    check_sharding(sharding)
+    with failing_together():
+        model, tokenizer = run.load(task, torch.device("cpu"), bf16)
+    shard_model(model, place)
+    shared = {"rank": state.process_index, "world_size": state.num_processes, "gather": gather_object}
+    return EvaluationLoop(model, tokenizer, **shared, is_sharded=True, **options)
+
+
+def _from_main_process(items: Iterable[Any]) -> Iterator[Any]:
+    """The items of the main process, in all processes."""
+    source = iter(items)
+    while True:
+        box = [next(source, None) if PartialState().is_main_process else None]
+        if (item := broadcast_object_list(box)[0]) is None:
+            return
+        yield item
 
 
 def describe_evaluation(results: Mapping[str, Any]) -> str:

@@ -10,6 +10,8 @@ from safetensors import SafetensorError
 
 from ..errors import UserError
 
+LOST_PROCESS = "the connection to another process broke: it failed, see its message, or it was killed"
+
 
 def one_line(error: BaseException) -> str:
     """The message of an error on one line; its class too if the message is empty or only a key."""
@@ -31,7 +33,7 @@ def damage_reported(what: str) -> Iterator[None]:
 
 @contextmanager
 def shortage_reported(less_memory: str, left: Callable[[], str]) -> Iterator[None]:
-    """Report too little memory, files that cannot be written, and a failed compilation; other errors pass.
+    """Report too little memory, unwritable files, a lost process and a failed compilation; other errors pass.
 
     `less_memory` says how to reduce the memory that is needed, and `left` which results were kept.
     """
@@ -47,6 +49,9 @@ def shortage_reported(less_memory: str, left: Callable[[], str]) -> Iterator[Non
             problem = f"out of memory; {less_memory}"
         elif type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             problem = f"torch.compile failed: {problem}; leave out --torch-compile"
+        # Gloo has no exception class.
+        elif isinstance(error, torch.distributed.DistError) or "/gloo/" in problem:
+            problem = LOST_PROCESS
         # The error of torch.save on a full disk.
         elif "inline_container" in problem:
             problem = f"a checkpoint could not be written, as on a full disk: {problem}"

@@ -44,6 +44,7 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
     # By default a pipeline generates more tokens than a small model has positions.
     options = ", max_new_tokens=20" if tag == "text-generation" else ""
     usage = _PIPELINE.format(tag=tag, options=options) if model in _TAGS else _GENERATE
+    examples = f"{metrics['train_examples']:,} " if metrics["train_examples"] else "streamed "
     card = f"""\
 ---
 {yaml.safe_dump({key: value for key, value in header.items() if value}, sort_keys=False)}---
@@ -68,7 +69,7 @@ import synthetic_attention  # registers the models
 
 ## Training
 
-{metrics["steps"]:,} steps on {metrics["train_examples"]:,} {task.unit} of `{data.name}`; `run.yaml` has all settings.
+{metrics["steps"]:,} steps on {examples}{task.unit} of `{data.name}`; `run.yaml` has all settings.
 
 ```console
 {commands}

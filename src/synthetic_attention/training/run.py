@@ -16,19 +16,36 @@ import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast, TrainerCallback, set_seed
 
+from ..data.examples import Examples
 from ..data.hub import is_hub_name
 from ..errors import UserError
 from ..tasks.base import Split, Task, build_model
-from .checkpoint import last_checkpoint
-from .device import choose_training_device, describe_device, entered_by_main_process
+from ..tasks.large import IN_MEMORY, LargeSplit, encode_large, new_tokenizer
+from ..tasks.memory import check_training
+from ..validation import fits, resolve_path
+from .arguments import Sharding, SynthesizerTrainingArguments
+from .checkpoint import Checkpoint, last_checkpoint
+from .device import (
+    check_agreement,
+    choose_training_device,
+    describe_device,
+    entered_by_main_process,
+    failing_together,
+    gather,
+)
 from .failures import one_line, shortage_reported
 from .run_folder import PretrainedRun, RunFolder, data_path, portable_path
 from .settings import Settings, build_config
+from .sharding import check_launch
 from .trainer import SynthesizerTrainer, TrainingInputs
 
 # Receives lines for the user.
 Report = Callable[[str], object]
 _PACKAGES = ("synthetic-attention", "torch", "transformers", "accelerate", "tokenizers")
+
+
+class RunCompleteError(UserError):
+    """The run to resume is complete."""
 
 
 class Outcome(NamedTuple):
@@ -38,9 +55,15 @@ class Outcome(NamedTuple):
     signal: int | None
 
 
-def read_splits(task: Task[Any, Any], data: Path) -> dict[str, Split]:
-    """The splits that training needs: "train" and "valid"."""
-    return {name: task.read(data, name) for name in ("train", "valid")}
+def read_splits(task: Task[Any, Any], data: Path, training: SynthesizerTrainingArguments) -> dict[str, Split]:
+    """The splits that training needs: "train", in parts if it is large or streamed, and "valid"."""
+    records, limit = task.records(data, "train", training.streaming), training.tokenizer_characters
+    if records is None and training.streaming:
+        raise UserError(f"got --streaming, but task {task.name} reads its training data as a whole; leave it out")
+    if records is None or not (training.streaming or records.bytes() > min(IN_MEMORY, limit)):
+        return {name: task.read(data, name) for name in ("train", "valid")}
+    train = LargeSplit(task, records, limit, training.streaming)
+    return {"train": train, "valid": task.read_with(data, "valid", train.labels, training.streaming)}
 
 
 def start_run(
@@ -51,6 +74,7 @@ def start_run(
     output: Path,
     pretrained: PretrainedRun | None = None,
     overwrite: bool = False,
+    batches_per_update: int | None = None,
     device: str | None = None,
     report: Report = print,
     callbacks: Sequence[TrainerCallback] = (),
@@ -58,25 +82,32 @@ def start_run(
     """Train a model on `data` into the folder `output`.
 
     Under torchrun every process calls this; only the main process writes. With `pretrained`, the run to start from,
-    `settings` have its model. `callbacks` are further ones of Trainer, such as `ProgressReport`.
+    `settings` have its model. `batches_per_update`, of all processes together, sets the gradient accumulation.
+    `callbacks` are further ones of Trainer, such as `ProgressReport`.
 
     Raises:
         UserError: the data or the output cannot be used. Nothing was written then.
     """
-    place = choose_training_device(device)
+    place, processes = choose_training_device(device), PartialState().num_processes
+    if batches_per_update is not None:
+        settings = settings.with_batches_per_update(batches_per_update, processes)
+    check_launch(settings.training)
     # Resolved, because a link or the current directory cannot be replaced.
-    run = RunFolder(output.resolve())
+    run = RunFolder(resolve_path(output))
     run.check_new(overwrite)
     with entered_by_main_process(run.locked if run.exists else nullcontext):
         # Refused now, and not after the data was read: another process trains the run that would be replaced.
         pass
-    if not is_hub_name(data) and data.resolve().is_relative_to(run.path):
+    if not is_hub_name(data) and resolve_path(data).is_relative_to(run.path):
         raise UserError(f"{data}: the data is inside {output}, which would be replaced; choose another --output")
     if pretrained is not None and pretrained.run.path.is_relative_to(run.path):
         raise UserError(f"{pretrained.run.path}: the run to start from would be replaced; choose another --output")
-    task.check_requirements()
-    splits = read_splits(task, data)
-    inputs = prepare_inputs(task, splits, settings, report, pretrained=pretrained)
+    with failing_together():
+        task.check_requirements()
+        check_training(task, build_config(settings), settings.training, place, processes=processes)
+        splits = read_splits(task, data, settings.training)
+        inputs = prepare_inputs(task, splits, settings, report, pretrained=pretrained)
+        inputs.least_bytes(place)
     info = {
         "task": task.name,
         "options": asdict(task),
@@ -84,9 +115,11 @@ def start_run(
         "commands": [_command()],
         **({} if pretrained is None else {"from": pretrained.record()}),
         "settings": settings.to_dict(),
+        "processes": processes,
         "fingerprints": {name: split.fingerprint() for name, split in splits.items()},
         "versions": _versions(task, place),
     }
+    check_agreement({**vars(settings), **settings.training.to_dict(), "training": None, "data": info["fingerprints"]})
     with (
         _shortage_reported(run, settings),
         entered_by_main_process(lambda: run.created(info, inputs.tokenizer, overwrite)),
@@ -101,60 +134,102 @@ def resume_run(
     data: Path | None = None,
     max_steps: int | None = None,
     minutes: float | None = None,
+    batches_per_update: int | None = None,
+    sharding: Sharding | None = None,
     device: str | None = None,
     report: Report = print,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> Outcome:
     """Continue the run at `output` from its last checkpoint. The result is the same as without the interruption.
 
+    An update keeps its batches with another number of processes: the gradient accumulation changes.
+
     Args:
         expected: settings, by their names in run.yaml, that the run must have; "from" is the path of the run
             that it started from.
         data: the data, if it was moved.
         max_steps, minutes: a new end of training.
+        batches_per_update: another number of batches, of all processes together.
+        sharding: another sharding has other rounding errors.
         device: another device has other rounding errors.
 
     Raises:
-        UserError: the run does not exist or is damaged, has other settings or data, is complete, or another process is
-            training it.
+        UserError: the run does not exist or is damaged, has other settings or data, is complete, another process is
+            training it, or the processes cannot share the batches of an update.
     """
     place = choose_training_device(device)
-    run = RunFolder(output.resolve())
+    run = RunFolder(resolve_path(output))
     info = run.read_info()
     with entered_by_main_process(run.locked):
-        settings = run.read_settings(info)
-        source = {"from": info["from"]["path"]} if "from" in info else {}
-        found = {**info, **source, **info["options"], **info["settings"], **info["settings"]["training"]}
-        for name, value in (expected or {}).items():
-            if value != (was := found.get(name)):
-                raise UserError(f"got {name} {value!r}, but {output} was started with {was!r}; leave it out to resume")
-        settings = settings.with_budget(max_steps, minutes)
-        task = run.read_task(info)
-        task.check_requirements()
-        path = data_path(info, data)
-        splits = read_splits(task, path)
-        for name, split in splits.items():
-            if split.fingerprint() != info["fingerprints"].get(name):
-                raise UserError(f"{path}: the {name} data is not the data that {output} was started with")
-        tokenizer = run.load_tokenizer()
-        checkpoint, training = last_checkpoint(run.checkpoints), settings.training
-        if checkpoint and checkpoint.is_complete(training) and not checkpoint.lacks_validation(training):
-            raise UserError(f"the run is complete, with {checkpoint.step} steps; give more --steps or --minutes")
-        reopen = checkpoint is None and "from" in info
-        pretrained = PretrainedRun.reopen(info["from"], type(task)) if reopen else None
-        inputs = prepare_inputs(task, splits, settings, report, tokenizer, pretrained)
+        with failing_together():
+            _check_expected(info, expected or {}, output)
+            if sharding is not None:
+                info["settings"]["training"]["sharding"] = sharding
+            settings, checkpoint = _continued(run, info, max_steps, minutes, batches_per_update)
+            check_launch(settings.training)
+            task, path = run.read_task(info), data_path(info, data)
+            task.check_requirements()
+            best, metric = checkpoint.progress.best if checkpoint else {}, task.metric_for_best_model
+            if checkpoint and best and not fits(best.get(metric), float):
+                raise UserError(f"{checkpoint.path}: the checkpoint cannot be loaded: no valid best {metric}")
+            splits = read_splits(task, path, settings.training)
+            for name, split in splits.items():
+                if split.fingerprint() != info["fingerprints"].get(name):
+                    raise UserError(f"{path}: the {name} data is not the data that {output} was started with")
+            reopen = checkpoint is None and "from" in info
+            pretrained = PretrainedRun.reopen(info["from"], type(task)) if reopen else None
+            inputs = prepare_inputs(task, splits, settings, report, run.load_tokenizer(), pretrained)
+            inputs.least_bytes(place)
+        check_agreement({**settings.training.to_dict(), "their checkpoint": checkpoint and checkpoint.step})
+        report(f"resuming {output} from {checkpoint.path.name if checkpoint else 'the start: it has no checkpoint'}")
+        accumulation, processes = settings.training.gradient_accumulation_steps, PartialState().num_processes
+        if accumulation != info["settings"]["training"].get("gradient_accumulation_steps", accumulation):
+            report(f"{accumulation * processes} batches per update: gradient_accumulation_steps={accumulation}")
         info.update(
             data=portable_path(path),
             settings=settings.to_dict(),
+            processes=processes,
             commands=[*info["commands"], _command()],
             resumed_with=[*info.get("resumed_with", []), _versions(task, place)],
         )
-        report(f"resuming {output} from {checkpoint.path.name if checkpoint else 'the start: it has no checkpoint'}")
         with _shortage_reported(run, settings):
             if PartialState().is_main_process:
                 run.remove_partial()
+                if checkpoint:
+                    # A checkpoint of an older version gets its number of batches while run.yaml tells it.
+                    checkpoint.progress.write(checkpoint.path)
                 run.write_yaml("run.yaml", info)
             return _train(SynthesizerTrainer(inputs, run, place, checkpoint), callbacks)
+
+
+def _check_expected(info: Mapping[str, Any], expected: Mapping[str, Any], output: Path) -> None:
+    """Raise UserError if the run was started with other settings than `expected`."""
+    source = {"from": info["from"]["path"]} if "from" in info else {}
+    found = {**info, **source, **info["options"], **info["settings"], **info["settings"]["training"]}
+    for name, value in expected.items():
+        if value != (was := found.get(name)):
+            raise UserError(f"got {name} {value!r}, but {output} was started with {was!r}; leave it out to resume")
+
+
+def _continued(
+    run: RunFolder, info: Mapping[str, Any], max_steps: int | None, minutes: float | None, batches: int | None
+) -> tuple[Settings, Checkpoint | None]:
+    """The settings to continue a run with, and its checkpoint; `batches` is a new number of batches per update.
+
+    Raises:
+        UserError: the run is complete, or the processes cannot share the batches of an update.
+    """
+    settings = run.read_settings(info).with_budget(max_steps, minutes)
+    checkpoint, processes = last_checkpoint(run.checkpoints), PartialState().num_processes
+    # Runs of older versions have no record.
+    before = info.get("processes", checkpoint.progress.processes if checkpoint else processes)
+    batches_before = before * settings.training.gradient_accumulation_steps
+    if checkpoint and checkpoint.progress.batches is None:
+        checkpoint.progress.batches = checkpoint.step * batches_before
+    settings = settings.with_batches_per_update(batches or batches_before, processes)
+    if checkpoint and checkpoint.is_complete(settings.training) and not checkpoint.lacks_validation(settings.training):
+        raise RunCompleteError(f"the run is complete, with {checkpoint.step} steps; give more --steps or --minutes")
+    return settings, checkpoint
 
 
 def prepare_inputs(
@@ -177,11 +252,15 @@ def prepare_inputs(
         report(f"{parts} of {pretrained.run.path} ({pretrained.task.name}{unfinished})")
         tokenizer = tokenizer or task.adapt_tokenizer(pretrained.run.load_tokenizer())
     if tokenizer is None:
-        tokenizer = task.train_tokenizer(train, config.vocab_size, maximum)
-    encoded = []
+        tokenizer = new_tokenizer(task, train, config.vocab_size, maximum, report)
+    encoded, on_long = [], settings.training.on_long
     for split in (train, valid):
-        examples = task.encode(split, tokenizer, maximum, settings.training.on_long, training=split is train)
-        report(f"{split.name}: {len(examples):,} {task.unit}, {int(examples.lengths().sum()):,} tokens")
+        examples: Examples[Any]
+        if isinstance(split, LargeSplit):
+            examples = encode_large(split, tokenizer, maximum, on_long, report)
+        else:
+            examples = task.encode(split, tokenizer, maximum, on_long, training=split is train)
+            report(f"{split.name}: {len(examples):,} {task.unit}, {int(examples.lengths().sum()):,} tokens")
         if examples.note:
             report(f"{split.name}: {examples.note}")
         if examples.skipped:
@@ -191,7 +270,9 @@ def prepare_inputs(
         if examples.truncated:
             report(f"{split.name}: {examples.truncated} {task.unit} truncated to {maximum} tokens")
         encoded.append(examples)
-    config = build_config(settings, **task.config_changes(train, tokenizer))
+    config = build_config(
+        settings, **task.config_changes(train.head() if isinstance(train, LargeSplit) else train, tokenizer)
+    )
     set_seed(settings.training.seed)
     try:
         model = build_model(task, config)
@@ -228,9 +309,11 @@ def _train(trainer: SynthesizerTrainer, callbacks: Sequence[TrainerCallback]) ->
             for callback in callbacks:
                 callback.on_train_end(trainer.args, trainer.state, trainer.control)
         # A run that was stopped before its first validation also gets a model.
-        if trainer.args.should_save and not trainer.progress.best:
-            trainer.run.save_model(trainer.inputs.model)
-        return Outcome(trainer.write_metrics(), trainer.stop_request.received)
+        if not trainer.progress.best:
+            trainer.save_best_model()
+        # A signal may reach one process only; it stops all.
+        received = [signal for signal in gather(trainer.stop_request.received) if signal is not None]
+        return Outcome(trainer.write_metrics(), received[0] if received else None)
 
 
 def _versions(task: Task[Any, Any], device: torch.device) -> dict[str, str | int]:

@@ -15,13 +15,14 @@ Every file is written elsewhere and then moved: a run that is killed has the old
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -29,18 +30,31 @@ from typing import Any, cast
 import torch
 import yaml
 from filelock import FileLock, Timeout
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from ..data.hub import is_hub_name
 from ..errors import UserError
 from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained
+from ..validation import fits, resolve_path
 from .checkpoint import remove_incomplete
-from .failures import damage_reported
+from .failures import damage_reported, one_line
 from .settings import Settings
 
 # The entries of run.yaml that every run needs.
-_INFO = {"task": str, "data": str, "options": dict, "settings": dict, "fingerprints": dict, "commands": list}
+_INFO = {"task": str, "data": str, "options": dict, "settings": dict, "fingerprints": dict, "commands": list[str]}
+_ENTRIES: dict[str, dict[str, Any]] = {
+    "settings": {"synthesizer": str | list | dict, "training": dict},
+    "from": {"path": str, "weights_sha256": str, "scratch": bool},
+}
+# The entries of generation_config.json that a command replaces or does not read.
+_OPEN = ("max_new_tokens", "transformers_version", "_from_model_config")
+# The entries of config.json that make transformers load kernels from the hub, other weights, or other libraries.
+_FOREIGN = (
+    *("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"),
+    *("quantization_config", "transformers_weights"),
+)
 _PARTIAL = ".partial"
 # The lock file of a folder; it stays, and means nothing while no process holds it.
 _LOCK = ".lock"
@@ -70,7 +84,27 @@ def data_path(info: Mapping[str, Any], data: Path | None) -> Path:
 
 def portable_path(data: Path) -> str:
     """The data as run.yaml has it: independent of the current directory."""
-    return str(data if is_hub_name(data) else data.resolve())
+    return str(data if is_hub_name(data) else resolve_path(data))
+
+
+def _misfits(values: Any, kinds: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """The names of missing values, and of values of another type."""
+    found = values if isinstance(values, dict) else {}
+    return [f"{prefix}{name}" for name, kind in kinds.items() if not (name in found and fits(found[name], kind))]
+
+
+def check_generation_config(model: PreTrainedModel) -> None:
+    """Raise ValueError if generation_config.json has other settings than `train` writes: most would break a command."""
+    if getattr(model, "generation_config", None) is None:
+        return
+    ours = GenerationConfig.from_model_config(model.config).to_dict()
+    for name, value in model.generation_config.to_dict().items():
+        expected = ours.get(name)
+        if name not in _OPEN and value is not None and (type(value), value) != (type(expected), expected):
+            raise ValueError(
+                f"generation_config.json has {name}={value!r}; expected {expected!r}, as `train` writes it; pass "
+                "options of generation to the command"
+            )
 
 
 @dataclass(frozen=True)
@@ -110,35 +144,54 @@ class RunFolder:
     @contextmanager
     def created(self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool) -> Iterator[None]:
         """Create the folder with run.yaml and the tokenizer, and lock it inside. A replaced run is removed last."""
+        with ExitStack() as locks:
+            try:
+                self._create(info, tokenizer, overwrite, locks)
+            # tokenizers raises Exception for a full disk.
+            except Exception as error:
+                if not isinstance(error, OSError) and type(error) is not Exception:
+                    raise
+                raise UserError(
+                    f"{self.path}: the run folder cannot be made: {one_line(error)}; nothing was changed"
+                ) from error
+            yield
+
+    def _create(
+        self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool, locks: ExitStack
+    ) -> None:
         # An empty folder is filled and not replaced: it may be a mount or the current directory.
         is_empty = self.path.is_dir() and not self.has_content
-        with ExitStack() as locks:
-            home = self.path if is_empty else self.path.parent
-            home.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=home, prefix=f"{_PARTIAL}-{self.path.name}-") as name:
-                new, old = RunFolder(Path(name, "new")), Path(name, "old")
-                new.checkpoints.mkdir(parents=True)
-                tokenizer.save_pretrained(new.path)
-                new.write_yaml("run.yaml", info)
-                # Locked before it is in its place.
-                locks.enter_context(new.locked())
-                self.check_new(overwrite and not is_empty)
-                if is_empty:
-                    # run.yaml first: with it the folder is a run, which may be overwritten.
-                    for path in sorted(new.path.iterdir(), key=lambda path: path.name != "run.yaml"):
-                        path.replace(self.path / path.name)
-                elif self.path.exists():
-                    locks.enter_context(self.locked())
-                    try:
-                        self.path.rename(old)
-                        new.path.rename(self.path)
-                    except BaseException:
-                        if old.exists() and not self.path.exists():
-                            old.rename(self.path)
-                        raise
-                else:
+        home = self.path if is_empty else self.path.parent
+        home.mkdir(parents=True, exist_ok=True)
+        self._remove_killed_starts(home)
+        stage = tempfile.TemporaryDirectory(
+            dir=home, prefix=f"{_PARTIAL}-{self.path.name}-", ignore_cleanup_errors=True
+        )
+        # Another start may have the lock for the moment in which it looks for killed ones.
+        message = f"{self.path}: another process starts a run here; choose another --output"
+        with stage as name, lock_folder(Path(name), message):
+            new, old = RunFolder(Path(name, "new")), Path(name, "old")
+            new.checkpoints.mkdir(parents=True)
+            tokenizer.save_pretrained(new.path)
+            new.write_yaml("run.yaml", info)
+            # Locked before it is in its place.
+            locks.enter_context(new.locked())
+            self.check_new(overwrite and not is_empty)
+            if is_empty:
+                # run.yaml first: with it the folder is a run, which may be overwritten.
+                for path in sorted(new.path.iterdir(), key=lambda path: path.name != "run.yaml"):
+                    path.replace(self.path / path.name)
+            elif self.path.exists():
+                locks.enter_context(self.locked())
+                try:
+                    self.path.rename(old)
                     new.path.rename(self.path)
-            yield
+                except BaseException:
+                    if old.exists() and not self.path.exists():
+                        old.rename(self.path)
+                    raise
+            else:
+                new.path.rename(self.path)
 
     def locked(self) -> AbstractContextManager[object]:
         """Keep other processes from training this run; the lock ends with the process."""
@@ -147,9 +200,19 @@ class RunFolder:
 
     def remove_partial(self) -> None:
         """Remove files that a killed process was writing."""
+        self._remove_killed_starts(self.path.parent)
         for path in self.path.glob(f"{_PARTIAL}*"):
             shutil.rmtree(path)
         remove_incomplete(self.checkpoints)
+
+    def _remove_killed_starts(self, home: Path) -> None:
+        """Remove what killed starts of this run left in `home`; a start that is alive holds its lock."""
+        for path in home.glob(f"{_PARTIAL}-{glob.escape(self.path.name)}-????????"):
+            with suppress(UserError, OSError), lock_folder(path, "the start is alive"):
+                if (path / "old").exists() and not self.path.exists():
+                    # Killed between the two steps of a replacement.
+                    (path / "old").rename(self.path)
+                shutil.rmtree(path, ignore_errors=True)
 
     @property
     def has_content(self) -> bool:
@@ -165,9 +228,15 @@ class RunFolder:
         with damage_reported(str(path)):
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
             info: dict[str, Any] = content if isinstance(content, dict) else {}
-            wrong = [name for name, kind in _INFO.items() if not isinstance(info.get(name), kind)]
-            if not wrong:
-                wrong = [f"settings.{name}" for name in ("synthesizer", "training") if name not in info["settings"]]
+            wrong = _misfits(info, _INFO)
+            for name, kinds in _ENTRIES.items():
+                if not wrong and name in info:
+                    wrong = _misfits(info[name], kinds, f"{name}.")
+            if not fits(info.get("resumed_with", []), list[Any]):
+                wrong.append("resumed_with")
+            processes = info.get("processes", 1)
+            if type(processes) is not int or processes < 1:
+                wrong.append("processes")
             if wrong:
                 raise ValueError(f"no valid {', '.join(wrong)}")
         return info
@@ -193,7 +262,7 @@ class RunFolder:
             # transformers would advise to install other packages.
             if not (self.path / "tokenizer.json").is_file():
                 raise ValueError("tokenizer.json is missing")
-            return PreTrainedTokenizerFast.from_pretrained(str(self.path))
+            return PreTrainedTokenizerFast.from_pretrained(str(self.path), local_files_only=True)
 
     def load(
         self, task: Task[Any, Any], device: torch.device, bf16: bool = False
@@ -203,21 +272,30 @@ class RunFolder:
         tokenizer = self.load_tokenizer()
         with damage_reported(f"{self.path}: the run"):
             model_class = cast(Any, task.model_class)
-            kind = json.loads((self.path / "config.json").read_text(encoding="utf-8")).get("model_type")
+            config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+            kind = config.get("model_type")
             if kind != (expected := model_class.config_class.model_type):
                 raise ValueError(f"config.json has model_type {kind!r}; expected {expected!r}")
-            model, found = model_class.from_pretrained(str(self.path), output_loading_info=True)
+            if foreign := [name for name in _FOREIGN if config.get(name)]:
+                raise ValueError(f"config.json has {', '.join(foreign)}, for other weights or code; delete them")
+            # With it transformers would load another model.
+            if (self.path / "adapter_config.json").exists():
+                raise ValueError("it has adapter_config.json; expected a whole model (`merge_and_unload` of peft)")
+            model, found = model_class.from_pretrained(
+                str(self.path), output_loading_info=True, local_files_only=True, use_safetensors=True
+            )
             # transformers would initialise missing weights.
             if problems := [f"{name} {kind}" for kind in ("missing", "unexpected") for name in found[f"{kind}_keys"]]:
                 raise ValueError(f"the weights do not fit config.json: {', '.join(problems[:3])}")
+            check_generation_config(model)
             if len(tokenizer) > model.config.vocab_size:
                 raise ValueError(f"tokenizer.json has {len(tokenizer)} tokens, the model {model.config.vocab_size}")
         return model.eval().to(device, torch.bfloat16 if bf16 else torch.float32), tokenizer
 
-    def save_model(self, model: PreTrainedModel) -> None:
-        """Save `model` as the best model."""
+    def save_model(self, model: PreTrainedModel, weights: dict[str, Tensor] | None = None) -> None:
+        """Save `model` as the best model, with `weights` instead of its own."""
         with self._staged() as stage:
-            model.save_pretrained(stage)
+            model.save_pretrained(stage, state_dict=weights)
             # Files of safetensors can only be read by their owner.
             for path in stage.glob("*.safetensors"):
                 shutil.copymode(stage / "config.json", path)
@@ -254,7 +332,7 @@ class RunFolder:
 class PretrainedRun:
     """A run to start from; `open` makes it. With `scratch`, only its architecture and tokenizer are used.
 
-    `fingerprints` are those of its training and validation data.
+    `fingerprints` are those of its training and validation data; `processes` is the number that trained it.
     """
 
     run: RunFolder
@@ -264,6 +342,7 @@ class PretrainedRun:
     finished: bool
     fingerprints: Mapping[str, Any]
     scratch: bool = False
+    processes: int = 1
 
     @classmethod
     def open(cls, path: Path, task: type[Task[Any, Any]], scratch: bool = False) -> PretrainedRun:
@@ -272,7 +351,7 @@ class PretrainedRun:
         Raises:
             UserError: it does not exist, has no model yet, is damaged, or its model class does not fit.
         """
-        run = RunFolder(path.resolve())
+        run = RunFolder(resolve_path(path))
         info = run.read_info()
         own = run.read_task(info)
         if own.model_class not in (possible := {task.model_class, *task.pretrained_classes}):
@@ -284,7 +363,8 @@ class PretrainedRun:
         run.check_model()
         with damage_reported(f"{path}: the run"), (run.path / "model.safetensors").open("rb") as weights:
             digest = hashlib.file_digest(weights, "sha256").hexdigest()
-        return cls(run, own, settings, digest, run.read_metrics() is not None, info["fingerprints"], scratch)
+        finished, processes = run.read_metrics() is not None, info.get("processes", 1)
+        return cls(run, own, settings, digest, finished, info["fingerprints"], scratch, processes)
 
     @classmethod
     def reopen(cls, record: Mapping[str, Any], task: type[Task[Any, Any]]) -> PretrainedRun:

@@ -59,8 +59,15 @@ class Settings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
-        """The settings that `to_dict` wrote."""
-        check_value("model", values.get("model", {}), dict[str, Any])
+        """The settings that `to_dict` wrote.
+
+        Raises:
+            UserError: an entry that `--set` cannot set: of all arguments of transformers, some send or load files.
+        """
+        for group, known in (("training", argument_types()), ("model", _model_fields())):
+            check_value(group, entries := values.get(group, {}), dict[str, Any])
+            if unknown := entries.keys() - known:
+                raise UserError(f"got unknown {group} settings: {', '.join(sorted(map(str, unknown)))}")
         return cls(**{**values, "training": SynthesizerTrainingArguments(**values["training"])})
 
     def with_budget(self, max_steps: int | None, minutes: float | None) -> Settings:
@@ -69,6 +76,19 @@ class Settings:
             return self
         max_steps = -1 if max_steps is None else max_steps
         return replace(self, training=replace(self.training, max_steps=max_steps, minutes=minutes))
+
+    def with_batches_per_update(self, batches: int, processes: int) -> Settings:
+        """The same settings with the gradient accumulation that gives so many batches, of all processes, per update.
+
+        Raises:
+            UserError: the processes cannot share them evenly.
+        """
+        if batches < 1 or batches % processes:
+            raise UserError(
+                f"{batches} batches per update cannot be shared by {processes} processes; use a number of processes "
+                f"that divides {batches}, or --batches-per-update with a multiple of {processes}"
+            )
+        return replace(self, training=replace(self.training, gradient_accumulation_steps=batches // processes))
 
 
 def known_presets() -> list[str]:
@@ -195,6 +215,8 @@ def read_task_options(
             if key in options:
                 raise UserError(f"got {key} twice; give it once")
             options[key] = value
+        elif key in task.former_options:
+            raise UserError(f"got {key}, an option of older versions that has no effect any more; leave it out")
     return options
 
 

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
+from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
-from torch.utils.data import DataLoader, Sampler
-from transformers import Adafactor, PreTrainedModel, PreTrainedTokenizerFast, Trainer
+from torch.utils.data import DataLoader
+from transformers import Adafactor, PreTrainedModel, PreTrainedTokenizerFast, Trainer, set_seed
+from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
 
-from ..data.examples import Examples, token_batches
+from ..data.examples import Examples
+from ..data.sampler import Items, TokenBatchSampler
 from ..errors import UserError
 from ..synthesizers import SynthesizingFunction
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss
+from ..tasks.memory import check_training
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
 from .device import any_process
@@ -32,6 +34,15 @@ from .failures import damage_reported
 from .model_card import update_model_card
 from .run_folder import RunFolder
 from .settings import Settings
+from .sharding import (
+    OPTIMIZER,
+    gather_weights,
+    initialize_adafactor,
+    is_sharded,
+    load_optimizer,
+    save_optimizer,
+    shard_model,
+)
 
 
 @dataclass(frozen=True)
@@ -46,35 +57,10 @@ class TrainingInputs:
     validation: Examples[Any]
     validation_split: Split
 
-
-class TokenBatchSampler(Sampler[list[int]]):
-    """Batches of examples with at most `budget` tokens: an endless stream, cut after `num_batches`.
-
-    The stream depends on the arguments only. Each pass over the data shuffles, sorts by length (by the first column
-    first; equal lengths stay shuffled), cuts batches and shuffles them. The first cut is at a random place, so passes
-    differ even if no two lengths are equal. With one stream instead of epochs, resuming only skips batches. The tokens
-    of all columns of `examples.lengths()` count, such as source and target.
-    """
-
-    def __init__(self, examples: Examples[Any], budget: int, seed: int, num_batches: int) -> None:
-        self.examples, self.budget, self.seed, self.num_batches = examples, budget, seed, num_batches
-        self.lengths = examples.lengths()
-
-    def __len__(self) -> int:
-        return self.num_batches
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return islice(chain.from_iterable(map(self.epoch, count())), self.num_batches)
-
-    def epoch(self, epoch: int) -> list[list[int]]:
-        """The batches of one pass, counted from 0."""
-        rng = np.random.default_rng([self.seed, epoch])
-        shuffled = self.examples.draw(rng, self.seed, epoch)
-        # The last key of lexsort is the first to sort by.
-        order = shuffled[np.lexsort(self.lengths[shuffled].T[::-1])]
-        first = int(rng.integers(1, self.budget + 1))
-        batches = token_batches(self.lengths.sum(axis=1), order, self.budget, first)
-        return [batches[index] for index in rng.permutation(len(batches))]
+    def least_bytes(self, device: torch.device) -> int:
+        """The memory that each process needs at least; raises UserError if the device has less."""
+        processes, tokens = PartialState().num_processes, self.train.tokens_per_pass() or math.inf
+        return check_training(self.task, self.model.config, self.settings.training, device, processes, tokens)
 
 
 class _Loop(TrainerCallback):
@@ -105,7 +91,8 @@ class _Loop(TrainerCallback):
         trainer = self.trainer
         # Every process has added its random state.
         trainer.accelerator.wait_for_everyone()
-        if not all(bool(parameter.isfinite().all()) for parameter in trainer.inputs.model.parameters()):
+        # Of a sharded weight each process sees its part.
+        if any_process(not all(bool(parameter.isfinite().all()) for parameter in trainer.inputs.model.parameters())):
             trainer.check_finite("a weight", math.nan)
         progress = trainer.current_progress()
         if args.should_save:
@@ -147,6 +134,11 @@ class SynthesizerTrainer(Trainer):
         model.config.use_cache = True
         # The models smooth labels inside of their fused loss.
         self.label_smoother = None
+        if training.gradient_checkpointing:
+            # Older versions of transformers have only the second name, newer ones will only have the first.
+            names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
+            enable = next(getattr(model, name) for name in names if hasattr(model, name))
+            enable({"use_reentrant": False})
         if training.torch_compile:
             # Layers of the same kind share their code for all batch sizes; the loss stays the fused one.
             for module in model.modules():
@@ -160,6 +152,8 @@ class SynthesizerTrainer(Trainer):
         self.stop_request = StopRequest()
         self._start = start
         self._tokens = torch.zeros((), dtype=torch.int64, device=self.args.device)
+        self._batches_per_update = self.args.gradient_accumulation_steps * self.args.world_size
+        self._sampler: TokenBatchSampler | None = None
         self._logged = (progress.tokens, progress.seconds)
         self._tokens_per_epoch = inputs.train.tokens_per_pass()
         self.remove_callback(PrinterCallback)
@@ -168,6 +162,10 @@ class SynthesizerTrainer(Trainer):
     def run_training(self) -> None:
         """Train to the end or until a stop is requested."""
         start = None if self._start is None else str(self._start.path)
+        if start or self.args.process_index:
+            # Each process has its own dropout. Trainer restores the random states that were saved.
+            key = [self.args.seed, self._start.step if self._start else 0, self.args.process_index]
+            set_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
         try:
             self.train(resume_from_checkpoint=start)
         except Exception as error:
@@ -178,12 +176,47 @@ class SynthesizerTrainer(Trainer):
         finally:
             self.clock.stop()
 
+    def create_accelerator_and_postprocess(self) -> None:
+        """Create the Accelerator. It is not to wrap a sharded model for DDP."""
+        super().create_accelerator_and_postprocess()
+        if self.args.sharding == "fsdp":
+            # Autocast stays.
+            self.accelerator.prepare_model = partial(self.accelerator.prepare_model, evaluation_mode=True)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model of a checkpoint; the weights of a sharded model are gathered."""
+        weights = gather_weights(self.inputs.model)
+        if weights is None:
+            super().save_model(output_dir, _internal_call)
+        elif self.args.should_save:
+            self.inputs.model.save_pretrained(cast(str, output_dir), state_dict=weights)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if not is_sharded(self.inputs.model):
+            super()._save_optimizer_and_scheduler(output_dir)
+            return
+        save_optimizer(cast(Optimizer, self.optimizer), Path(output_dir) / OPTIMIZER)
+        if self.args.should_save:
+            torch.save(cast(LRScheduler, self.lr_scheduler).state_dict(), Path(output_dir) / SCHEDULER_NAME)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None or not (is_sharded(self.inputs.model) or (Path(checkpoint) / OPTIMIZER).is_dir()):
+            super()._load_optimizer_and_scheduler(checkpoint)
+            return
+        load_optimizer(cast(Optimizer, self.optimizer), Path(checkpoint))
+        schedule = torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True)
+        cast(LRScheduler, self.lr_scheduler).load_state_dict(schedule)
+
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """The stream of token batches, as one epoch."""
+        """The stream of token batches, as one epoch, from the batch that is due."""
         train, args = self.inputs.train, self.args
-        batches = args.max_steps * args.gradient_accumulation_steps * args.world_size
-        sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches)
-        loader = DataLoader(train, batch_sampler=sampler, collate_fn=self.data_collator)
+        # Also when resuming: Trainer finds its epoch, always the first, by the length. The surplus is not read.
+        batches = args.max_steps * self._batches_per_update
+        start, place = self.progress.batches or 0, self.progress.place
+        self._sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches, start, place)
+        # A new iterator draws a number. When resuming, the random state is restored before that.
+        generator = None if self._start is None else torch.Generator()
+        loader = DataLoader(Items(), batch_sampler=self._sampler, collate_fn=self.data_collator, generator=generator)
         return cast("DataLoader[Any]", self.accelerator.prepare(loader))
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
@@ -193,6 +226,9 @@ class SynthesizerTrainer(Trainer):
         there for thousands of steps: at T5's rate of 0.01 the first update of R is 3e-5, that of a gate 1e-5.
         """
         is_new = self.optimizer is None
+        # After a checkpoint was loaded into the whole model, before the optimizer takes the parameters.
+        if self.args.sharding == "fsdp" and not is_sharded(self.inputs.model):
+            shard_model(self.inputs.model, self.args.device)
         optimizer: Optimizer = super().create_optimizer(*args, **kwargs)
         if is_new and isinstance(optimizer, Adafactor):
             functions = (module for module in self.inputs.model.modules() if isinstance(module, SynthesizingFunction))
@@ -202,6 +238,8 @@ class SynthesizerTrainer(Trainer):
                     group["params"] = [parameter for parameter in group["params"] if parameter not in logits]
                     eps = (group["eps"][0], self.args.logit_scale)
                     optimizer.add_param_group({**group, "params": apart, "eps": eps})
+            if is_sharded(self.inputs.model):
+                initialize_adafactor(optimizer)
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
@@ -248,7 +286,8 @@ class SynthesizerTrainer(Trainer):
             logs["tokens_per_second"] = round((tokens - self._logged[0]) / elapsed, 1) if elapsed > 0 else 0.0
             self._logged = (tokens, seconds)
         # Trainer's epoch is the part of the endless stream.
-        self.state.epoch = round(tokens / self._tokens_per_epoch, 3)
+        epoch = round(tokens / self._tokens_per_epoch, 3) if self._tokens_per_epoch else None
+        self.state.epoch = cast(float, epoch)
         super().log({**logs, "tokens": tokens, "minutes": round(seconds / 60, 3)})
         self.write_log("a", self.state.log_history[-1:])
 
@@ -288,6 +327,7 @@ class SynthesizerTrainer(Trainer):
         """Write metrics.json, with the best and last validation and the speed of the whole run, and the model card."""
         tokens, seconds = self.count_tokens(), self.clock.seconds
         step, train = self.state.global_step, self.inputs.train
+        is_known = self._tokens_per_epoch is not None
         metrics = {
             "task": self.task.name,
             "synthesizer": self.inputs.settings.synthesizer,
@@ -299,12 +339,12 @@ class SynthesizerTrainer(Trainer):
             "minutes": seconds / 60,
             "tokens": tokens,
             "tokens_per_second": tokens / seconds if seconds else 0.0,
-            "epochs": self.state.epoch,
+            "epochs": self.state.epoch if is_known else None,
             "parameters": self.inputs.model.num_parameters(only_trainable=True),
-            "train_examples": len(train),
-            "train_examples_dropped": train.dropped,
-            "train_lines_skipped": train.skipped,
-            "train_examples_truncated": train.truncated,
+            "train_examples": len(train) if is_known else None,
+            "train_examples_dropped": train.dropped if is_known else None,
+            "train_lines_skipped": train.skipped if is_known else None,
+            "train_examples_truncated": train.truncated if is_known else None,
         }
         if self.args.should_save:
             self.run.write_json("metrics.json", metrics)
@@ -320,6 +360,7 @@ class SynthesizerTrainer(Trainer):
             rank=self.args.process_index,
             world_size=self.args.world_size,
             gather=gather_object,
+            is_sharded=is_sharded(self.inputs.model),
         )
         loss = evaluate_loss(self.task, loop, examples)
         self.check_finite("the validation loss", loss)
@@ -332,8 +373,13 @@ class SynthesizerTrainer(Trainer):
         if best and scores[metric] != best[metric] and (scores[metric] > best[metric]) != self.task.greater_is_better:
             return
         self.progress.best = scores
+        self.save_best_model()
+
+    def save_best_model(self) -> None:
+        """Save the model as the best model; every process has to call this."""
+        weights = gather_weights(self.inputs.model)
         if self.args.should_save:
-            self.run.save_model(self.inputs.model)
+            self.run.save_model(self.inputs.model, weights)
 
     def _best_snapshots(self, scores: dict[str, Any]) -> list[Snapshot]:
         """The best validations so far, with this one, ordered by step; of equal ones the later."""
@@ -364,8 +410,16 @@ class SynthesizerTrainer(Trainer):
 
     def current_progress(self) -> Progress:
         """The state of the run at this step; every process has to call this."""
+        steps = self.state.global_step - (0 if self._start is None else self._start.step)
+        batches = (self.progress.batches or 0) + steps * self._batches_per_update
         return replace(
-            self.progress, seconds=self.clock.seconds, tokens=self.count_tokens(), log=self.state.log_history
+            self.progress,
+            seconds=self.clock.seconds,
+            tokens=self.count_tokens(),
+            batches=batches,
+            processes=self.args.world_size,
+            place=self._sampler.place(batches) if self._sampler else self.progress.place,
+            log=self.state.log_history,
         )
 
     @property

@@ -1,0 +1,85 @@
+"""What each of several processes does in `test_sharding.py`: arguments CORPUS FOLDER."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from transformers import TrainerCallback
+
+from synthetic_attention.errors import UserError
+from synthetic_attention.tasks.language_modeling import LanguageModeling
+from synthetic_attention.training.evaluation import continue_prompt, evaluate_run, generate_chunks
+from synthetic_attention.training.run import resume_run
+from training.conftest import small_settings
+from training.runs import silent, start
+
+OPTIONS = ("dropout_rate=0", "logging_steps=1", "num_layers=2", "eval_batch_tokens=100")
+ADAFACTOR = (*OPTIONS, "optim=adafactor", "max_steps=3", "learning_rate=0.01")
+LINES = ["where is the station", "two", "", "the red train and the blue car", "hello"]
+LANGUAGE_MODEL = LanguageModeling(train_files="train.en", valid_files="valid.en")
+
+
+class Shapes(TrainerCallback):
+    """Writes the whole and the local shape of each parameter."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        shapes = {name: (p.shape, p.to_local().shape) for name, p in model.named_parameters(remove_duplicate=False)}
+        (self.folder / f"shapes-{args.process_index}.json").write_text(json.dumps(shapes))
+
+
+class Overflow(TrainerCallback):
+    """Makes a weight infinite, after the last step, in the part that the second process has."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if args.process_index == 1 and state.global_step == args.max_steps:
+            with torch.no_grad():
+                next(model.parameters()).to_local()[0] = torch.inf
+
+
+def main(corpus: Path, folder: Path) -> None:
+    torch.set_num_threads(1)
+    sharded = small_settings(*OPTIONS, "max_steps=4", "sharding=fsdp", "average_checkpoints=2")
+    start(corpus, folder / "adamw", sharded, callbacks=[Shapes(folder)])
+    resume_run(folder / "adamw", max_steps=8, report=silent)
+    start(corpus, folder / "adafactor", small_settings(*ADAFACTOR, "gradient_checkpointing=true", "sharding=fsdp"))
+    start(
+        corpus,
+        folder / "lm",
+        small_settings(*OPTIONS, "max_steps=2", "bf16=true", "sharding=fsdp"),
+        task=LANGUAGE_MODEL,
+    )
+    try:
+        start(
+            corpus,
+            folder / "overflow",
+            small_settings(*OPTIONS, "max_steps=1", "sharding=fsdp"),
+            callbacks=[Overflow()],
+        )
+    except UserError as error:
+        (folder / f"overflow-{PartialState().process_index}").write_text(str(error))
+    found = evaluations(folder, sharding="fsdp")
+    (folder / f"evaluations-{PartialState().process_index}.json").write_text(json.dumps(found))
+    PartialState().destroy_process_group()
+
+
+def evaluations(folder: Path, **options: Any) -> list[Any]:
+    """Scores, predictions and texts of the runs."""
+    found: list[Any] = []
+    for run in ("adamw", "lm"):
+        scores = evaluate_run(folder / run, split="valid", **options)
+        found.append({name: value for name, value in scores.items() if name not in ("seconds", "examples_per_second")})
+        found.append(Path(scores["predictions"]).read_text() if PartialState().is_main_process else None)
+        found.append(list(generate_chunks(folder / run, iter([LINES[:2], LINES[2:]]), **options)))
+    words: list[str] = []
+    continue_prompt(folder / "lm", "the", words.append, seed=3, **options)
+    return [*found, words]
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

@@ -1,0 +1,132 @@
+"""Several processes that share one model (FSDP2), as torchrun starts them, on a CPU."""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from synthetic_attention.errors import UserError
+from synthetic_attention.training.evaluation import evaluate_run
+from synthetic_attention.training.run import resume_run
+from training import sharded_runs
+from training.runs import Small, logged, silent, start, weights
+
+TESTS = Path(__file__).parents[1]
+
+
+def launch(processes: int, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments in several processes."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": ""}
+    environment["PYTHONPATH"] = os.pathsep.join([str(TESTS), *sys.path])
+    done = subprocess.run(
+        [*torchrun, *arguments], capture_output=True, text=True, timeout=240, env=environment, check=False
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def sharded(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sharded")
+    launch(2, sharded_runs.__file__, str(corpus), str(folder))
+    return folder
+
+
+def test_two_processes_train_as_one_with_accumulation(
+    corpus: Path, sharded: Path, tmp_path: Path, small: Small
+) -> None:
+    """With a checkpoint after four steps, from which the run resumes."""
+    one = tmp_path / "one"
+    start(corpus, one, small(*sharded_runs.OPTIONS, "gradient_accumulation_steps=2", "average_checkpoints=2"))
+    for name in ("step", "tokens", "loss", "grad_norm", "eval_loss", "eval_bleu", "average_loss"):
+        expected, got = (logged(run, name) for run in (one, sharded / "adamw"))
+        assert got == pytest.approx(expected, abs=1e-5 if name != "step" else 0), name
+    expected_weights, got_weights = weights(one), weights(sharded / "adamw")
+    assert expected_weights.keys() == got_weights.keys()
+    for name, value in expected_weights.items():
+        # The gradient of a bias of the keys is zero but for rounding, which Adam scales up.
+        if name.endswith("k_proj.bias"):
+            continue
+        assert (value - got_weights[name]).abs().max() < 1e-5, name
+
+
+def test_adafactor_and_gradient_checkpointing(corpus: Path, sharded: Path, tmp_path: Path, small: Small) -> None:
+    one = tmp_path / "one"
+    start(corpus, one, small(*sharded_runs.ADAFACTOR, "gradient_accumulation_steps=2"))
+    for name in ("loss", "grad_norm", "eval_loss"):
+        assert logged(sharded / "adafactor", name) == pytest.approx(logged(one, name), abs=1e-5), name
+
+
+def test_all_parameters_shard(sharded: Path) -> None:
+    """R and the tied embedding too."""
+    first, second = (json.loads((sharded / f"shapes-{rank}.json").read_text()) for rank in range(2))
+    assert "model.embed_tokens.weight" in first
+    assert any(len(whole) == 3 for whole, _ in first.values())
+    for name, (whole, local) in first.items():
+        assert math.prod(local) + math.prod(second[name][1]) == math.prod(whole), name
+        assert math.prod(local) <= math.ceil(whole[0] / 2) * math.prod(whole[1:]), name
+
+
+def test_a_weight_that_is_not_finite_in_one_process_stops_all(sharded: Path) -> None:
+    for rank in range(2):
+        assert "training diverged: a weight" in (sharded / f"overflow-{rank}").read_text()
+    assert not [*(sharded / "overflow").glob("checkpoints/*/progress.json")]
+
+
+def test_evaluations_equal_those_of_one_process(sharded: Path) -> None:
+    """Scores, predictions and generated texts, also where one process is left without a batch."""
+    first, second = (json.loads((sharded / f"evaluations-{rank}.json").read_text()) for rank in range(2))
+    expected = json.loads(json.dumps(sharded_runs.evaluations(sharded)))
+    assert first == expected
+    # Only the first process writes, and only it has read the predictions.
+    assert second == [None if isinstance(entry, str) else entry for entry in expected]
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"FSDP_VERSION": "1"}, "got FSDP1 in the configuration of accelerate; expected fsdp_version: 2"),
+        ({}, "got FSDP1 in the configuration of accelerate"),
+        ({"FSDP_VERSION": "2", "FSDP_OFFLOAD_PARAMS": "true"}, "expected fsdp_offload_params: false"),
+        ({"FSDP_VERSION": "2", "FSDP_ACTIVATION_CHECKPOINTING": "true"}, "--set gradient_checkpointing=true"),
+        ({"FSDP_VERSION": "2", "ACCELERATE_USE_DEEPSPEED": "true"}, "got DeepSpeed in the configuration"),
+        ({"ACCELERATE_USE_FSDP": "false", "ACCELERATE_MIXED_PRECISION": "fp16"}, "got mixed_precision fp16 in"),
+        ({"FSDP_VERSION": "2"}, "got sharding none, but FSDP in the configuration of accelerate"),
+    ],
+)
+def test_what_accelerate_asks_for_is_done_or_refused(
+    variables: dict[str, str], message: str, corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"ACCELERATE_USE_FSDP": "true", **variables}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=message):
+        start(corpus, tmp_path / "run", small())
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_process_cannot_shard(sharded: Path, corpus: Path, tmp_path: Path, small: Small) -> None:
+    """It can resume the run without sharding."""
+    message = "got sharding fsdp with one process, which cannot shard; .*torchrun.* --sharding none"
+    with pytest.raises(UserError, match=message):
+        start(corpus, tmp_path / "run", small("sharding=fsdp"))
+    with pytest.raises(UserError, match=message):
+        evaluate_run(sharded / "adamw", sharding="fsdp")
+    run = shutil.copytree(sharded / "adafactor", tmp_path / "resumed")
+    with pytest.raises(UserError, match=message):
+        resume_run(run, max_steps=5, report=silent)
+    assert resume_run(run, max_steps=5, sharding="none", report=silent).metrics["steps"] == 5
+
+
+@pytest.mark.parametrize("name", ["state.json", "shard-00002-model-00001-of-00001.safetensors"])
+def test_a_checkpoint_without_a_part_is_refused(name: str, sharded: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(sharded / "adamw", tmp_path / "run")
+    (file,) = run.glob(f"checkpoints/*/optimizer/{name}")
+    file.unlink()
+    with pytest.raises(UserError, match=f"the checkpoint cannot be loaded: .*{name}"):
+        resume_run(run, max_steps=9, sharding="none", report=silent)
