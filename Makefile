@@ -1,9 +1,10 @@
-# make test | test-slow | lint | demo | results DATA=FOLDER [ONLY="NAME …"]: each builds .venv first, from pyproject.toml with the pins of constraints.txt.
+# make test | test-slow | fuzz [SEED=N] | lint | demo | results DATA=FOLDER [ONLY="NAME …"]: each builds .venv first, from pyproject.toml with the pins of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
+SEED ?= 0
 
 # Before anything is installed.
 ifneq ($(filter results,$(MAKECMDGOALS)),)
@@ -12,7 +13,7 @@ $(error got no DATA; expected DATA=FOLDER, the folder with the data sets, as doc
 endif
 endif
 
-.PHONY: install test test-slow lint format demo results clean
+.PHONY: install test test-slow fuzz lint format demo results clean
 
 install: $(STAMP)
 
@@ -26,6 +27,10 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+# About ten minutes; `make test` has a small part of it.
+fuzz: $(STAMP)
+	FUZZ=long $(BIN)/python -m pytest tests/fuzz --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
