@@ -33,7 +33,7 @@ from .device import any_process
 from .failures import damage_reported
 from .model_card import update_model_card
 from .run_folder import RunFolder
-from .settings import Settings
+from .settings import Settings, build_config
 from .sharding import (
     OPTIMIZER,
     gather_weights,
@@ -60,7 +60,9 @@ class TrainingInputs:
     def least_bytes(self, device: torch.device) -> int:
         """The memory that each process needs at least; raises UserError if the device has less."""
         processes, tokens = PartialState().num_processes, self.train.tokens_per_pass() or math.inf
-        return check_training(self.task, self.model.config, self.settings.training, device, processes, tokens)
+        # Not the model's own configuration, which may be that of another library (benchmarks/gpt2.py).
+        config = build_config(self.settings, vocab_size=len(self.tokenizer))
+        return check_training(self.task, config, self.settings.training, device, processes, tokens)
 
 
 class _Loop(TrainerCallback):
