@@ -18,10 +18,11 @@ def test_lines_of_files(tmp_path: Path) -> None:
     expected = ["a.txt one", "", "three", "zwei", "vier"]
     texts = [*read_texts([tmp_path / "a.txt", tmp_path / "b.txt.gz"])]
     assert texts == expected
-    found = Corpus("train", expected).checked()
+    found = Corpus("train", expected)
+    found.check_text("train")
     assert found.fingerprint() == {"split": "train", "texts": 5, "sha256": fingerprint(expected)}
-    with pytest.raises(UserError, match="train"):
-        Corpus("train", [" ", ""]).checked()
+    with pytest.raises(UserError, match="train: there is no text"):
+        Corpus("train", [" ", ""]).check_text("train")
 
 
 def test_documents_of_json_lines(tmp_path: Path) -> None:

@@ -11,14 +11,15 @@ import pytest
 
 from synthetic_attention.data.files import (
     MalformedLineError,
+    Parsed,
     cached_folder,
-    collect,
     corpus_files,
     decode_lines,
     find_split,
     fingerprint,
     json_object,
     numbered_lines,
+    parse_lines,
     read_lines,
     split_file,
     split_files,
@@ -69,11 +70,11 @@ def _even(_: int, line: str) -> Iterator[int]:
 def test_bad_lines_are_named_or_counted() -> None:
     numbered = [(1, "2"), (4, "3"), (5, "6")]
     with pytest.raises(UserError, match="numbers, line 4: odd; correct it, or train with --set skip_bad_lines=true"):
-        collect("numbers", numbered, _even)
-    parsed = collect("numbers", numbered, _even, skip_bad_lines=True)
+        Parsed.of(parse_lines("numbers", numbered, _even))
+    parsed = Parsed.of(parse_lines("numbers", numbered, _even, skip_bad_lines=True))
     assert (parsed.records, parsed.skipped) == ([2, 6], 1)
     with pytest.raises(UserError, match="1 rows"):
-        collect("numbers", [(1, "3")], _even, skip_bad_lines=True, unit="row")
+        Parsed.of(parse_lines("numbers", [(1, "3")], _even, skip_bad_lines=True, unit="row"))
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,13 @@ from transformers.pytorch_utils import Conv1D
 
 from ..data.examples import OnLong, OnLongInput
 from ..data.tokenizer import encode
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..models import SynthesizerConfig
 from ..tasks.base import Split, Task, build_model
 from ..tasks.generation import evaluation_config, generation_settings
 from ..tasks.large import LargeSplit, new_tokenizer
 from ..tasks.memory import check_training
 from ..tasks.seq2seq import TextPairs
-from ..training.failures import one_line
 from ..training.run import read_splits
 from ..training.run_folder import PretrainedRun
 from ..training.settings import Settings, build_config, parse_synthesizer, read_settings, read_task_options

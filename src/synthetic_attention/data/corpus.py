@@ -34,11 +34,10 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def checked(self) -> Corpus:
-        """This corpus; raises UserError if it has no text."""
+    def check_text(self, where: str) -> None:
+        """Raise UserError if there is no text."""
         if not any(map(str.strip, self.texts)):
-            raise UserError(f"{self.name}: there is no text; expected at least one line of text")
-        return self
+            raise UserError(f"{where}: there is no text; expected at least one line of text")
 
     def columns(self) -> dict[str, Sequence[str]]:
         """The lines whose digests identify the text."""

@@ -33,8 +33,8 @@ class NoExamplesError(UserError):
 
 
 @dataclass(frozen=True)
-class Examples(Dataset[_E]):
-    """The encoded examples of a split, the numbers of those too long and of malformed lines, and a note for users."""
+class TrainingData(Dataset[_E]):
+    """Encoded examples in windows, the numbers of those too long and of malformed lines, and a note for users."""
 
     _: KW_ONLY
     dropped: int = 0
@@ -46,6 +46,19 @@ class Examples(Dataset[_E]):
     def __len__(self) -> int: ...
 
     @abstractmethod
+    def tokens_per_pass(self) -> float | None:
+        """The mean number of tokens in an epoch; None if it is not known."""
+
+    @abstractmethod
+    def windows(self, seed: int, epoch: int, position: int = 0) -> Iterator[tuple[int, Examples[_E]]]:
+        """The parts that an epoch shuffles, one after the other, each after its position."""
+
+
+@dataclass(frozen=True)
+class Examples(TrainingData[_E]):
+    """The encoded examples of a split, which are one window."""
+
+    @abstractmethod
     def lengths(self) -> np.ndarray:
         """(N, columns) the number of tokens of each example, in one or more sequences."""
 
@@ -53,12 +66,12 @@ class Examples(Dataset[_E]):
         """The shuffled indices of epoch `number`; `rng` is seeded with both. Subclasses may draw new noise here."""
         return rng.permutation(len(self))
 
-    def tokens_per_pass(self) -> float | None:
-        """The mean number of tokens in an epoch; None if it is not known."""
+    def tokens_per_pass(self) -> float:
+        """The number of tokens."""
         return float(self.lengths().sum())
 
     def windows(self, seed: int, epoch: int, position: int = 0) -> Iterator[tuple[int, Examples[_E]]]:
-        """The parts that an epoch shuffles, one after the other, each after its position; here a single one."""
+        """All examples."""
         yield position, self
 
 

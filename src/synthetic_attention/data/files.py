@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 
 from filelock import FileLock
 
-from ..errors import UserError
+from ..errors import UserError, damage_reported
 
 Payload = TypeVar("Payload")
 _T = TypeVar("_T")
@@ -130,17 +130,6 @@ def parse_lines(
             yield None
     if not found:
         raise UserError(f"{path}: no record is left; {skipped} {unit}s are malformed")
-
-
-def collect(
-    path: Path | str,
-    lines: Iterable[tuple[int, Payload]],
-    parse: Callable[[int, Payload], Iterable[Record]],
-    skip_bad_lines: bool = False,
-    unit: str = "line",
-) -> Parsed[Record]:
-    """The records of `parse_lines` in a list."""
-    return Parsed.of(parse_lines(path, lines, parse, skip_bad_lines, unit))
 
 
 def json_object(line: str) -> dict[str, Any]:
@@ -298,11 +287,8 @@ def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
 def read_cached(name: str, write: Callable[[Path], None], read: Callable[[Path], _T]) -> _T:
     """What `read` finds in the `cached_folder`; raises UserError if the folder is damaged."""
     folder = cached_folder(name, write)
-    try:
+    with damage_reported(f"{folder} (delete it to write it again)"):
         return read(folder)
-    # Readers of JSON and tokenizers have many errors; tokenizers raises Exception.
-    except Exception as error:
-        raise UserError(f"{folder}: damaged ({error}); delete this folder to write it again") from error
 
 
 def _locked(path: Path) -> AbstractContextManager[object]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..validation import resolve_path
-from .files import MalformedLineError, Parsed, as_number, collect, json_object, numbered_lines
+from .files import MalformedLineError, Parsed, as_number, json_object, numbered_lines, parse_lines
 from .hub import HubDataset
 
 HUB_NAMES: Mapping[str, str] = {"glue": "nyu-mll/glue", "superglue": "aps/super_glue"}
@@ -132,7 +132,8 @@ def read_file(path: Path, task: GlueTask, subset: str = "", skip_bad_lines: bool
     if task.suite == "superglue":
         parser = _FILE_PARSERS.get(task.name, _plain)
         # A list: all examples of a line, or none if one is malformed.
-        return collect(path, lines, lambda number, line: [*parser(task, json_object(line), number)], skip_bad_lines)
+        rows = parse_lines(path, lines, lambda number, line: [*parser(task, json_object(line), number)], skip_bad_lines)
+        return Parsed.of(rows)
     columns = task.columns or task.texts
     start, first = next(lines)
     header = first.split("\t")
@@ -152,7 +153,7 @@ def read_file(path: Path, task: GlueTask, subset: str = "", skip_bad_lines: bool
         return [replace(example, subset=subset) for example in _plain(task, row, number - start)]
 
     # The official file of QQP has malformed lines.
-    return collect(path, lines, parse, skip_bad_lines or task.name == "qqp")
+    return Parsed.of(parse_lines(path, lines, parse, skip_bad_lines or task.name == "qqp"))
 
 
 def read_hub(source: HubDataset, task: GlueTask, split: str, subset: str = "") -> Parsed[GlueExample]:
@@ -164,7 +165,7 @@ def read_hub(source: HubDataset, task: GlueTask, split: str, subset: str = "") -
         row = {key: value for key, value in row.items() if (key, value) != ("label", -1)}
         return [replace(example, subset=subset) for example in parser(task, row, number)]
 
-    return collect(f"hub:{source.name}", enumerate(source.rows(part, ["idx"])), parse, unit="row")
+    return Parsed.of(parse_lines(f"hub:{source.name}", enumerate(source.rows(part, ["idx"])), parse, unit="row"))
 
 
 def _get(row: Any, name: str, kind: type) -> Any:

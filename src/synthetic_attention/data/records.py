@@ -26,12 +26,14 @@ class Records(Generic[Record]):
         read: begins to read.
         files: the files that are read; () for a data set on the hub.
         size: the number of bytes, if it has no files.
+        labels: the labels of the whole split, where its parts have to know them.
     """
 
     name: str
     read: Callable[[], Iterator[Record | None]]
     files: tuple[Path, ...] = ()
     size: Callable[[], int] = lambda: 0
+    labels: frozenset[str] = frozenset()
 
     def bytes(self) -> int:
         """The approximate size of the text."""

@@ -10,7 +10,7 @@ import numpy as np
 from torch.utils.data import Dataset, Sampler
 
 from ..errors import UserError
-from .examples import Examples, token_batches
+from .examples import Examples, TrainingData, token_batches
 
 # An example in a window.
 Key = tuple[Examples[Any], int]
@@ -45,7 +45,7 @@ class TokenBatchSampler(Sampler[list[Key]]):
 
     def __init__(
         self,
-        examples: Examples[Any],
+        examples: TrainingData[Any],
         budget: int,
         seed: int,
         num_batches: int,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast, get_type_hints
@@ -223,21 +223,20 @@ class Task(ABC, Generic[_S, _E]):
         """
         return None
 
-    def make_split(
-        self, records: Records[Any], rows: Sequence[Any], first: int = 1, labels: frozenset[str] | None = None
-    ) -> _S:
-        """A split of some of the records, of which the first has number `first`.
-
-        Args:
-            labels: those of the whole split; by default of these rows.
-        """
+    def make_split(self, records: Records[Any], rows: Sequence[Any], first: int = 1) -> _S:
+        """A split of some of the records, of which the first has number `first`."""
         raise NotImplementedError
 
-    def read_with(self, data: Path, split: str, labels: frozenset[str] | None = None, stream: bool = False) -> _S:
+    def read_with(self, data: Path, split: str, labels: frozenset[str] = frozenset(), stream: bool = False) -> _S:
         """Read a split without another pass over the training data, whose `labels` are known."""
         records = self.records(data, split, stream)
         assert records is not None
-        return self.make_split(records, [*records.read()], 1, labels)
+        found = self.make_split(replace(records, labels=labels), [*records.read()])
+        self.check_split(found, " and ".join(map(str, records.files)) or f"{data}, split {split!r}")
+        return found
+
+    def check_split(self, split: _S, where: str) -> None:
+        """Raise UserError if a whole split, which was read from `where`, has only blank texts."""
 
     def labels(self, split: _S) -> Iterable[str]:
         """The labels in a split that the model's configuration depends on."""

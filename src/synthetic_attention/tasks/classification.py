@@ -198,22 +198,16 @@ class Classification(Task[TextSplit, TextExample]):
         return replace(source, name=name if share else source.name, read=read)
 
     def read_with(
-        self, data: Path, split: str, labels: frozenset[str] | None = None, stream: bool = False
+        self, data: Path, split: str, labels: frozenset[str] = frozenset(), stream: bool = False
     ) -> TextSplit:
         """Read the training or validation split."""
         found = super().read_with(data, split, labels, stream)
         return replace(found, note=_held_out_note(found.name, self._held_out(data, stream)))
 
-    def make_split(
-        self,
-        records: Records[Any],
-        rows: Sequence[Any],
-        first: int = 1,
-        labels: frozenset[str] | None = None,
-    ) -> TextSplit:
+    def make_split(self, records: Records[Any], rows: Sequence[Any], first: int = 1) -> TextSplit:
         """Some of the labeled texts."""
         parsed = Parsed.of(rows)
-        classes = None if self.regression or not labels else self._classes("train", {*labels})
+        classes = None if self.regression or not records.labels else self._classes("train", {*records.labels})
         return TextSplit(records.name, parsed.records, classes, parsed.skipped, first=first)
 
     def labels(self, split: TextSplit) -> set[str]:

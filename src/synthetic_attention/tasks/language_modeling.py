@@ -157,9 +157,9 @@ class LanguageModeling(Task[Corpus, Row]):
         if self.mode == "blocks" and self.packed:
             raise UserError("got packed=true with mode=blocks; only sentences are packed: blocks are full")
 
-    def read_with(self, data: Path, split: str, labels: frozenset[str] | None = None, stream: bool = False) -> Corpus:
-        """The texts of a split."""
-        return super().read_with(data, split, labels, stream).checked()
+    def check_split(self, split: Corpus, where: str) -> None:
+        """Check that it has text."""
+        split.check_text(where)
 
     def records(self, data: Path, split: str, stream: bool = False) -> Records[str]:
         """The texts of a split: lines of files, or the column of a hub data set."""
@@ -181,9 +181,7 @@ class LanguageModeling(Task[Corpus, Row]):
         name = paths[0].name.split(".")[0] if len(paths) == 1 and patterns is None else split
         return Records(name, lambda: kept(read_texts(paths)), tuple(paths))
 
-    def make_split(
-        self, records: Records[Any], rows: Sequence[str], first: int = 1, labels: frozenset[str] | None = None
-    ) -> Corpus:
+    def make_split(self, records: Records[Any], rows: Sequence[str], first: int = 1) -> Corpus:
         """Some of the texts."""
         return Corpus(records.name, [*rows], first)
 

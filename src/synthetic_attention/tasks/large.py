@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
@@ -21,7 +21,7 @@ import numpy as np
 from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast
 
-from ..data.examples import Examples, NoExamplesError, OnLong, TextExamples
+from ..data.examples import Examples, NoExamplesError, OnLong, TextExamples, TrainingData
 from ..data.files import fingerprints, read_cached
 from ..data.records import Records, ahead, count_characters, digest_of
 from ..data.table import TokenTable, cache_folder
@@ -77,8 +77,9 @@ class LargeSplit(Generic[_S]):
 
     def parts(self, start: int = 0) -> Iterator[tuple[int, _S]]:
         """Splits of neighboring records, each after the number of records before it."""
-        for first, rows in self.records.windows(_BLOCK, start):
-            yield first, self.task.make_split(self.records, rows, first + 1, self.labels)
+        records = replace(self.records, labels=self.labels)
+        for first, rows in records.windows(_BLOCK, start):
+            yield first, self.task.make_split(records, rows, first + 1)
 
     def head(self) -> _S:
         """The first part."""
@@ -104,7 +105,7 @@ class LargeSplit(Generic[_S]):
             if math.floor((number + 1) * share) > math.floor(number * share):
                 rows += part
                 read += sum(map(count_characters, part))
-        return self.task.make_split(self.records, rows, 1, self.labels)
+        return self.task.make_split(replace(self.records, labels=self.labels), rows)
 
     @cached_property
     def key(self) -> str:
@@ -122,7 +123,7 @@ class LargeSplit(Generic[_S]):
         if not self.streaming:
             return frozenset(self._summary["labels"])
         _, rows = next(self.records.windows(_WINDOW_BLOCKS * _BLOCK))
-        return frozenset(self.task.labels(self.task.make_split(self.records, rows, 1, frozenset())))
+        return frozenset(self.task.labels(self.task.make_split(self.records, rows)))
 
     @cached_property
     def _beginning(self) -> dict[str, str | int]:
@@ -154,7 +155,7 @@ class LargeSplit(Generic[_S]):
             nonlocal records, characters
             windows = self.records.windows(_BLOCK)
             for first, rows in shown(windows, f"reading {self.name}", self.task.unit, lambda window: len(window[1])):
-                split = self.task.make_split(self.records, rows, first + 1, frozenset())
+                split = self.task.make_split(self.records, rows, first + 1)
                 records += len(split)
                 characters += sum(map(count_characters, rows))
                 labels.update(self.task.labels(split))
@@ -187,7 +188,7 @@ def new_tokenizer(
 
 def encode_large(
     split: LargeSplit[Any], tokenizer: Tokenizer, max_length: int, on_long: OnLong, report: Callable[[str], object]
-) -> Examples[Any]:
+) -> TrainingData[Any]:
     """The examples of large text, for training."""
     # Streamed text is tokenized in another thread.
     coder = _Coder(split.task, copy.deepcopy(tokenizer), max_length, on_long)
@@ -246,16 +247,7 @@ class _Coder:
 
 
 @dataclass(frozen=True, eq=False)
-class _LargeExamples(Examples[Any]):
-    """Examples that exist only in windows."""
-
-    def lengths(self) -> np.ndarray:
-        """Of windows only."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, eq=False)
-class CachedExamples(_LargeExamples):
+class CachedExamples(TrainingData[Any]):
     """Examples of tokens in a memory-mapped table."""
 
     table: TokenTable
@@ -289,7 +281,7 @@ class CachedExamples(_LargeExamples):
 
 
 @dataclass(frozen=True, eq=False)
-class StreamedExamples(_LargeExamples):
+class StreamedExamples(TrainingData[Any]):
     """Examples that are tokenized while training reads the text. Their number is not known."""
 
     split: LargeSplit[Any]

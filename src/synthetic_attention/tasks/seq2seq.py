@@ -118,13 +118,7 @@ class SequenceToSequence(Task[TextPairs, Pair]):
         """The settings for a split; without a limit of new tokens, it follows from the length of a source."""
         return generation
 
-    def make_split(
-        self,
-        records: Records[Any],
-        rows: Sequence[Any],
-        first: int = 1,
-        labels: frozenset[str] | None = None,
-    ) -> TextPairs:
+    def make_split(self, records: Records[Any], rows: Sequence[Any], first: int = 1) -> TextPairs:
         """Sources with their references."""
         return TextPairs.from_records(records.name, rows, first)
 

@@ -206,9 +206,9 @@ class SpanCorruption(Task[Corpus, Pair]):
         # Check what does not depend on the length of the inputs.
         SpanLayout(10**6, self.density, self.mean_span_length)
 
-    def read_with(self, data: Path, split: str, labels: frozenset[str] | None = None, stream: bool = False) -> Corpus:
-        """The documents of a split."""
-        return super().read_with(data, split, labels, stream).checked()
+    def check_split(self, split: Corpus, where: str) -> None:
+        """Check that it has text."""
+        split.check_text(where)
 
     def records(self, data: Path, split: str, stream: bool = False) -> Records[str]:
         """The documents in all files of a split, or in a column of a hub data set."""
@@ -222,9 +222,7 @@ class SpanCorruption(Task[Corpus, Pair]):
         read = partial(read_texts, paths, fields, self.skip_bad_lines)
         return Records(name, lambda: (text for text in read() if text is None or text.strip()), tuple(paths))
 
-    def make_split(
-        self, records: Records[Any], rows: Sequence[str], first: int = 1, labels: frozenset[str] | None = None
-    ) -> Corpus:
+    def make_split(self, records: Records[Any], rows: Sequence[str], first: int = 1) -> Corpus:
         """Some of the documents."""
         parsed = Parsed.of(rows)
         return Corpus(records.name, parsed.records, first, parsed.skipped)

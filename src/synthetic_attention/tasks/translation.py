@@ -47,16 +47,10 @@ class Translation(SequenceToSequence):
         """Check that the tokenizer that BLEU needs for the target language is installed."""
         self._bleu()
 
-    def read_with(
-        self, data: Path, split: str, labels: frozenset[str] | None = None, stream: bool = False
-    ) -> TextPairs:
-        """Read both sides of a split."""
-        records = self.records(data, split, stream)
-        pairs = self.make_split(records, [*records.read()])
-        if not pairs.complete():
-            where = " and ".join(map(str, records.files)) or f"{data}, split {split!r}"
+    def check_split(self, split: TextPairs, where: str) -> None:
+        """Check that it has a pair of texts."""
+        if not split.complete():
             raise UserError(f"{where}: no pair has text on both sides; expected at least one")
-        return pairs
 
     def records(self, data: Path, split: str, stream: bool = False) -> Records[tuple[str, str]]:
         """Pairs of lines."""
@@ -68,13 +62,7 @@ class Translation(SequenceToSequence):
         first, second = (data / f"{stem}.{language}" for language in languages)
         return Records(stem, lambda: parallel_lines(first, second), (first, second))
 
-    def make_split(
-        self,
-        records: Records[Any],
-        rows: Sequence[Any],
-        first: int = 1,
-        labels: frozenset[str] | None = None,
-    ) -> TextPairs:
+    def make_split(self, records: Records[Any], rows: Sequence[Any], first: int = 1) -> TextPairs:
         """Both sides of some pairs."""
         sources, targets = map(list, zip(*rows, strict=True)) if rows else ([], [])
         return TextPairs(records.name, sources, targets, sides=(f".{self.source}", f".{self.target}"), first=first)

@@ -23,9 +23,9 @@ from safetensors import safe_open
 from torch import nn
 
 from ..data.sampler import Place
+from ..errors import damage_reported
 from ..validation import fits
 from .arguments import SynthesizerTrainingArguments
-from .failures import damage_reported
 from .sharding import OPTIMIZER, copy_whole, shard_names
 
 # Trainer would resume without some of them, from another state.

@@ -1,4 +1,4 @@
-"""Errors outside of the program as one line: damaged files, a full disk, too little memory."""
+"""Shortages as one line: a full disk, too little memory."""
 
 from __future__ import annotations
 
@@ -8,27 +8,9 @@ from contextlib import contextmanager
 import torch
 from safetensors import SafetensorError
 
-from ..errors import UserError
+from ..errors import UserError, one_line
 
 LOST_PROCESS = "the connection to another process broke: it failed, see its message, or it was killed"
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error on one line; its class too if the message is empty or only a key."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__} {text}".rstrip() if isinstance(error, KeyError) or not text else text
-
-
-@contextmanager
-def damage_reported(what: str) -> Iterator[None]:
-    """Raise errors inside as a UserError: `what` cannot be loaded, with the reason."""
-    try:
-        yield
-    except MemoryError:
-        raise
-    # Readers of JSON, weights, optimizer states and configurations have many errors; tokenizers raises Exception.
-    except Exception as error:
-        raise UserError(f"{what} cannot be loaded: {one_line(error)}") from error
 
 
 @contextmanager

@@ -16,9 +16,9 @@ import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast, TrainerCallback, set_seed
 
-from ..data.examples import Examples
+from ..data.examples import Examples, TrainingData
 from ..data.hub import is_hub_name
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..tasks.base import Split, Task, build_model
 from ..tasks.large import IN_MEMORY, LargeSplit, encode_large, new_tokenizer
 from ..tasks.memory import check_training
@@ -33,7 +33,7 @@ from .device import (
     failing_together,
     gather,
 )
-from .failures import one_line, shortage_reported
+from .failures import shortage_reported
 from .run_folder import PretrainedRun, RunFolder, data_path, portable_path
 from .settings import Settings, build_config
 from .sharding import check_launch
@@ -253,26 +253,22 @@ def prepare_inputs(
         tokenizer = tokenizer or task.adapt_tokenizer(pretrained.run.load_tokenizer())
     if tokenizer is None:
         tokenizer = new_tokenizer(task, train, config.vocab_size, maximum, report)
-    encoded, on_long = [], settings.training.on_long
-    for split in (train, valid):
-        examples: Examples[Any]
-        if isinstance(split, LargeSplit):
-            examples = encode_large(split, tokenizer, maximum, on_long, report)
-        else:
-            examples = task.encode(split, tokenizer, maximum, on_long, training=split is train)
-            report(f"{split.name}: {len(examples):,} {task.unit}, {int(examples.lengths().sum()):,} tokens")
-        if examples.note:
-            report(f"{split.name}: {examples.note}")
-        if examples.skipped:
-            report(f"{split.name}: {examples.skipped} malformed lines left out")
-        if examples.dropped:
-            report(f"{split.name}: {examples.dropped} {task.unit} dropped (over {maximum} tokens, or blank)")
-        if examples.truncated:
-            report(f"{split.name}: {examples.truncated} {task.unit} truncated to {maximum} tokens")
-        encoded.append(examples)
-    config = build_config(
-        settings, **task.config_changes(train.head() if isinstance(train, LargeSplit) else train, tokenizer)
-    )
+    on_long = settings.training.on_long
+
+    def encode(split: Split) -> Examples[Any]:
+        examples = task.encode(split, tokenizer, maximum, on_long, training=split is train)
+        report(f"{split.name}: {len(examples):,} {task.unit}, {int(examples.lengths().sum()):,} tokens")
+        return examples
+
+    examples: TrainingData[Any]
+    if isinstance(train, LargeSplit):
+        examples, head = encode_large(train, tokenizer, maximum, on_long, report), train.head()
+    else:
+        examples, head = encode(train), train
+    _report_counts(train.name, examples, task.unit, maximum, report)
+    validation = encode(valid)
+    _report_counts(valid.name, validation, task.unit, maximum, report)
+    config = build_config(settings, **task.config_changes(head, tokenizer))
     set_seed(settings.training.seed)
     try:
         model = build_model(task, config)
@@ -286,7 +282,19 @@ def prepare_inputs(
         if note:
             report(note)
     report(f"{model.num_parameters(only_trainable=True):,} parameters, vocabulary of {len(tokenizer):,} tokens")
-    return TrainingInputs(task, settings, model, tokenizer, encoded[0], encoded[1], valid)
+    return TrainingInputs(task, settings, model, tokenizer, examples, validation, valid)
+
+
+def _report_counts(name: str, examples: TrainingData[Any], unit: str, maximum: int, report: Report) -> None:
+    """Say what is not trained on as it stands in the files."""
+    if examples.note:
+        report(f"{name}: {examples.note}")
+    if examples.skipped:
+        report(f"{name}: {examples.skipped} malformed lines left out")
+    if examples.dropped:
+        report(f"{name}: {examples.dropped} {unit} dropped (over {maximum} tokens, or blank)")
+    if examples.truncated:
+        report(f"{name}: {examples.truncated} {unit} truncated to {maximum} tokens")
 
 
 def _shortage_reported(run: RunFolder, settings: Settings) -> AbstractContextManager[None]:

@@ -34,12 +34,11 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from ..data.hub import is_hub_name
-from ..errors import UserError
+from ..errors import UserError, damage_reported, one_line
 from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained
 from ..validation import fits, resolve_path
 from .checkpoint import remove_incomplete
-from .failures import damage_reported, one_line
 from .settings import Settings
 
 # The entries of run.yaml that every run needs.

@@ -17,14 +17,13 @@ from typing import Any, NamedTuple
 import yaml
 from huggingface_hub.errors import StrictDataclassError
 
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..models import SynthesizerConfig
 from ..synthesizers import OPTIONS
 from ..tasks import get_task, known_tasks
 from ..tasks.base import Task
 from ..validation import check_value, did_you_mean
 from .arguments import SynthesizerTrainingArguments, argument_types
-from .failures import one_line
 
 _QUOTES = ("'", '"')
 _PRESETS = files(__package__) / "presets"

@@ -21,16 +21,15 @@ from transformers import Adafactor, PreTrainedModel, PreTrainedTokenizerFast, Tr
 from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
 
-from ..data.examples import Examples
+from ..data.examples import Examples, TrainingData
 from ..data.sampler import Items, TokenBatchSampler
-from ..errors import UserError
+from ..errors import UserError, damage_reported
 from ..synthesizers import SynthesizingFunction
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss
 from ..tasks.memory import check_training
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
 from .device import any_process
-from .failures import damage_reported
 from .model_card import update_model_card
 from .run_folder import RunFolder
 from .settings import Settings, build_config
@@ -53,7 +52,7 @@ class TrainingInputs:
     settings: Settings
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
-    train: Examples[Any]
+    train: TrainingData[Any]
     validation: Examples[Any]
     validation_split: Split
 
