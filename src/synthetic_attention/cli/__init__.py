@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -26,4 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     from .app import run
 
-    sys.exit(run(arguments))
+    code = run(arguments)
+    distributed = sys.modules.get("torch.distributed")
+    if distributed and distributed.is_available() and distributed.is_initialized():
+        # Gloo's threads abort a process that Python ends normally while something still refers to the process group.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
