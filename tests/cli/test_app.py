@@ -50,6 +50,8 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
     assert "Usage:" in out
     # click cuts the summaries of long commands.
     assert not [line for line in out.splitlines()[1:] if line.endswith("...")]
+    # Technical limits.
+    assert "<=" not in out
 
 
 def _numbers() -> list[tuple[str, ...]]:

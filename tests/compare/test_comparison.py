@@ -274,7 +274,7 @@ def test_scoring_continues_after_an_interruption(start: Start, tmp_path: Path, m
 @pytest.mark.slow
 def test_runs_in_several_processes_stop_together_and_have_the_same_results(corpus: Path, tmp_path: Path) -> None:
     def stop(line: str) -> None:
-        """Ctrl-C when the first of three runs has ended."""
+        """Ctrl-C when the first of three runs has ended, and is to be scored."""
         if "has ended" in line and not stopped:
             stopped.append(line)
             os.kill(os.getpid(), signal.SIGINT)
@@ -283,8 +283,7 @@ def test_runs_in_several_processes_stop_together_and_have_the_same_results(corpu
     output, rows = tmp_path / "jobs", "vanilla,random,dense"
     results, received = run_comparison(corpus, output, rows, jobs=2, report=stop)
     assert received == signal.SIGINT
-    assert "pending" in {run["status"] for run in results["runs"]}
-    assert not failures(results)
+    assert {run["status"] for run in results["runs"]} == {"pending"}
     results, received = run_comparison(corpus, output, rows, jobs=2)
     assert received is None
     assert without_times(results) == without_times(run_comparison(corpus, tmp_path / "one", rows)[0])

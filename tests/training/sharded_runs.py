@@ -7,12 +7,17 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from safetensors.torch import save_file
 from transformers import TrainerCallback
 
 from synthetic_attention.errors import UserError
 from synthetic_attention.tasks.language_modeling import LanguageModeling
+from synthetic_attention.tasks.translation import Translation
+from synthetic_attention.training import evaluation, trainer
 from synthetic_attention.training.evaluation import continue_prompt, evaluate_run, generate_chunks
 from synthetic_attention.training.run import resume_run
+from synthetic_attention.training.run_folder import PretrainedRun
+from synthetic_attention.training.sharding import gather_weights, shard_model
 from training.conftest import small_settings
 from training.runs import silent, start
 
@@ -22,15 +27,17 @@ LINES = ["where is the station", "two", "", "the red train and the blue car", "h
 LANGUAGE_MODEL = LanguageModeling(train_files="train.en", valid_files="valid.en")
 
 
-class Shapes(TrainerCallback):
-    """Writes the whole and the local shape of each parameter."""
+class Start(TrainerCallback):
+    """Writes the weights before the first step, and whole and local shape of each parameter."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if weights := gather_weights(model):
+            save_file(weights, self.folder / f"{self.name}.safetensors")
         shapes = {name: (p.shape, p.to_local().shape) for name, p in model.named_parameters(remove_duplicate=False)}
-        (self.folder / f"shapes-{args.process_index}.json").write_text(json.dumps(shapes))
+        (self.folder / f"{self.name}-{args.process_index}.json").write_text(json.dumps(shapes))
 
 
 class Overflow(TrainerCallback):
@@ -45,9 +52,21 @@ class Overflow(TrainerCallback):
 def main(corpus: Path, folder: Path) -> None:
     torch.set_num_threads(1)
     sharded = small_settings(*OPTIONS, "max_steps=4", "sharding=fsdp", "average_checkpoints=2")
-    start(corpus, folder / "adamw", sharded, callbacks=[Shapes(folder)])
+    devices: list[str] = []
+
+    def shard(model: Any, device: torch.device) -> None:
+        devices.append(str({parameter.device.type for parameter in [*model.parameters(), *model.buffers()]}))
+        shard_model(model, device)
+
+    trainer.shard_model = evaluation.shard_model = shard
+    start(corpus, folder / "adamw", sharded, callbacks=[Start(folder, "new")])
     resume_run(folder / "adamw", max_steps=8, report=silent)
-    start(corpus, folder / "adafactor", small_settings(*ADAFACTOR, "gradient_checkpointing=true", "sharding=fsdp"))
+    adafactor = small_settings(
+        *ADAFACTOR, "gradient_checkpointing=true", "sharding=fsdp", synthesizer="random+fixed_random+vanilla"
+    )
+    start(corpus, folder / "adafactor", adafactor)
+    pretrained = PretrainedRun.open(folder / "adafactor", Translation)
+    start(corpus, folder / "from", adafactor, pretrained=pretrained, callbacks=[Start(folder, "from")])
     start(
         corpus,
         folder / "lm",
@@ -64,6 +83,7 @@ def main(corpus: Path, folder: Path) -> None:
     except UserError as error:
         (folder / f"overflow-{PartialState().process_index}").write_text(str(error))
     found = evaluations(folder, sharding="fsdp")
+    (folder / f"devices-{PartialState().process_index}.json").write_text(json.dumps(devices))
     (folder / f"evaluations-{PartialState().process_index}.json").write_text(json.dumps(found))
     PartialState().destroy_process_group()
 

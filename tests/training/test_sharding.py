@@ -7,13 +7,20 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import TrainerCallback
 
 from synthetic_attention.errors import UserError
+from synthetic_attention.training.arguments import Sharding
 from synthetic_attention.training.evaluation import evaluate_run
 from synthetic_attention.training.run import resume_run
 from training import sharded_runs
+from training.conftest import SMALL
 from training.runs import Small, logged, silent, start, weights
 
 TESTS = Path(__file__).parents[1]
@@ -56,21 +63,62 @@ def test_two_processes_train_as_one_with_accumulation(
         assert (value - got_weights[name]).abs().max() < 1e-5, name
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", ["none", "fsdp"])
+def test_four_processes_then_two_then_one_train_as_one(
+    sharding: Sharding, corpus: Path, tmp_path: Path, small: Small
+) -> None:
+    arguments = ["train", "translation", "--data", str(corpus), "--source", "en", "--target", "de", "--seed", "3"]
+    arguments += [word for setting in (*SMALL, "dropout_rate=0", "logging_steps=1") for word in ("--set", setting)]
+    arguments += ["--output", str(tmp_path / "run"), "--batches-per-update", "4", "--resume-if-exists"]
+    for processes, steps in ((4, "4"), (2, "8")):
+        launch(processes, "-m", "synthetic_attention.cli", *arguments, "--sharding", sharding, "--steps", steps)
+    resume_run(tmp_path / "run", max_steps=12, sharding="none", report=silent)
+    settings = small("dropout_rate=0", "logging_steps=1", "max_steps=12", "gradient_accumulation_steps=4")
+    start(corpus, tmp_path / "one", settings)
+    for name in ("step", "tokens", "loss", "grad_norm", "eval_loss", "eval_bleu"):
+        expected, got = (logged(tmp_path / run, name) for run in ("one", "run"))
+        assert got == pytest.approx(expected, abs=0 if name in ("step", "tokens", "eval_bleu") else 1e-5), name
+
+
 def test_adafactor_and_gradient_checkpointing(corpus: Path, sharded: Path, tmp_path: Path, small: Small) -> None:
-    one = tmp_path / "one"
-    start(corpus, one, small(*sharded_runs.ADAFACTOR, "gradient_accumulation_steps=2"))
+    one, synthesizer = tmp_path / "one", "random+fixed_random+vanilla"
+    start(corpus, one, small(*sharded_runs.ADAFACTOR, "gradient_accumulation_steps=2", synthesizer=synthesizer))
     for name in ("loss", "grad_norm", "eval_loss"):
         assert logged(sharded / "adafactor", name) == pytest.approx(logged(one, name), abs=1e-5), name
 
 
 def test_all_parameters_shard(sharded: Path) -> None:
     """R and the tied embedding too."""
-    first, second = (json.loads((sharded / f"shapes-{rank}.json").read_text()) for rank in range(2))
+    first, second = (json.loads((sharded / f"new-{rank}.json").read_text()) for rank in range(2))
     assert "model.embed_tokens.weight" in first
     assert any(len(whole) == 3 for whole, _ in first.values())
     for name, (whole, local) in first.items():
         assert math.prod(local) + math.prod(second[name][1]) == math.prod(whole), name
         assert math.prod(local) <= math.ceil(whole[0] / 2) * math.prod(whole[1:]), name
+
+
+def test_only_the_main_process_builds_and_loads_the_model(
+    corpus: Path, sharded: Path, tmp_path: Path, small: Small
+) -> None:
+    """The weights of new and continued runs are bit for bit those without sharding, and `fixed_random`'s buffer too."""
+    first, second = (json.loads((sharded / f"devices-{rank}.json").read_text()) for rank in range(2))
+    assert {*first} == {"{'cpu'}"}
+    assert {*second} == {"{'meta'}"}
+    assert len(first) == len(second) == 11
+    new: dict[str, Tensor] = {}
+
+    class Copy(TrainerCallback):
+        def on_train_begin(self, *args: Any, model: Any = None, **kwargs: Any) -> None:
+            new.update({name: value.clone() for name, value in model.state_dict().items()})
+
+    start(corpus, tmp_path / "one", small(*sharded_runs.OPTIONS, "max_steps=1"), callbacks=[Copy()])
+    loaded = load_file(sharded / "adafactor" / "model.safetensors")
+    assert any(name.endswith("table") for name in loaded)
+    for name, expected in (("new", new), ("from", loaded)):
+        got = load_file(sharded / f"{name}.safetensors")
+        assert got.keys() <= expected.keys()
+        assert all(torch.equal(value, expected[key]) for key, value in got.items()), name
 
 
 def test_a_weight_that_is_not_finite_in_one_process_stops_all(sharded: Path) -> None:

@@ -15,8 +15,15 @@ if TYPE_CHECKING:
 
 
 def number(text: str, least: float | None = None, most: float = 2**31 - 1) -> Any:
-    """An option for a number, with its help text."""
-    return Option(help=text, metavar="N", min=least, max=most)
+    """An option for a number, with its help text, which leaves out the technical limit `most`."""
+
+    def check(value: float | None) -> float | None:
+        # NaN too.
+        if value is not None and not value <= most:
+            raise BadParameter(f"got {value}; expected at most {most}")
+        return value
+
+    return Option(help=text, metavar="N", min=least, callback=check)
 
 
 _DATA = "Folder with files of the splits train and valid, or for most tasks hub:OWNER/NAME. [default: example data]"

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from signal import SIGINT
 from typing import Any
 
 import yaml
 from transformers import TrainerCallback
 
-from ..errors import UserError
+from ..errors import UserError, damage_reported
 from ..metrics.text import can_compute
 from ..training.device import choose_training_device
 from ..training.evaluation import evaluate_run
@@ -170,18 +172,25 @@ class _Runner:
         todo = [key for key in queue if key not in trained]
         self.publish()
         train = self._train_in_turn if self.jobs == 1 else self._train_together
-        for (row, seed), outcome in train(todo, len(queue)):
-            if isinstance(outcome, UserError):
-                self._fail(row, seed, outcome)
-            # A signal stops the comparison even if this run finished before it.
-            elif outcome is not None:
-                return outcome
-            else:
-                self._score(row, seed)
-            self.publish()
+        try:
+            with closing(train(todo, len(queue))) as outcomes:
+                for (row, seed), outcome in outcomes:
+                    if isinstance(outcome, UserError):
+                        self._fail(row, seed, outcome)
+                    # A signal stops the comparison even if this run finished before it.
+                    elif outcome is not None:
+                        return outcome
+                    else:
+                        self._score(row, seed)
+                    self.publish()
+        except KeyboardInterrupt:
+            if self.jobs == 1:
+                raise
+            # While this process scored a run; the others have stopped now.
+            return SIGINT
         return None
 
-    def _train_in_turn(self, todo: Sequence[Key], total: int) -> Iterator[tuple[Key, Outcome]]:
+    def _train_in_turn(self, todo: Sequence[Key], total: int) -> Generator[tuple[Key, Outcome]]:
         for number, key in enumerate(todo, total - len(todo) + 1):
             self.report(f"run {number} of {total}: {key[0].label}, seed {key[1]}")
             outcome: Outcome
@@ -191,7 +200,7 @@ class _Runner:
                 outcome = error
             yield key, outcome
 
-    def _train_together(self, todo: Sequence[Key], total: int) -> Iterator[tuple[Key, Outcome]]:
+    def _train_together(self, todo: Sequence[Key], total: int) -> Generator[tuple[Key, Outcome]]:
         """As `_train_in_turn`, but up to `jobs` runs at the same time; a run comes when it ends."""
         runs = [(key, partial(_train, self.folder, self.plan, *key, self.device, _silent)) for key in todo]
         self.report(f"training {len(runs)} of {total} runs, {self.jobs} at the same time; see log.jsonl of each run")
@@ -225,6 +234,9 @@ class _Runner:
             if tokenizer_record(run.load_tokenizer()) != self.plan.tokenizer:
                 raise UserError("its tokenizer differs from the other rows'; another version made it, train it again")
             before = known.get("tests", {}) if known.get("metrics") == metrics else {}
+            with damage_reported(f"{run.path}: metrics.json"):
+                kept = {"validation": metrics["best"], "last": metrics["last"]}
+                scores = {name: {"step": part["step"], **self._scores(part)} for name, part in kept.items()}
             tests = {split.name: self._test(run, asked, before) for asked, split in self.plan.tests.items()}
         except UserError as error:
             self._fail(row, seed, error)
@@ -237,8 +249,7 @@ class _Runner:
             **{name: info[name] for name in ("settings", "commands", "versions")},
             date=trained.isoformat(timespec="seconds"),
             metrics=metrics,
-            validation={"step": metrics["best"]["step"], **self._scores(metrics["best"])},
-            last={"step": metrics["last"]["step"], **self._scores(metrics["last"])},
+            **scores,
             # Splits of other calls stay: they may be asked for again.
             tests=before | tests,
         )

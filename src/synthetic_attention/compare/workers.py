@@ -70,7 +70,8 @@ class _Worker:
 def train_in_processes(runs: Sequence[tuple[_K, Train]], count: int) -> Iterator[tuple[_K, Outcome]]:
     """Train `runs` in up to `count` processes; yields each as it ends, with its signal or its error.
 
-    Ctrl-C or SIGTERM stops all at their next checkpoint, and no more are started.
+    Ctrl-C or SIGTERM stops all at their next checkpoint, and no more are started. While the caller works on a result,
+    it also raises KeyboardInterrupt there; closing the iterator waits for these checkpoints.
     """
     waiting, running, stop = deque(runs), dict[_K, _Worker](), StopRequest()
     count = min(count, len(runs))
@@ -87,7 +88,9 @@ def train_in_processes(runs: Sequence[tuple[_K, Train]], count: int) -> Iterator
                     for worker in running.values():
                         worker.stop()
                 for key, outcome in outcomes:
+                    stop.at_once = True
                     yield key, outcome if stop.received is None else stop.received
+                    stop.at_once = False
                 wait([worker.process.sentinel for worker in running.values()], _INTERVAL)
         except KeyboardInterrupt:
             for worker in running.values():

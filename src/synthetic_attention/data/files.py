@@ -14,6 +14,7 @@ import io
 import json
 import math
 import os
+import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -266,15 +267,18 @@ def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
     """The folder `name` in the user's cache ($XDG_CACHE_HOME or ~/.cache); `write` fills it if it does not exist.
 
     It is filled under a temporary name and then renamed. Other processes wait meanwhile, where the file system has
-    locks; elsewhere each one fills it, and the first to finish is used.
+    locks; elsewhere each one fills it, and the first to finish is used. What a killed process left is removed.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "synthetic-attention" / name
     try:
         if not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(folder.with_name(f"{name}.lock")):
+            with _locked(folder.with_name(f"{name}.lock")) as lock:
                 if not folder.is_dir():
-                    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as stage:
+                    # With the lock, none of them belongs to a living process.
+                    for left in folder.parent.glob(f".partial-{name}-*") if lock else ():
+                        shutil.rmtree(left, ignore_errors=True)
+                    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".partial-{name}-") as stage:
                         write(Path(stage))
                         Path(stage).rename(folder)
     except OSError as error:

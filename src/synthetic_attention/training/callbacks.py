@@ -100,9 +100,13 @@ class BusyMachine:
 
 
 class StopRequest:
-    """Turns the first Ctrl-C or SIGTERM into a request to stop after a checkpoint; the second one interrupts."""
+    """Turns the first Ctrl-C or SIGTERM into a request to stop after a checkpoint; the second one interrupts.
+
+    With `at_once`, while nothing is trained, the first one interrupts.
+    """
 
     received: int | None = None
+    at_once: bool = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -116,9 +120,10 @@ class StopRequest:
                 signal.signal(number, handler)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
-            raise KeyboardInterrupt
+        interrupts = self.at_once or self.received is not None
         self.received = number
+        if interrupts:
+            raise KeyboardInterrupt
         # A signal may arrive inside of print(), which is not reentrant.
         os.write(2, b"\nstopping after the next checkpoint; a second signal stops at once\n")
 

@@ -23,7 +23,7 @@ from ..data.sampler import TokenBatchSampler
 from ..tasks import get_task
 from ..tasks.base import Task
 from ..tasks.memory import check_training
-from .device import any_process, choose_training_device, describe_device
+from .device import any_process, choose_training_device, describe_device, failing_together
 from .failures import shortage_reported
 from .run import Report, prepare_inputs, read_splits
 from .run_folder import PretrainedRun, RunFolder
@@ -57,7 +57,9 @@ def dry_run(
     check_launch(settings.training)
     task.check_requirements()
     check_training(task, build_config(settings), settings.training, place, processes=processes)
-    inputs = prepare_inputs(task, read_splits(task, data, settings.training), settings, report, pretrained=pretrained)
+    with failing_together():
+        splits = read_splits(task, data, settings.training)
+        inputs = prepare_inputs(task, splits, settings, report, pretrained=pretrained)
     training, least_bytes = settings.training, inputs.least_bytes(place)
     # One step more than are measured: the last one would save and validate.
     steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}

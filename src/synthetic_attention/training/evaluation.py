@@ -14,7 +14,7 @@ from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import broadcast_object_list, gather_object  # type: ignore[import-untyped]
 
 from ..data.examples import OnLongInput
-from ..errors import UserError
+from ..errors import UserError, damage_reported
 from ..tasks import get_task
 from ..tasks.base import EvaluationLoop, Task, format_score
 from ..tasks.classification import Classification
@@ -25,7 +25,7 @@ from .device import choose_device, choose_training_device, describe_device, fail
 from .failures import shortage_reported
 from .model_card import update_model_card
 from .run_folder import RunFolder, data_path, portable_path
-from .sharding import check_sharding, shard_model
+from .sharding import building_device, check_sharding, shard_model
 
 _LESS_MEMORY = "use fewer --num-beams, or a device with more memory"
 
@@ -101,7 +101,10 @@ def evaluate_run(
         run.write_text(predictions, evaluation.predictions)
         run.write_json(f"{name}.json", results)
         if metrics := run.read_metrics():
-            update_model_card(run, metrics)
+            with damage_reported(f"{run.path}: metrics.json or a file of evaluation/"):
+                update_model_card(run, metrics)
+    except UserError as error:
+        report(f"README.md not written: {error}")
     except OSError as error:
         results.update(predictions=None)
         report(f"predictions and scores not written: {error}")
@@ -175,7 +178,7 @@ def _load(
     place, state = choose_training_device(device), PartialState()
     check_sharding(sharding)
     with failing_together():
-        model, tokenizer = run.load(task, torch.device("cpu"), bf16)
+        model, tokenizer = run.load(task, building_device(sharding), bf16)
     shard_model(model, place)
     shared = {"rank": state.process_index, "world_size": state.num_processes, "gather": gather_object}
     return EvaluationLoop(model, tokenizer, **shared, is_sharded=True, **options)

@@ -36,7 +36,7 @@ from .device import (
 from .failures import shortage_reported
 from .run_folder import PretrainedRun, RunFolder, data_path, portable_path
 from .settings import Settings, build_config
-from .sharding import check_launch
+from .sharding import building_device, check_launch
 from .trainer import SynthesizerTrainer, TrainingInputs
 
 # Receives lines for the user.
@@ -271,11 +271,12 @@ def prepare_inputs(
     config = build_config(settings, **task.config_changes(head, tokenizer))
     set_seed(settings.training.seed)
     try:
-        model = build_model(task, config)
+        with building_device(settings.training.sharding):
+            model = build_model(task, config)
     # PyTorch raises a RuntimeError for a size that it cannot allocate.
     except (ValueError, TypeError, RuntimeError, MemoryError) as error:
         raise UserError(f"the model cannot be built: {one_line(error)}") from error
-    if pretrained is not None and not pretrained.scratch:
+    if pretrained is not None and not pretrained.scratch and model.device.type != "meta":
         # Dropout does not depend on whether the weights are new.
         with torch.random.fork_rng(devices=[]):
             note = pretrained.load_into(model)

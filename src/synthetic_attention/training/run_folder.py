@@ -266,7 +266,10 @@ class RunFolder:
     def load(
         self, task: Task[Any, Any], device: torch.device, bf16: bool = False
     ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-        """The best model of the run, in evaluation mode, and the tokenizer; `bf16` for weights in bfloat16."""
+        """The best model of the run, in evaluation mode, and the tokenizer; `bf16` for weights in bfloat16.
+
+        On the meta device, the weights are checked and not loaded.
+        """
         self.check_model()
         tokenizer = self.load_tokenizer()
         with damage_reported(f"{self.path}: the run"):
@@ -281,7 +284,11 @@ class RunFolder:
             if (self.path / "adapter_config.json").exists():
                 raise ValueError("it has adapter_config.json; expected a whole model (`merge_and_unload` of peft)")
             model, found = model_class.from_pretrained(
-                str(self.path), output_loading_info=True, local_files_only=True, use_safetensors=True
+                str(self.path),
+                output_loading_info=True,
+                local_files_only=True,
+                use_safetensors=True,
+                device_map="meta" if device.type == "meta" else None,
             )
             # transformers would initialise missing weights.
             if problems := [f"{name} {kind}" for kind in ("missing", "unexpected") for name in found[f"{kind}_keys"]]:

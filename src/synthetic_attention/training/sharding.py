@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.distributed import is_initialized
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor, zeros
@@ -89,11 +89,18 @@ def check_launch(training: SynthesizerTrainingArguments) -> None:
         )
 
 
+def building_device(sharding: Sharding) -> torch.device:
+    """Where to build and load a model: only the main process needs memory for the whole of one that gets sharded."""
+    return torch.device("cpu" if sharding == "none" or PartialState().is_main_process else "meta")
+
+
 def shard_model(model: PreTrainedModel, device: torch.device) -> None:
     """Shard a model over all processes in place, and move it to the device part by part.
 
-    Every process has to call this, and from then on `forward` and `generate`, equally often.
+    The others get their parts of the weights, and all buffers, from the main process; their models may be on the meta
+    device. Every process has to call this, and from then on `forward` and `generate`, equally often.
     """
+    weights = model.state_dict() if PartialState().is_main_process else {}
     mesh = init_device_mesh(device.type, (PartialState().num_processes,))
     options: dict[str, Any] = {"mesh": mesh, "shard_placement_fn": lambda parameter: _placement(parameter, mesh.size())}
     reshard = os.environ.get("FSDP_RESHARD_AFTER_FORWARD", "true").lower() != "false"
@@ -101,6 +108,11 @@ def shard_model(model: PreTrainedModel, device: torch.device) -> None:
         if type(module).__name__ in (model._no_split_modules or ()):
             fully_shard(module, reshard_after_forward=reshard, **options)
     fully_shard(model, **options)
+    if model.device.type == "meta":
+        model.to_empty(device=device)
+        # `to_empty` makes two parameters of a tied one.
+        model.tie_weights()
+    set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
     for method in ("generate", "token_losses"):
         if hasattr(model, method):
             register_fsdp_forward_method(model, method)

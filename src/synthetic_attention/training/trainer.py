@@ -29,7 +29,7 @@ from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_los
 from ..tasks.memory import check_training
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
-from .device import any_process
+from .device import any_process, failing_together
 from .model_card import update_model_card
 from .run_folder import RunFolder
 from .settings import Settings, build_config
@@ -183,6 +183,11 @@ class SynthesizerTrainer(Trainer):
         if self.args.sharding == "fsdp":
             # Autocast stays.
             self.accelerator.prepare_model = partial(self.accelerator.prepare_model, evaluation_mode=True)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        with failing_together():
+            if self.inputs.model.device.type != "meta":
+                super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model of a checkpoint; the weights of a sharded model are gathered."""
