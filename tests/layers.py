@@ -21,6 +21,12 @@ MIXTURES = [f"{name}+vanilla" for name in FUNCTIONS if name != "vanilla"] + [
     "random+factorized_random",
     "random+dense+vanilla",
 ]
+# By the number of heads that they have in the contract suite.
+GROUPS = {
+    "random:3/vanilla:1": 4,
+    "dense/factorized_random/vanilla": 3,
+    "random+vanilla:2/dense:2": 4,
+}
 
 
 def drawn_layer(d_model: int, num_heads: int, synthesizer: str, max_length: int) -> SynthesizerAttention:

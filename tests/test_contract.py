@@ -10,28 +10,28 @@ import pytest
 import torch
 from torch import Tensor
 
-from layers import FUNCTIONS, MIXTURES
+from layers import FUNCTIONS, GROUPS, MIXTURES
 from synthetic_attention import SynthesizerAttention
-from synthetic_attention.synthesizers import OPTIONS, REGISTRY, known, needs_max_length
+from synthetic_attention.synthesizers import OPTIONS, REGISTRY, functions_of, known, needs_max_length
 
-NAMES = FUNCTIONS + MIXTURES
-B, H, T, D, HEAD, MAXIMUM, RANK = 2, 3, 11, 7, 5, 13, 3
+NAMES = [*FUNCTIONS, *MIXTURES, *GROUPS]
+B, T, D, HEAD, MAXIMUM, RANK = 2, 11, 7, 5, 13, 3
 
 # Functions that ignore the input.
-INPUT_FREE = [name for name in NAMES if not any(REGISTRY[part].num_features for part in name.split("+"))]
+INPUT_FREE = [name for name in NAMES if not any(REGISTRY[part].num_features for part in functions_of(name))]
 BOUNDED = [name for name in NAMES if needs_max_length(name)]
 
 
 def options(name: str, **own: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """R large enough to be seen, and a rank below the length."""
     large = {"std": 1.0, "rank": RANK}
-    kinds = {part: {f.name for f in fields(OPTIONS[part])} for part in name.split("+")}
+    kinds = {part: {f.name for f in fields(OPTIONS[part])} for part in functions_of(name)}
     return {part: {key: large[key] for key in keys & large.keys()} for part, keys in kinds.items()} | own
 
 
 def make(name: str, *, dtype=torch.float64, **keywords: Any) -> SynthesizerAttention:
     keywords = {"max_length": MAXIMUM, "head_dim": HEAD, "synthesizer_options": options(name)} | keywords
-    layer = SynthesizerAttention(D, H, name, dtype=dtype, **keywords)
+    layer = SynthesizerAttention(D, GROUPS.get(name, 3), name, dtype=dtype, **keywords)
     # Biases begin at zero, which would hide a missing one.
     with torch.no_grad():
         for key, parameter in layer.named_parameters():
@@ -55,7 +55,7 @@ def test_nothing_gives_nothing(name, shape):
     for mask in (None, torch.ones(shape[:2])):
         y, w = layer(x, mask, need_weights=True)
         assert y.shape == shape
-        assert w.shape == (shape[0], H, shape[1], shape[1])
+        assert w.shape == (shape[0], layer.num_heads, shape[1], shape[1])
         (y.sum() + layer(x, mask).sum()).backward()
     assert not any(p.grad.any() for p in layer.parameters() if p.grad is not None)
     with torch.no_grad():
@@ -68,14 +68,15 @@ def test_nothing_gives_nothing(name, shape):
 def test_output_is_weights_times_values(name, is_causal, length):
     """Y = concat_h(w_h G_h(X)) W_O: weights come from x, values from `value` if it is given."""
     layer, x = make(name), tokens(length=length)
+    heads = layer.num_heads
     _, own = layer(x, is_causal=is_causal, need_weights=True)
     for value in (x, tokens(length=length)):
         y, w = layer(x, value=None if value is x else value, is_causal=is_causal, need_weights=True)
-        assert (y.shape, y.dtype, w.shape) == (x.shape, x.dtype, (B, H, length, length))
+        assert (y.shape, y.dtype, w.shape) == (x.shape, x.dtype, (B, heads, length, length))
         check(w, own)
-        check(w.sum(-1), torch.ones(B, H, length, dtype=w.dtype))
-        heads = w @ layer.v_proj(value).unflatten(-1, (H, HEAD)).transpose(1, 2)
-        check(layer.out_proj(heads.transpose(1, 2).flatten(2)), y)
+        check(w.sum(-1), torch.ones(B, heads, length, dtype=w.dtype))
+        sums = w @ layer.v_proj(value).unflatten(-1, (heads, HEAD)).transpose(1, 2)
+        check(layer.out_proj(sums.transpose(1, 2).flatten(2)), y)
         check(layer(x, value=value, is_causal=is_causal), y)
         check(layer(x[0], value=value[0], is_causal=is_causal), y[0])
     assert (w >= 0).all()
@@ -127,7 +128,7 @@ def test_padding_changes_nothing(name, kind, is_causal, grad):
 def test_additive_bias_is_in_slots(name, kind, batch, is_causal):
     """A padded example gives what it gives alone."""
     layer, x = make(name), tokens()
-    bias = torch.randn(*batch, H, T, T, dtype=x.dtype)
+    bias = torch.randn(*batch, layer.num_heads, T, T, dtype=x.dtype)
     mask = torch.stack([slots(kind, T, 7), slots("right", T, T)])
     y, w = layer(x, attention_mask=mask, attn_bias=bias, is_causal=is_causal, need_weights=True)
     for row, real in enumerate(mask.bool()):
@@ -228,8 +229,11 @@ def test_cached_is_uncached(name, steps):
         check(y, whole[:, start : start + step])
         start += step
     assert layer.caches_keys == ("vanilla" in name)
-    assert cache.values.shape == (B, H, T, HEAD)
-    assert cache.keys.shape == (B, H, T, HEAD if layer.caches_keys else 0)
+    assert cache.values.shape == (B, layer.num_heads, T, HEAD)
+    # Heads without dot products keep no keys.
+    groups = {"random:3/vanilla:1": 1, "dense/factorized_random/vanilla": 1, "random+vanilla:2/dense:2": 2}
+    heads = groups.get(name, layer.num_heads if layer.caches_keys else 0)
+    assert cache.keys.shape == (B, heads, T, HEAD)
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -240,7 +244,7 @@ def test_cached_is_uncached_with_padding(name, kind, biased):
     layer, x, cache = make(name, layer_idx=1), tokens(), ListCache()
     mask = torch.ones(B, T, dtype=torch.long)
     mask[0, :5] = slots(kind, 5, 2)
-    bias = torch.randn(1, H, T, T, dtype=x.dtype) if biased else None
+    bias = torch.randn(1, layer.num_heads, T, T, dtype=x.dtype) if biased else None
     whole, weights = layer(x, mask, bias, is_causal=True, need_weights=True)
     for start, stop in ((0, 5), (5, 6), (6, 7), (7, 10), (10, 11)):
         own = None if bias is None else bias[:, :, start:stop, :stop]

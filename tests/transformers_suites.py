@@ -62,10 +62,10 @@ class Common(ModelTesterMixin):
 
 class Generation(GenerationTesterMixin):
     def _get_attention_shape(self, batch_size: int, seq_length: int | None, config: Any) -> tuple[tuple[int, ...], ...]:
-        """The shapes of cached keys and values. Functions without keys store keys of width 0."""
+        """The shapes of cached keys and values. Functions without keys store keys of no head."""
         keys, values = super()._get_attention_shape(batch_size, seq_length, config)
         # Without a length they are those of cross-attention, which is always vanilla.
-        return keys if "vanilla" in self.synthesizer or seq_length is None else (*keys[:-1], 0), values
+        return keys if "vanilla" in self.synthesizer or seq_length is None else (keys[0], 0, *keys[2:]), values
 
 
 for name in SYNTHESIZERS:

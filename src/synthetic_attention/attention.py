@@ -14,15 +14,15 @@ from transformers import Cache
 
 from .kernels import attend, attention_weights, join_heads, linear, project_by_feature, split_heads, sum_values
 from .layout import TokenLayout
-from .logits import Logits, MixedLogits, SharedLogits
+from .logits import Logits, SharedLogits
 from .synthesizers import (
     REGISTRY,
     Dimensions,
-    Mixture,
     SynthesizerOptions,
+    SynthesizingFunction,
+    functions_of,
     has_logits,
     make_function,
-    parse,
     reset_projection,
     validate,
 )
@@ -112,7 +112,7 @@ class SynthesizerAttention(SelfAttention):
         d_model: width of the input and output.
         num_heads: H.
         synthesizer: a synthesizing function by name, e.g. `vanilla`, `dense`, `random`, or several joined by "+" (a
-            mixture, on the logits).
+            mixture, on the logits); or groups of heads, `random:6/vanilla:2`, each with a function or mixture.
         max_length: the longest sequence; required by all functions but vanilla.
         head_dim: width of a head; by default d_model / num_heads.
         bias: biases, on the projections and in the functions.
@@ -144,7 +144,7 @@ class SynthesizerAttention(SelfAttention):
         function = make_function(synthesizer, dims, synthesizer_options)
         super().__init__(dims, dropout, layer_idx)
         self.synthesizer, self.function = synthesizer, function
-        self.max_length, self.caches_keys = function.max_length, function.caches_keys
+        self.max_length, self.caches_keys = function.max_length, function.key_heads > 0
         self._reset_projections()
 
     def reset_parameters(self) -> None:
@@ -202,19 +202,21 @@ class SynthesizerAttention(SelfAttention):
         if value is not None and value.shape != x.shape:
             raise ValueError(f"got value of shape {tuple(value.shape)}; expected that of x, {tuple(x.shape)}")
         function, heads, positions = self.function, self.num_heads, layout.positions
-        if not function.num_features and layout.shape[1] < SHORT_COLUMNS:
+        by_feature = function.values_by_feature
+        if by_feature and layout.shape[1] < SHORT_COLUMNS:
             layout = layout.padded
 
         tokens = layout.pack(x)
         values = tokens if value is None else layout.pack(value)
-        features = [split_heads(layout.pad(part), heads) for part in function.project(tokens)]
-        # Where all examples share the logits, values are laid out as the kernel for these reads them.
-        if function.num_features:
-            value = split_heads(layout.pad(linear(self.v_proj, values)), heads)
-        else:
+        # A group of heads has features for its heads only.
+        parts = (layout.pad(part) for part in function.project(tokens))
+        features = [split_heads(part, part.shape[-1] // self.head_dim) for part in parts]
+        if by_feature:
             value = project_by_feature(self.v_proj, values, layout, heads)
+        else:
+            value = split_heads(layout.pad(linear(self.v_proj, values)), heads)
         key = function.keys(features)
-        key, value = layout.update(cache, value[..., :0] if key is None else key, value, self.layer_idx)
+        key, value = layout.update(cache, value[:, :0] if key is None else key, value, self.layer_idx)
         logits = self._biased(function(features, positions, key), attn_bias, layout, value.dtype)
 
         # Where a token before another need not be in a slot before it, `_biased` hides the later ones.
@@ -226,7 +228,7 @@ class SynthesizerAttention(SelfAttention):
             scores = logits.dense(value.shape[-2])
             weights = attention_weights(SharedLogits(scores), mask, causal, offset)
             weights = layout.restore_pairs(weights.expand(value.shape[0], -1, -1, -1))
-            y = sum_values(layout.align_pairs(weights), value, dropout, scores.dim() == 3)
+            y = sum_values(logits, layout.align_pairs(weights), value, dropout)
         else:
             y = attend(logits, value, mask, causal, dropout, offset, value_is_masked=layout.unpadded is not None)
         y = layout.unpack(linear(self.out_proj, join_heads(y, layout)))
@@ -237,14 +239,39 @@ class SynthesizerAttention(SelfAttention):
         if attn_bias is not None:
             sizes = layout.shape[0], self.num_heads, layout.shape[1], layout.columns
             bias = layout.align_pairs(SharedLogits.from_bias(attn_bias, *sizes).scores)
-            logits = MixedLogits([logits, SharedLogits(bias)])
+            logits = logits.plus(bias)
         if layout.pair_mask is not None:
-            logits = MixedLogits([logits, SharedLogits(layout.pair_mask)])
+            logits = logits.plus(layout.pair_mask)
         if layout.slots is not None:
             hidden = torch.arange(layout.columns, device=layout.slots.device) > layout.slots[:, None]
             bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
-            logits = MixedLogits([logits, SharedLogits(bias.masked_fill(hidden, -torch.inf)[None])])
+            logits = logits.plus(bias.masked_fill(hidden, -torch.inf)[None])
         return logits
+
+    @torch.no_grad()
+    def load_part(self, part: str, inputs: Tensor | None, output: Tensor | None) -> None:
+        """Copy the weights, or the biases, of dot-product attention with the same sizes.
+
+        With vanilla in a mixture, the logits of its other functions become zeros.
+
+        Args:
+            part: "weight" or "bias".
+            inputs: (3·H·K, …), those of queries, keys and values; (H·K, …) in each.
+            output: (d_model, H·K) or (d_model,), of the output projection. What is None stays as it is.
+
+        Raises:
+            ValueError: vanilla is mixed with `fixed_random`, whose logits cannot be zeros.
+        """
+        copies: list[tuple[Any, Tensor | None]] = [(self.out_proj, output)]
+        if inputs is not None:
+            query, key, value = inputs.unflatten(0, (3, self.num_heads, self.head_dim))
+            copies.append((self.v_proj, value))
+            for heads, function in self.function.groups():
+                copies += _queries_and_keys(function, query[heads], key[heads])
+        for projection, tensor in copies:
+            if tensor is not None:
+                target = getattr(projection, part).data
+                target.copy_(tensor.reshape(target.shape))
 
     @classmethod
     def from_multihead_attention(
@@ -280,27 +307,26 @@ class SynthesizerAttention(SelfAttention):
             device=mha.in_proj_weight.device,
             dtype=mha.in_proj_weight.dtype,
         )
-        names, function, scale = parse(synthesizer), layer.function, mha.in_proj_weight.new_ones(1)
-        if isinstance(function, Mixture) and "vanilla" in names:
-            index, alpha = names.index("vanilla"), function.weights()
-            scale = scale if alpha is None else 1 / alpha[index].detach()
-            for other in function.components:
-                if other.name != "vanilla":
-                    other.zero_logits()
-            function = function.components[index]
-        # 1/α of each head, one number per row of the projection.
-        scale = scale.expand(mha.num_heads).repeat_interleave(mha.head_dim)
         for part in ("weight", "bias"):
-            copies: list[tuple[Any, Tensor | None]] = [(layer.out_proj, getattr(mha.out_proj, part))]
-            if (joined := getattr(mha, f"in_proj_{part}")) is not None:
-                query, key, value = joined.chunk(3)
-                copies.append((layer.v_proj, value))
-                if "vanilla" in names:
-                    copies += [(function.q_proj, (query.t() * scale).t()), (function.k_proj, key)]
-            for projection, tensor in copies:
-                if tensor is not None:
-                    getattr(projection, part).data.copy_(tensor)
+            layer.load_part(part, getattr(mha, f"in_proj_{part}"), getattr(mha.out_proj, part))
         return layer.train(mha.training)
+
+
+def _queries_and_keys(function: SynthesizingFunction, query: Tensor, key: Tensor) -> list[tuple[Any, Tensor | None]]:
+    """The projections of vanilla in a function, and the weights or biases (H, K, …) with which no other term counts.
+
+    The logits of the others become zeros, and the queries are divided by α. Empty without vanilla.
+    """
+    parts, alpha = function.components, function.weights()
+    index = next((index for index, part in enumerate(parts) if part.name == "vanilla"), None)
+    if index is None:
+        return []
+    for other in parts:
+        if other is not parts[index]:
+            other.zero_logits()
+    scale = query.new_ones(1) if alpha is None else 1 / alpha[index].detach()
+    vanilla: Any = parts[index]
+    return [(vanilla.q_proj, (query.transpose(0, -1) * scale).transpose(0, -1)), (vanilla.k_proj, key)]
 
 
 def build(
@@ -327,7 +353,7 @@ def build(
     if has_logits(name):
         arguments |= {"head_dim": head_dim, "synthesizer_options": options}
         return SynthesizerAttention(d_model, num_heads, name, max_length, **arguments)
-    kind = REGISTRY[parse(name)[0]]
+    kind = REGISTRY[functions_of(name)[0]]
     if is_causal and not kind.can_be_causal:
         raise ValueError(
             f"got {name!r} where a token may not see those after it; expected it in an encoder only (of a model that "

@@ -465,7 +465,7 @@ def _cached_length(cache: Cache, layer_idx: int) -> int | Tensor:
     layers = getattr(cache, "layers", ())
     if isinstance(length, Tensor) or length or layer_idx >= len(layers):
         return length
-    # transformers' own layers count keys, which may have no elements.
+    # transformers' own layers count keys, of which there may be none.
     values = getattr(layers[layer_idx], "values", None)
     return 0 if values is None else int(values.shape[-2])
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["FactoredLogits", "InnerLogits", "Logits", "MixedLogits", "OuterLogits", "SharedLogits"]
+__all__ = ["FactoredLogits", "GroupedLogits", "InnerLogits", "Logits", "MixedLogits", "OuterLogits", "SharedLogits"]
 
 
 def leading(x: Tensor, count: int, dim: int) -> Tensor:
@@ -29,11 +29,27 @@ class Logits:
 
     Attributes:
         rows: T.
-        shape: (B, H, T, S), where shared scores may have 1 for B or H; a mixture has only those of its terms.
+        shape: (B, H, T, S), where shared scores may have 1 for B or H; mixtures and groups have only their terms'.
+        groups: the logits of each group of heads; without groups, these logits alone.
+        sizes: heads of each group; empty without groups.
+        is_shared: whether they are the same for all examples.
     """
 
     rows: int
     shape: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def groups(self) -> tuple[Logits, ...]:
+        return (self,)
+
+    @property
+    def is_shared(self) -> bool:
+        return False
+
+    def plus(self, scores: Tensor) -> Logits:
+        """The sum with scores (H or 1, T, S) or (B, H or 1, T, S)."""
+        return MixedLogits([self, SharedLogits(scores)])
 
     def dense(self, length: int | None = None) -> Tensor:
         """The logits as one tensor, (H, T, S) where all examples share them, else (B, H, T, S).
@@ -82,6 +98,10 @@ class SharedLogits(Logits):
             )
         scores = bias.view(shape).expand(-1, heads, -1, -1)
         return cls(scores if shape[0] > 1 else scores[0])
+
+    @property
+    def is_shared(self) -> bool:
+        return self.scores.dim() == 3
 
     def dense(self, length: int | None = None) -> Tensor:
         return self.scores if length is None else leading(self.scores, length, -1)
@@ -180,7 +200,7 @@ class MixedLogits(Logits):
         weights: (terms, H), or (terms, 1) for one weight in all heads; None is the plain sum.
 
     Raises:
-        ValueError: no terms, or a weight for another number of terms.
+        ValueError: no terms, a weight for another number of terms, or groups of heads as a term.
     """
 
     def __init__(self, terms: Sequence[Logits], weights: Tensor | None = None) -> None:
@@ -188,7 +208,13 @@ class MixedLogits(Logits):
             raise ValueError("got no terms; expected at least one form of logits")
         if weights is not None and (len(weights.shape) != 2 or weights.shape[0] != len(terms)):
             raise ValueError(f"got weights {tuple(weights.shape)}; expected (terms, H) with terms = {len(terms)}")
+        if any(term.sizes for term in terms):
+            raise ValueError("got groups of heads in a mixture; expected mixtures in the groups")
         self.terms, self.weights, self.rows = tuple(terms), weights, terms[0].rows
+
+    @property
+    def is_shared(self) -> bool:
+        return all(term.is_shared for term in self.terms)
 
     def dense(self, length: int | None = None) -> Tensor:
         dense = [without_overflow(term.dense(length)) for term in self.terms]
@@ -199,6 +225,43 @@ class MixedLogits(Logits):
             weights = self.weights[..., None, None]
             dense = [term * weights[i] for i, term in enumerate(dense)]
         return sum(dense[1:], start=dense[0])
+
+
+class GroupedLogits(Logits):
+    """Logits of several groups of heads, side by side: `attend` computes each group by its own kernel.
+
+    Args:
+        groups: the logits of each group.
+        sizes: how many heads each has.
+
+    Raises:
+        ValueError: no groups, or not one size for each.
+    """
+
+    def __init__(self, groups: Sequence[Logits], sizes: Sequence[int]) -> None:
+        if not groups or len(groups) != len(sizes):
+            raise ValueError(f"got {len(groups)} groups with sizes {tuple(sizes)}; expected a size for each")
+        self._groups, self.sizes, self.rows = tuple(groups), tuple(sizes), groups[0].rows
+
+    @property
+    def groups(self) -> tuple[Logits, ...]:
+        return self._groups
+
+    @property
+    def is_shared(self) -> bool:
+        return all(group.is_shared for group in self.groups)
+
+    def plus(self, scores: Tensor) -> Logits:
+        own = [scores] * len(self.sizes) if scores.shape[-3] == 1 else scores.split(self.sizes, dim=-3)
+        return GroupedLogits([group.plus(part) for group, part in zip(self.groups, own, strict=True)], self.sizes)
+
+    def dense(self, length: int | None = None) -> Tensor:
+        dense = [group.dense(length) for group in self.groups]
+        if length is None:
+            columns = min(x.shape[-1] for x in dense)
+            dense = [x[..., :columns] for x in dense]
+        batch = torch.broadcast_shapes(*(x.shape[:-3] for x in dense))
+        return torch.cat([x.expand(*batch, n, -1, -1) for x, n in zip(dense, self.sizes, strict=True)], dim=-3)
 
 
 @dataclass
@@ -220,7 +283,7 @@ class FactoredLogits:
 
     @classmethod
     def of(cls, logits: Logits) -> FactoredLogits:
-        """Flatten `logits`; raises TypeError if a term is not one of the four forms."""
+        """Flatten `logits`; raises TypeError if a term is none of the forms that mix."""
         factored = cls()
         factored._add(logits, None)
         return factored
@@ -249,7 +312,7 @@ class FactoredLogits:
                 own = None if logits.weights is None else logits.weights[i]
                 self._add(term, own if weight is None else weight if own is None else own * weight)
         else:
-            raise TypeError(f"got {type(logits).__name__}; expected one of the four forms of logits")
+            raise TypeError(f"got {type(logits).__name__} in a mixture; expected one of the other forms of logits")
 
     def weighted_shared(self) -> Tensor:
         """The shared scores, multiplied by their weight."""

@@ -8,7 +8,7 @@ import torch
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from synthetic_attention.baselines import LightweightConvolution, Linformer
 from synthetic_attention.inspect.inspection import inspect_run
-from synthetic_attention.synthesizers import caches_keys, known, needs_max_length, parse, validate
+from synthetic_attention.synthesizers import functions_of, key_heads, known, needs_max_length, validate
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.classification import Classification
 from synthetic_attention.training.dry_run import count_parameters
@@ -22,9 +22,9 @@ SIZES = {"vocab_size": 11, "d_model": 12, "num_heads": 3, "d_ff": 5, "num_layers
 
 def test_known_names() -> None:
     assert known()[-4:] == ["dynamic_conv", "lightweight_conv", "linformer", "local_dense"]
-    assert parse("random + vanilla") == ("random", "vanilla")
+    assert functions_of("random + vanilla") == ("random", "vanilla")
     assert [needs_max_length(name) for name in ("linformer", "dynamic_conv", "random+vanilla")] == [True, False, True]
-    assert [caches_keys(name) for name in ("dynamic_conv", "random", "random+vanilla")] == [False, False, True]
+    assert [key_heads(name, 3) for name in ("dynamic_conv", "random", "random+vanilla")] == [0, 0, 3]
 
 
 @pytest.mark.parametrize(

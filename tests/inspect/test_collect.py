@@ -87,6 +87,17 @@ def test_functions_alphas_and_scores_of_each_layer() -> None:
     assert np.array_equal(layers[0].scores(4)["random"], table[:, :4, :4].numpy())
 
 
+def test_functions_of_groups_have_their_heads() -> None:
+    model = SynthesizerForCausalLM(_config("random+random:2/fixed_random:1", 1))
+    (layer,) = attention_layers(model)
+    names = ["random of heads 1-2", "random 2 of heads 1-2", "fixed_random of head 3"]
+    assert {name: layer.first_head(name) for name in layer.functions} == dict(zip(names, (0, 0, 2), strict=True))
+    assert {name: alpha.tolist() for name, alpha in layer.alphas().items()} == {key: [0.5, 0.5] for key in names[:2]}
+    assert {name: scores.shape for name, scores in layer.scores(4).items()} == dict(
+        zip(names, [(2, 4, 4), (2, 4, 4), (1, 4, 4)], strict=True)
+    )
+
+
 @pytest.mark.parametrize("synthesizer", ["fixed_random", "factorized_random+vanilla"])
 def test_the_initial_model_is_built_again_from_the_seed(synthesizer: str) -> None:
     set_seed(7)

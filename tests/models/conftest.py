@@ -31,7 +31,7 @@ SIZES = {
     # Untied, so that an untrained model does not merely repeat its input.
     "tie_word_embeddings": False,
 }
-# Layers of every function, mixtures of all forms of logits, the causal baselines.
+# Layers of every function, mixtures and groups of all forms of logits, the causal baselines.
 FUNCTIONS = known(layers=False)
 MIXTURES = [
     "random+vanilla",
@@ -39,6 +39,9 @@ MIXTURES = [
     "random+dense",
     "factorized_random+factorized_dense",
     "factorized_dense+random+vanilla",
+    # Groups of heads.
+    "random/vanilla",
+    "dense+random:1/factorized_random:1",
 ]
 WINDOWS = ["lightweight_conv", "dynamic_conv", "local_dense"]
 STACKS = {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import StaticCache
+from transformers import DynamicCache, StaticCache
 from transformers.cache_utils import DynamicLayer
 
 from synthetic_attention.models.cache import DynamicKeysValuesLayer
@@ -27,22 +28,22 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def _states(batch: int, tokens: int, width: int) -> tuple[Tensor, Tensor]:
-    return torch.randn(batch, 2, tokens, width), torch.randn(batch, 2, tokens, 7)
+def _states(batch: int, tokens: int, heads: int = 2) -> tuple[Tensor, Tensor]:
+    return torch.randn(batch, heads, tokens, 5), torch.randn(batch, 2, tokens, 7)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("width", [5, 0])
-def test_it_holds_what_a_concatenating_layer_holds(width: int, change: str) -> None:
+@pytest.mark.parametrize("heads", [2, 1, 0])
+def test_it_holds_what_a_concatenating_layer_holds(heads: int, change: str) -> None:
     ours, theirs = DynamicKeysValuesLayer(), DynamicLayer()
     for step in range(90):
         batch = 3 if not ours.get_seq_length() else len(ours.values)
-        states = _states(batch, 4 if step == 0 else 1, width)
+        states = _states(batch, 4 if step == 0 else 1, heads)
         results = [layer.update(*states) for layer in (ours, theirs)]
         torch.testing.assert_close(*results, rtol=0, atol=0)
         # Before the room is used up and after, where vanilla's own layer can do it at all.
-        if step in (3, 70) and (width or change not in ("reorder", "repeat", "select")):
+        if step in (3, 70) and (heads or change not in ("reorder", "repeat", "select")):
             for layer in (ours, theirs):
                 CHANGES[change](layer)
     assert ours.get_seq_length() == ours.values.shape[-2]
@@ -52,10 +53,10 @@ def test_it_holds_what_a_concatenating_layer_holds(width: int, change: str) -> N
 def test_a_copy_goes_its_own_way() -> None:
     layer = DynamicKeysValuesLayer()
     for tokens in (4, 1):
-        layer.update(*_states(3, tokens, 5))
-    other, states = copy.deepcopy(layer), _states(3, 1, 5)
+        layer.update(*_states(3, tokens))
+    other, states = copy.deepcopy(layer), _states(3, 1)
     first = layer.update(*states)[1].clone()
-    other.update(*_states(3, 1, 5))
+    other.update(*_states(3, 1))
     assert torch.equal(layer.values, first)
 
 
@@ -63,8 +64,8 @@ def test_a_copy_goes_its_own_way() -> None:
 def test_a_step_copies_only_its_own_tokens() -> None:
     layer = DynamicKeysValuesLayer()
     for tokens in (4, 1):
-        layer.update(*_states(3, tokens, 5))
-    places = {layer.update(*_states(3, 1, 5))[1].data_ptr() for _ in range(50)}
+        layer.update(*_states(3, tokens))
+    places = {layer.update(*_states(3, 1))[1].data_ptr() for _ in range(50)}
     assert len(places) == 1
 
 
@@ -72,7 +73,7 @@ def test_gradients_flow_through_it() -> None:
     layer, parts = DynamicKeysValuesLayer(), []
     total = torch.zeros(())
     for tokens in (4, 1, 1):
-        keys, values = (state.requires_grad_() for state in _states(3, tokens, 5))
+        keys, values = (state.requires_grad_() for state in _states(3, tokens))
         parts += [keys, values]
         total = total + sum((state**2).sum() for state in layer.update(keys, values))
     total.backward()
@@ -85,10 +86,10 @@ def test_what_inference_mode_made_is_used_outside() -> None:
     layer = DynamicKeysValuesLayer()
     with torch.inference_mode():
         for tokens in (4, 1):
-            layer.update(*_states(3, tokens, 5))
+            layer.update(*_states(3, tokens))
     expected = layer.values.clone()
     with torch.no_grad():
-        assert torch.equal(layer.update(*_states(3, 1, 5))[1][:, :, :5], expected)
+        assert torch.equal(layer.update(*_states(3, 1))[1][:, :, :5], expected)
         layer.reorder_cache(torch.tensor([0, 0, 1]))
 
 
@@ -99,3 +100,13 @@ def test_a_mask_for_all_slots_of_a_static_cache(tiny_lm: Callable) -> None:
     assert make(attention_mask=torch.ones(2, 3)) is None
     mask = torch.tensor([[0, 1, 1], [1, 1, 1]])
     assert make(attention_mask=mask).tolist() == [[0, 1, 1, 0, 0], [1, 1, 1, 0, 0]]
+
+
+@torch.no_grad()
+def test_a_cache_with_keys_for_some_heads_is_pickled(tiny_lm: Callable) -> None:
+    model, ids = tiny_lm(synthesizer=["random/vanilla", "random"]), torch.randint(3, 53, (2, 4))
+    cache = DynamicCache(config=model.config)
+    model(ids, past_key_values=cache)
+    other = pickle.loads(pickle.dumps(cache))
+    expected, got = (model(ids[:, :1], past_key_values=each).logits for each in (cache, other))
+    assert torch.equal(got, expected)

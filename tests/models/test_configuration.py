@@ -37,8 +37,11 @@ def test_the_defaults_are_the_papers_base_size() -> None:
         ({"num_decoder_layers": 0}, ["num_decoder_layers=0"]),
         ({"type_vocab_size": -1}, ["type_vocab_size=-1"]),
         ({"feed_forward_proj": "gated-foo"}, ["foo", "relu"]),
+        ({"lm_head_activation": "gated-relu"}, ["lm_head_activation='gated-relu'", "tanh"]),
+        ({"classifier_activation": ""}, ["classifier_activation=''", "tanh"]),
         ({"relative_attention_max_distance": 16}, ["relative_attention_max_distance=16", "32"]),
         ({"synthesizer": {"encoder": 3, "decoder": "dense"}}, ["3", "encoder"]),
+        ({"synthesizer": ["dense"] * 5 + ["random:9/vanilla"]}, ["random:9/vanilla", "8 heads"]),
         ({"problem_type": "classes"}, ["'classes'", "regression"]),
         ({"norm_type": "batch_norm"}, ["batch_norm", "rms_norm"]),
         ({"initializer_factor": -1}, ["initializer_factor=-1"]),
@@ -114,6 +117,8 @@ def test_a_cache_is_built_for_the_decoder() -> None:
     decoder = config.get_text_config(decoder=True)
     assert decoder.num_hidden_layers == 3
     assert decoder.layer_types == ["synthesizer_values", "full_attention", "full_attention"]
+    groups = SynthesizerConfig(num_layers=2, synthesizer=["random:6/vanilla:2", "dense+vanilla/vanilla"])
+    assert (groups.layer_types, groups.key_heads) == (["synthesizer_keys_2", "full_attention"], [2, 8])
     assert decoder.decoder_start_token_id == config.decoder_start_token_id
     assert config.num_layers == 2
 

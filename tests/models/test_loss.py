@@ -18,15 +18,18 @@ def _inputs(dtype: torch.dtype = torch.float64, rows: int = 523) -> tuple[torch.
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("ignore", [True, False])
-def test_loss_and_gradients_equal_the_reference(smoothing: float, ignore: bool) -> None:
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_loss_and_gradients_equal_the_reference(smoothing: float, ignore: bool, with_bias: bool) -> None:
     hidden, weight, labels = _inputs()
+    bias = torch.randn(13, dtype=torch.float64, requires_grad=True) if with_bias else None
+    inputs = (hidden, weight) if bias is None else (hidden, weight, bias)
     labels = labels if ignore else labels.clamp_min(0)
-    fused = linear_cross_entropy(hidden, weight, labels, smoothing)
-    eager = cross_entropy(hidden @ weight.T, labels, smoothing)
+    fused = linear_cross_entropy(hidden, weight, labels, smoothing, bias)
+    eager = cross_entropy(torch.nn.functional.linear(*inputs), labels, smoothing)
     torch.testing.assert_close(fused, eager)
     # An upstream gradient that is not 1.
-    ours = torch.autograd.grad(fused * 0.3, (hidden, weight))
-    theirs = torch.autograd.grad(eager * 0.3, (hidden, weight))
+    ours = torch.autograd.grad(fused * 0.3, inputs)
+    theirs = torch.autograd.grad(eager * 0.3, inputs)
     torch.testing.assert_close(ours, theirs)
 
 

@@ -15,6 +15,7 @@ import torch
         {"encoder": "linformer", "decoder": "factorized_dense"},
         {"encoder": "random+vanilla", "decoder": "relative_random"},
         {"encoder": "local_dense", "decoder": "vanilla"},
+        {"encoder": "random/vanilla", "decoder": "factorized_dense/relative_random+vanilla"},
     ],
     ids=lambda names: "/".join(names.values()),
 )

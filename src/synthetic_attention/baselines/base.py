@@ -81,7 +81,7 @@ class Baseline(SelfAttention):
         if (real := layout.aligned.mask) is not None and layout.unpadded is None and not layout.has_past:
             values, *parts = (part * real[..., None] for part in (values, *parts))
         value = split_heads(values, self.num_heads)
-        _, value = layout.update(cache, value[..., :0], value, self.layer_idx)
+        _, value = layout.update(cache, value[:, :0], value, self.layer_idx)
         y, weights = self._sum(value, parts, layout, is_causal, need_weights)
         if weights is not None:
             weights = layout.restore_pairs(weights)

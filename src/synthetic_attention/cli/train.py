@@ -24,7 +24,8 @@ def train(
     synthesizer: Annotated[
         str | None,
         Option(
-            help="A function, or several joined by +. As YAML, a list with one per layer, or {encoder: …, decoder: …}. "
+            help="A function, several joined by +, or groups of heads: random:6/vanilla:2. As YAML, a list with one "
+            "per layer, or {encoder: …, decoder: …}. "
             f"[default: {_SYNTHESIZER}]"
         ),
     ] = None,

@@ -23,7 +23,6 @@ from ..errors import UserError, require
 from ..kernels import split_heads
 from ..layout import TokenLayout
 from ..models import SynthesizerPreTrainedModel
-from ..models.cache import VALUES_ONLY
 
 Tensors = dict[str, Tensor]
 
@@ -192,14 +191,15 @@ def _graphs(model: SynthesizerPreTrainedModel, with_cache: bool) -> list[tuple[s
     step = {"input_ids": (_ids(model, _NEW), "length"), "attention_mask": (_mask(model, _PAST + _NEW), "total_length")}
     if both:
         step["encoder_attention_mask"] = _mask(model, _SOURCE), "source_length"
-    for index, kind in enumerate(config.layer_types):
-        for part in ("value",) if kind == VALUES_ONLY else ("key", "value"):
-            step[f"past.{index}.{part}"] = _states(model, _PAST), "past_length"
+    for index, key_heads in enumerate(config.key_heads):
+        if key_heads:
+            step[f"past.{index}.key"] = _states(model, _PAST, key_heads), "past_length"
+        step[f"past.{index}.value"] = _states(model, _PAST, config.num_heads), "past_length"
     if not both:
         return [("", _Graph(model, _step, step))]
     for index in range(len(config.layer_types)):
         for part in ("key", "value"):
-            step[f"cross.{index}.{part}"] = _states(model, _SOURCE), "source_length"
+            step[f"cross.{index}.{part}"] = _states(model, _SOURCE, config.num_heads), "source_length"
     return [("-encoder", _Graph(model, _cross, source)), ("-decoder", _Graph(model, _step, step))]
 
 
@@ -215,8 +215,8 @@ def _mask(model: SynthesizerPreTrainedModel, length: int) -> Tensor:
     return mask
 
 
-def _states(model: SynthesizerPreTrainedModel, length: int) -> Tensor:
-    shape = _BATCH, model.config.num_heads, length, cast(int, model.config.d_kv)
+def _states(model: SynthesizerPreTrainedModel, length: int, heads: int) -> Tensor:
+    shape = _BATCH, heads, length, cast(int, model.config.d_kv)
     return torch.linspace(-1, 1, math.prod(shape), device=model.device, dtype=model.dtype).view(shape)
 
 
@@ -263,7 +263,7 @@ def _step(model: Any, inputs: Tensors) -> Tensors:
 def _fill(cache: DynamicCache, inputs: Tensors, prefix: str) -> None:
     for index, layer in enumerate(cast("list[Any]", cache.layers)):
         value = inputs[f"{prefix}.{index}.value"]
-        # A key that is not kept has width 0.
-        key = inputs.get(f"{prefix}.{index}.key", value[..., :0])
+        # Without kept keys there are none of any head.
+        key = inputs.get(f"{prefix}.{index}.key", value[:, :0])
         layer.lazy_initialization(key, value)
         layer.keys, layer.values = key, value

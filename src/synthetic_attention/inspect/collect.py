@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..layout import Positions
 from ..models.modeling import SynthesizerBlock, SynthesizerStack
 from ..models.positions import RelativePositionBias
-from ..synthesizers import Mixture, SynthesizingFunction
+from ..synthesizers import SynthesizingFunction
 from ..tasks.base import Task
 from ..tasks.generation import output_limit
 from .statistics import Array, WeightStatistics
@@ -39,19 +39,37 @@ class AttentionLayer(NamedTuple):
     @property
     def functions(self) -> dict[str, SynthesizingFunction]:
         """The functions of the layer by name, numbered if one comes twice; empty for a baseline."""
-        if not isinstance(self.module, SynthesizerAttention):
-            return {}
-        function = self.module.function
-        found: dict[str, SynthesizingFunction] = {}
-        for part in function.components if isinstance(function, Mixture) else [function]:
-            found[f"{part.name} {len(found) + 1}" if part.name in found else part.name] = part
-        return found
+        return {name: function for _, named, _ in self._groups() for name, function in named.items()}
+
+    def first_head(self, name: str) -> int:
+        """The first head, from 0, of the group with a function."""
+        return next((first for first, named, _ in self._groups() if name in named), 0)
 
     def alphas(self) -> dict[str, Array]:
-        """α (H,) of each function, (1,) where all heads share it; empty without a mixture or for a plain sum."""
-        function = self.module.function if isinstance(self.module, SynthesizerAttention) else None
-        weights = function.weights() if isinstance(function, Mixture) else None
-        return {} if weights is None else dict(zip(self.functions, _to_array(weights), strict=True))
+        """α (H,) of each function, (1,) where all heads share it; empty without a mixture or for a plain sum.
+
+        H are the heads of the function's group.
+        """
+        found: dict[str, Array] = {}
+        for _, named, weights in self._groups():
+            if weights is not None:
+                found |= dict(zip(named, _to_array(weights), strict=True))
+        return found
+
+    def _groups(self) -> Iterator[tuple[int, dict[str, SynthesizingFunction], Tensor | None]]:
+        """For each group of heads the first one, its functions by name (with the heads if not all), and their α."""
+        if not isinstance(self.module, SynthesizerAttention):
+            return
+        for heads, group in self.module.function.groups():
+            named: dict[str, SynthesizingFunction] = {}
+            for part in group.components:
+                name = f"{part.name} {len(named) + 1}" if part.name in named else part.name
+                named[name] = part
+            if heads != slice(None):
+                one = heads.stop == heads.start + 1
+                where = f"head {heads.stop}" if one else f"heads {heads.start + 1}-{heads.stop}"
+                named = {f"{name} of {where}": part for name, part in named.items()}
+            yield heads.start or 0, named, group.weights()
 
     def scores(self, length: int) -> dict[str, Array]:
         """R (H, length, length), or R₁R₂ᵀ, of each function that does not read the input.

@@ -210,7 +210,7 @@ def _write_scores(page: Page, layers: Layers, starts: Layers, measured: Statisti
             states["after"] = after
             title = f"R of {name}, {layer.stack}, layer {layer.number}: the first {length} positions"
             file = f"R-{layer.stack}-layer{layer.number}-{name}".replace("_", "-").replace(" ", "-")
-            page.add_picture(plots.draw_scores(title, states, layer.is_causal), file, title)
+            page.add_picture(plots.draw_scores(title, states, layer.is_causal, layer.first_head(name)), file, title)
             described = {state: describe_scores(scores, layer.is_causal) for state, scores in states.items()}
             even = describe_scores(np.zeros((1, length, length)), layer.is_causal)["band_mass"]
             entry = {"stack": layer.stack, "layer": layer.number, "function": name, "positions": length, **described}
@@ -229,7 +229,9 @@ def _write_gates(page: Page, layers: Layers) -> Numbers:
     for layer in layers:
         if alphas := {name: alpha.tolist() for name, alpha in layer.alphas().items()}:
             numbers.append({"stack": layer.stack, "layer": layer.number, "alpha": alphas})
-            rows += [[f"{layer.stack}, layer {layer.number}", n, *(f"{a:.2f}" for a in of)] for n, of in alphas.items()]
+            for name, alpha in alphas.items():
+                before = [""] * layer.first_head(name)
+                rows.append([f"{layer.stack}, layer {layer.number}", name, *before, *(f"{a:.2f}" for a in alpha)])
     if numbers:
         page.add_section("Mixture weights", "The weight α of each function on the logits, for each head.")
         heads = range(1, max(len(row) for row in rows) - 1)

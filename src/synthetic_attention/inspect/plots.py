@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,10 +45,15 @@ def draw_attention(maps: AttentionMaps) -> Figure:
         first.set_title(f"head {head}", fontsize=9)
         _label(last.xaxis, columns, width, rotation=90)
     for layer, axis in enumerate(axes[:, 0]):
-        axis.set_ylabel(f"layer {layer + 1}\n{maps.synthesizers[layer]}".replace("+", "+\n"), fontsize=9)
+        axis.set_ylabel(f"layer {layer + 1}\n{_in_lines(maps.synthesizers[layer])}", fontsize=9)
         _label(axis.yaxis, rows, height)
     _add_color_bar(figure, image, axes, "attention weight")
     return figure
+
+
+def _in_lines(synthesizer: str) -> str:
+    """A function of a mixture or group per line."""
+    return re.sub(r"([+/])", r"\1\n", synthesizer)
 
 
 def _label(axis: Any, labels: Sequence[str], size: float, **options: Any) -> None:
@@ -80,7 +86,7 @@ def draw_histograms(layers: Sequence[Mapping[str, Any]]) -> Figure:
             axis.stairs(shares_before, EDGES, color="black", linewidth=0.8, label="before training")
         median = EDGES[1:][np.searchsorted(shares.cumsum(), 0.5).clip(max=len(shares) - 1)]
         axis.axvline(median, color="black", linewidth=0.8, linestyle="--", label="median")
-        name = layer["synthesizer"].replace("+", "+\n")
+        name = _in_lines(layer["synthesizer"])
         axis.set_title(f"{layer['stack']}, layer {layer['layer']}\n{name}", fontsize=9)
         axis.set(xscale="log", xlim=(EDGES[0], 1.0))
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
@@ -88,7 +94,7 @@ def draw_histograms(layers: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def draw_scores(title: str, states: Mapping[str, Array], is_causal: bool) -> Figure:
+def draw_scores(title: str, states: Mapping[str, Array], is_causal: bool, first_head: int = 0) -> Figure:
     """R (H, N, N) of each head, a row of panels per state. Each state has its own color scale, since R grows."""
     heads, size, _ = next(iter(states.values())).shape
     inches, names = min(2.6, _WIDEST / heads), ("key position", "query position")
@@ -102,7 +108,7 @@ def draw_scores(title: str, states: Mapping[str, Array], is_causal: bool) -> Fig
         for head, axis in enumerate(line):
             masked = np.ma.masked_array(scores[head], ~visible)
             image = axis.imshow(masked, cmap=colors, vmin=-limit, vmax=limit, interpolation="nearest")
-            axis.set_title(f"head {head + 1} {state}\nstandard deviation {masked.std():.2g}", fontsize=9)
+            axis.set_title(f"head {first_head + head + 1} {state}\nstandard deviation {masked.std():.2g}", fontsize=9)
         _add_color_bar(figure, image, line, f"R {state} training")
     for axis in (axes[0][0].xaxis, axes[0][0].yaxis):
         axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True))

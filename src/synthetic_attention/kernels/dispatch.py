@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..layout import is_transformed
-from ..logits import FactoredLogits, Logits, MixedLogits, OuterLogits, SharedLogits
+from ..logits import FactoredLogits, GroupedLogits, Logits, MixedLogits, OuterLogits, SharedLogits
 from .blocks import wide
 from .blockwise import blockwise_attention
 from .eager import eager_attention
@@ -32,7 +32,7 @@ def attend(
     No (B, H, T, S) matrix is stored unless a query is alone (a decoding step), or it is asked for: under
     `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`, and under the transforms of `torch.func`, the equation is
     computed as it is written and has all derivatives. The other kernels support first derivatives only, in
-    reverse mode.
+    reverse mode. Groups of heads are attended one by one.
 
     Args:
         logits: T rows and as many columns S as `value` has keys.
@@ -56,7 +56,7 @@ def attend(
     if query_offset < 0:
         raise ValueError(f"got query_offset={query_offset}; expected the position of the first row, at least 0")
     if not isinstance(logits, Logits):
-        raise TypeError(f"got logits of type {type(logits).__name__}; expected one of the four forms")
+        raise TypeError(f"got logits of type {type(logits).__name__}; expected one of the forms in logits.py")
     if len(value.shape) != 4:
         raise ValueError(f"got a value of shape {tuple(value.shape)}; expected (B, H, S, D)")
     batch, heads, columns, width = value.shape
@@ -67,14 +67,16 @@ def attend(
                 f"got an attention_mask of shape {tuple(mask.shape)}; expected (B, S) = {(batch, columns)}"
             )
         mask = mask.bool()
+    if attn_bias is not None:
+        logits = logits.plus(SharedLogits.from_bias(attn_bias, batch, heads, rows, columns).scores)
     if not torch.compiler.is_exporting():
         _check(logits, rows, value)
-    if attn_bias is not None:
-        logits = MixedLogits([logits, SharedLogits.from_bias(attn_bias, batch, heads, rows, columns)])
     if not columns:
         return value.new_zeros(batch, heads, rows, width)
     if rows <= 1 or not batch or _as_written():
         return eager_attention(logits, value, mask, offset, dropout_p)
+    if isinstance(logits, GroupedLogits):
+        return _attend_groups(logits, value, mask, offset, dropout_p, value_is_masked)
 
     if isinstance(logits, CachedLogits) and not dropout_p and (cached := logits.lookup(offset)) is not None:
         if mask is None or (value.dtype != torch.float16 and cached.has_small_range):
@@ -97,6 +99,20 @@ def attend(
         bias = None if factored.shared is None else factored.weighted_shared()
         return inner_attention(factored.joined(), bias, value, mask, offset, dropout_p)
     return blockwise_attention(factored, value, mask, offset, dropout_p)
+
+
+def _attend_groups(
+    logits: GroupedLogits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float, masked: bool
+) -> Tensor:
+    """`attend` for each group of heads: values are split, and results joined, as the values are laid out."""
+    # By feature, (H, D, B, S), or by token, (B, S, H, D).
+    order, back = ((1, 3, 0, 2), (2, 0, 3, 1)) if value.stride(-1) != 1 else ((0, 2, 1, 3), (0, 2, 1, 3))
+    parts = value.permute(order).split(logits.sizes, dim=order.index(1))
+    outputs = [
+        attend(group, part.permute(back), mask, offset is not None, dropout_p, offset or 0, value_is_masked=masked)
+        for group, part in zip(logits.groups, parts, strict=True)
+    ]
+    return torch.cat([y.permute(order) for y in outputs], dim=order.index(1)).permute(back)
 
 
 def _as_written() -> bool:
@@ -134,6 +150,12 @@ def _check(logits: Logits, rows: int, value: Tensor) -> None:
     if isinstance(logits, MixedLogits):
         for term in logits.terms:
             _check(term, rows, value)
+        return
+    if isinstance(logits, GroupedLogits):
+        if sum(logits.sizes) != value.shape[1]:
+            raise ValueError(f"got groups of {logits.sizes} heads with a value {tuple(value.shape)}; expected its H")
+        for group, part in zip(logits.groups, value.split(logits.sizes, dim=1), strict=True):
+            _check(group, rows, part)
         return
     (batch, heads, own_rows, own_columns), (all_batch, all_heads, columns, _) = logits.shape, value.shape
     fits = (batch, heads) == (all_batch, all_heads)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..layout import is_traced
 from ..logits import Logits
@@ -54,7 +55,7 @@ def attention_weights(
     """The attention weights themselves, softmax(logits) under the masks: the paper's equation as it is written.
 
     Args:
-        logits: T rows and S columns in any of the four forms. (The outer form may have more columns than there are
+        logits: T rows and S columns in any form. (The outer form may have more columns than there are
             keys: cut it first, to `SharedLogits(logits.dense(S))`.)
         attention_mask: (B, S), 1/True at the keys that may be seen.
         is_causal: row t sees keys ≤ query_offset + t.
@@ -75,15 +76,16 @@ def _weights(scores: Tensor, mask: Tensor | None, offset: int | None) -> Tensor:
 def eager_attention(logits: Logits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float) -> Tensor:
     """softmax(logits) · value through the whole matrix; arguments as in `attend`, row t sees keys ≤ offset + t."""
     scores = logits.dense(value.shape[-2])
-    return sum_values(_weights(scores, mask, offset), value, dropout_p, scores.dim() == 3)
+    return sum_values(logits, _weights(scores, mask, offset), value, dropout_p)
 
 
-def sum_values(weights: Tensor, value: Tensor, dropout_p: float = 0.0, is_shared: bool = False) -> Tensor:
-    """weights (B or 1, H, T, S) · value (B, H, S, D), with dropout of the weights.
+def sum_values(logits: Logits, weights: Tensor, value: Tensor, dropout_p: float = 0.0) -> Tensor:
+    """weights (B or 1, H, T, S), of `logits`, times value (B, H, S, D), with dropout of the weights.
 
     Where all examples share the logits they share the dropout mask, even under key masks of their own.
     """
     if dropout_p > 0:
-        drawn_for = weights[:1] if is_shared else weights
-        weights = weights * torch.nn.functional.dropout(torch.ones_like(drawn_for), dropout_p)
+        pairs = zip(logits.groups, weights.split(logits.sizes or weights.shape[1], dim=1), strict=True)
+        drawn_for = [(part, part[:1] if group.is_shared else part) for group, part in pairs]
+        weights = torch.cat([x * F.dropout(torch.ones_like(like), dropout_p) for x, like in drawn_for], dim=1)
     return weights.to(value.dtype) @ value

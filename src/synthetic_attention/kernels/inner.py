@@ -22,6 +22,8 @@ def inner_attention(
     `bias` is (H, T, S) or (B, H, T, S) and gets no gradient.
     """
     batch, _, columns, width = value.shape
+    # Of values that are laid out by feature the fused kernel would store (B, H, T, S).
+    value = value if value.stride(-1) == 1 else value.contiguous()
     query, key = logits.query.to(value.dtype), logits.key.to(value.dtype)
     rows = query.shape[-2]
     if logits.bias is not None:

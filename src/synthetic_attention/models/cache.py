@@ -1,6 +1,7 @@
 """Cache layers of self-attention: values, and keys only where a function takes dot products.
 
-A layer without dot products needs no keys. It calls `update` with keys of width 0, and these classes count the values.
+A head without dot products needs no keys. Layers call `update` with keys for fewer heads than values, or for none, and
+these classes count the values.
 `SynthesizerConfig.layer_types` names what each layer caches, and transformers builds every cache from these names. The
 cross-attention half of an `EncoderDecoderCache` is built from the same names and holds real keys.
 
@@ -10,16 +11,22 @@ Shape legend: B batch, H heads, S slots, T new tokens, K width of a key, D width
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
-from transformers.cache_utils import DynamicLayer, StaticLayer
+from transformers.cache_utils import (
+    DYNAMIC_LAYER_TYPE_MAPPING,
+    STATIC_LAYER_TYPE_MAPPING,
+    DynamicLayer,
+    StaticLayer,
+)
 
-__all__ = ["KEYS_AND_VALUES", "VALUES_ONLY", "DynamicKeysValuesLayer", "adapt_layers", "cache_bytes"]
+__all__ = ["KEYS_AND_VALUES", "VALUES_ONLY", "DynamicKeysValuesLayer", "adapt_layers", "cache_bytes", "layer_type"]
 
-# transformers' name of a layer with keys and values, and our name of one without keys.
+# transformers' name of a layer with a key for each value, and our name of one without keys.
 KEYS_AND_VALUES = "full_attention"
 VALUES_ONLY = "synthesizer_values"
 
@@ -58,7 +65,7 @@ class DynamicKeysValuesLayer(DynamicLayer):
         return self.keys, self.values
 
     def get_seq_length(self) -> int:
-        """Tokens in the cache: the number of values, since keys may have no elements."""
+        """Tokens in the cache: the number of values, since there may be no keys."""
         return self.values.shape[-2] if self.is_initialized and self.values is not None else 0
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
@@ -71,8 +78,8 @@ class DynamicKeysValuesLayer(DynamicLayer):
         batch, heads, added, width = new.shape
         length = filled.shape[-2]
         total = length + added
-        if not width:
-            return new.new_empty(batch, heads, total, 0)
+        if not heads:
+            return new.new_empty(batch, 0, total, width)
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return torch.cat([filled, new], dim=-2)
         buffer = self._buffer_of(name, filled)
@@ -106,41 +113,53 @@ class DynamicKeysValuesLayer(DynamicLayer):
         return filled
 
 
-class DynamicValuesLayer(DynamicKeysValuesLayer):
-    """The same with keys of width 0."""
-
-    _layer_type = VALUES_ONLY
-
-
 class StaticValuesLayer(StaticLayer):
-    """A static cache layer with keys of width 0."""
+    """A static cache layer with keys for fewer heads, or for none.
 
-    _layer_type = VALUES_ONLY
+    Args:
+        max_cache_len: S.
+        key_heads: how many heads have keys; read only if the cache is allocated ahead of its first tokens.
+    """
+
+    def __init__(self, max_cache_len: int, key_heads: int = 0, **kwargs: Any) -> None:
+        super().__init__(max_cache_len, **kwargs)
+        self.key_heads = key_heads
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate all slots for keys (B, H, T, K) and values (B, H, T, D)."""
-        # Allocated ahead of the first update, with one tensor as the pattern of both.
-        if key_states is value_states:
-            key_states = value_states[..., :0]
-        super().lazy_initialization(key_states, value_states)
+        """Allocate all slots for keys (B, any, T, K) and values (B, H, T, D)."""
+        super().lazy_initialization(value_states[..., :0], value_states)
+        # Ahead of the first tokens one tensor is the pattern of both.
+        heads = self.key_heads if key_states is value_states else key_states.shape[1]
+        self.keys = value_states.new_zeros(key_states.shape[0], heads, self.max_cache_len, key_states.shape[-1])
+        if not torch.compiler.is_compiling():
+            torch._dynamo.mark_static_address(self.keys)
+
+
+def layer_type(key_heads: int, num_heads: int) -> str:
+    """The name of a layer with so many keys for each token, under which transformers finds its classes from now on."""
+    if key_heads == num_heads:
+        return KEYS_AND_VALUES
+    name = f"synthesizer_keys_{key_heads}" if key_heads else VALUES_ONLY
+    DYNAMIC_LAYER_TYPE_MAPPING[name] = DynamicKeysValuesLayer
+    STATIC_LAYER_TYPE_MAPPING[name] = partial(StaticValuesLayer, key_heads=key_heads)  # type: ignore[assignment]
+    return name
 
 
 def adapt_layers(cache: Cache, layer_types: Sequence[str]) -> None:
     """Replace transformers' dynamic layers by ours, before their first tokens.
 
     Raises:
-        ValueError: another layer of transformers for a layer that caches values only: it counts keys.
+        ValueError: another layer of transformers for a layer with keys for some heads or none: it counts keys.
     """
     for index, kind in enumerate(layer_types):
         layer = cache.layers[index] if index < len(cache.layers) else None
         is_stock = (cache.layer_class_to_replicate if layer is None else type(layer)) is DynamicLayer
         if is_stock and not getattr(layer, "is_initialized", False) and not torch.compiler.is_compiling():
-            own = DynamicValuesLayer if kind == VALUES_ONLY else DynamicKeysValuesLayer
-            cache.layers[index : index + 1] = [own()]
-        elif kind == VALUES_ONLY and not isinstance(layer, DynamicValuesLayer | StaticValuesLayer):
+            cache.layers[index : index + 1] = [DynamicKeysValuesLayer()]
+        elif kind != KEYS_AND_VALUES and not isinstance(layer, DynamicKeysValuesLayer | StaticValuesLayer):
             found = "nothing" if layer is None else type(layer).__name__
             raise ValueError(
-                f"got a cache with {found} for layer {index}, which caches values only; expected one "
+                f"got a cache with {found} for layer {index}, which caches fewer keys than values; expected one "
                 "made from the configuration: DynamicCache(config=model.config)"
             )
 

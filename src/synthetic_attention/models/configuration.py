@@ -13,9 +13,9 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
-from ..synthesizers import caches_keys, validate
+from ..synthesizers import key_heads, validate
 from ..validation import LIMIT, check_value, did_you_mean
-from .cache import KEYS_AND_VALUES, VALUES_ONLY
+from .cache import layer_type
 
 __all__ = ["SynthesizerConfig"]
 
@@ -68,7 +68,8 @@ class SynthesizerConfig(PreTrainedConfig):
         num_layers: number of encoder layers; in a model with one stack, number of its layers.
         num_decoder_layers: number of decoder layers, by default num_layers.
         synthesizer: synthesizing function of the self-attention layers: a name ("random+vanilla"), a list with one name
-            per layer, or {"encoder": …, "decoder": …}. Baselines are possible too. Cross-attention is always vanilla.
+            per layer, or {"encoder": …, "decoder": …}. Groups of heads are joined by "/" ("random:6/vanilla:2").
+            Baselines are possible too. Cross-attention is always vanilla.
         synthesizer_options: options per function, {"factorized_random": {"rank": 8}, …}.
         max_position_embeddings: longest sequence, for learned positions and all functions with a maximum length.
         position_embedding_type: "sinusoidal", "learned", or "relative" (T5's bias on the attention logits).
@@ -76,17 +77,23 @@ class SynthesizerConfig(PreTrainedConfig):
         pre_norm: normalize the input of each sub-layer and the output of each stack, not the sum after a sub-layer.
         use_bias: use biases in projections, feed-forward layers, synthesizing functions and layer norms.
         feed_forward_proj: an activation ("relu") or a gated one ("gated-gelu").
+        embedding_norm: normalize the sum of embeddings and positions, as BERT and BART do.
         dropout_rate: dropout of embeddings and of the output of each sub-layer.
         attention_dropout_rate: dropout of attention weights.
         relative_attention_num_buckets: number of buckets for relative positions.
         relative_attention_max_distance: distances from here on share the last bucket.
         tie_word_embeddings: use the input embedding as output projection. (Encoder and decoder always share it.)
+        lm_head_bias: add a bias to the logits of a language model.
+        lm_head_activation: activation of a linear layer, with a norm after it, between a masked language model and its
+            output projection, as in BERT; None for no such layer.
         scale_embedding: multiply embeddings by √d_model.
         layer_norm_epsilon: epsilon of either norm.
         initializer_factor: scales the initial weights of embeddings, feed-forward layers, cross-attention and biases.
         fused_loss: compute the training loss without storing the logits; the output has no logits then.
         classifier_pooling: what a classification head reads: "mean" of all tokens or the "first" token. With a causal
             stack it always reads the last token.
+        classifier_activation: activation of a linear layer ("tanh" for BERT's pooler) between the pooled output and the
+            classifier of texts; None for no such layer.
         type_vocab_size: number of token types (`token_type_ids`) of a model with one stack, 2 for pairs; 0 for none.
         is_encoder_decoder: whether the model has an encoder and a decoder, or one stack. ConditionalGeneration needs
             True, the other heads set it to False.
@@ -126,16 +133,20 @@ class SynthesizerConfig(PreTrainedConfig):
     pre_norm: bool = True
     use_bias: bool = True
     feed_forward_proj: str = "relu"
+    embedding_norm: bool = False
     dropout_rate: float | int = 0.1
     attention_dropout_rate: float | int = 0.0
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
     tie_word_embeddings: bool = True
+    lm_head_bias: bool = False
+    lm_head_activation: str | None = None
     scale_embedding: bool = True
     layer_norm_epsilon: float | int = 1e-6
     initializer_factor: float | int = 1.0
     fused_loss: bool = True
     classifier_pooling: str = "mean"
+    classifier_activation: str | None = None
     type_vocab_size: int = 0
     is_encoder_decoder: bool = True
     is_decoder: bool | None = None
@@ -163,7 +174,7 @@ class SynthesizerConfig(PreTrainedConfig):
         self._check_tokens()
         self._check_stacks()
         for name in {*self.synthesizers("encoder"), *self.synthesizers("decoder")}:
-            validate(name, self.synthesizer_options)
+            validate(name, self.synthesizer_options, self.num_heads)
         super().__post_init__(**kwargs)
 
     @classmethod
@@ -212,8 +223,11 @@ class SynthesizerConfig(PreTrainedConfig):
         for name, (low, high) in _RANGES.items():
             if not low <= getattr(self, name) < high:
                 raise ValueError(f"got {name}={getattr(self, name)}; expected at least {low} and below {high}")
-        if self.feed_forward_proj.removeprefix("gated-") not in ACT2FN:
-            raise ValueError(f"got feed_forward_proj={self.feed_forward_proj!r}; expected one of: {', '.join(ACT2FN)}")
+        for name in ("feed_forward_proj", "lm_head_activation", "classifier_activation"):
+            given = getattr(self, name)
+            activation = given.removeprefix("gated-") if name == "feed_forward_proj" else given
+            if activation is not None and activation not in ACT2FN:
+                raise ValueError(f"got {name}={given!r}; expected one of: {', '.join(ACT2FN)}")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"got {name}={getattr(self, name)!r}; expected one of: {', '.join(map(str, choices))}")
@@ -306,7 +320,12 @@ class SynthesizerConfig(PreTrainedConfig):
     @property
     def layer_types(self) -> list[str]:
         """What the self-attention of each decoder layer caches. transformers builds its caches from it."""
-        return [KEYS_AND_VALUES if caches_keys(name) else VALUES_ONLY for name in self.synthesizers("decoder")]
+        return [layer_type(keys, self.num_heads) for keys in self.key_heads]
+
+    @property
+    def key_heads(self) -> list[int]:
+        """How many keys the self-attention of each decoder layer caches for a token."""
+        return [key_heads(name, self.num_heads) for name in self.synthesizers("decoder")]
 
     def validate_layer_type(self) -> None:
         """Replaces transformers' check, which knows only its own layer types; ours are derived."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Cache, GenerationMixin
+from transformers.activations import ACT2FN
 from transformers.modeling_outputs import (
     BaseModelOutput,
     CausalLMOutputWithPast,
@@ -25,7 +26,7 @@ from ..kernels import is_plain, linear
 from ..kernels.dropout import dropout
 from .configuration import SynthesizerConfig
 from .loss import IGNORED, check_labels, cross_entropy, head_token_losses, linear_cross_entropy, mean_loss
-from .modeling import SynthesizerModel
+from .modeling import SynthesizerModel, make_norm
 from .pretrained import SynthesizerPreTrainedModel, init_linears
 
 __all__ = [
@@ -45,9 +46,8 @@ class _LanguageModel(SynthesizerPreTrainedModel):
     def __init__(self, config: SynthesizerConfig) -> None:
         super().__init__(config)
         self.model = SynthesizerModel(config)
-        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
-        # As the embedding that it may be tied to.
-        nn.init.normal_(self.lm_head.weight, std=config.embedding_std)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=config.lm_head_bias)
+        self._init_weights(self.lm_head)
         self.post_init()
 
     def _loss_and_logits(
@@ -61,8 +61,8 @@ class _LanguageModel(SynthesizerPreTrainedModel):
         is_fused = self.training and self.config.fused_loss
         logits = None if is_fused else linear(head, hidden)
         # The weight is used directly, unless something else happens when the head is called (a hook, an adapter).
-        if logits is None and is_plain(head) and head.bias is None:
-            loss = linear_cross_entropy(hidden, head.weight, labels, smoothing)
+        if logits is None and is_plain(head):
+            loss = linear_cross_entropy(hidden, head.weight, labels, smoothing, head.bias)
         else:
             loss = cross_entropy(head(hidden) if logits is None else logits, labels, smoothing)
         return mean_loss(loss, labels, num_items_in_batch), logits
@@ -343,6 +343,26 @@ class SynthesizerForMaskedLM(_PerToken, _LanguageModel):
 
     def __init__(self, config: SynthesizerConfig) -> None:
         super().__init__(config.with_one_stack(is_decoder=False))
+        name = config.lm_head_activation
+        self.transform = None if name is None else _HiddenLayer(config, name, make_norm(config))
+
+    def _loss_and_logits(self, hidden: Tensor, *arguments: Any) -> tuple[Tensor | None, Tensor | None]:
+        return super()._loss_and_logits(hidden if self.transform is None else self.transform(hidden), *arguments)
+
+
+class _HiddenLayer(nn.Module):
+    """A linear layer, an activation, and a norm or none."""
+
+    def __init__(self, config: SynthesizerConfig, activation: str, norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.d_model, config.d_model)
+        self.activation, self.norm = ACT2FN[activation], norm
+        init_linears(self, config.initializer_factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, d_model) to the same shape."""
+        x = self.activation(self.dense(x))
+        return x if self.norm is None else self.norm(x)
 
 
 class _Classifier(SynthesizerPreTrainedModel):
@@ -358,7 +378,7 @@ class _Classifier(SynthesizerPreTrainedModel):
 
 
 class SynthesizerForSequenceClassification(_Classifier):
-    """One stack whose pooled output a linear layer maps to classes or to numbers.
+    """One stack whose pooled output a linear layer maps to classes or to numbers, or with `classifier_activation` two.
 
     It can be loaded from any other head's checkpoint. From that of an encoder-decoder it takes the encoder. From that
     of a causal model it takes the causal stack, and the head reads the last real token.
@@ -368,6 +388,11 @@ class SynthesizerForSequenceClassification(_Classifier):
     Raises:
         ValueError: the configuration has no labels.
     """
+
+    def __init__(self, config: SynthesizerConfig) -> None:
+        super().__init__(config)
+        name = config.classifier_activation
+        self.pooler = None if name is None else _HiddenLayer(config, name)
 
     @can_return_tuple
     def forward(
@@ -417,6 +442,7 @@ class SynthesizerForSequenceClassification(_Classifier):
             return_dict=True,
         )
         pooled = self._pool(outputs.last_hidden_state, attention_mask)
+        pooled = pooled if self.pooler is None else self.pooler(pooled)
         logits = self.classifier(dropout(pooled, self.config.dropout_rate, self.training))
         loss = None
         if labels is not None:

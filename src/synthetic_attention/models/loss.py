@@ -70,14 +70,20 @@ def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0, 
     return loss if reduction == "sum" else loss.view_as(labels)
 
 
-def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """`cross_entropy(hidden @ weight.T, labels)` without storing the logits, of tokens that have a label.
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float = 0.0, bias: Tensor | None = None
+) -> Tensor:
+    """`cross_entropy(F.linear(hidden, weight, bias), labels)` without storing the logits, of tokens that have a label.
 
-    Takes hidden states (…, D), weight (V, D) and labels (…); returns the sum of the losses in float32 or wider.
+    Takes hidden states (…, D), weight (V, D), bias (V,) and labels (…); returns the sum of the losses in float32 or
+    wider.
     """
     # Compiled code cannot branch on which rows have a label, and its compiler fuses by itself.
     if is_traced():
-        return cross_entropy(F.linear(hidden, weight), labels, label_smoothing)
+        return cross_entropy(F.linear(hidden, weight, bias), labels, label_smoothing)
+    if bias is not None:
+        # One more column of the weight, with a hidden state of 1.
+        hidden, weight = F.pad(hidden, (0, 1), value=1.0), torch.cat((weight, bias[:, None]), dim=1)
     device = hidden.device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)

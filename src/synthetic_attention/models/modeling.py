@@ -124,7 +124,7 @@ class CrossAttention(nn.Module):
         if weights is None:
             y = attend(logits, value_BHSK, encoder_mask, dropout_p=dropout_p)
         else:
-            y = sum_values(weights, value_BHSK, dropout_p)
+            y = sum_values(logits, weights, value_BHSK, dropout_p)
         return linear(self.out_proj, y.transpose(1, 2).flatten(2)), weights
 
 
@@ -222,6 +222,7 @@ class SynthesizerStack(nn.Module):
             self.embed_positions = LearnedPositions(config.max_position_embeddings, config.d_model)
         elif any(has_logits(name) for name in names):
             self.relative_attention_bias = RelativePositionBias(config, bidirectional=not self.is_causal)
+        self.embedding_norm = make_norm(config) if config.embedding_norm else None
         attends = self.is_causal and config.is_encoder_decoder
         self.layers = nn.ModuleList(
             SynthesizerBlock(config, name, index, is_causal=self.is_causal, has_cross_attention=attends)
@@ -264,6 +265,7 @@ class SynthesizerStack(nn.Module):
         x = x * self.scale if self.scale != 1.0 else x
         if self.embed_positions is not None:
             x = x + self.embed_positions(queries).to(x.dtype)
+        x = x if self.embedding_norm is None else self.embedding_norm(x)
         x = dropout(x, self.dropout, self.training)
         attn_bias: Tensor | None = None
         if self.relative_attention_bias is not None:

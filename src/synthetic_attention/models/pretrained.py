@@ -63,6 +63,8 @@ class SynthesizerPreTrainedModel(PreTrainedModel):
         # Parents come after their children and replace what is theirs, as SynthesizerAttention does.
         if module is getattr(self, "lm_head", None) or type(module) is nn.Embedding:
             nn.init.normal_(module.weight, std=self.config.embedding_std)
+            if isinstance(bias := getattr(module, "bias", None), Tensor):
+                nn.init.zeros_(bias)
         elif isinstance(module, nn.Linear):
             init_linears(module, self.config.initializer_factor)
         elif callable(reset := getattr(module, "reset_parameters", None)):

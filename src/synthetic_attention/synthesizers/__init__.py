@@ -1,20 +1,25 @@
-"""The synthesizing functions: one file each, found by name; mixtures are names joined by "+"."""
+"""The synthesizing functions: one file each, found by name; mixtures are names joined by "+", head groups by "/"."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from .base import Dimensions, SynthesizingFunction, reset_map, reset_projection, resize
+from .head_groups import HeadGroups
 from .mixture import Mixture, MixtureOptions
 from .registry import (
     OPTIONS,
     REGISTRY,
     Options,
     SynthesizerOptions,
-    caches_keys,
+    functions_of,
     has_logits,
+    head_counts,
+    key_heads,
     known,
     needs_max_length,
     parse,
@@ -33,8 +38,9 @@ __all__ = [
     "Options",
     "SynthesizerOptions",
     "SynthesizingFunction",
-    "caches_keys",
+    "functions_of",
     "has_logits",
+    "key_heads",
     "known",
     "make_function",
     "needs_max_length",
@@ -55,15 +61,25 @@ def make_function(
     Raises:
         ValueError: an unknown name or option, a baseline, or no maximum length for a function that needs one.
     """
-    names, chosen = parse(synthesizer), validate(synthesizer, options)
+    chosen = validate(synthesizer, options, dims.num_heads)
     if not has_logits(synthesizer):
         raise ValueError(
             f"got {synthesizer!r}; expected one of: {', '.join(known(layers=False))}, or several of them joined by "
-            "'+'. A baseline takes the place of the whole layer: name it in SynthesizerConfig"
+            "'+' or '/'. A baseline takes the place of the whole layer: name it in SynthesizerConfig"
         )
     if dims.max_length is None and needs_max_length(synthesizer):
         raise ValueError(
             f"got no max_length for {synthesizer!r}; expected the longest sequence, for which it has parameters"
         )
-    functions: list[SynthesizingFunction] = [REGISTRY[name](dims, chosen[name]) for name in names]
-    return functions[0] if len(names) == 1 else Mixture(functions, dims, cast(MixtureOptions, chosen["mixture"]))
+    sizes = head_counts(synthesizer, dims.num_heads)
+    functions = [
+        _make_group(group.names, replace(dims, num_heads=heads), chosen)
+        for group, heads in zip(parse(synthesizer), sizes, strict=True)
+    ]
+    return functions[0] if len(functions) == 1 else HeadGroups(functions, sizes)
+
+
+def _make_group(names: Sequence[str], dims: Dimensions, options: Mapping[str, Options]) -> SynthesizingFunction:
+    """A function, or a mixture of several, for the heads of `dims`."""
+    functions: list[SynthesizingFunction] = [REGISTRY[name](dims, options[name]) for name in names]
+    return functions[0] if len(names) == 1 else Mixture(functions, dims, cast(MixtureOptions, options["mixture"]))

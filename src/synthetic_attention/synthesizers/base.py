@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -85,8 +85,12 @@ class SynthesizingFunction(nn.Module):
         near_zero: its own parameters that are logits or mix them. They start near zero; optimizers that scale updates
             by the weights need to know.
         num_features: how many projections of the input it has; 0 for logits that ignore the input.
+        values_by_feature: whether to lay out the values by feature (H, K, B, T), as the kernel for shared logits reads
+            them.
         max_length: the longest sequence, or None.
         caches_keys: whether a decoding cache has to keep keys for it, as well as the values.
+        key_heads: how many keys of width K it keeps for each token.
+        components: the functions that it is made of: those of a mixture or of groups of heads, else itself.
     """
 
     name: ClassVar[str] = ""
@@ -97,15 +101,32 @@ class SynthesizingFunction(nn.Module):
     logit_factor: ClassVar[tuple[str, ...]] = ()
     near_zero: ClassVar[tuple[str, ...]] = ()
     caches_keys: bool = False
+    key_heads: int = 0
     num_features: int = 0
     max_length: int | None = None
+
+    @property
+    def values_by_feature(self) -> bool:
+        return not self.num_features
+
+    @property
+    def components(self) -> list[SynthesizingFunction]:
+        return [self]
+
+    def weights(self) -> Tensor | None:
+        """α of the components, (components, H or 1); None without weights."""
+        return None
+
+    def groups(self) -> list[tuple[slice, SynthesizingFunction]]:
+        """The groups of heads, each with its function; all heads in one by default."""
+        return [(slice(None), self)]
 
     def project(self, x: Tensor) -> Sequence[Tensor]:
         """The projections (…, H·K) of the input (…, d_model)."""
         return ()
 
     def keys(self, features: Sequence[Tensor]) -> Tensor | None:
-        """The keys (B, H, T, K) that a cache has to keep, from the projections (B, H, T, K); None for none."""
+        """The keys (B, key_heads, T, K) that a cache has to keep, from the projections (B, H, T, K); None for none."""
         return None
 
     def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> Logits:
@@ -114,7 +135,7 @@ class SynthesizingFunction(nn.Module):
         Args:
             features: the projections of the input, split into heads, (B, H, T, K) each.
             positions: the rows and columns that are asked for.
-            keys: (B, H, S, K), those of `keys` after the cached ones.
+            keys: (B, key_heads, S, K), those of `keys` after the cached ones.
         """
         raise NotImplementedError
 
@@ -138,6 +159,56 @@ class SynthesizingFunction(nn.Module):
         if self.per_position:
             resize(self, self.per_position, max_length, self.reset_parameters)
             self.max_length = max_length
+
+
+class CompositeFunction(SynthesizingFunction):
+    """Several functions in one: a mixture, or groups of heads."""
+
+    def __init__(self, functions: Sequence[SynthesizingFunction]) -> None:
+        super().__init__()
+        self.functions = nn.ModuleList(functions)
+        self.num_features = sum(function.num_features for function in functions)
+        self.key_heads = sum(function.key_heads for function in functions)
+        self.max_length = min((f.max_length for f in functions if f.max_length is not None), default=None)
+
+    @property
+    def components(self) -> list[SynthesizingFunction]:
+        return cast(list[SynthesizingFunction], list(self.functions))
+
+    def reset_parameters(self) -> None:
+        for function in self.components:
+            function.reset_parameters()
+
+    def extend(self, max_length: int) -> None:
+        for function in self.components:
+            function.extend(max_length)
+        self.max_length = None if self.max_length is None else max_length
+
+    def project(self, x: Tensor) -> Sequence[Tensor]:
+        return [feature for function in self.components for feature in function.project(x)]
+
+    def keys(self, features: Sequence[Tensor]) -> Tensor | None:
+        # Two steps: torch.compile breaks the graph at an assignment inside of a list.
+        all_keys = [function.keys(part) for function, part in self._split(features)]
+        keys = [key for key in all_keys if key is not None]
+        return torch.cat(keys, dim=1) if len(keys) > 1 else keys[0] if keys else None
+
+    def terms(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> list[Logits]:
+        """The logits of each function."""
+        counts = [function.key_heads for function in self.components if function.key_heads]
+        own = iter(() if keys is None or not counts else keys.split(counts, dim=1))
+        return [
+            function(part, positions, next(own) if function.key_heads else None)
+            for function, part in self._split(features)
+        ]
+
+    def _split(self, features: Sequence[Tensor]) -> list[tuple[SynthesizingFunction, Sequence[Tensor]]]:
+        """Each function with its features."""
+        parts, start = [], 0
+        for function in self.components:
+            parts.append((function, features[start : start + function.num_features]))
+            start += function.num_features
+        return parts
 
 
 @torch.no_grad()

@@ -1,14 +1,16 @@
 """Synthesizers by name, and their options: the synthesizing functions, mixtures of them, and the paper's baselines.
 
-A class registers itself under its name. A function returns logits, and several joined by "+" mix; a baseline
-is a whole layer in the place of `SynthesizerAttention`, and stands alone.
+A class registers itself under its name. A function returns logits, and several joined by "+" mix; groups of heads,
+joined by "/", each have a function or mixture of their own. A baseline is a whole layer in the place of
+`SynthesizerAttention`, and stands alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from ..validation import LIMIT, check_value
 
@@ -56,38 +58,84 @@ def known(*, layers: bool = True) -> list[str]:
     return [name for name in names if layers or not REGISTRY[name].is_layer]
 
 
-def parse(name: str) -> tuple[str, ...]:
-    """Split "random+vanilla" into its functions; a baseline stands alone.
+class HeadGroup(NamedTuple):
+    """Some heads of a layer: the functions that are mixed in them, and their number; None for a share."""
+
+    names: tuple[str, ...]
+    heads: int | None = None
+
+
+def parse(name: str) -> tuple[HeadGroup, ...]:
+    """Split "random:6/dense+vanilla:2" into groups of heads, and these into functions; a baseline stands alone.
 
     Raises:
-        ValueError: a name is unknown (the known ones are listed), or a baseline is in a mixture.
+        ValueError: an unknown name (the known ones are listed), malformed groups, or a baseline that is not alone.
     """
     if not isinstance(name, str):
-        raise ValueError(f"got synthesizer {name!r}; expected a name, or names joined by '+'")
-    names = tuple(part.strip() for part in name.split("+"))
-    for part in names:
-        if part not in REGISTRY:
-            raise ValueError(f"got unknown synthesizer {part!r} in {name!r}; expected one of: {', '.join(known())}")
-        if REGISTRY[part].is_layer and len(names) > 1:
-            raise ValueError(f"got {part!r} in the mixture {name!r}; expected it alone: it has no logits to mix")
-    return names
+        raise ValueError(f"got synthesizer {name!r}; expected a name, or names joined by '+' or '/'")
+    grouped = "/" in name or ":" in name
+    if grouped and not re.fullmatch(r"[^\s/:]+(:[1-9]\d{0,8})?(/[^\s/:]+(:[1-9]\d{0,8})?)+", name, re.ASCII):
+        raise ValueError(
+            f"got synthesizer {name!r}; expected groups of heads joined by '/', without spaces, each with a number of "
+            "heads or none for a share: random:6/vanilla:2"
+        )
+    groups = []
+    for group in name.split("/"):
+        mixture, _, heads = group.partition(":")
+        names = tuple(part.strip() for part in mixture.split("+"))
+        for part in names:
+            if part not in REGISTRY:
+                raise ValueError(f"got unknown synthesizer {part!r} in {name!r}; expected one of: {', '.join(known())}")
+            if REGISTRY[part].is_layer and (grouped or len(names) > 1):
+                raise ValueError(f"got {part!r} in {name!r}; expected it alone: it has no logits to mix or to group")
+        groups.append(HeadGroup(names, int(heads) if heads else None))
+    return tuple(groups)
 
 
-def validate(name: str, options: SynthesizerOptions | None = None) -> dict[str, Options]:
+def functions_of(name: str) -> tuple[str, ...]:
+    """The names of all functions in it, or of the baseline."""
+    return tuple(part for group in parse(name) for part in group.names)
+
+
+def head_counts(name: str, num_heads: int) -> tuple[int, ...]:
+    """How many heads each group has; those without a number share what the others leave.
+
+    Raises:
+        ValueError: the numbers do not fit, or the shares are not equal.
+    """
+    given = [group.heads for group in parse(name)]
+    left, sharing = num_heads - sum(heads or 0 for heads in given), given.count(None)
+    if (left % sharing or left < sharing) if sharing else left:
+        raise ValueError(
+            f"got groups {name!r} in a layer of {num_heads} heads; expected numbers that add up to {num_heads}, or "
+            "leave equal shares to the groups without one"
+        )
+    return tuple(left // sharing if heads is None else heads for heads in given)
+
+
+def key_heads(name: str, num_heads: int) -> int:
+    """How many keys a decoding cache has to keep for each token."""
+    pairs = zip(parse(name), head_counts(name, num_heads), strict=True)
+    return sum(heads * sum(REGISTRY[part].caches_keys for part in group.names) for group, heads in pairs)
+
+
+def validate(name: str, options: SynthesizerOptions | None = None, num_heads: int | None = None) -> dict[str, Options]:
     """Check a synthesizer and all options without building anything, and return the options of all that are named.
 
     Options may also be of functions that are not in `name`: those of a model's other layers.
 
     Raises:
-        ValueError: an unknown name, option or value.
+        ValueError: an unknown name, option or value, or groups that do not fit the number of heads.
     """
-    names, options = parse(name), {} if options is None else options
+    groups, options = parse(name), {} if options is None else options
+    if num_heads is not None:
+        head_counts(name, num_heads)
     check_value("synthesizer_options", options, dict[str, dict[str, Any]])
-    read = {owner: _read(owner, options.get(owner, {})) for owner in dict.fromkeys((*options, *names, "mixture"))}
-    if len(names) > 2 and getattr(read["mixture"], "gate", None) == "sigmoid":
-        raise ValueError(
-            f"got gate='sigmoid' for the {len(names)} components of {name!r}; expected two, or gate='softmax'"
-        )
+    owners = dict.fromkeys((*options, *functions_of(name), "mixture"))
+    read = {owner: _read(owner, options.get(owner, {})) for owner in owners}
+    most = max(len(group.names) for group in groups)
+    if most > 2 and getattr(read["mixture"], "gate", None) == "sigmoid":
+        raise ValueError(f"got gate='sigmoid' for the {most} components of {name!r}; expected two, or gate='softmax'")
     return read
 
 
@@ -107,14 +155,9 @@ def _read(owner: str, given: Mapping[str, Any]) -> Options:
 
 def has_logits(name: str) -> bool:
     """Whether it has logits of all pairs of tokens, which a bias can be added to."""
-    return not REGISTRY[parse(name)[0]].is_layer
+    return not REGISTRY[functions_of(name)[0]].is_layer
 
 
 def needs_max_length(name: str) -> bool:
     """Whether anything in it has parameters up to a maximum length."""
-    return any(REGISTRY[part].per_position for part in parse(name))
-
-
-def caches_keys(name: str) -> bool:
-    """Whether decoding has to keep keys as well as values."""
-    return any(REGISTRY[part].caches_keys for part in parse(name))
+    return any(REGISTRY[part].per_position for part in functions_of(name))

@@ -22,7 +22,7 @@ class Vanilla(SynthesizingFunction):
 
     def __init__(self, dims: Dimensions, options: Options) -> None:
         super().__init__()
-        self.scale = dims.head_dim**-0.5
+        self.scale, self.key_heads = dims.head_dim**-0.5, dims.num_heads
         self.q_proj = dims.projection()
         self.k_proj = dims.projection()
 
