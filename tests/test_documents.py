@@ -32,7 +32,11 @@ def run_folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("page", "count"), [("README.md", 2), ("docs/faq.md", 8), ("docs/choosing.md", 4), ("docs/hugging-face.md", 2)]
+    ("page", "count"),
+    [
+        *(("README.md", 2), ("docs/choosing.md", 4), ("docs/converting.md", 1), ("docs/faq.md", 8)),
+        ("docs/hugging-face.md", 2),
+    ],
 )
 def test_python_prints_what_the_page_shows(page: str, count: int, run_folder: Path) -> None:
     found = blocks(ROOT / page)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "GroupedLogits",
     "InnerLogits",
     "MixedLogits",
     "OuterLogits",
@@ -31,6 +32,7 @@ __all__ = [
     "TokenLayout",
     "attend",
     "attention_weights",
+    "convert",
     "export_model",
 ]
 
@@ -46,10 +48,11 @@ def _is_command() -> bool:
 
 if TYPE_CHECKING or not _is_command():
     from .attention import SynthesizerAttention
+    from .conversion import convert
     from .export import export_model
     from .kernels import attend, attention_weights
     from .layout import TokenLayout
-    from .logits import InnerLogits, MixedLogits, OuterLogits, SharedLogits
+    from .logits import GroupedLogits, InnerLogits, MixedLogits, OuterLogits, SharedLogits
     from .models import (
         SynthesizerConfig,
         SynthesizerForCausalLM,
@@ -66,7 +69,16 @@ if TYPE_CHECKING or not _is_command():
 def __getattr__(name: str) -> Any:
     """Import a public name on first use, in the process of the command."""
     if name in __all__:
-        for home in ("attention", "export", "kernels", "layout", "logits", "models", "multihead_attention"):
+        for home in (
+            "attention",
+            "conversion",
+            "export",
+            "kernels",
+            "layout",
+            "logits",
+            "models",
+            "multihead_attention",
+        ):
             module = importlib.import_module(f".{home}", __name__)
             if name in module.__all__:
                 return getattr(module, name)

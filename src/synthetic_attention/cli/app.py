@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from ..errors import UserError
-from . import benchmark, compare, evaluate, export, generate, inspect, settings, train
+from . import benchmark, compare, convert, evaluate, export, generate, inspect, settings, train
 
 # Some versions of typer contain a copy of click: this is the exception of the one in use.
 _ClickException: type[Any] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -69,7 +69,7 @@ def _fail(message: str, code: int) -> int:
 
 
 _COMMANDS: list[Callable[..., None]] = [train.train, evaluate.evaluate, generate.generate, compare.compare]
-_COMMANDS += [inspect.inspect, export.export, settings.settings]
+_COMMANDS += [inspect.inspect, convert.convert, export.export, settings.settings]
 for _command in _COMMANDS:
     app.command()(_reported(_command))
 for _benchmark in (benchmark.attention, benchmark.memory, benchmark.encoder, benchmark.generation):

@@ -219,6 +219,17 @@ def read_task_options(
     return options
 
 
+def read_function_options(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Options by function, from `function.option=value`; raises UserError for other keys."""
+    options: dict[str, dict[str, Any]] = {}
+    for key, value in map(parse_override, overrides):
+        function, dot, option = key.partition(".")
+        if not dot or function not in OPTIONS:
+            raise UserError(f"got --set {key}; expected an option of a function, such as factorized_random.rank=8")
+        options.setdefault(function, {})[option] = value
+    return options
+
+
 def parse_synthesizer(text: str) -> str | list[str] | dict[str, Any]:
     """A name, or YAML for a list or {encoder: …, decoder: …}."""
     return _read_yaml(text) if text.lstrip().startswith(("[", "{")) else text

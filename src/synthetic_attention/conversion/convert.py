@@ -1,0 +1,199 @@
+"""Pretrained models of transformers as models of ours."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+
+from .. import models
+from ..errors import UserError, damage_reported
+from ..models import (
+    SynthesizerConfig,
+    SynthesizerForSequenceClassification,
+    SynthesizerForTokenClassification,
+    SynthesizerModel,
+    SynthesizerPreTrainedModel,
+)
+from ..validation import check_size
+from .families import FAMILIES, Family
+from .synthesize import synthesize
+
+__all__ = ["convert"]
+
+
+def convert(
+    model: PreTrainedModel | str | Path,
+    synthesizer: str | list[str] | dict[str, Any] = "vanilla",
+    *,
+    max_length: int | None = None,
+) -> SynthesizerPreTrainedModel:
+    """A new model of ours with the weights of a pretrained one, which stays as it is.
+
+    With `vanilla` it computes what the given model does, and so it does with a mixture with `vanilla`: training starts
+    from there. A left-padded row gives what the given model gives for the row alone. Another synthesizer has new
+    parameters for its logits, drawn as in a new model, and keeps all other weights.
+
+    Args:
+        model: a model of transformers, its folder, or its name on the hub: T5 (1.0, 1.1, Flan), mT5, BART, Marian,
+            GPT-2, BERT, RoBERTa or DistilBERT; or a model of ours with `vanilla` in all layers.
+        synthesizer: as in `SynthesizerConfig`.
+        max_length: `max_position_embeddings` of the new model; by default that of the given one, 512 for T5.
+
+    Returns:
+        A model with the dtype, device, mode and generation configuration of the given one.
+
+    Raises:
+        ValueError: another model, or one with something that ours lack; a `max_length` above the number of learned
+            positions; and as `synthesize` does.
+        UserError: files that cannot be loaded.
+    """
+    if not isinstance(model, PreTrainedModel | str | Path):
+        raise ValueError(
+            f"got a {type(model).__name__}; expected a model of transformers, a folder, or a name on the hub"
+        )
+    source = model if isinstance(model, PreTrainedModel) else _load(str(model))
+    new = synthesize(source, "vanilla") if isinstance(source, SynthesizerPreTrainedModel) else _translate(source)
+    if max_length is not None:
+        _limit(new, max_length)
+    return new if synthesizer == "vanilla" else synthesize(new, synthesizer)
+
+
+def _load(name: str) -> PreTrainedModel:
+    if not Path(name).is_dir() and not re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", name):
+        raise UserError(f"{name}: no such folder; expected that of a model, or a name on the hub")
+    with damage_reported(f"the model {name}"):
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        if not config.architectures:
+            raise ValueError("config.json has no architectures; expected the name of a class")
+        architecture = config.architectures[0]
+        is_ours = isinstance(config, SynthesizerConfig)
+        if not is_ours:
+            _family_of(architecture)
+        kind: Any = getattr(models if is_ours else transformers, architecture)
+        model, found = kind.from_pretrained(name, output_loading_info=True)
+        # transformers would draw them.
+        if missing := sorted(found["missing_keys"]):
+            raise ValueError(f"the weights lack {', '.join(missing[:3])}, which {architecture} has")
+    return cast(PreTrainedModel, model)
+
+
+def _family_of(architecture: str) -> Family:
+    """The family of a class; ValueError if it has none."""
+    for family in FAMILIES.values():
+        if architecture in family.heads:
+            return family
+    similar = [name for name in FAMILIES if architecture.lower().startswith(name.lower())]
+    expected = [head for name in similar for head in FAMILIES[name].heads]
+    raise ValueError(
+        f"got a model of class {architecture}; expected one of: {', '.join(expected or FAMILIES)} (docs/converting.md)"
+    )
+
+
+def _translate(source: PreTrainedModel) -> SynthesizerPreTrainedModel:
+    """The model of ours that computes what `source` does."""
+    architecture = type(source).__name__
+    family = _family_of(architecture)
+    _check(family, source.config)
+    state = _rename(family, source.state_dict())
+    output, embedding = state.get("lm_head.weight"), state["model.embed_tokens.weight"]
+    is_tied = output is None or output.data_ptr() == embedding.data_ptr()
+    family.adapt(source.config, state)
+    kind = family.heads[architecture]
+    config = SynthesizerConfig(**_fields(family, source.config, kind, state), tie_word_embeddings=is_tied)
+    if kind is SynthesizerModel:
+        state = {name.removeprefix("model."): state[name] for name in state if name.startswith("model.")}
+    with torch.device("meta"):
+        new = kind(config)
+    if unknown := sorted(state.keys() ^ new.state_dict().keys()):
+        raise ValueError(
+            f"got {architecture} with other weights than its class has ({', '.join(unknown[:3])}); expected a plain "
+            "model: merge adapters into it first"
+        )
+    copies = {name: tensor.to(source.dtype, copy=True).contiguous() for name, tensor in state.items()}
+    new.load_state_dict(copies, assign=True)
+    new.tie_weights()
+    new.config.dtype = source.dtype
+    if new.can_generate():
+        new.generation_config = copy.deepcopy(source.generation_config)
+    return new.train(source.training)
+
+
+def _check(family: Family, config: PreTrainedConfig) -> None:
+    """Raise ValueError for options that our models lack."""
+    for name, value in family.supported.items():
+        if getattr(config, name, value) != value:
+            raise ValueError(
+                f"got a {config.model_type} model with {name}={getattr(config, name)!r}; expected {value!r}"
+            )
+    for name, other in family.equal:
+        if getattr(config, name) != getattr(config, other):
+            given = f"{name}={getattr(config, name)}, {other}={getattr(config, other)}"
+            raise ValueError(f"got a {config.model_type} model with {given}; expected encoder and decoder of one size")
+
+
+def _rename(family: Family, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        for pattern, ours in family.names.items():
+            name = re.sub(pattern, ours, name)
+        # Tied weights have several names.
+        known = renamed.setdefault(name, tensor)
+        if name and known is not tensor and not torch.equal(known, tensor):
+            raise ValueError(f"got different weights for {name}; expected one embedding for encoder and decoder")
+    renamed.pop("", None)
+    return renamed
+
+
+def _fields(
+    family: Family, config: PreTrainedConfig, kind: type[SynthesizerPreTrainedModel], state: dict[str, Tensor]
+) -> dict[str, Any]:
+    """The fields of `SynthesizerConfig`."""
+    encoder, decoder = (any(name.startswith(f"model.{side}.") for name in state) for side in ("encoder", "decoder"))
+    tokens = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    fields = {
+        "vocab_size": config.vocab_size,
+        "d_model": config.hidden_size,
+        "d_ff": next(len(tensor) for name, tensor in state.items() if name.endswith("mlp.up_proj.weight")),
+        "num_heads": config.num_attention_heads,
+        "num_layers": config.num_hidden_layers,
+        "max_position_embeddings": getattr(config, "max_position_embeddings", None),
+        "synthesizer": "vanilla",
+        "is_encoder_decoder": encoder and decoder,
+        "is_decoder": decoder and not encoder,
+        "type_vocab_size": len(state.get("model.token_types.weight", ())),
+        "lm_head_bias": "lm_head.bias" in state,
+        "use_cache": getattr(config, "use_cache", True),
+        **{name: getattr(config, name, None) for name in tokens},
+        **{ours: getattr(config, theirs) for ours, theirs in family.fields.items()},
+        **family.constants,
+    }
+    for name, tensor in state.items():
+        if "embed_positions" in name:
+            fields["max_position_embeddings"] = len(tensor)
+    if not (encoder and decoder):
+        fields.pop("num_decoder_layers", None)
+    if kind in (SynthesizerForSequenceClassification, SynthesizerForTokenClassification):
+        fields |= {name: getattr(config, name) for name in ("id2label", "label2id", "problem_type")}
+    return fields
+
+
+def _limit(new: SynthesizerPreTrainedModel, max_length: int) -> None:
+    """Change the maximum length of a model of ours in place."""
+    check_size("max_length", max_length)
+    known = new.config.max_position_embeddings
+    if new.config.position_embedding_type == "learned" and max_length > known:
+        raise ValueError(
+            f"got max_length={max_length} for a model with {known} learned positions; expected at most these. Convert "
+            "it without max_length, then call resize_position_embeddings: it adds positions that are not trained"
+        )
+    new.resize_position_embeddings(max_length)
+    generation = getattr(new, "generation_config", None)
+    if generation is not None and (generation.max_length or 0) > max_length:
+        generation.max_length = max_length

@@ -1,0 +1,336 @@
+"""The pretrained models that can be converted: fields of their configurations, and names of their weights.
+
+Our models compute what these do. Factors that our layers lack become part of the weights: T5 does not divide dot
+products by √d_kv, so its query weights are multiplied by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..models import (
+    SynthesizerForCausalLM,
+    SynthesizerForConditionalGeneration,
+    SynthesizerForMaskedLM,
+    SynthesizerForSequenceClassification,
+    SynthesizerForTokenClassification,
+    SynthesizerModel,
+    SynthesizerPreTrainedModel,
+)
+
+__all__ = ["FAMILIES", "Family"]
+
+State = dict[str, Tensor]
+
+
+def _as_it_is(config: Any, state: State) -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Models with the same layers.
+
+    Attributes:
+        heads: our class for each of theirs.
+        fields: fields of `SynthesizerConfig`, and the fields of their configuration that have the values.
+        constants: fields of `SynthesizerConfig` with one value for all models of the family.
+        equal: pairs of fields of their configuration that have to be equal, as ours has one field for both.
+        supported: fields of their configuration, and the only value of each that can be converted.
+        names: regular expressions for parts of their weights' names, and ours, applied in this order. Weights that lose
+            their whole name are dropped. Models without a head get the names that models with a head have.
+        adapt: changes the renamed weights in place, by the configuration of the source.
+    """
+
+    heads: Mapping[str, type[SynthesizerPreTrainedModel]]
+    fields: Mapping[str, str]
+    constants: Mapping[str, Any]
+    names: Mapping[str, str]
+    equal: tuple[tuple[str, str], ...] = ()
+    supported: Mapping[str, Any] = field(default_factory=dict)
+    adapt: Callable[[Any, State], None] = _as_it_is
+
+
+def _scale(state: State, ending: str, factor: float) -> None:
+    for name in state:
+        if name.endswith(ending):
+            state[name] = state[name] * factor
+
+
+def _adapt_t5(config: Any, state: State) -> None:
+    _scale(state, "q_proj.weight", config.d_kv**0.5)
+    # T5 v1.0 multiplies the decoder's output by d_model^−½. Versions 1.1 and mT5 do not.
+    if "lm_head.weight" in state and getattr(config, "scale_decoder_outputs", False):
+        _scale(state, "decoder.norm.weight", config.d_model**-0.5)
+
+
+def _adapt_bart(config: Any, state: State) -> None:
+    for name in state:
+        if "embed_positions" in name:
+            # BART does not use the first two.
+            state[name] = state[name][2:]
+    _drop_zero_bias(config, state)
+
+
+def _adapt_marian(config: Any, state: State) -> None:
+    # Sinusoids, which our model computes.
+    for name in [name for name in state if "embed_positions" in name]:
+        del state[name]
+    _drop_zero_bias(config, state)
+
+
+def _drop_zero_bias(config: Any, state: State) -> None:
+    """The logits' bias from (1, V) to (V,), or without it if it is zero, as in most models."""
+    if "lm_head.bias" in state and not (bias := state.pop("lm_head.bias")[0]).eq(0).all():
+        state["lm_head.bias"] = bias
+
+
+def _adapt_gpt2(config: Any, state: State) -> None:
+    for name in list(state):
+        # GPT-2 stores these weights as (in, out), and queries, keys and values in one.
+        if name.endswith((".c_attn.weight", "out_proj.weight", "up_proj.weight", "down_proj.weight")):
+            state[name] = state[name].t()
+        if ".c_attn." in name:
+            prefix, part = name.split("c_attn.")
+            joined = state.pop(name).chunk(3)
+            ours = ("function.q_proj", "function.k_proj", "v_proj")
+            state |= {f"{prefix}{name}.{part}": piece for name, piece in zip(ours, joined, strict=True)}
+    for layer in range(config.n_layer):
+        factor = 1 if config.scale_attn_weights else (config.n_embd // config.n_head) ** 0.5
+        factor /= layer + 1 if config.scale_attn_by_inverse_layer_idx else 1
+        for part in ("weight", "bias"):
+            _scale(state, f"layers.{layer}.self_attn.function.q_proj.{part}", factor)
+    if "classifier.weight" in state and "classifier.bias" not in state:
+        state["classifier.bias"] = torch.zeros_like(state["classifier.weight"][:, 0])
+
+
+def _adapt_roberta(config: Any, state: State) -> None:
+    positions, types = "model.encoder.embed_positions.weight", "model.token_types.weight"
+    # Positions are counted from the token after padding.
+    state[positions] = state[positions][config.pad_token_id + 1 :]
+    if len(state[types]) == 1:
+        # A constant: without it the model needs no types as input.
+        state[positions] = state[positions] + state.pop(types)
+
+
+_TEXT_HEADS = {
+    "ForMaskedLM": SynthesizerForMaskedLM,
+    "ForSequenceClassification": SynthesizerForSequenceClassification,
+    "ForTokenClassification": SynthesizerForTokenClassification,
+    "Model": SynthesizerModel,
+}
+_SEQ2SEQ_HEADS = {"ForConditionalGeneration": SynthesizerForConditionalGeneration, "Model": SynthesizerModel}
+
+
+def _heads(prefix: str, heads: Mapping[str, type[SynthesizerPreTrainedModel]]) -> Any:
+    return {prefix + name: ours for name, ours in heads.items()}
+
+
+def _same(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+_T5 = Family(
+    heads=_heads("T5", {**_SEQ2SEQ_HEADS, "EncoderModel": SynthesizerModel}),
+    fields={
+        **_same("d_kv", "feed_forward_proj", "dropout_rate", "layer_norm_epsilon"),
+        **_same("relative_attention_num_buckets", "relative_attention_max_distance"),
+        "num_decoder_layers": "num_decoder_layers",
+        "attention_dropout_rate": "dropout_rate",
+    },
+    # There is no maximum: 512 is the length that T5 was pretrained with.
+    constants={
+        "position_embedding_type": "relative",
+        "norm_type": "rms_norm",
+        "use_bias": False,
+        "scale_embedding": False,
+        "max_position_embeddings": 512,
+    },
+    names={
+        r"^(encoder|decoder)\.embed_tokens": "model.embed_tokens",
+        r"^shared\..*": "",
+        r"^(encoder|decoder)\.block": r"model.\1.layers",
+        r"^(encoder|decoder)\.final_layer_norm": r"model.\1.norm",
+        r"layers\.0\.layer\.0\.SelfAttention\.relative": "relative",
+        r"layer\.0\.SelfAttention\.([qk])\.": r"self_attn.function.\1_proj.",
+        r"layer\.0\.SelfAttention": "self_attn",
+        r"layer\.0\.layer_norm": "self_attn_norm",
+        r"layer\.1\.EncDecAttention": "cross_attn",
+        r"(decoder\.layers\.\d+)\.layer\.1\.layer_norm": r"\1.cross_attn_norm",
+        r"layer\.[12]\.layer_norm": "mlp_norm",
+        r"layer\.[12]\.DenseReluDense": "mlp",
+        r"attn\.([qkv])\.": r"attn.\1_proj.",
+        r"attn\.o\.": "attn.out_proj.",
+        r"mlp\.wi_0": "mlp.gate_proj",
+        r"mlp\.wi(_1)?": "mlp.up_proj",
+        r"mlp\.wo": "mlp.down_proj",
+    },
+    adapt=_adapt_t5,
+)
+_BART = Family(
+    heads=_heads("Bart", _SEQ2SEQ_HEADS),
+    fields={
+        "num_decoder_layers": "decoder_layers",
+        "feed_forward_proj": "activation_function",
+        "dropout_rate": "dropout",
+        "attention_dropout_rate": "attention_dropout",
+        **_same("scale_embedding"),
+    },
+    constants={
+        "position_embedding_type": "learned",
+        "pre_norm": False,
+        "embedding_norm": True,
+        "layer_norm_epsilon": 1e-5,
+    },
+    equal=(("encoder_attention_heads", "decoder_attention_heads"), ("encoder_ffn_dim", "decoder_ffn_dim")),
+    names={
+        r"^(encoder|decoder)": r"model.\1",
+        r"^model\.(encoder|decoder)\.embed_tokens": "model.embed_tokens",
+        r"^(model\.)?shared\..*": "",
+        r"self_attn\.([qk])_proj": r"self_attn.function.\1_proj",
+        r"self_attn_layer_norm": "self_attn_norm",
+        r"encoder_attn_layer_norm": "cross_attn_norm",
+        r"encoder_attn": "cross_attn",
+        r"final_layer_norm": "mlp_norm",
+        r"fc1": "mlp.up_proj",
+        r"fc2": "mlp.down_proj",
+        r"layernorm_embedding": "embedding_norm",
+        r"final_logits_bias": "lm_head.bias",
+    },
+    adapt=_adapt_bart,
+)
+_MARIAN = replace(
+    _BART,
+    heads={"MarianMTModel": SynthesizerForConditionalGeneration, "MarianModel": SynthesizerModel},
+    constants={"position_embedding_type": "sinusoidal", "pre_norm": False, "layer_norm_epsilon": 1e-5},
+    supported={"share_encoder_decoder_embeddings": True},
+    adapt=_adapt_marian,
+)
+_GPT2 = Family(
+    heads={
+        "GPT2LMHeadModel": SynthesizerForCausalLM,
+        "GPT2ForSequenceClassification": SynthesizerForSequenceClassification,
+        "GPT2ForTokenClassification": SynthesizerForTokenClassification,
+        "GPT2Model": SynthesizerModel,
+    },
+    fields={
+        "feed_forward_proj": "activation_function",
+        "dropout_rate": "resid_pdrop",
+        "attention_dropout_rate": "attn_pdrop",
+        **_same("layer_norm_epsilon"),
+    },
+    constants={"position_embedding_type": "learned", "scale_embedding": False},
+    supported={"add_cross_attention": False},
+    names={
+        r"^transformer\.": "",
+        r"^wte": "model.embed_tokens",
+        r"^wpe": "model.decoder.embed_positions",
+        r"^h\.": "model.decoder.layers.",
+        r"^ln_f": "model.decoder.norm",
+        r"ln_1": "self_attn_norm",
+        r"ln_2": "mlp_norm",
+        r"mlp\.c_fc": "mlp.up_proj",
+        r"mlp\.c_proj": "mlp.down_proj",
+        r"\.attn\.c_proj": ".self_attn.out_proj",
+        r"\.attn\.": ".self_attn.",
+        r"^score": "classifier",
+    },
+    adapt=_adapt_gpt2,
+)
+_BERT = Family(
+    heads=_heads("Bert", _TEXT_HEADS),
+    fields={
+        "feed_forward_proj": "hidden_act",
+        "lm_head_activation": "hidden_act",
+        "dropout_rate": "hidden_dropout_prob",
+        "attention_dropout_rate": "attention_probs_dropout_prob",
+        "layer_norm_epsilon": "layer_norm_eps",
+    },
+    constants={
+        "position_embedding_type": "learned",
+        "pre_norm": False,
+        "embedding_norm": True,
+        "scale_embedding": False,
+        "classifier_pooling": "first",
+        "classifier_activation": "tanh",
+    },
+    supported={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
+    names={
+        r"^(bert|roberta|distilbert)\.": "",
+        # The same as that of the projection, or not used.
+        r"^(cls\.predictions|lm_head)\.bias": "",
+        r"^(encoder|transformer)\.layer": "model.encoder.layers",
+        r"^embeddings\.word_embeddings": "model.embed_tokens",
+        r"^embeddings\.position_embeddings": "model.encoder.embed_positions",
+        r"^embeddings\.token_type_embeddings": "model.token_types",
+        r"^embeddings\.LayerNorm": "model.encoder.embedding_norm",
+        r"attention\.self\.query": "self_attn.function.q_proj",
+        r"attention\.self\.key": "self_attn.function.k_proj",
+        r"attention\.self\.value": "self_attn.v_proj",
+        r"attention\.output\.dense": "self_attn.out_proj",
+        r"attention\.output\.LayerNorm": "self_attn_norm",
+        r"intermediate\.dense": "mlp.up_proj",
+        r"output\.dense": "mlp.down_proj",
+        r"output\.LayerNorm": "mlp_norm",
+        r"^cls\.predictions\.transform": "transform",
+        r"^transform\.LayerNorm": "transform.norm",
+        r"^cls\.predictions\.decoder": "lm_head",
+    },
+)
+_ROBERTA = replace(
+    _BERT,
+    heads=_heads("Roberta", _TEXT_HEADS),
+    fields={ours: name for ours, name in _BERT.fields.items() if ours != "lm_head_activation"},
+    constants={**_BERT.constants, "lm_head_activation": "gelu"},
+    names={
+        **_BERT.names,
+        r"^lm_head\.dense": "transform.dense",
+        r"^lm_head\.layer_norm": "transform.norm",
+        r"^lm_head\.decoder": "lm_head",
+        r"^classifier\.dense": "pooler.dense",
+        r"^classifier\.out_proj": "classifier",
+    },
+    adapt=_adapt_roberta,
+)
+_DISTILBERT = replace(
+    _BERT,
+    heads=_heads("DistilBert", _TEXT_HEADS),
+    fields={
+        "feed_forward_proj": "activation",
+        "lm_head_activation": "activation",
+        "dropout_rate": "dropout",
+        "attention_dropout_rate": "attention_dropout",
+    },
+    constants={**_BERT.constants, "classifier_activation": "relu", "layer_norm_epsilon": 1e-12},
+    supported={},
+    names={
+        **_BERT.names,
+        r"attention\.([qk])_lin": r"self_attn.function.\1_proj",
+        r"attention\.v_lin": "self_attn.v_proj",
+        r"attention\.out_lin": "self_attn.out_proj",
+        r"sa_layer_norm": "self_attn_norm",
+        r"output_layer_norm": "mlp_norm",
+        r"ffn\.lin1": "mlp.up_proj",
+        r"ffn\.lin2": "mlp.down_proj",
+        r"^vocab_transform": "transform.dense",
+        r"^vocab_layer_norm": "transform.norm",
+        r"^vocab_projector": "lm_head",
+        r"^pre_classifier": "pooler.dense",
+    },
+)
+# By the names that users know, with which those of their classes begin.
+FAMILIES = {
+    "T5": _T5,
+    "MT5": replace(_T5, heads={f"M{name}": ours for name, ours in _T5.heads.items()}),
+    "BART": _BART,
+    "Marian": _MARIAN,
+    "GPT2": _GPT2,
+    "BERT": _BERT,
+    "RoBERTa": _ROBERTA,
+    "DistilBERT": _DISTILBERT,
+}

@@ -1,0 +1,222 @@
+"""`convert`: where models come from, what stays, and what is refused."""
+
+import copy
+import re
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForNextSentencePrediction,
+    MarianMTModel,
+    PreTrainedModel,
+    Trainer,
+    TrainingArguments,
+    ViTConfig,
+    ViTModel,
+)
+
+from conversion.conftest import make_source
+from documents import ROOT
+from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForMaskedLM, convert, export_model
+from synthetic_attention.errors import UserError
+
+Sources = Callable[[str], PreTrainedModel]
+IDS, MASK = torch.arange(3, 17).view(2, 7), torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
+TARGET = {"decoder_input_ids": torch.arange(3, 11).view(2, 4)}
+
+
+@torch.no_grad()
+def output(model: Any, **inputs: Tensor) -> Tensor:
+    y: Tensor = model(input_ids=IDS, attention_mask=MASK, **inputs)[0]
+    return y
+
+
+@pytest.mark.parametrize(
+    ("name", "auto", "inputs"),
+    [
+        ("t5", AutoModelForSeq2SeqLM, TARGET),
+        ("marian", AutoModelForSeq2SeqLM, TARGET),
+        ("bert", AutoModelForMaskedLM, {}),
+        ("roberta-classifier", AutoModelForSequenceClassification, {}),
+        ("t5-encoder", AutoModel, {}),
+    ],
+)
+def test_from_a_folder_and_back(name: str, auto: Any, inputs: Any, sources: Sources, tmp_path: Path) -> None:
+    sources(name).save_pretrained(tmp_path / "theirs")
+    ours = convert(tmp_path / "theirs", "random+vanilla")
+    ours.save_pretrained(tmp_path / "ours")
+    loaded, report = auto.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert type(loaded) is type(ours)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    expected = output(ours, **inputs)
+    torch.testing.assert_close(output(loaded, **inputs), expected)
+    real = MASK.bool() if expected.shape[:2] == MASK.shape else ...
+    torch.testing.assert_close(expected[real], output(sources(name), **inputs)[real], atol=1e-5, rtol=1e-5)
+    if ours.can_generate():
+        assert loaded.generation_config.decoder_start_token_id == ours.config.decoder_start_token_id
+
+
+def test_a_model_of_ours(sources: Sources, tmp_path: Path) -> None:
+    vanilla = convert(sources("gpt2"))
+    vanilla.save_pretrained(tmp_path)
+    for model in (vanilla, str(tmp_path)):
+        again = convert(model, max_length=11)
+        assert again.config.max_position_embeddings == 11
+        torch.testing.assert_close(output(again), output(vanilla))
+    assert vanilla.config.max_position_embeddings == 17
+
+
+def test_what_is_kept(sources: Sources) -> None:
+    theirs = copy.deepcopy(sources("bart")).to(torch.bfloat16).train()
+    theirs.generation_config.update(num_beams=4, max_length=16, forced_bos_token_id=0)
+    ours = convert(theirs)
+    assert {p.dtype for p in ours.parameters()} == {torch.bfloat16} == {ours.config.dtype}
+    assert ours.training
+    assert ours.generation_config.to_dict() == theirs.generation_config.to_dict()
+    config = ours.config
+    assert (config.pad_token_id, config.bos_token_id, config.eos_token_id, config.decoder_start_token_id) == (
+        1,
+        0,
+        2,
+        2,
+    )
+    assert (config.max_position_embeddings, config.num_layers, config.num_decoder_layers) == (17, 2, 3)
+    # The bias of BART is drawn in the tests; most models have zeros.
+    assert config.lm_head_bias
+    theirs.final_logits_bias.zero_()
+    assert not convert(theirs).config.lm_head_bias
+    assert ours.lm_head.weight is ours.model.embed_tokens.weight
+    theirs = make_source("bart", tie_word_embeddings=False)
+    # The third embedding, `shared`, is not used.
+    theirs.model.decoder.embed_tokens = theirs.model.encoder.embed_tokens
+    untied = convert(theirs)
+    assert not untied.config.tie_word_embeddings
+    torch.testing.assert_close(output(untied, **TARGET), output(theirs, **TARGET), atol=1e-5, rtol=1e-5)
+    labels: dict[str, Any] = {"id2label": dict(enumerate("abcde")), "problem_type": "multi_label_classification"}
+    classifier = convert(make_source("bert-classifier", **labels)).config
+    assert {name: getattr(classifier, name) for name in labels} == labels
+
+
+def test_the_maximum_length(sources: Sources) -> None:
+    assert convert(sources("t5"), "random").config.max_position_embeddings == 512
+    assert convert(sources("roberta")).config.max_position_embeddings == 17
+    longer = convert(sources("marian"), "random+vanilla", max_length=29)
+    assert longer.config.max_position_embeddings == 29
+    assert longer.model.encoder.layers[0].self_attn.max_length == 29
+    theirs = copy.deepcopy(sources("gpt2"))
+    theirs.generation_config.max_length = 17
+    shorter = convert(theirs, max_length=7)
+    assert shorter.generation_config.max_length == 7
+    torch.testing.assert_close(output(shorter)[0], output(theirs)[0], atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="got max_length=18 for a model with 17 learned positions"):
+        convert(theirs, max_length=18)
+    with pytest.raises(ValueError, match="max_length=0"):
+        convert(theirs, max_length=0)
+
+
+def test_other_synthesizers_keep_the_other_weights(sources: Sources) -> None:
+    theirs = sources("bart")
+    ours = convert(theirs, {"encoder": "dense", "decoder": "random:1/vanilla:1"})
+    ours.generate(IDS, attention_mask=MASK, max_new_tokens=3)
+    layer, block = ours.model.decoder.layers[2], theirs.model.decoder.layers[2]
+    assert torch.equal(layer.self_attn.v_proj.weight, block.self_attn.v_proj.weight)
+    assert torch.equal(layer.self_attn.function.functions[1].q_proj.weight, block.self_attn.q_proj.weight[11:])
+
+
+def refused(model: Any, *facts: str, **arguments: Any) -> None:
+    with pytest.raises(ValueError, match=f".*{'.*'.join(map(re.escape, facts))}") as caught:
+        convert(model, **arguments)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) <= 400
+
+
+def test_what_cannot_be_converted(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 22, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 31}
+    refused(torch.nn.Linear(2, 2), "got a Linear", "a model of transformers")
+    refused(ViTModel(ViTConfig(**sizes)), "ViTModel", "expected one of: T5, MT5, BART, Marian, GPT2, BERT")
+    config = BertConfig(**sizes, vocab_size=53)
+    refused(BertForNextSentencePrediction(config), "BertForNextSentencePrediction", "BertForMaskedLM")
+    refused(make_source("bert", is_decoder=True), "bert model with is_decoder=True", "expected False")
+    bert = make_source("bert")
+    bert.config.position_embedding_type = "relative_key"
+    refused(bert, "position_embedding_type='relative_key'", "'absolute'")
+    refused(make_source("gpt2", add_cross_attention=True), "add_cross_attention=True")
+    refused(make_source("bart", encoder_attention_heads=1), "encoder_attention_heads=1, decoder_attention_heads=2")
+    refused(make_source("bart", decoder_ffn_dim=7), "encoder_ffn_dim=31, decoder_ffn_dim=7")
+    refused(
+        make_source("marian", share_encoder_decoder_embeddings=False), "share_encoder_decoder_embeddings=False", "True"
+    )
+    untied = make_source("t5")
+    untied.decoder.embed_tokens = torch.nn.Embedding(53, 22)
+    refused(untied, "model.embed_tokens.weight", "one embedding")
+    adapted = make_source("bert")
+    adapted.extra = torch.nn.Linear(2, 2)
+    refused(adapted, "extra.bias", "merge adapters")
+    refused(make_source("gpt2"), "'lightweight_conv'", synthesizer="lightweight_conv")
+    config = SynthesizerConfig(vocab_size=9, d_model=4, num_heads=2, d_ff=4, num_layers=1, synthesizer="random")
+    refused(SynthesizerForCausalLM(config), "'random'", "vanilla in all layers")
+    refused(tmp_path / "nothing", "nothing: no such folder")
+    for text in ("{}", '{"model_type": "bert"}', '{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}', "["):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(UserError, match="cannot be loaded") as caught:
+            convert(tmp_path)
+        assert "\n" not in str(caught.value)
+
+
+def test_missing_weights_are_refused(sources: Sources, tmp_path: Path) -> None:
+    model = sources("bert-classifier")
+    weights = {name: tensor for name, tensor in model.state_dict().items() if "pooler.dense.bias" not in name}
+    model.save_pretrained(tmp_path, state_dict=weights)
+    refused(tmp_path, "lack bert.pooler.dense.bias")
+
+
+def test_a_converted_model_is_trained(sources: Sources, tmp_path: Path) -> None:
+    model = convert(sources("bert"), "random+vanilla")
+    before = copy.deepcopy(model.state_dict())
+    rows = [{"input_ids": row, "attention_mask": mask, "labels": row} for row, mask in zip(IDS, MASK, strict=True)]
+    options: dict[str, Any] = {"report_to": "none", "use_cpu": True, "save_strategy": "no", "disable_tqdm": True}
+    trainer = Trainer(model, TrainingArguments(str(tmp_path), max_steps=3, **options), train_dataset=rows)
+    with torch.no_grad():
+        first = model(IDS, MASK, labels=IDS).loss
+    assert trainer.train().training_loss < first + 1
+    # All weights learn; those of R start at zero.
+    changed = [name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])]
+    assert {"transform.dense.weight", "lm_head.bias", "model.encoder.embedding_norm.weight"} <= set(changed)
+    assert isinstance(model, SynthesizerForMaskedLM)
+
+
+def test_a_converted_model_is_exported(sources: Sources, tmp_path: Path) -> None:
+    model = convert(sources("roberta-classifier"), "random:1/vanilla:1")
+    (file,) = export_model(model, tmp_path / "model.pt2", "torch")
+    exported = torch.export.load(file).module()(input_ids=IDS, attention_mask=MASK)
+    torch.testing.assert_close(exported["logits"], output(model))
+
+
+@pytest.mark.slow
+def test_the_example_trains_a_model_to_convert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for side in ("en", "de"):
+        lines = [f"{side} line {number} of {number * 7}" for number in range(40)]
+        (tmp_path / f"train.{side}").write_text("\n".join(lines), encoding="utf-8")
+    output, done = tmp_path / "marian", []
+    for steps in ("1", "2"):
+        monkeypatch.setattr("sys.argv", ["", "--data", str(tmp_path), "--output", str(output), "--steps", steps])
+        done.append(runpy.run_path(str(ROOT / "examples/train_marian.py"))["states"]["step"])
+    assert done == [0, 1]
+    model = convert(output, "random+vanilla")
+    tokenizer = AutoTokenizer.from_pretrained(output)
+    inputs = tokenizer("en line 3 of 21", return_tensors="pt")
+    assert inputs["input_ids"][0, -1] == model.config.eos_token_id
+    expected = MarianMTModel.from_pretrained(output).generate(**inputs, max_new_tokens=5)
+    assert torch.equal(model.generate(**inputs, max_new_tokens=5), expected)

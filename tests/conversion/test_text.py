@@ -1,0 +1,94 @@
+"""Calibration text of every kind of converted model, to the end: heads replaced and distilled."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from models.conftest import word_tokenizer
+from synthetic_attention import convert
+from synthetic_attention.conversion.calibrate import calibrate
+from synthetic_attention.conversion.choose import Head, mean_loss, measure_heads, replace_heads
+from synthetic_attention.conversion.distill import distill
+from synthetic_attention.conversion.text import CalibrationText, read_batches
+from synthetic_attention.errors import UserError
+from synthetic_attention.tasks import get_task
+
+WORDS = ["w5 w6 w7 w8", "w9 w10", "", "w11 w12 w13 w14 w15 w16 w17", "w5 w9 w21", "w30"]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"{line}\n" for line in WORDS))
+    return path
+
+
+@pytest.mark.parametrize("name", ["t5", "gpt2", "bert", "distilbert-classifier"])
+def test_lines(sources: Callable[[str], PreTrainedModel], lines: Path, name: str) -> None:
+    model: Any = convert(sources(name), max_length=16)
+    tokenizer = word_tokenizer(mask_token="w4")
+    batches = read_batches(model, tokenizer, CalibrationText(lines, batch_tokens=20))
+    assert sum(len(batch["input_ids"]) for batch in batches) == 5
+    assert all(batch["attention_mask"][:, 0].all() for batch in batches)
+    before = mean_loss(model, batches)
+    functions = ["random", "dense"]
+    fitted = dict(zip(functions, calibrate(model, batches, functions), strict=True))
+    costs = measure_heads(model, fitted, batches)
+    assert all(torch.isfinite(each).all() for cost in costs for each in cost.error.values())
+    # On the text itself the mean attention is nearer than uniform attention, in T5 with its position bias.
+    nearer = [cost.divergence["random"] <= cost.divergence["uniform"] + 1e-6 for cost in costs]
+    assert torch.cat(nearer).all()
+    new = replace_heads(model, fitted["random"], "random", [Head(0, 1), Head(1, 0)])
+    distill(new, model, batches, 2)
+    assert np.isfinite([before, mean_loss(new, batches)]).all()
+
+
+def test_labels_of_lines(sources: Callable[[str], PreTrainedModel], lines: Path) -> None:
+    text, tokenizer = CalibrationText(lines, batch_tokens=100), word_tokenizer(mask_token="w4")
+    (batch,) = read_batches(convert(sources("gpt2")), tokenizer, text)
+    # The token that begins a text is not predicted.
+    assert (batch["input_ids"][:, 0] == 0).all()
+    assert batch["labels"][-1].tolist() == [-100, *range(11, 18)]
+    (batch,) = read_batches(convert(sources("bert")), tokenizer, text)
+    masked = batch["labels"] != -100
+    assert masked.any()
+    assert (batch["input_ids"][masked] == 4).all()
+    marian: Any = convert(sources("marian"))
+    (batch,) = read_batches(marian, tokenizer, text)
+    inputs = {key: batch[key] for key in ("input_ids", "attention_mask")}
+    output = marian.generate(**inputs, max_new_tokens=3, do_sample=False, num_beams=1)
+    assert torch.equal(batch["labels"][:, :3].clamp_min(1), output[:, 1:4])
+
+
+def test_a_run_of_classification(sources: Callable[[str], PreTrainedModel], lines: Path, tmp_path: Path) -> None:
+    model, tokenizer = convert(sources("bert-classifier")), word_tokenizer()
+    task = get_task("classification").from_options({})
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(f"w5 w{n}\t{n}\n" for n in (9, 5, 8, 6, 7)))
+    for path in (tmp_path, tmp_path / "train.tsv"):
+        with pytest.raises(UserError, match="expected LABEL_0, LABEL_1"):
+            read_batches(model, tokenizer, CalibrationText(path), task)
+    model.config.id2label = dict(enumerate("56789"))
+    # Fewer examples than classes.
+    task = get_task("classification").from_options({"held_out": 0.0})
+    (batch,) = read_batches(model, tokenizer, CalibrationText(tmp_path, examples=3), task)
+    assert sorted(batch["labels"].tolist()) == [0, 3, 4]
+    # A file of lines too, with the model's own labels.
+    assert len(read_batches(model, word_tokenizer(), CalibrationText(lines), task)[0]["labels"]) == 5
+
+
+def test_parallel_text(sources: Callable[[str], PreTrainedModel], tmp_path: Path) -> None:
+    for language, text in (("en", "w5 w6\nw7\n"), ("de", "w8 w9 w10\nw11\n")):
+        (tmp_path / f"train.{language}").write_text(text)
+    model, tokenizer = convert(sources("marian")), word_tokenizer()
+    (batch,) = read_batches(model, tokenizer, CalibrationText(tmp_path, "en", "de"))
+    assert batch["labels"].tolist() == [[11, -100, -100], [8, 9, 10]]
+    with pytest.raises(UserError, match="--source"):
+        read_batches(model, tokenizer, CalibrationText(tmp_path))
+    (tmp_path / "blank").write_text("\n")
+    with pytest.raises(UserError, match="no text"):
+        read_batches(model, tokenizer, CalibrationText(tmp_path / "blank"))
