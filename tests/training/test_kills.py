@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,10 @@ def test_killed_runs_equal_unbroken_ones(corpus: Path, tmp_path: Path, kind: str
     assert _run([*arguments, "--output", str(tmp_path / "unbroken")], processes, 300)
     whole = time.monotonic() - started
     rng, kills = random.Random(kind), 0
-    while kills < KILLS:
-        run = tmp_path / f"run-{kills}"
+    for number in count():
+        if kills >= KILLS:
+            break
+        run = tmp_path / f"run-{number}"
         command = [*arguments, "--output", str(run), "--resume-if-exists"]
         for _ in range(8):
             # Most of the time before a third of it goes to imports.
