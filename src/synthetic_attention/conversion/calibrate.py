@@ -173,7 +173,6 @@ class AttentionSums:
         products = self.products.flip(0).cumsum(0).flip(0)[1:]
         products = products.repeat_interleave(self.stride, 0)[: self.length]
         columns, heads, features, _ = products.shape
-        fitted = self.targets.new_zeros(columns, heads, features)
         mean = products.diagonal(dim1=-2, dim2=-1).mean(-1)
         ridge = torch.eye(features, dtype=products.dtype) * (_RIDGE * mean.clamp_min(1e-6))[..., None, None]
         fitted = torch.linalg.solve(products + ridge, self.targets[:, :columns].transpose(0, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import torch
@@ -64,7 +64,7 @@ def distill(
         errors.append(error.detach())
 
     with hooked([old for old, _ in pairs], cast(Any, visit)):
-        for batch in itertools.islice(_repeated(batches), steps):
+        for batch in itertools.islice(itertools.cycle(batches), steps):
             errors.clear()
             with torch.no_grad():
                 run(original, batch)
@@ -72,7 +72,3 @@ def distill(
             schedule.step()
             progress(float(torch.stack(errors).mean()))
     optimizer.zero_grad()
-
-
-def _repeated(batches: Iterable[Batch]) -> Iterator[Batch]:
-    return itertools.cycle(list(batches))
