@@ -1,4 +1,4 @@
-# make test | test-slow | fuzz [SEED=N] | lint | demo | results DATA=FOLDER [ONLY="NAME …"]: each builds .venv first, from pyproject.toml with the pins of constraints.txt.
+# make test | test-slow | fuzz [SEED=N] | lint | demo | results DATA=FOLDER [ONLY="NAME …"] | tables [RUNS=FOLDER]: each builds .venv first, from pyproject.toml with the pins of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +13,7 @@ $(error got no DATA; expected DATA=FOLDER, the folder with the data sets, as doc
 endif
 endif
 
-.PHONY: install test test-slow fuzz lint format demo results clean
+.PHONY: install test test-slow fuzz lint format demo results tables clean
 
 install: $(STAMP)
 
@@ -47,6 +47,10 @@ demo: $(STAMP)
 
 results: $(STAMP)
 	$(BIN)/python -m synthetic_attention.compare.experiments --data "$(DATA)" --output runs $(ONLY)
+
+# The tables of README.md and docs/results.md, from the results in RUNS.
+tables: $(STAMP)
+	$(BIN)/python -m synthetic_attention.compare.documents $(if $(RUNS),--runs "$(RUNS)")
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -143,17 +143,30 @@ def markdown_page(results: Results) -> str:
     return f"{markdown_table(results)}\n{listed}" + (f"\n```console\n{commands}\n```\n" if commands else "")
 
 
-def markdown_table(results: Results, published: Mapping[str, Mapping[str, float]] | None = None) -> str:
+def markdown_table(
+    results: Results,
+    published: Mapping[str, Mapping[str, float]] | None = None,
+    shown: Mapping[str, str] | None = None,
+) -> str:
     """The table as Markdown.
 
     Args:
         published: figures of others to show beside ours, by column and row.
+        shown: the columns to show, in this order, with the names to give them; None for all as they are.
+
+    Raises:
+        ValueError: there is no column of a name.
     """
     columns = [*chain(*_groups(results))]
     labels = [row["row"] for row in results["rows"]]
     for name, figures in (published or {}).items():
         columns.append(_Column("", f"*{name}*", [f"*{figures[row]}*" if row in figures else "" for row in labels]))
-    lines = [["synthesizer", *(f"{column.group} {column.name}".strip() for column in columns)]]
+    named = {f"{column.group} {column.name}".strip(): column for column in columns}
+    if missing := [name for name in shown or {} if name not in named]:
+        raise ValueError(f"got the columns {', '.join(missing)}; expected some of: {', '.join(named)}")
+    shown = {name: name for name in named} if shown is None else shown
+    columns = [named[name] for name in shown]
+    lines = [["synthesizer", *shown.values()]]
     for index, label in enumerate(labels):
         cells = [f"**{column.cells[index]}**" if index == column.best else column.cells[index] for column in columns]
         lines.append([label, *cells])

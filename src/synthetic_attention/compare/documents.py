@@ -1,0 +1,89 @@
+"""Tables of documents, filled from saved results: each figure has one source.
+
+    python -m synthetic_attention.compare.documents [--runs runs]
+
+With --runs, the results of its experiments are copied to benchmarks/results first, without settings and outputs. In a
+document, a comment says which table stands below it, with the columns to show, renamed after "=":
+
+    <!-- results translation-en-de: seeds, validation BLEU, test_2016_flickr BLEU = test BLEU -->
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .experiments import Experiment, read_experiments
+from .results import FINISHED, markdown_table
+
+RESULTS = Path("benchmarks/results")
+DOCUMENTS = (Path("README.md"), Path("docs/results.md"))
+_TABLE = re.compile(r"^(<!-- results ([\w-]+): (.+?) -->\n\n)((?:\|.*\n)*)", re.MULTILINE)
+# What the tables and their notes need of a run. Other conditions are those of the experiment's command.
+_OF_RUN = ("row", "seed", "status", "reason", "date", "versions", "validation", "last", "tests", "metrics")
+_OF_METRICS = ("steps", "minutes", "tokens", "tokens_per_second", "parameters")
+_OF_TEST = ("examples", "truncated", "skipped", "scores", "signatures", "not_computed")
+
+
+def condense(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Results without the settings, commands and paths of each run."""
+    runs = [_some(run, _OF_RUN) for run in results["runs"]]
+    for run in runs:
+        if run["status"] == FINISHED:
+            run["metrics"] = _some(run.get("metrics", {}), _OF_METRICS)
+            run["tests"] = {split: _some(test, _OF_TEST) for split, test in run["tests"].items()}
+    return {**results, "from": None, "runs": runs}
+
+
+def _some(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
+
+
+def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
+    """The document with the tables of the results in `folder`.
+
+    Raises:
+        ValueError: a table has no results, or a column that these do not have.
+    """
+
+    def table(match: re.Match[str]) -> str:
+        comment, name, listed, _ = match.groups()
+        path = folder / f"{name}.json"
+        if name not in experiments or not path.exists():
+            raise ValueError(f"got a table of {name!r}; expected an experiment with results in {folder}")
+        columns = dict[str, str]()
+        for column in listed.split(","):
+            known, _, shown = column.partition("=")
+            columns[known.strip()] = shown.strip() or known.strip()
+        results = json.loads(path.read_text(encoding="utf-8"))
+        return comment + markdown_table(results, experiments[name].published.get("columns"), columns)
+
+    return _TABLE.sub(table, text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Copy results if asked to, and fill the tables of all documents; returns the status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, help="the --output of compare.experiments")
+    runs = parser.parse_args(arguments).runs
+    experiments = read_experiments()
+    if runs is not None:
+        found = [path for path in sorted(runs.glob("*/results.json")) if path.parent.name in experiments]
+        if not found:
+            parser.error(f"got --runs {runs}; expected a folder with the results of experiments")
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        for path in found:
+            short = condense(json.loads(path.read_text(encoding="utf-8")))
+            (RESULTS / f"{path.parent.name}.json").write_text(f"{json.dumps(short, indent=1)}\n", encoding="utf-8")
+    for document in DOCUMENTS:
+        document.write_text(fill(document.read_text(encoding="utf-8"), RESULTS, experiments), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Tables of documents, from the results in benchmarks/results."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from documents import ROOT
+from synthetic_attention.compare import documents
+from synthetic_attention.compare.documents import DOCUMENTS, RESULTS, condense, fill, main
+from synthetic_attention.compare.experiments import Experiment, read_experiments
+from synthetic_attention.compare.results import markdown_table, notes
+
+_COMMENT = "<!-- results mt: seeds, test_2016_flickr BLEU = BLEU -->\n\n"
+
+
+def test_the_tables_of_documents_are_those_of_the_results() -> None:
+    experiments = read_experiments(ROOT / "benchmarks/experiments.yaml")
+    for document in DOCUMENTS:
+        text = (ROOT / document).read_text(encoding="utf-8")
+        assert fill(text, ROOT / RESULTS, experiments) == text
+
+
+def test_results_are_copied_without_paths_and_tables_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: dict[str, Any]
+) -> None:
+    results["runs"] = [{**run, "commands": ["/home/me"], "settings": {}, "folder": "x"} for run in results["runs"]]
+    short = condense(results)
+    assert "/home/me" not in json.dumps(short)
+    assert (markdown_table(short), [*notes(short)]) == (markdown_table(results), [*notes(results)])
+    monkeypatch.setattr(documents, "read_experiments", lambda: {"mt": Experiment(name="mt", title="", commands=[])})
+    monkeypatch.setattr(documents, "DOCUMENTS", (document := tmp_path / "document.md",))
+    monkeypatch.setattr(documents, "RESULTS", tmp_path / "results")
+    (tmp_path / "runs/mt").mkdir(parents=True)
+    (tmp_path / "runs/mt/results.json").write_text(json.dumps(results))
+    document.write_text(f"Before.\n\n{_COMMENT}| old |\n| row |\n\nAfter.\n")
+    assert main(["--runs", str(tmp_path / "runs")]) == 0
+    filled = document.read_text()
+    assert filled.startswith(f"Before.\n\n{_COMMENT}| synthesizer | seeds | BLEU |\n")
+    assert filled.endswith(" |\n\nAfter.\n")
+    assert "old" not in filled
+    shutil.rmtree(tmp_path / "runs")
+    assert main([]) == 0
+    assert document.read_text() == filled
+
+
+@pytest.mark.parametrize(("comment", "reason"), [("none: seeds", "'none'"), ("mt: BLEV", "got the columns BLEV")])
+def test_a_table_without_results_or_columns_is_refused(
+    tmp_path: Path, results: dict[str, Any], comment: str, reason: str
+) -> None:
+    (tmp_path / "mt.json").write_text(json.dumps(results))
+    with pytest.raises(ValueError, match=reason):
+        fill(f"<!-- results {comment} -->\n\n", tmp_path, {"mt": Experiment(name="mt", title="", commands=[])})
