@@ -5,11 +5,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from cli.conftest import LANGUAGES, SETS, Call, check_error, corpus, snapshot
 from conversion.conftest import make_source
 from synthetic_attention.conversion.synthesize import stacks_of
+from synthetic_attention.tasks.translation import Translation
+from synthetic_attention.training.run_folder import PretrainedRun
 
 __all__ = ["corpus"]
 
@@ -30,11 +35,13 @@ def vanilla(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_heads_of_a_run(call: Call, vanilla: Path, corpus: Path, tmp_path: Path) -> None:
     """Half of the heads become random; the result is a run for other commands, and a model for the Auto classes."""
     before, output = snapshot(vanilla), tmp_path / "new/run"
+    (tmp_path / "new/.partial-run-abcdefgh").mkdir(parents=True)
     command = ("convert", vanilla, "--synthesizer", "random", "--calibrate", corpus, "--output", output)
     options = ("--budget", "0.5", "--distill-steps", 3, "--examples", 30, "--threads", 1, "--max-length", 28)
     code, out, err = call(*command, *options)
     assert code == 0, err
-    assert "loss on the text" in out
+    assert "heads replaced" in out
+    assert "loss on held-out text" in out
     report = json.loads((output / "report.json").read_text())
     assert set(report["loss"]) == {"before", "calibrated", "distilled"}
     heads = report["heads"]
@@ -44,25 +51,43 @@ def test_heads_of_a_run(call: Call, vanilla: Path, corpus: Path, tmp_path: Path)
     assert report["after"]["cache_bytes"] <= report["before"]["cache_bytes"]
     assert (output / "heads.png").stat().st_size > 10_000
     assert [path.name for path in output.parent.iterdir()] == ["run"]
+    # `compare --from` takes only runs that are finished.
+    assert PretrainedRun.open(output, Translation).finished
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(output), AutoTokenizer.from_pretrained(output)
     names = [block.self_attn.synthesizer for stack in stacks_of(model) for block in stack.layers]
     assert sum("random" in name for name in names) > 0
     assert model.config.synthesizer == report["synthesizer"]
+    # All of them: a run may be of a class with fields that its own settings do not have.
+    settings = yaml.safe_load((output / "run.yaml").read_text())["settings"]["model"]
+    assert settings["position_embedding_type"] == "sinusoidal"
+    assert all(getattr(model.config, name) == value for name, value in settings.items())
+    assert tokenizer.model_max_length == model.config.max_position_embeddings == 28
     assert tokenizer("one").input_ids == AutoTokenizer.from_pretrained(vanilla)("one").input_ids
     assert call("generate", output, "one plus two")[0] == 0
     # With its maximum length.
     more = ("--from", output, "--output", tmp_path / "more", "--steps", 1, "--on-long", "drop", *SETS[:2])
     code, _, err = call("train", "translation", "--data", corpus, *LANGUAGES, *more)
     assert code == 0, err
+    assert "not trained" not in err
     content = snapshot(output)
+    # There is nothing to continue.
+    check_error(call("train", "translation", "--output", output, "--resume"), "--from")
     check_error(call(*command), output, "--output")
     assert snapshot(output) == content
     assert snapshot(vanilla) == before
 
 
 def test_a_saved_model_and_a_file_of_lines(call: Call, vanilla: Path, corpus: Path, tmp_path: Path) -> None:
-    saved, output = tmp_path / "saved", tmp_path / "new"
+    saved, output, mixed = tmp_path / "saved", tmp_path / "new", tmp_path / "mixed"
     shutil.copytree(vanilla, saved)
+    # Without a text, and from a run that is not finished.
+    (saved / "metrics.json").unlink()
+    code, out, err = call("convert", saved, "--synthesizer", "random+vanilla", "--output", mixed)
+    assert code == 0, err
+    assert "generation of" in out
+    assert "not trained to its end" in err
+    assert not (mixed / "heads.png").exists()
+    assert not PretrainedRun.open(mixed, Translation).finished
     (saved / "run.yaml").unlink()
     lines = ("--calibrate", corpus / "train.en", "--examples", 6)
     code, _, err = call("convert", saved, "--synthesizer", "dense", *lines, "--max-length", 30, "--output", output)
@@ -71,11 +96,12 @@ def test_a_saved_model_and_a_file_of_lines(call: Call, vanilla: Path, corpus: Pa
     assert report["synthesizer"] == "dense"
     assert not (output / "run.yaml").exists()
     assert AutoModelForSeq2SeqLM.from_pretrained(output).config.max_position_embeddings == 30
-    # Without a text, and as it was.
-    code, out, err = call("convert", saved, "--synthesizer", "random+vanilla", "--output", tmp_path / "mixed")
-    assert code == 0, err
-    assert "generation of" in out
-    assert not (tmp_path / "mixed/heads.png").exists()
+    weights = load_file(saved / "model.safetensors")
+    weights["model.encoder.layers.0.self_attn.v_proj.weight"].fill_(torch.nan)
+    save_file(weights, saved / "model.safetensors", {"format": "pt"})
+    again = ("convert", saved, "--synthesizer", "random", *lines, "--output")
+    check_error(call(*again, tmp_path / "nan"), "loss of nan", saved)
+    assert not (tmp_path / "nan").exists()
 
 
 def test_errors(call: Call, vanilla: Path, corpus: Path, tmp_path: Path) -> None:
@@ -86,6 +112,10 @@ def test_errors(call: Call, vanilla: Path, corpus: Path, tmp_path: Path) -> None
         (("--synthesizer", "random", "--distill-steps", 5), "--calibrate"),
         (("--synthesizer", "random", *text, "--budget", 0.5, "--max-loss-increase", 1), "one of them"),
         (("--synthesizer", "random", *text, "--budget", 1.5), "1.5"),
+        (("--synthesizer", "random", *text, "--budget", "{encoder: 2}"), "2"),
+        (("--synthesizer", "random", "--calibrate", tmp_path / "none", "--budget", "{coder: 0.5}"), "coder"),
+        (("--synthesizer", "random", "--task", "translation", *LANGUAGES), "--data"),
+        (("--synthesizer", "random", "--task", "translation", *LANGUAGES, "--data", corpus), "leave it out"),
         (("--synthesizer", "random", *text, "--budget", 0.01, "--examples", 3), "0.01"),
         (("--synthesizer", "random+vanilla", *text), "factorized_random"),
         (("--synthesizer", "random", "--set", "steps=3"), "steps"),
@@ -98,7 +128,7 @@ def test_errors(call: Call, vanilla: Path, corpus: Path, tmp_path: Path) -> None
     assert not output.exists()
     # Before anything is computed.
     check_error(
-        call("convert", tmp_path / "none", "--synthesizer", "random", "--output", corpus / "train.en/new"), "new"
+        call("convert", tmp_path / "none", "--synthesizer", "random", "--output", corpus / "train.en/new"), "train.en"
     )
 
 
@@ -119,3 +149,45 @@ def test_other_models(call: Call, vanilla: Path, corpus: Path, tmp_path: Path, n
         assert call(*command, *lines, "--output", tmp_path / "calibrated")[0] == 0
     else:
         check_error(call(*command, *lines, "--output", tmp_path / "calibrated"), "head")
+
+
+def test_a_marian_model_as_a_run(call: Call, vanilla: Path, corpus: Path, tmp_path: Path) -> None:
+    """A model from elsewhere, with token ids of its own and rows without a token, is a run of a task."""
+    model, output, tokenizer = tmp_path / "model", tmp_path / "run", AutoTokenizer.from_pretrained(vanilla)
+    fields = {"max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1}
+    fields |= {"encoder_layers": 1, "decoder_layers": 1}
+    source = make_source("marian", vocab_size=len(tokenizer) + 4, **fields)
+    source.save_pretrained(model)
+    tokenizer.save_pretrained(model)
+    task = ("--task", "translation", "--data", corpus, *LANGUAGES)
+    code, _, err = call("convert", model, "--synthesizer", "vanilla", *task, "--output", output)
+    assert code == 0, err
+    code, out, err = call("evaluate", output, "--split", "valid", "--num-beams", 1, "--max-new-tokens", 3, "--json")
+    assert code == 0, err
+    assert json.loads(out)["examples"] > 0
+    inputs = tokenizer("one plus two", return_tensors="pt", return_token_type_ids=False)
+    want = source.generate(**inputs, max_new_tokens=5, do_sample=False, num_beams=1)[0]
+    _, out, _ = call("generate", output, "one plus two", "--num-beams", 1, "--max-new-tokens", 5)
+    assert out.strip() == tokenizer.decode(want, skip_special_tokens=True).strip()
+    more = ("--from", output, "--output", tmp_path / "more", "--steps", 1, "--on-long", "drop", *SETS[-2:])
+    code, _, err = call("train", "translation", "--data", corpus, *LANGUAGES, *more)
+    assert code == 0, err
+    config = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "more").config
+    assert config.decoder_start_token_id == source.config.decoder_start_token_id != config.bos_token_id
+    other = ("convert", model, "--synthesizer", "random", "--output", tmp_path / "new", "--task")
+    check_error(call(*other, "language-modeling", "--data", corpus), "SynthesizerForConditionalGeneration")
+    check_error(call(*other, "translation", *LANGUAGES, "--data", tmp_path / "none"), "none", "--data")
+    source.config.decoder_start_token_id = len(tokenizer) + 1
+    source.save_pretrained(model)
+    check_error(call(*other, "translation", *LANGUAGES, "--data", corpus), f"{len(tokenizer)}", "below")
+
+
+def test_tokenizers_that_are_missing(call: Call, corpus: Path, tmp_path: Path) -> None:
+    """Only text needs one."""
+    model, command = tmp_path / "model", ("convert", tmp_path / "model", "--synthesizer", "random", "--output")
+    make_source("bert").save_pretrained(model)
+    check_error(call(*command, tmp_path / "new", "--calibrate", corpus / "train.en"), "tokenizer")
+    code, _, err = call(*command, tmp_path / "new")
+    assert code == 0
+    assert "no tokenizer" in err
+    assert not [*(tmp_path / "new").glob("token*")]

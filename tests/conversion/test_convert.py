@@ -135,6 +135,12 @@ def test_other_synthesizers_keep_the_other_weights(sources: Sources) -> None:
     assert torch.equal(layer.self_attn.function.functions[1].q_proj.weight, block.self_attn.q_proj.weight[11:])
 
 
+def test_a_subclass_is_converted_as_its_parent(sources: Sources) -> None:
+    theirs = copy.deepcopy(sources("gpt2"))
+    theirs.__class__ = type("WithItsOwnLoss", (type(theirs),), {})
+    torch.testing.assert_close(output(convert(theirs))[0], output(theirs)[0], atol=1e-5, rtol=1e-5)
+
+
 def refused(model: Any, *facts: str, **arguments: Any) -> None:
     with pytest.raises(ValueError, match=f".*{'.*'.join(map(re.escape, facts))}") as caught:
         convert(model, **arguments)

@@ -32,8 +32,8 @@ def lines(tmp_path: Path) -> Path:
 def test_lines(sources: Callable[[str], PreTrainedModel], lines: Path, name: str) -> None:
     model: Any = convert(sources(name), max_length=16)
     tokenizer = word_tokenizer(mask_token="w4")
-    batches = read_batches(model, tokenizer, CalibrationText(lines, batch_tokens=20))
-    assert sum(len(batch["input_ids"]) for batch in batches) == 5
+    batches, held_out = read_batches(model, tokenizer, CalibrationText(lines, batch_tokens=20))
+    assert [sum(len(batch["input_ids"]) for batch in part) for part in (batches, held_out)] == [4, 1]
     assert all(batch["attention_mask"][:, 0].all() for batch in batches)
     before = mean_loss(model, batches)
     functions = ["random", "dense"]
@@ -50,16 +50,17 @@ def test_lines(sources: Callable[[str], PreTrainedModel], lines: Path, name: str
 
 def test_labels_of_lines(sources: Callable[[str], PreTrainedModel], lines: Path) -> None:
     text, tokenizer = CalibrationText(lines, batch_tokens=100), word_tokenizer(mask_token="w4")
-    (batch,) = read_batches(convert(sources("gpt2")), tokenizer, text)
+    (batch,), (last,) = read_batches(convert(sources("gpt2")), tokenizer, text)
+    assert last["labels"].tolist() == [[-100, 30]]
     # The token that begins a text is not predicted.
     assert (batch["input_ids"][:, 0] == 0).all()
     assert batch["labels"][-1].tolist() == [-100, *range(11, 18)]
-    (batch,) = read_batches(convert(sources("bert")), tokenizer, text)
+    (batch,), _ = read_batches(convert(sources("bert")), tokenizer, text)
     masked = batch["labels"] != -100
     assert masked.any()
     assert (batch["input_ids"][masked] == 4).all()
     marian: Any = convert(sources("marian"))
-    (batch,) = read_batches(marian, tokenizer, text)
+    (batch,), _ = read_batches(marian, tokenizer, text)
     inputs = {key: batch[key] for key in ("input_ids", "attention_mask")}
     output = marian.generate(**inputs, max_new_tokens=3, do_sample=False, num_beams=1)
     assert torch.equal(batch["labels"][:, :3].clamp_min(1), output[:, 1:4])
@@ -75,20 +76,23 @@ def test_a_run_of_classification(sources: Callable[[str], PreTrainedModel], line
     model.config.id2label = dict(enumerate("56789"))
     # Fewer examples than classes.
     task = get_task("classification").from_options({"held_out": 0.0})
-    (batch,) = read_batches(model, tokenizer, CalibrationText(tmp_path, examples=3), task)
-    assert sorted(batch["labels"].tolist()) == [0, 3, 4]
+    (batch,), (last,) = read_batches(model, tokenizer, CalibrationText(tmp_path, examples=3), task)
+    assert sorted(batch["labels"].tolist()) == [0, 4]
+    assert last["labels"].tolist() == [3]
     # A file of lines too, with the model's own labels.
-    assert len(read_batches(model, word_tokenizer(), CalibrationText(lines), task)[0]["labels"]) == 5
+    assert len(read_batches(model, word_tokenizer(), CalibrationText(lines), task)[0][0]["labels"]) == 4
 
 
 def test_parallel_text(sources: Callable[[str], PreTrainedModel], tmp_path: Path) -> None:
     for language, text in (("en", "w5 w6\nw7\n"), ("de", "w8 w9 w10\nw11\n")):
         (tmp_path / f"train.{language}").write_text(text)
     model, tokenizer = convert(sources("marian")), word_tokenizer()
-    (batch,) = read_batches(model, tokenizer, CalibrationText(tmp_path, "en", "de"))
-    assert batch["labels"].tolist() == [[11, -100, -100], [8, 9, 10]]
+    (batch,), (last,) = read_batches(model, tokenizer, CalibrationText(tmp_path, "en", "de"))
+    assert (batch["labels"].tolist(), last["labels"].tolist()) == ([[8, 9, 10]], [[11]])
     with pytest.raises(UserError, match="--source"):
         read_batches(model, tokenizer, CalibrationText(tmp_path))
     (tmp_path / "blank").write_text("\n")
     with pytest.raises(UserError, match="no text"):
         read_batches(model, tokenizer, CalibrationText(tmp_path / "blank"))
+    with pytest.raises(UserError, match="at least 2"):
+        read_batches(model, tokenizer, CalibrationText(tmp_path, "en", "de", examples=1))

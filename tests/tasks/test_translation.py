@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 import sacrebleu.tokenizers.tokenizer_ja_mecab
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from synthetic_attention.data.tokenizer import decode, encode, train_tokenizer
 from synthetic_attention.tasks import UserError
+from synthetic_attention.tasks.generation import suppressed_tokens
 from synthetic_attention.tasks.seq2seq import TextPairs
 from synthetic_attention.tasks.translation import Translation
 
@@ -33,6 +36,13 @@ def test_any_text_survives_the_vocabulary_and_a_reload(tmp_path: Path) -> None:
     assert decode(tokenizer, encode(tokenizer, ["a\nb\r\nc", "a\u2028b"])) == ["a b c", "a\u2028b"]
     with pytest.raises(UserError, match="got vocab_size=100; expected at least 260"):
         train_tokenizer(TEXT.sources, vocab_size=100, max_length=32)
+
+
+def test_special_tokens_of_a_tokenizer_from_elsewhere() -> None:
+    backend = Tokenizer(WordLevel({"a": 0, "[PAD]": 1, "</s>": 2}))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", eos_token="</s>")
+    assert suppressed_tokens(tokenizer) == [1]
+    assert decode(tokenizer, [[1, 0, 2]]) == ["a"]
 
 
 def test_blank_sides_are_dropped_and_rows_remembered() -> None:

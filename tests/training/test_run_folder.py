@@ -51,6 +51,18 @@ def test_a_run_that_came_meanwhile_is_not_replaced(corpus: Path, tmp_path: Path,
     assert snapshot(run) == before
 
 
+def test_files_that_came_meanwhile_are_not_replaced(tmp_path: Path) -> None:
+    folder, file = RunFolder(tmp_path / "run"), tmp_path / "run/report.json"
+    writing = folder.written()
+    writing.__enter__().write_json("report.json", {})
+    folder.path.mkdir()
+    file.write_text("mine")
+    with pytest.raises(UserError, match="run: exists"):
+        writing.__exit__(None, None, None)
+    assert file.read_text() == "mine"
+    assert [*tmp_path.iterdir()] == [folder.path]
+
+
 @pytest.mark.parametrize("link", [False, True])
 def test_an_empty_folder_is_filled_not_replaced(corpus: Path, tmp_path: Path, small: Small, link: bool) -> None:
     folder = tmp_path / "empty"

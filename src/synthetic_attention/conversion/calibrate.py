@@ -26,11 +26,13 @@ from .synthesize import synthesize
 __all__ = ["CALIBRATED", "AttentionSums", "Batch", "calibrate", "hooked", "real_rows", "run"]
 
 Batch = Mapping[str, Tensor]
-# The functions that calibration has parameters for. Heads of `factorized_dense` start as an average over all keys.
+# The functions that calibration has parameters for.
 CALIBRATED = ("random", "factorized_random", "relative_random", "dense", "factorized_dense")
+# Functions of hidden features of a token, by a regression.
+_REGRESSED = ("dense", "factorized_dense")
 # Attention below these weights counts as this much: in R, and where squared errors of logits are minimized.
 _LOWEST, _LOWEST_FITTED = 1e-9, 1e-4
-# The regression of `dense` has a matrix for at most so many lengths of rows.
+# The regression has a matrix for at most so many lengths of rows.
 _GROUPS = 64
 _RIDGE = 1e-3
 _FILLS, _SCALINGS = 5, 200
@@ -203,36 +205,42 @@ def calibrate(
         raise UserError(f"got {unknown[0]!r} to calibrate; expected one of: {', '.join(CALIBRATED)}")
     made = [synthesize(model, name, synthesizer_options=synthesizer_options) for name in names]
     layers, batches = attention_layers(model), list(batches)
-    dense: list[Any] = [None] * len(layers)
-    if "dense" in names:
-        dense = [cast(Any, layer.module).function for layer in attention_layers(made[names.index("dense")])]
-        if any(len(function.key) != model.config.num_heads for function in dense):
-            raise UserError("got share_heads of dense; expected one W₂ for each head: calibration fits each alone")
-    sums = _sums(model, layers, dense, batches)
-    for new in made:
-        for layer, found in zip(attention_layers(new), sums, strict=True):
-            _set_parameters(cast(Any, layer.module).function, found, _bias(layer, model.config.max_position_embeddings))
+    functions = [[cast(Any, layer.module).function for layer in attention_layers(new)] for new in made]
+    if "dense" in names and any(len(each.key) != model.config.num_heads for each in functions[names.index("dense")]):
+        raise UserError("got share_heads of dense; expected one W₂ for each head: calibration fits each alone")
+    # Those of one function are the features of all.
+    regressed = [name for name in _REGRESSED if name in names]
+    first: list[Any] = functions[names.index(regressed[0])] if regressed else [None] * len(layers)
+    sums = _sums(model, layers, first, batches)
+    for mine, new in zip(functions, made, strict=True):
+        for function, source, layer, found in zip(mine, first, attention_layers(new), sums, strict=True):
+            if function.name in _REGRESSED:
+                function.q_proj.load_state_dict(source.q_proj.state_dict())
+            _set_parameters(function, found, _bias(layer, model.config.max_position_embeddings))
     return made
 
 
 def _sums(
-    model: SynthesizerPreTrainedModel, layers: Sequence[AttentionLayer], dense: Sequence[Any], batches: Sequence[Batch]
+    model: SynthesizerPreTrainedModel,
+    layers: Sequence[AttentionLayer],
+    functions: Sequence[Any],
+    batches: Sequence[Batch],
 ) -> list[AttentionSums]:
-    """The sums of each layer; `dense` are the functions whose first layer makes the features of the regression."""
+    """The sums of each layer; `functions` have the first layer that makes the features of the regression, or None."""
     sums = []
-    for layer, function in zip(layers, dense, strict=True):
+    for layer, function in zip(layers, functions, strict=True):
         both = layer.stack == "decoder" and model.config.is_encoder_decoder
-        width = 0 if function is None else layer.module.head_dim + (function.key_bias is not None)
+        width = 0 if function is None else layer.module.head_dim + (function.q_proj.bias is not None)
         length = max(batch["labels" if both else "input_ids"].shape[1] for batch in batches)
         sums.append(AttentionSums(layer.module.num_heads, length, layer.is_causal, width))
 
     def visit(number: int, args: Sequence[Any], output: Any) -> Any:
-        layer, function = layers[number], dense[number]
+        layer, function = layers[number], functions[number]
         real, (y, weights) = real_rows(layer, args), output
         sums[number].add(weights, real)
         if function is not None:
             hidden = function.q_proj(args[0]).relu().unflatten(-1, (layer.module.num_heads, -1)).transpose(1, 2)
-            if function.key_bias is not None:
+            if function.q_proj.bias is not None:
                 hidden = nn.functional.pad(hidden, (0, 1), value=1.0)
             sums[number].add_rows(hidden, weights, real, args[2])
         # The model would keep the weights of all layers.
@@ -282,8 +290,16 @@ def _set_parameters(function: SynthesizingFunction, sums: AttentionSums, bias: T
         if part.key_bias is not None:
             part.key_bias.zero_()
             part.key_bias[:, :cut] = fitted[:, :cut, -1]
-    else:
+    elif part.bias is None:
+        # Without biases no factor can be a constant.
         part.zero_logits()
+    else:
+        weights, blocks = sums.regression(), part.factors[1]
+        weights = nn.functional.pad(weights, (0, 0, 0, max(0, part.a * blocks - sums.length)))[:, : part.a * blocks]
+        counts = sums.position_counts(part.a * blocks).unflatten(0, (blocks, part.a)).double().mean(1)
+        factors = torch.cat(outer_factors(weights.unflatten(1, (blocks, part.a)), sums.products.sum(0), counts), 1)
+        part.weight.copy_(factors[..., :-1])
+        part.bias.copy_(factors[..., -1])
 
 
 def low_rank(scores: Tensor, visible: Tensor, rank: int, counts: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -306,3 +322,32 @@ def low_rank(scores: Tensor, visible: Tensor, rank: int, counts: Tensor | None =
         scores = scores.where(visible, row @ key.mT)
     row, key = (nn.functional.pad(each / scale[:, None], (0, width - rank)) for each in (row, key))
     return row, key
+
+
+def outer_factors(weights: Tensor, products: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Maps of features to factors, (H, a, K) and (H, b, K), whose products are nearest to linear logits.
+
+    Of the two factors, one is constant and the other linear, so that their product is linear too: the truncated SVD
+    gives the best of either kind, and each head gets the better one. (The last feature is 1.)
+
+    Args:
+        weights: (H, b, a, K) the linear maps of the features to the logits.
+        products: (H, K, K) sums of products of features, by which squared errors of the maps count.
+        counts: (b,) by which squared errors of a row of the logits count.
+    """
+    scale = products.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(1e-6)[:, None, None]
+    root = torch.linalg.cholesky(products / scale + _RIDGE * torch.eye(products.shape[-1], dtype=products.dtype))
+    scaled, rows = weights @ root[:, None] * counts.sqrt()[:, None, None], counts.sqrt()[:, None]
+    constants, linear, sizes = [], [], []
+    # Constant blocks, or a constant in each block.
+    for matrix in (scaled, scaled.transpose(1, 2)):
+        left, size, right = torch.linalg.svd(matrix.flatten(2), full_matrices=False)
+        root_size = size[:, :1].sqrt()
+        constants.append(left[..., 0] * root_size)
+        factor = (right[:, 0] * root_size).unflatten(-1, matrix.shape[2:])
+        linear.append(torch.linalg.solve_triangular(root, factor, upper=False, left=False))
+        sizes.append(size[:, 0])
+    blocks, tiles = constants[0] / rows[:, 0], constants[1]
+    is_tiled = (sizes[0] >= sizes[1])[:, None, None]
+    constant = [nn.functional.pad(each[..., None], (products.shape[-1] - 1, 0)) for each in (blocks, tiles)]
+    return linear[0].where(is_tiled, constant[1]), constant[0].where(is_tiled, linear[1] / rows)

@@ -5,21 +5,31 @@ Shape legend: B batch, H heads, T queries (rows), S keys (columns), K width of a
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
+from ..errors import UserError
 from ..inspect.collect import AttentionLayer, attention_layers
 from ..models import SynthesizerPreTrainedModel
 from ..models.loss import IGNORED
 from .calibrate import Batch, hooked, real_rows, run
 from .synthesize import synthesize
 
-__all__ = ["Choice", "Head", "HeadCosts", "choose_heads", "mean_loss", "measure_heads", "replace_heads"]
+__all__ = [
+    *("Budget", "Choice", "Granularity", "Head", "HeadCosts", "allowed_heads", "choose_heads"),
+    *("mean_loss", "measure_heads", "replace_heads"),
+]
 
+# A share of all heads, or shares by stack: "encoder" and "decoder".
+Budget = float | Mapping[str, float]
+Granularity = Literal["head", "layer"]
+_ALL = "all"
 # In so many rounds at least, each of which measures all heads that are left.
 _ROUNDS = 4
 
@@ -58,14 +68,14 @@ class HeadCosts:
 
 
 def mean_loss(model: Any, batches: Iterable[Batch], need_weights: bool = False) -> float:
-    """The loss per label, in nats; per number of a regression."""
+    """The loss per label, in nats; per number of a regression; NaN without labels."""
     total, count = 0.0, 0
     with torch.no_grad():
         for batch in batches:
             labels = batch["labels"]
             total += float(run(model, batch, need_weights).loss)
             count += labels.numel() if labels.is_floating_point() else int((labels != IGNORED).sum())
-    return total / max(1, count)
+    return total / count if count else math.nan
 
 
 @torch.no_grad()
@@ -138,7 +148,7 @@ def _loss_with(
     heads: Iterable[Head],
     batches: Iterable[Batch],
 ) -> float:
-    """The mean loss of `model` with the attention weights of `other` in some heads."""
+    """The mean loss of `model` with the attention weights of `other` in some heads; infinite if not a number."""
     layers, others = attention_layers(model), attention_layers(other)
     chosen: list[list[int]] = [[] for _ in layers]
     for head in heads:
@@ -155,7 +165,8 @@ def _loss_with(
         return y, weights[:0]
 
     with hooked(layers, visit):
-        return mean_loss(model, batches, need_weights=True)
+        loss = mean_loss(model, batches, need_weights=True)
+    return math.inf if math.isnan(loss) else loss
 
 
 def choose_heads(
@@ -163,39 +174,108 @@ def choose_heads(
     fitted: SynthesizerPreTrainedModel,
     batches: Sequence[Batch],
     *,
-    budget: float | None = None,
+    budget: Budget | None = None,
     max_loss_increase: float | None = None,
+    granularity: Granularity | None = None,
     progress: Callable[[int], object] = lambda replaced: None,
 ) -> Choice:
     """Heads of `model` to replace by those of `fitted`, chosen greedily.
 
-    A round measures the loss with each head replaced that is left, besides those chosen so far, and chooses those that
-    raise it least. Equal losses are ordered by layer and head.
+    A round measures the loss with each candidate replaced that is left, besides those chosen so far, and chooses those
+    that raise it least for each of their heads. Equal losses are ordered by layer and head.
 
     Args:
-        budget: the share of all heads to replace.
+        budget: the share of the heads to replace, of all or by stack, rounded to whole heads; never more.
         max_loss_increase: how much larger the mean loss on `batches` may get, instead of `budget`.
+        granularity: candidates are single heads, or all heads of a layer. By default layers of a causal stack: as long
+            as a layer has one vanilla head, it projects queries and caches keys, and generation gets no faster.
         progress: called with the number of heads chosen so far.
+
+    Raises:
+        UserError: see `allowed_heads`.
     """
-    left = [Head(n, head) for n, layer in enumerate(attention_layers(model)) for head in range(layer.module.num_heads)]
-    most, chosen = len(left) if budget is None else round(budget * len(left)), list[Head]()
-    before, count = mean_loss(model, batches), -(-most // _ROUNDS)
-    losses = {head: _loss_with(model, fitted, [head], batches) for head in left}
-    choice = Choice(chosen, {head: loss - before for head, loss in losses.items()})
-    while len(chosen) < most:
-        if chosen:
-            losses = {head: _loss_with(model, fitted, [*chosen, head], batches) for head in left}
-        left.sort(key=lambda head: (losses[head], head))
-        count = min(count, most - len(chosen))
-        if max_loss_increase is not None:
-            # Fewer at once where together they cost too much.
-            while _loss_with(model, fitted, [*chosen, *left[:count]], batches) > before + max_loss_increase:
-                if not (count := count // 2):
-                    return choice
-        chosen += left[:count]
-        del left[:count]
+    left = _candidates(model, granularity)
+    room, chosen = allowed_heads(model, budget, granularity), list[Head]()
+    most = sum(room.values())
+    stacks = [layer.stack if isinstance(budget, Mapping) else _ALL for layer in attention_layers(model)]
+
+    def loss_with(heads: Sequence[Head]) -> float:
+        return _loss_with(model, fitted, [*chosen, *heads], batches)
+
+    before = current = mean_loss(model, batches)
+    alone = {head: loss_with([head]) for heads in left for head in heads}
+    choice = Choice(chosen, {head: loss - before for head, loss in alone.items()})
+    limit = math.inf if max_loss_increase is None else before + max_loss_increase
+    while left := [heads for heads in left if len(heads) <= room[stacks[heads[0].layer]]]:
+        losses = {heads: alone[heads[0]] if len(heads) == 1 and not chosen else loss_with(heads) for heads in left}
+        # A layer may cost too much where a single head of another one does not.
+        left = [heads for heads in left if losses[heads] <= limit]
+        left.sort(key=lambda heads: ((losses[heads] - current) / len(heads), heads))
+        taken = _first(left, -(-most // _ROUNDS), room, stacks)
+        # Fewer at once where together they cost too much.
+        while len(taken) > 1 and max_loss_increase is not None and loss_with([*itertools.chain(*taken)]) > limit:
+            taken = taken[: len(taken) // 2]
+        for heads in taken:
+            room[stacks[heads[0].layer]] -= len(heads)
+            left.remove(heads)
+            chosen.extend(heads)
+        current = loss_with([])
         progress(len(chosen))
     return choice
+
+
+def _candidates(model: SynthesizerPreTrainedModel, granularity: Granularity | None) -> list[tuple[Head, ...]]:
+    """The heads that are replaced together."""
+    found: list[tuple[Head, ...]] = []
+    for number, layer in enumerate(attention_layers(model)):
+        heads = [Head(number, head) for head in range(layer.module.num_heads)]
+        whole = layer.is_causal if granularity is None else granularity == "layer"
+        found += [tuple(heads)] if whole else [(head,) for head in heads]
+    return found
+
+
+def _first(
+    candidates: Sequence[tuple[Head, ...]], count: int, room: Mapping[str, int], stacks: Sequence[str]
+) -> list[tuple[Head, ...]]:
+    """The first candidates that have together up to `count` heads, at least one of them, and fit into `room`."""
+    found, rest = list[tuple[Head, ...]](), dict(room)
+    for heads in candidates:
+        stack = stacks[heads[0].layer]
+        if found and sum(map(len, found)) + len(heads) > count:
+            break
+        if len(heads) <= rest[stack]:
+            rest[stack] -= len(heads)
+            found.append(heads)
+    return found
+
+
+def allowed_heads(
+    model: SynthesizerPreTrainedModel, budget: Budget | None, granularity: Granularity | None = None
+) -> dict[str, int]:
+    """How many heads a budget allows to replace: by stack, or with one number "all"; half a head counts as one.
+
+    Raises:
+        UserError: a share that is not in 0 … 1 or for a stack that the model lacks, or too small for any candidate.
+    """
+    heads: dict[str, int] = {}
+    for layer in attention_layers(model):
+        heads[layer.stack] = heads.get(layer.stack, 0) + layer.module.num_heads
+    if isinstance(budget, Mapping):
+        if unknown := [name for name in budget if name not in heads]:
+            raise UserError(f"got --budget for {unknown[0]!r}; expected one number, or shares of: {', '.join(heads)}")
+        shares = {stack: budget.get(stack, 0.0) for stack in heads}
+    else:
+        shares, heads = {_ALL: 1.0 if budget is None else budget}, {_ALL: sum(heads.values())}
+    room = {stack: math.floor(share * heads[stack] + 0.5) for stack, share in shares.items()}
+    layers, candidates = attention_layers(model), _candidates(model, granularity)
+    sizes = {name: [len(c) for c in candidates if name in (_ALL, layers[c[0].layer].stack)] for name in room}
+    for stack, share in shares.items():
+        if share and room[stack] < (least := min(sizes[stack])):
+            enough = "one head" if least == 1 else f"the {least} heads of a layer, or --granularity head"
+            raise UserError(
+                f"got --budget {budget}, {room[stack]} of {heads[stack]} heads ({stack}); expected enough for {enough}"
+            )
+    return room
 
 
 @torch.no_grad()

@@ -98,7 +98,10 @@ def _family_of(architecture: str) -> Family:
 
 def _translate(source: PreTrainedModel) -> SynthesizerPreTrainedModel:
     """The model of ours that computes what `source` does."""
-    architecture = type(source).__name__
+    # A subclass with a loss of its own has the layers of its parent.
+    classes = [base.__name__ for base in type(source).__mro__]
+    known = {head for family in FAMILIES.values() for head in family.heads}
+    architecture = next((name for name in classes if name in known), classes[0])
     family = _family_of(architecture)
     _check(family, source.config)
     state = _rename(family, source.state_dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -37,7 +38,7 @@ class ConversionReport:
         costs: of each layer, encoder first.
         heads: those replaced.
         increases: of the loss in nats, if this head alone is replaced; empty if heads were not chosen by it.
-        loss: nats per label of the calibration text: before, calibrated, distilled.
+        loss: nats per label of the text that is held out: before, calibrated, distilled.
         speed: milliseconds of generation (or of a forward), and bytes of the cache, of both models.
     """
 
@@ -61,7 +62,7 @@ class ConversionReport:
                 for name in _KINDS.keys() & costs.divergence.keys():
                     values[f"explained_by_{name}"] = float(costs.explained(name)[head])
                 if self.increases:
-                    values["loss_increase"] = self.increases[Head(number, head)]
+                    values["loss_increase"] = _finite(self.increases[Head(number, head)])
                 for kind in ("divergence", "error"):
                     values[kind] = {name: float(each[head]) for name, each in getattr(costs, kind).items()}
                 rows.append(values)
@@ -70,7 +71,7 @@ class ConversionReport:
             "synthesizer": self.synthesizer,
             "function": self.replaced,
             "replaced_heads": len(chosen),
-            "loss": self.loss,
+            "loss": {name: _finite(value) for name, value in self.loss.items()},
             **self.speed,
             "heads": rows,
         }
@@ -100,9 +101,16 @@ class ConversionReport:
 
     def _summary(self) -> list[tuple[str, tuple[str, str]]]:
         rows = []
+        if self.costs:
+            parts = []
+            for stack in dict.fromkeys(stack for stack, _ in self.layers):
+                layers = [number for number, (name, _) in enumerate(self.layers) if name == stack]
+                every = sum(len(self.costs[number].divergence["uniform"]) for number in layers)
+                parts.append(f"{stack} {sum(head.layer in layers for head in self.heads)} of {every}")
+            rows.append(("heads replaced", ("", ", ".join(parts))))
         if self.loss:
             after = [f"{self.loss[name]:.4f} {name}" for name in ("calibrated", "distilled") if name in self.loss]
-            rows.append(("loss on the text", (f"{self.loss['before']:.4f}", ", ".join(after))))
+            rows.append(("loss on held-out text", (f"{self.loss['before']:.4f}", ", ".join(after))))
         before, after = self.speed["before"], self.speed["after"]
         times = [f"{each['milliseconds']:.1f} ms" for each in (before, after)]
         rows.append((str(self.speed["timed"]), (times[0], f"{times[1]} ({self.speed['speedup']:.2f} times as fast)")))
@@ -110,6 +118,11 @@ class ConversionReport:
             sizes = [f"{each['cache_bytes'] / 2**20:.2f} MiB" for each in (before, after)]
             rows.append(("cache of these", (sizes[0], sizes[1])))
         return rows
+
+
+def _finite(number: float) -> float | None:
+    """JSON has no other numbers."""
+    return number if math.isfinite(number) else None
 
 
 @torch.no_grad()

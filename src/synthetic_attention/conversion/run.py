@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import math
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,17 +15,37 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from tqdm import tqdm  # type: ignore[import-untyped]
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
+from transformers import (
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    set_seed,
+)
 
 from ..errors import UserError, damage_reported, one_line
 from ..inspect.collect import attention_layers
 from ..models import SynthesizerModel, SynthesizerPreTrainedModel
-from ..tasks.base import Task
+from ..tasks.base import Task, limit_generation
+from ..tasks.language_modeling import LanguageModeling
+from ..tasks.seq2seq import SequenceToSequence
 from ..training.device import choose_device
 from ..training.failures import shortage_reported
-from ..training.run_folder import RunFolder
+from ..training.run_folder import RunFolder, data_path, portable_path
+from ..training.settings import Settings
+from ..validation import resolve_path
 from .calibrate import CALIBRATED, calibrate
-from .choose import Choice, Head, choose_heads, mean_loss, measure_heads, replace_heads
+from .choose import (
+    Budget,
+    Choice,
+    Granularity,
+    Head,
+    allowed_heads,
+    choose_heads,
+    mean_loss,
+    measure_heads,
+    replace_heads,
+)
 from .convert import convert
 from .distill import distill
 from .report import ConversionReport, compare_speed, describe_layers, draw_heads
@@ -49,21 +68,26 @@ class Conversion:
         synthesizer: for all layers; with `budget` or `max_loss_increase` the function of the replaced heads.
         synthesizer_options: options by function; None for those of the model.
         text: to calibrate on; None for parameters drawn as in a new model.
-        budget: the share of the heads of self-attention to replace; None for all.
+        budget: the share of the heads of self-attention to replace, of all or by stack; None for all.
         max_loss_increase: replace heads as long as the loss per label grows by no more, in nats.
+        granularity: replace single heads or whole layers; see `choose_heads`.
         distill_steps: updates of the new parameters, after calibration.
         max_length: the new model's longest sequence; by default the model's.
+        task, data: of a model that is no run: the result is a run of this task, with this data.
     """
 
     synthesizer: str | list[str] | dict[str, Any]
     synthesizer_options: Mapping[str, Mapping[str, Any]] | None = None
     text: CalibrationText | None = None
-    budget: float | None = None
+    budget: Budget | None = None
     max_loss_increase: float | None = None
+    granularity: Granularity | None = None
     distill_steps: int = 0
     learning_rate: float = 1e-2
     max_length: int | None = None
     seed: int = 0
+    task: Task[Any, Any] | None = None
+    data: Path | None = None
 
     def __post_init__(self) -> None:
         chooses = [name for name in ("budget", "max_loss_increase") if getattr(self, name) is not None]
@@ -72,10 +96,13 @@ class Conversion:
             raise UserError(f"got {' and '.join(flags[:2])}; give one of them")
         if flags and self.text is None:
             raise UserError(f"got {', '.join(flags)} without --calibrate; expected the text to measure heads on")
-        if self.budget is not None and not 0 < self.budget <= 1:
-            raise UserError(f"got --budget {self.budget}; expected a share of the heads, above 0 and up to 1")
+        shares = [*self.budget.values()] if isinstance(self.budget, Mapping) else [self.budget or 0.0]
+        if self.budget is not None and not (all(0 <= share <= 1 for share in shares) and any(shares)):
+            raise UserError(f"got --budget {self.budget}; expected shares of the heads, above 0 and up to 1")
         if self.max_loss_increase is not None and not self.max_loss_increase >= 0:
             raise UserError(f"got --max-loss-increase {self.max_loss_increase}; expected a number, at least 0")
+        if (self.task is None) != (self.data is None):
+            raise UserError(f"got --{'data' if self.task is None else 'task'} alone; expected --task and --data")
         if not self.learning_rate > 0:
             raise UserError(f"got --learning-rate {self.learning_rate}; expected a number above 0")
         if self.text is not None and self.synthesizer not in CALIBRATED:
@@ -90,7 +117,7 @@ class _Source:
     """A model with vanilla in all layers; info and task of the run that it is from, if any."""
 
     model: SynthesizerPreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase | None
     info: dict[str, Any] = field(default_factory=dict)
     task: Task[Any, Any] | None = None
 
@@ -109,24 +136,24 @@ def convert_to(
     Raises:
         UserError: the model cannot be converted, or the text or the folder cannot be used.
     """
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise UserError(f"{output}: exists; choose another --output")
-    above = next(path for path in output.absolute().parents if path.exists())
-    if not (above.is_dir() and os.access(above, os.W_OK)):
-        raise UserError(f"{output}: {above} is no folder that can be written to; choose another --output")
+    RunFolder(output).check_empty()
     place = choose_device(device)
     set_seed(how.seed)
-    source = _open(name, how.max_length)
+    source = _open(name, how, report)
     if how.text is not None and type(source.model) is SynthesizerModel:
         raise UserError(f"got --calibrate for {name}, a model without a head; expected one that has a loss")
+    # Before the text is read, which can take long.
+    allowed_heads(source.model, how.budget, how.granularity)
     dtype = source.model.dtype
     # Mean attention and its logarithm need more digits than half precision has.
     cast(Any, source.model.eval()).to(place, torch.float32)
     advice = "give a shorter text, a smaller --batch-tokens or --max-length, or a device with more memory"
     with shortage_reported(advice, lambda: "nothing was written"):
-        batches = [] if how.text is None else read_batches(source.model, source.tokenizer, how.text, source.task)
-        found, new = _convert(name, source.model, how, batches, report)
-        sample = batches[0] if batches else _random_batch(source.model)
+        text = None
+        if how.text is not None and source.tokenizer is not None:
+            text = read_batches(source.model, source.tokenizer, how.text, source.task)
+        found, new = _convert(name, source.model, how, text, report)
+        sample = _random_batch(source.model) if text is None else text[0][0]
         for model in (source.model, new):
             cast(Any, model).to(dtype)
         found.speed = compare_speed(source.model, new, sample)
@@ -134,18 +161,80 @@ def convert_to(
     return found
 
 
-def _open(name: str, max_length: int | None) -> _Source:
+def _open(name: str, how: Conversion, report: Callable[[str], object]) -> _Source:
     folder = RunFolder(Path(name))
     if folder.exists:
+        if how.task is not None:
+            raise UserError(f"got --task for {name}, which is a run; leave it out")
         info = folder.read_info()
+        if not folder.is_finished(info):
+            report(f"{name}: not trained to its end; neither is the new model")
+        info["finished"] = folder.is_finished(info)
         task = folder.read_task(info)
         model, tokenizer = folder.load(task, torch.device("cpu"))
         with _user_errors():
-            return _Source(convert(model, max_length=max_length), tokenizer, info, task)
+            return _Source(convert(model, max_length=how.max_length), tokenizer, info, task)
     with _user_errors():
-        new = convert(name, max_length=max_length)
+        new = convert(name, max_length=how.max_length)
+    try:
+        source = _Source(new, _load_tokenizer(name))
+    except UserError:
+        # Only text needs one.
+        if how.text is not None or how.task is not None:
+            raise
+        report(f"{name}: no tokenizer that can be loaded; the new model gets none")
+        return _Source(new, None)
+    if how.task is not None and how.data is not None:
+        _make_run(name, source, how.task, how.data)
+    return source
+
+
+def _load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     with damage_reported(f"the tokenizer of {name}"):
-        return _Source(new, AutoTokenizer.from_pretrained(name, trust_remote_code=False))
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        # Without files transformers makes an empty one, T5 with one token.
+        if len(tokenizer) <= len(tokenizer.all_special_tokens) + 1:
+            raise ValueError("its files are missing; expected them in the folder of the model")
+    return tokenizer
+
+
+def _make_run(name: str, source: _Source, task: Task[Any, Any], data: Path) -> None:
+    """Give a model and its tokenizer the form that they have in a run of a task."""
+    model, tokenizer, config = source.model, source.tokenizer, source.model.config
+    if not isinstance(task, SequenceToSequence | LanguageModeling) or type(model) is not task.model_class:
+        raise UserError(
+            f"got --task {task.name} for {name}, a {type(model).__name__}; expected a task of text generation with "
+            "this class of model"
+        )
+    if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.eos_token_id != config.eos_token_id:
+        raise UserError(
+            f"got --task for {name}, with a {type(tokenizer).__name__}; expected one of the tokenizers library, with "
+            f"the end token of the model ({config.eos_token_id})"
+        )
+    if len(tokenizer) > config.vocab_size:
+        raise UserError(f"{name}: the tokenizer has {len(tokenizer)} tokens, the model {config.vocab_size}")
+    # Rows of embeddings above are dropped.
+    ids = {*tokenizer.get_vocab().values(), config.pad_token_id or 0, config.decoder_start_token_id or 0}
+    if max(ids) >= len(tokenizer):
+        raise UserError(f"{name}: has token {max(ids)}; expected ids below {len(tokenizer)}, the size of the tokenizer")
+    task.check_requirements()
+    source.task, source.tokenizer = task, task.adapt_tokenizer(tokenizer)
+    # Rows without a token fill up a multiple of 8 or 128.
+    model.resize_token_embeddings(len(tokenizer))
+    config.bos_token_id = source.tokenizer.bos_token_id
+    if config.pad_token_id is None:
+        config.pad_token_id = tokenizer.eos_token_id
+    # Commands take settings of generation as options.
+    cast(Any, model).generation_config = GenerationConfig.from_model_config(config)
+    limit_generation(task, model)
+    source.info = {
+        "task": task.name,
+        "options": asdict(task),
+        "data": portable_path(data_path({"data": data}, None)),
+        "commands": [],
+        "settings": Settings.of_model(config).to_dict(),
+        "fingerprints": {},
+    }
 
 
 @contextmanager
@@ -164,25 +253,32 @@ def _convert(
     name: str,
     model: SynthesizerPreTrainedModel,
     how: Conversion,
-    batches: Batches,
+    text: tuple[Batches, Batches] | None,
     report: Callable[[str], object],
 ) -> tuple[ConversionReport, SynthesizerPreTrainedModel]:
-    """The new model, and what is known of it."""
-    if not batches:
+    """The new model, and what is known of it, measured on the part of the text that is held out."""
+    if text is None:
         with _user_errors():
             new = synthesize(model, how.synthesizer, synthesizer_options=how.synthesizer_options)
         return ConversionReport(name, new.config.synthesizer), new
     function = cast(str, how.synthesizer)
-    report(f"calibrating on {sum(int(batch['attention_mask'].sum()) for batch in batches):,} tokens")
+    batches, held_out = text
+    tokens = [sum(int(batch["attention_mask"].sum()) for batch in part) for part in text]
+    report(f"calibrating on {tokens[0]:,} tokens; {tokens[1]:,} others are held out to measure and choose heads")
+    loss = {"before": mean_loss(model, held_out)}
+    if not math.isfinite(loss["before"]):
+        raise UserError(
+            f"got a loss of {loss['before']} for {name} on the held-out text; expected finite weights, and examples "
+            "for which something is predicted"
+        )
     names = [*dict.fromkeys((function, "random", "dense"))]
     with _user_errors():
         made = calibrate(model, batches, names, synthesizer_options=how.synthesizer_options)
     fitted = dict(zip(names, made, strict=True))
-    costs = measure_heads(model, fitted, batches)
-    loss = {"before": mean_loss(model, batches)}
-    heads, increases = _chosen(model, fitted[function], how, batches)
+    costs = measure_heads(model, fitted, held_out)
+    heads, increases = _chosen(model, fitted[function], how, held_out)
     new = replace_heads(model, fitted[function], function, heads)
-    loss["calibrated"] = mean_loss(new, batches)
+    loss["calibrated"] = mean_loss(new, held_out)
     if how.distill_steps and heads:
         with tqdm(total=how.distill_steps, desc="distilling", unit="step", disable=None, leave=False) as bar:
 
@@ -191,7 +287,7 @@ def _convert(
                 bar.update()
 
             distill(new, model, batches, how.distill_steps, learning_rate=how.learning_rate, progress=advance)
-        loss["distilled"] = mean_loss(new, batches)
+        loss["distilled"] = mean_loss(new, held_out)
     layers = describe_layers(model)
     return ConversionReport(name, new.config.synthesizer, function, layers, costs, heads, increases, loss), new
 
@@ -199,16 +295,14 @@ def _convert(
 def _chosen(
     model: SynthesizerPreTrainedModel, fitted: SynthesizerPreTrainedModel, how: Conversion, batches: Batches
 ) -> Choice:
-    every = [Head(n, head) for n, layer in enumerate(attention_layers(model)) for head in range(layer.module.num_heads)]
     if how.max_loss_increase is None and how.budget in (None, 1.0):
-        return Choice(every, {})
+        layers = enumerate(attention_layers(model))
+        return Choice([Head(n, head) for n, layer in layers for head in range(layer.module.num_heads)], {})
     sample, tokens = list[Mapping[str, Tensor]](), 0
     while len(sample) < len(batches) and tokens < _TOKENS:
         sample.append(batches[len(sample)])
         tokens += int(sample[-1]["attention_mask"].sum())
-    most = len(every) if how.budget is None else round(how.budget * len(every))
-    if not most:
-        raise UserError(f"got --budget {how.budget} of {len(every)} heads; expected a share of at least one head")
+    most = sum(allowed_heads(model, how.budget, how.granularity).values())
     with tqdm(total=most, desc="choosing heads", unit="head", disable=None, leave=False) as bar:
         return choose_heads(
             model,
@@ -216,6 +310,7 @@ def _chosen(
             sample,
             budget=how.budget,
             max_loss_increase=how.max_loss_increase,
+            granularity=how.granularity,
             progress=lambda count: bar.update(count - bar.n),
         )
 
@@ -228,18 +323,14 @@ def _random_batch(model: SynthesizerPreTrainedModel) -> dict[str, Tensor]:
 
 
 def _write(output: Path, source: _Source, new: SynthesizerPreTrainedModel, found: ConversionReport) -> None:
-    output.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output.absolute().parent, prefix=f".partial-{output.name}-") as stage:
-        folder = RunFolder(Path(stage) / "new")
-        folder.path.mkdir()
-        source.tokenizer.save_pretrained(folder.path)
+    with RunFolder(resolve_path(output)).written() as folder:
+        if (tokenizer := source.tokenizer) is not None:
+            tokenizer.model_max_length = min(tokenizer.model_max_length, new.config.max_position_embeddings)
+            tokenizer.save_pretrained(folder.path)
         if source.info:
-            config, info = new.config, source.info
-            settings = {
-                "synthesizer": config.synthesizer,
-                "synthesizer_options": config.synthesizer_options or {},
-                "model": {**info["settings"]["model"], "max_position_embeddings": config.max_position_embeddings},
-            }
+            info, settings = source.info, Settings.of_model(new.config).to_dict()
+            # A run may be of another class of model, with fields that its settings do not have.
+            settings = {name: settings[name] for name in ("synthesizer", "synthesizer_options", "model")}
             command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             folder.write_yaml(
                 "run.yaml",
@@ -254,4 +345,3 @@ def _write(output: Path, source: _Source, new: SynthesizerPreTrainedModel, found
         if found.costs:
             draw_heads(found).savefig(folder.path / PICTURE)
         folder.save_model(new)
-        folder.path.rename(output.absolute())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -27,6 +27,7 @@ from ..tasks.generation import output_limit
 
 __all__ = ["CalibrationText", "read_batches"]
 
+Batches = list[dict[str, Tensor]]
 _TRAIN = "train"
 # Every seventh token is masked, about as many as for BERT.
 _MASKED = 7
@@ -38,7 +39,7 @@ class CalibrationText:
 
     Attributes:
         path: data as `train` reads it, or a text file with an input per line.
-        source, target: the languages of parallel text, for a model that no run of a task goes with.
+        source, target: the languages of parallel text, for a model without a task.
         examples: how many to read, the first ones.
         batch_tokens: tokens of a batch, source and target together.
     """
@@ -55,15 +56,16 @@ def read_batches(
     tokenizer: PreTrainedTokenizerBase,
     text: CalibrationText,
     task: Task[Any, Any] | None = None,
-) -> list[dict[str, Tensor]]:
-    """Batches with labels, padded on the right, of sequences of similar length, in a random order with a fixed seed.
+) -> tuple[Batches, Batches]:
+    """Batches to calibrate on, and those of the last tenth of the examples, which is held out.
 
+    They have labels and are padded on the right, with sequences of similar length, in a random order with a fixed seed.
     The task of a run reads and encodes its training data. Lines are encoded by the tokenizer, and cut at the maximum
     length. What a model is to predict for them: a language model the text, with some tokens masked if it is
     bidirectional; an encoder-decoder and a classifier what they predict themselves.
 
     Raises:
-        UserError: the text cannot be read, or there is none.
+        UserError: the text cannot be read, or has fewer than two examples.
     """
     longest, path = model.config.max_position_embeddings, text.path
     if task is not None and not (path.is_file() and _has_lines(task, path)):
@@ -88,15 +90,16 @@ def read_batches(
     if model.config.is_decoder and not model.config.is_encoder_decoder:
         ids = [_started(row, model.config.bos_token_id, longest) for row in ids]
     costs = [len(row) if targets is None else len(row) + len(targets[n]) for n, row in enumerate(ids)]
-    found = []
-    for rows in _batches(costs, text.batch_tokens):
+
+    def batch_of(rows: list[int]) -> dict[str, Tensor]:
         batch = padded_inputs([ids[row] for row in rows], model.config.pad_token_id or 0)
         if targets is None:
             batch = _with_labels(model, tokenizer, {name: each.to(model.device) for name, each in batch.items()})
         else:
             batch["labels"] = pad([targets[row] for row in rows], IGNORED)
-        found.append(batch)
-    return found
+        return batch
+
+    return _split(costs, text, batch_of)
 
 
 def _has_lines(task: Task[Any, Any], path: Path) -> bool:
@@ -118,22 +121,29 @@ def _read(task: Task[Any, Any], text: CalibrationText) -> Any:
     return task.make_split(records, [*islice(records.read(), text.examples)])
 
 
-def _of_task(model: Any, tokenizer: Any, text: CalibrationText, task: Task[Any, Any]) -> list[dict[str, Tensor]]:
+def _of_task(model: Any, tokenizer: Any, text: CalibrationText, task: Task[Any, Any]) -> tuple[Batches, Batches]:
     split, config = _read(task, text), model.config
     if isinstance(task, Classification) and task.config_changes(split, tokenizer)["id2label"] != config.id2label:
         classes = ", ".join([*config.id2label.values()][:5])
         raise UserError(f"{text.path}: its classes are not those of the model; expected {classes}")
     examples = task.encode(split, tokenizer, config.max_position_embeddings, "truncate")
     costs = examples.lengths().sum(axis=1)[: text.examples]
-    return [
-        task.collate([examples[row] for row in rows], config.pad_token_id or 0)
-        for rows in _batches(costs, text.batch_tokens)
-    ]
+    return _split(costs, text, lambda rows: task.collate([examples[row] for row in rows], config.pad_token_id or 0))
 
 
-def _batches(costs: Sequence[int] | np.ndarray, budget: int) -> list[list[int]]:
-    batches = token_batches(costs, np.argsort(costs, kind="stable"), budget)
-    return [batches[index] for index in np.random.default_rng(0).permutation(len(batches))]
+def _split(
+    costs: Sequence[int] | np.ndarray, text: CalibrationText, batch_of: Callable[[list[int]], dict[str, Tensor]]
+) -> tuple[Batches, Batches]:
+    """The batches of the first examples and of the last tenth; `costs` (N,) are the tokens of each example."""
+    if (count := len(costs)) < 2:
+        raise UserError(f"{text.path}: got {count} example; expected at least 2: the last tenth is held out")
+    costs, first = np.asarray(costs), count - max(1, count // 10)
+
+    def batches(rows: np.ndarray) -> Batches:
+        groups = token_batches(costs, rows[np.argsort(costs[rows], kind="stable")], text.batch_tokens)
+        return [batch_of(groups[index]) for index in np.random.default_rng(0).permutation(len(groups))]
+
+    return batches(np.arange(first)), batches(np.arange(first, count))
 
 
 def _encoded(tokenizer: Any, longest: int, **texts: list[str]) -> list[Tokens]:

@@ -88,12 +88,18 @@ def encode(tokenizer: PreTrainedTokenizerFast, lines: Sequence[str]) -> list[Tok
     return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings(tokenizer, lines)]
 
 
+def special_ids(tokenizer: PreTrainedTokenizerFast) -> set[int]:
+    """The ids of `SPECIAL_TOKENS`, and of those with other names, as tokenizers from elsewhere have."""
+    named = {getattr(tokenizer, f"{name}_id") for name in SPECIAL_TOKENS}
+    return {*map(tokenizer.convert_tokens_to_ids, SPECIAL_TOKENS.values()), *named} - {None}
+
+
 def decode(tokenizer: PreTrainedTokenizerFast, ids: Sequence[Sequence[int]]) -> list[str]:
-    """The text of each sequence of ids, with spaces for newlines, without `SPECIAL_TOKENS`.
+    """The text of each sequence of ids, with spaces for newlines, without `special_ids`.
 
     Sentinels that a model writes stay: without them a wrong output could look like a label.
     """
-    special = {tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS.values()}
+    special = special_ids(tokenizer)
     rows = [[token for token in row if token not in special] for row in ids]
     texts = tokenizer.backend_tokenizer.decode_batch(rows, skip_special_tokens=False)
     # Not splitlines(): other Unicode line separators do not end a line in our files.

@@ -295,10 +295,15 @@ class Task(ABC, Generic[_S, _E]):
 def build_model(task: Task[Any, Any], config: SynthesizerConfig) -> PreTrainedModel:
     """A new model for a task. A sequence-to-sequence model generates up to its maximum length by default."""
     model: PreTrainedModel = task.model_class(config)
+    limit_generation(task, model)
+    return model
+
+
+def limit_generation(task: Task[Any, Any], model: PreTrainedModel) -> None:
+    """Let a sequence-to-sequence model generate up to its maximum length."""
     if task.predict_with_generate:
         assert model.generation_config is not None
-        model.generation_config.max_new_tokens = config.max_position_embeddings - 1
-    return model
+        model.generation_config.max_new_tokens = model.config.max_position_embeddings - 1
 
 
 def load_pretrained(model: PreTrainedModel, pretrained: PreTrainedModel) -> str | None:

@@ -36,6 +36,7 @@ from ..data.hub import HubDataset, is_hub_name
 from ..data.records import Records
 from ..data.tokenizer import Tokens, encode, train_tokenizer
 from ..errors import UserError
+from ..generation import generate
 from ..metrics.language_modeling import count_text, text_scores
 from ..models import SynthesizerForCausalLM
 from ..models.loss import IGNORED
@@ -186,8 +187,11 @@ class LanguageModeling(Task[Corpus, Row]):
         return Corpus(records.name, [*rows], first)
 
     def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
-        """A tokenizer whose sequences begin with `</s>` and end with the text."""
-        tokenizer = train_tokenizer(split.texts, vocab_size, max_length)
+        """A new tokenizer, adapted."""
+        return self.adapt_tokenizer(train_tokenizer(split.texts, vocab_size, max_length))
+
+    def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        """Make sequences begin with `</s>` and end with the text."""
         end = tokenizer.eos_token
         tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{end} $A", special_tokens=[(end, tokenizer.eos_token_id)]
@@ -319,7 +323,8 @@ class LanguageModeling(Task[Corpus, Row]):
         input_ids, room = torch.from_numpy(ids.astype(np.int64))[None].to(loop.model.device), loop.max_length - len(ids)
         names = ("temperature", "top_k", "top_p") if generation.do_sample else ()
         loop.model.eval()
-        cast(Any, loop.model).generate(
+        generate(
+            loop.model,
             input_ids=input_ids,
             attention_mask=torch.ones_like(input_ids),
             max_new_tokens=min(room, generation.max_new_tokens or room),

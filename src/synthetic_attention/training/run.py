@@ -160,6 +160,8 @@ def resume_run(
     place = choose_training_device(device)
     run = RunFolder(resolve_path(output))
     info = run.read_info()
+    if "converted_from" in info:
+        raise UserError(f"{output}: a converted model, not an interrupted run; start from it with --from {output}")
     with entered_by_main_process(run.locked):
         with failing_together():
             _check_expected(info, expected or {}, output)

@@ -130,6 +130,12 @@ class RunFolder:
             return None
         return metrics if isinstance(metrics, dict) and metrics.get("finished") is True else None
 
+    def is_finished(self, info: Mapping[str, Any]) -> bool:
+        """Whether the model was trained to its end; that of a converted run is the one that it was made from."""
+        if "converted_from" in info:
+            return info.get("finished", True) is True
+        return self.read_metrics() is not None
+
     def check_new(self, overwrite: bool) -> None:
         """Check that a new run at this path destroys nothing."""
         nearest = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
@@ -158,29 +164,16 @@ class RunFolder:
     def _create(
         self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool, locks: ExitStack
     ) -> None:
-        # An empty folder is filled and not replaced: it may be a mount or the current directory.
-        is_empty = self.path.is_dir() and not self.has_content
-        home = self.path if is_empty else self.path.parent
-        home.mkdir(parents=True, exist_ok=True)
-        self._remove_killed_starts(home)
-        stage = tempfile.TemporaryDirectory(
-            dir=home, prefix=f"{_PARTIAL}-{self.path.name}-", ignore_cleanup_errors=True
-        )
-        # Another start may have the lock for the moment in which it looks for killed ones.
-        message = f"{self.path}: another process starts a run here; choose another --output"
-        with stage as name, lock_folder(Path(name), message):
-            new, old = RunFolder(Path(name, "new")), Path(name, "old")
-            new.checkpoints.mkdir(parents=True)
+        is_empty = self._is_empty
+        with self._started() as new:
+            old = new.path.with_name("old")
+            new.checkpoints.mkdir()
             tokenizer.save_pretrained(new.path)
             new.write_yaml("run.yaml", info)
             # Locked before it is in its place.
             locks.enter_context(new.locked())
             self.check_new(overwrite and not is_empty)
-            if is_empty:
-                # run.yaml first: with it the folder is a run, which may be overwritten.
-                for path in sorted(new.path.iterdir(), key=lambda path: path.name != "run.yaml"):
-                    path.replace(self.path / path.name)
-            elif self.path.exists():
+            if self.path.exists() and not is_empty:
                 locks.enter_context(self.locked())
                 try:
                     self.path.rename(old)
@@ -190,7 +183,50 @@ class RunFolder:
                         old.rename(self.path)
                     raise
             else:
-                new.path.rename(self.path)
+                self._fill(new)
+
+    def check_empty(self) -> None:
+        """Check that the folder is empty or does not exist, and can be written."""
+        if self.path.exists() and not self._is_empty:
+            raise UserError(f"{self.path}: exists; choose another --output")
+        self.check_new(overwrite=False)
+
+    @contextmanager
+    def written(self) -> Iterator[RunFolder]:
+        """A temporary folder whose content becomes that of this one, which is new or empty, at the end."""
+        with self._started() as new:
+            yield new
+            self.check_empty()
+            self._fill(new)
+
+    @contextmanager
+    def _started(self) -> Iterator[RunFolder]:
+        """The folder "new" in a temporary one on the same disk. What killed starts left there is removed before."""
+        home = self.path if self._is_empty else self.path.parent
+        home.mkdir(parents=True, exist_ok=True)
+        self._remove_killed_starts(home)
+        stage = tempfile.TemporaryDirectory(
+            dir=home, prefix=f"{_PARTIAL}-{self.path.name}-", ignore_cleanup_errors=True
+        )
+        # Another start may have the lock for the moment in which it looks for killed ones.
+        message = f"{self.path}: another process starts a run here; choose another --output"
+        with stage as name, lock_folder(Path(name), message):
+            new = RunFolder(Path(name, "new"))
+            new.path.mkdir()
+            yield new
+
+    def _fill(self, new: RunFolder) -> None:
+        """Move a new folder here. An empty one is filled and not replaced: it may be a mount or the current one."""
+        if not self.path.exists():
+            new.path.rename(self.path)
+            return
+        # run.yaml first: with it the folder is a run, which may be overwritten.
+        for path in sorted(new.path.iterdir(), key=lambda path: path.name != "run.yaml"):
+            path.replace(self.path / path.name)
+
+    @property
+    def _is_empty(self) -> bool:
+        return self.path.is_dir() and not self.has_content
 
     def locked(self) -> AbstractContextManager[object]:
         """Keep other processes from training this run; the lock ends with the process."""
@@ -369,7 +405,7 @@ class PretrainedRun:
         run.check_model()
         with damage_reported(f"{path}: the run"), (run.path / "model.safetensors").open("rb") as weights:
             digest = hashlib.file_digest(weights, "sha256").hexdigest()
-        finished, processes = run.read_metrics() is not None, info.get("processes", 1)
+        finished, processes = run.is_finished(info), info.get("processes", 1)
         return cls(run, own, settings, digest, finished, info["fingerprints"], scratch, processes)
 
     @classmethod

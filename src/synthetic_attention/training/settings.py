@@ -29,6 +29,8 @@ _QUOTES = ("'", '"')
 _PRESETS = files(__package__) / "presets"
 # The fields of a model that a run with `--from` can change: no weight depends on them.
 _WITHOUT_WEIGHTS = ("attention_dropout_rate", "classifier_pooling", "dropout_rate", "fused_loss")
+# Fields that follow from the tokenizer of a run, or are those of a converted model.
+_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 
 class Setting(NamedTuple):
@@ -63,11 +65,23 @@ class Settings:
         Raises:
             UserError: an entry that `--set` cannot set: of all arguments of transformers, some send or load files.
         """
-        for group, known in (("training", argument_types()), ("model", _model_fields())):
+        for group, known in (("training", argument_types()), ("model", (*_model_fields(), *_TOKENS))):
             check_value(group, entries := values.get(group, {}), dict[str, Any])
-            if unknown := entries.keys() - known:
+            if unknown := entries.keys() - {*known}:
                 raise UserError(f"got unknown {group} settings: {', '.join(sorted(map(str, unknown)))}")
         return cls(**{**values, "training": SynthesizerTrainingArguments(**values["training"])})
+
+    @classmethod
+    def of_model(cls, config: SynthesizerConfig) -> Settings:
+        """The settings of a model that was trained elsewhere; those of training are defaults."""
+        return cls(
+            synthesizer=config.synthesizer,
+            preset="none",
+            # They need an end.
+            training=SynthesizerTrainingArguments(max_steps=1),
+            model={name: getattr(config, name) for name in (*_model_fields(), *_TOKENS)},
+            synthesizer_options=config.synthesizer_options or {},
+        )
 
     def with_budget(self, max_steps: int | None, minutes: float | None) -> Settings:
         """The same settings with another end: if either value is given, it replaces the old steps and minutes."""
@@ -250,8 +264,7 @@ def _model_fields() -> list[str]:
     """The configuration's own fields that can be set."""
     hidden = {
         *("model_type", "keys_to_ignore_at_inference", "attribute_map", "is_encoder_decoder", "is_decoder"),
-        *("synthesizer", "synthesizer_options", "use_cache", "type_vocab_size", "pad_token_id", "bos_token_id"),
-        *("eos_token_id", "decoder_start_token_id"),
+        *("synthesizer", "synthesizer_options", "use_cache", "type_vocab_size", *_TOKENS),
     }
     return [name for name in SynthesizerConfig.__annotations__ if name not in hidden]
 
@@ -259,7 +272,7 @@ def _model_fields() -> list[str]:
 def _read_yaml(text: str) -> Any:
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"got {text!r}; expected a YAML value: {one_line(error)}") from None
     # YAML 1.1 reads 1:30 as a number to the base 60, and 1e-3 as a string.
     if isinstance(value, int | float) and ":" in text:
