@@ -16,11 +16,10 @@ from typing import Any
 
 import torch
 from onnxruntime.quantization import quantize_dynamic
-from torch import nn
 from torchao.quantization import Int8DynamicActivationInt8WeightConfig, Int8WeightOnlyConfig, quantize_
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from synthetic_attention import export_model
+from synthetic_attention import export_model, generate, quantize_int8
 from synthetic_attention.benchmark.harness import time_turns
 from synthetic_attention.training.run_folder import RunFolder, data_path
 
@@ -37,13 +36,13 @@ def translate(model: Any, tokenizer: Any, texts: list[str]) -> list[str]:
     """Greedy search in one batch."""
     inputs = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=False)
     with torch.no_grad():
-        return list(tokenizer.batch_decode(model.generate(**inputs, num_beams=1), skip_special_tokens=True))
+        return list(tokenizer.batch_decode(generate(model, **inputs, num_beams=1), skip_special_tokens=True))
 
 
 def pytorch(run: Path, folder: Path) -> dict[str, Served]:
     """The model in float32 and int8; also writes the files for `onnx`."""
     tokenizer, model = AutoTokenizer.from_pretrained(run), AutoModelForSeq2SeqLM.from_pretrained(run)
-    models = {"PyTorch": model, "quantize_dynamic": torch.ao.quantization.quantize_dynamic(model, {nn.Linear})}
+    models = {"PyTorch": model, "quantize_int8": quantize_int8(copy.deepcopy(model))}
     for config in (Int8WeightOnlyConfig(), Int8DynamicActivationInt8WeightConfig()):
         models[name := f"torchao {type(config).__name__}"] = copy.deepcopy(model)
         quantize_(models[name], config)
@@ -51,16 +50,18 @@ def pytorch(run: Path, folder: Path) -> dict[str, Served]:
     for name, each in models.items():
         torch.save(each.state_dict(), folder / "weights")
         found[name] = (folder / "weights").stat().st_size, partial(translate, each, tokenizer)
-    export_model(model, folder / "float32.onnx", with_cache=True)
+    for name, kind in (("PyTorch", "float32"), ("quantize_int8", "quantize_int8")):
+        export_model(models[name], folder / f"{kind}.onnx", with_cache=True)
     return found
 
 
 def onnx(run: Path, folder: Path) -> dict[str, Served]:
     """The same with the files that `export_model` wrote, one text after the other."""
     found = {}
-    for kind in ("float32", "int8"):
+    # `quantize_dynamic` is that of ONNX Runtime.
+    for kind in ("float32", "quantize_int8", "quantize_dynamic"):
         files = [folder / f"{kind}-{part}.onnx" for part in ("decoder", "encoder")]
-        if kind == "int8":
+        if kind == "quantize_dynamic":
             for file in files:
                 quantize_dynamic(folder / file.name.replace(kind, "float32"), file)
         each: Translate = partial(map_texts, OnnxGenerator(run, *files))

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize, prune
 
 from layers import drawn_layer
 from synthetic_attention import SynthesizerAttention, SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.kernels import linear
+from synthetic_attention.kernels import linear, packed_linear
 
 D, H, N = 16, 2, 12
 # One for each way from the input to the heads.
@@ -145,3 +145,18 @@ def test_dynamic_quantization_finds_every_projection() -> None:
     layer = SynthesizerAttention(D, H, "dense+vanilla", N)
     exact = [name for name, module in layer.named_modules() if type(module) is nn.Linear]
     assert sorted(name.rsplit(".")[-1] for name in exact) == ["k_proj", "out_proj", "q_proj", "q_proj", "v_proj"]
+
+
+def test_packed_weights_compute_what_linear_does() -> None:
+    weight, bias, x = torch.randn(1029, 512), torch.randn(1029), torch.randn(4, 512)
+    assert packed_linear(weight, bias, rows=3) is None
+    assert packed_linear(weight[:1000], bias, rows=4) is None
+    assert packed_linear(weight.double(), bias, rows=4) is None
+    for given in (bias, None):
+        packed = packed_linear(weight, given, rows=4, multiple=32)
+        assert packed is not None
+        with torch.inference_mode():
+            y = packed(x)
+        torch.testing.assert_close(y[:, :1029], nn.functional.linear(x, weight, given), rtol=1e-4, atol=1e-4)
+        assert y.shape == (4, 1056)
+        assert bool((y[:, 1029:] == -torch.inf).all())

@@ -34,6 +34,8 @@ __all__ = [
     "attention_weights",
     "convert",
     "export_model",
+    "generate",
+    "quantize_int8",
 ]
 
 
@@ -50,7 +52,8 @@ if TYPE_CHECKING or not _is_command():
     from .attention import SynthesizerAttention
     from .conversion import convert
     from .export import export_model
-    from .kernels import attend, attention_weights
+    from .generation import generate
+    from .kernels import attend, attention_weights, quantize_int8
     from .layout import TokenLayout
     from .logits import GroupedLogits, InnerLogits, MixedLogits, OuterLogits, SharedLogits
     from .models import (
@@ -73,6 +76,7 @@ def __getattr__(name: str) -> Any:
             "attention",
             "conversion",
             "export",
+            "generation",
             "kernels",
             "layout",
             "logits",

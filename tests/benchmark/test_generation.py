@@ -5,11 +5,11 @@ import pytest
 from synthetic_attention.benchmark.generation import GenerationCase, measure_generation
 from synthetic_attention.benchmark.tables import records
 
-TINY = {"batch": 3, "prompt": 2, "new_tokens": 4, "layers": 1, "width": 8, "heads": 2, "vocabulary": 20}
+TINY = {"batch": 3, "prompt": (2, 2), "new_tokens": 4, "layers": 1, "width": 8, "heads": 2, "vocabulary": 20}
 
 
 def test_random_and_dense_cache_half_as_much_as_vanilla_and_gpt2() -> None:
-    results = measure_generation(GenerationCase(**TINY), ["random", "dense", "random+vanilla", "vanilla"], repeats=1)
+    results = measure_generation([GenerationCase(**TINY)], ["random", "dense", "random+vanilla", "vanilla"], repeats=1)
     # The last token is never an input.
     values = 3 * (2 + 4 - 1) * 8 * 4
     assert {result.name: result.cache_bytes for result in results} == {
@@ -29,10 +29,19 @@ def test_random_and_dense_cache_half_as_much_as_vanilla_and_gpt2() -> None:
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_translation_with_beams_and_marian(cache: str) -> None:
     case = GenerationCase(**TINY, task="translation", num_beams=2, cache=cache)
-    results = measure_generation(case, ["dense"], repeats=1)
-    assert [result.name for result in results] == ["marian", "dense"]
+    results = measure_generation([case], ["dense"], repeats=1)
+    assert [result.name for result in results] == ["marian", "t5", "dense"]
     slots, source = 4, 2
     values = 2 * 3 * slots * 8 * 4
     cross = 2 * (2 * 3 * source * 8 * 4)
-    assert results[1].cache_bytes == values + cross
-    assert results[0].cache_bytes == 2 * values + cross
+    assert results[2].cache_bytes == values + cross
+    assert results[0].cache_bytes == results[1].cache_bytes == 2 * values + cross
+
+
+@pytest.mark.parametrize("task", ["language-modeling", "translation"])
+def test_padded_prompts_are_measured_and_checked(task: str) -> None:
+    case = GenerationCase(**{**TINY, "prompt": (1, 5)}, task=task)
+    lengths = case.prompts()["attention_mask"].sum(1).tolist()
+    assert lengths == [1, 3, 5]
+    # The check compares with the whole text, so it fails if padding changes anything.
+    assert [result.name for result in measure_generation([case], ["random"], repeats=1)][-1] == "random"

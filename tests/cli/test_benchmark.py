@@ -29,6 +29,11 @@ def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path)
         ("memory", TINY, ("mha", "4×8")),
         ("encoder", (*TINY, "--layers", 2, "--repeats", 1, "--forward"), ("nn.TransformerEncoder", "4×8")),
         ("generation", MODELS, ("tokens/s", "gpt2")),
+        (
+            "generation",
+            (*MODELS, "--task=translation", "--num-beams=1,2", "--prompt=1-3", "--int8", "--transformers"),
+            ("random, int8", "random, transformers", "2 beams"),
+        ),
     ):
         code, out, err = call("benchmark", name, *options, "--json", tmp_path / "figures.json")
         assert code == 0, err
@@ -61,6 +66,8 @@ def test_too_little_memory_is_one_line(call: Call, monkeypatch: pytest.MonkeyPat
         (("encoder", "--device", "0"), "'0'"),
         (("attention", "--lengths", "9" * 20), "9" * 20),
         (("generation", *MODELS, "--num-beams", "100000"), "num_beams=100000"),
+        (("generation", "--prompt", "3-2-1"), "'3-2-1'"),
+        (("generation", "--prompt", "36-12"), "36 to 12"),
     ],
 )
 def test_a_wrong_option_is_one_line(call: Call, arguments: tuple[str, ...], fact: str) -> None:

@@ -15,7 +15,9 @@ from .harness import Measurement
 def tables(found: Sequence[Measurement]) -> list[Table]:
     """The tables of layers or models that were measured alike."""
     if isinstance(found[0].case, GenerationCase):
-        return [_generation_table(found)]
+        prompts = dict.fromkeys(each.case.prompt for each in found)
+        parts = [[each for each in found if each.case.prompt == prompt] for prompt in prompts]
+        return [table for part in parts for table in _generation_tables(part)]
     speed, memory = found[0].ratio is not None, found[0].peak is not None
     return [make(found) for make, shown in ((_speed_table, speed), (_memory_table, memory)) if shown]
 
@@ -37,20 +39,27 @@ def _memory_table(found: Sequence[Measurement]) -> Table:
     )
 
 
-def _generation_table(found: Sequence[Measurement]) -> Table:
-    """One row per model: speed, speedup over the peer, size of the cache."""
-    case = found[0].case
-    search = "greedy" if case.num_beams == 1 else f"{case.num_beams} beams"
-    title = f"{case.task}, {case.batch} × ({case.prompt} + {case.new_tokens}) tokens, {search}, "
-    table = Table(title=f"{title}{case.layers} layers, {case.width} wide", caption=_spread(found))
+def _generation_tables(found: Sequence[Measurement]) -> list[Table]:
+    """All figures of one case; or the speedup over the peer and the time of a token, one column per case."""
+    case, peer = found[0].case, found[0].name
+    shortest, longest = case.prompt
+    prompt = f"{longest}" if shortest == longest else f"{shortest}–{longest}"
+    title = f"{case.task}, {prompt} + {case.new_tokens} tokens, {case.layers} layers, {case.width} wide"
+    if any(each.case != case or each.parameters is None for each in found):
+        step = "milliseconds of a call ÷ new tokens of a sequence"
+        return [
+            _shapes(f"× {peer}, {title}", _spread(found), found, lambda each: f"{_median(each.ratio):.2f}"),
+            _shapes(f"ms, {title}", step, found, lambda each: f"{_median(each.milliseconds) / case.new_tokens:.2f}"),
+        ]
+    table = Table(title=f"{title}, {_search(case)}", caption=_spread(found))
     table.add_column("model", no_wrap=True)
-    for heading in ("tokens/s", f"× {found[0].name}", "cache, MB", "parameters"):
+    for heading in ("tokens/s", f"× {peer}", "cache, MB", "parameters"):
         table.add_column(heading, justify="right", no_wrap=True)
     for each in found:
         speed = 1e3 * case.batch * case.new_tokens / _median(each.milliseconds)
         cells = f"{speed:,.0f}", f"{_median(each.ratio):.2f}", f"{(each.cache_bytes or 0) / 1e6:.1f}"
         table.add_row(each.name, *cells, f"{each.parameters:,}")
-    return table
+    return [table]
 
 
 def records(found: Sequence[Measurement]) -> list[dict[str, Any]]:
@@ -69,12 +78,17 @@ def _shapes(title: str, caption: str, found: Sequence[Measurement], cell: Callab
     cases = list(dict.fromkeys(each.case for each in found))
     cells = {(each.name, each.case): cell(each) for each in found}
     table = Table(title=title, caption=caption)
-    table.add_column("layer", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for case in cases:
-        table.add_column(f"{case.batch}×{case.length}", justify="right", no_wrap=True)
+        heading = _search(case) if isinstance(case, GenerationCase) else f"{case.batch}×{case.length}"
+        table.add_column(heading, justify="right", no_wrap=True)
     for name in dict.fromkeys(each.name for each in found):
         table.add_row(name, *(cells.get((name, case), "") for case in cases))
     return table
+
+
+def _search(case: GenerationCase) -> str:
+    return f"{case.batch} greedy" if case.num_beams == 1 else f"{case.batch}, {case.num_beams} beams"
 
 
 def _what(found: Sequence[Measurement]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -88,16 +89,22 @@ def encoder(
 def generation(
     variants: _Variants = None,
     task: Annotated[Literal["language-modeling", "translation"], Option(help="What to do.")] = "language-modeling",
-    batch: Annotated[int, opt.number("Number of sequences generated together.", 1)] = 32,
-    prompt: Annotated[int, opt.number("Tokens of each prompt or source.", 1)] = 16,
+    batch: Annotated[str, Option(metavar="N,N,…", help="Numbers of sequences generated together.")] = "32",
+    prompt: Annotated[
+        str, Option(metavar="N,N-N,…", help="Tokens of each prompt or source; 12-36: spread evenly, and padded.")
+    ] = "16",
     new_tokens: Annotated[int, opt.number("Tokens to generate for each sequence.", 1)] = 256,
-    num_beams: Annotated[int, opt.number("Number of beams; 1 is greedy search.", 1)] = 1,
+    num_beams: Annotated[str, Option(metavar="N,N,…", help="Numbers of beams; 1 is greedy search.")] = "1",
     layers: _Layers = 6,
     width: _Width = 512,
     heads: _Heads = 8,
     vocabulary: Annotated[int, opt.number("Size of the vocabulary.", 4)] = 8000,
     cache: Annotated[Literal["dynamic", "static"], Option(help="Static is compiled on a GPU.")] = "dynamic",
     dtype: _Dtype = "float32",
+    transformers: Annotated[
+        bool, Option("--transformers", help="Measure our models with transformers' decode loop too.")
+    ] = False,
+    int8: Annotated[bool, Option("--int8", help="Measure our models with int8 linear layers too (CPU only).")] = False,
     device: opt.Device = None,
     threads: opt.Threads = None,
     repeats: _Repeats = 3,
@@ -109,9 +116,15 @@ def generation(
     from ..benchmark.generation import GenerationCase, measure_generation
     from ..benchmark.layers import VARIANTS
 
-    names = ("task", "batch", "prompt", "new_tokens", "num_beams", "layers", "width", "heads", "vocabulary", "cache")
-    case = GenerationCase(**{name: flags[name] for name in names}, **_where(flags))
-    found = _try(measure_generation, case, _names(variants, VARIANTS), repeats)
+    names = ("task", "new_tokens", "layers", "width", "heads", "vocabulary", "cache")
+    sizes = {name: flags[name] for name in names} | _where(flags)
+    counts, searches = _numbers("--batch", batch), _numbers("--num-beams", num_beams)
+    cases = [
+        GenerationCase(batch=count, prompt=_range(lengths), num_beams=beams, **sizes)
+        for lengths, beams, count in product(prompt.split(","), searches, counts)
+    ]
+    modes = {"transformers": transformers, "int8": int8}
+    found = _try(measure_generation, cases, _names(variants, VARIANTS), repeats, **modes)
     _write(json, found, found)
 
 
@@ -125,10 +138,7 @@ def _measure(flags: Mapping[str, Any], **options: Any) -> None:
     from ..benchmark.layers import ENCODER_VARIANTS, VARIANTS, Case, measure_encoders, measure_layers
 
     measure, known = (measure_encoders, ENCODER_VARIANTS) if "layers" in options else (measure_layers, VARIANTS)
-    try:
-        lengths = [int(length) for length in flags["lengths"].split(",")]
-    except ValueError:
-        raise UserError(f"got --lengths {flags['lengths']!r}; expected numbers like 64,128") from None
+    lengths = _numbers("--lengths", flags["lengths"])
     names, where, found = _names(flags["variants"], known), _where(flags), []
     sizes = [(flags["tokens"] // max(length, 1), length) for length in lengths]
     masks = _names(flags["masks"], [])
@@ -162,6 +172,22 @@ def _where(flags: Mapping[str, Any]) -> dict[str, Any]:
     if path is not None and (resolve_path(path).is_dir() or not resolve_path(path).parent.is_dir()):
         raise UserError(f"got --json {path}; expected a file in a folder that exists")
     return {"device": str(choose_device(flags["device"])), "dtype": getattr(torch, flags["dtype"])}
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise UserError(f"got {option} {text!r}; expected numbers like 64,128") from None
+
+
+def _range(text: str) -> tuple[int, int]:
+    """N or N-N."""
+    first, _, last = text.partition("-")
+    try:
+        return int(first), int(last or first)
+    except ValueError:
+        raise UserError(f"got --prompt {text!r}; expected numbers like 24 or 12-36") from None
 
 
 def _names(variants: str | None, default: Sequence[str]) -> Sequence[str]:

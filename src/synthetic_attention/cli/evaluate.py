@@ -28,6 +28,7 @@ def evaluate(
     device: opt.Device = None,
     threads: opt.Threads = None,
     bf16: opt.Bf16Weights = False,
+    int8: opt.Int8 = False,
     sharding: opt.Sharding = None,
 ) -> None:
     """Score a run on a split of the data."""
@@ -43,6 +44,7 @@ def evaluate(
         on_long=long or "error",
         device=device,
         bf16=bf16,
+        int8=int8,
         sharding=sharding or launched_sharding() or "none",
         report=say,
         scoring={} if vectors is None else {"vectors": str(vectors)},

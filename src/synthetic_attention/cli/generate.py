@@ -45,13 +45,14 @@ def generate(
     device: opt.Device = None,
     threads: opt.Threads = None,
     bf16: opt.Bf16Weights = False,
+    int8: opt.Int8 = False,
     sharding: opt.Sharding = None,
 ) -> None:
     """Generate text from a trained run, one line for each input line."""
     on_long = opt.choose_on_long(on_long, truncate)
     for_lines = opt.given(locals(), *(name for name in opt.GENERATION if name != "max_new_tokens"), "on_long")
     for_prompt = opt.given(locals(), "temperature", "top_k", "top_p", "seed")
-    common = {"device": device, "bf16": bf16, **opt.given(locals(), "max_new_tokens")}
+    common = {"device": device, "bf16": bf16, "int8": int8, **opt.given(locals(), "max_new_tokens")}
     if excluded := for_prompt if prompt is None else for_lines:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in excluded)
         raise BadParameter(f"got {names} {'without' if prompt is None else 'with'} --prompt; leave one out")

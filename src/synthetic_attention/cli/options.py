@@ -47,6 +47,7 @@ _THREADS = "Threads on a CPU; 1 on a busy machine. [default: one per core, or OM
 Threads = Annotated[int | None, number(_THREADS, 1, 1024)]
 Bf16 = Annotated[bool, Option("--bf16", help="Use bfloat16 autocast; weights and optimizer stay in float32.")]
 Bf16Weights = Annotated[bool, Option("--bf16", help="Use bfloat16, for weights too.")]
+Int8 = Annotated[bool, Option("--int8", help="Multiply large matrices in int8 (CPU only): faster, less exact.")]
 Sharding = Annotated[
     Literal["none", "fsdp"] | None,
     Option(help="fsdp: several processes share the model. [default: as `accelerate launch` says, or none]"),

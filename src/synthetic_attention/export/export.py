@@ -155,6 +155,8 @@ def _write(graph: _Graph, file: Path, kind: str, max_length: int) -> None:
 
 
 def _save_onnx(graph: _Graph, file: Path) -> None:
+    from onnxscript import opset18
+
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     # The exporter reports packages that it does not need, and names of axes that it chose itself.
@@ -169,6 +171,8 @@ def _save_onnx(graph: _Graph, file: Path) -> None:
                 dynamic_shapes={"named": graph.axes},
                 input_names=list(graph.inputs),
                 output_names=list(graph(named=graph.inputs)),
+                # Of an int8 model; PyTorch's exporter does not know it.
+                custom_translation_table={torch.ops.aten._int_mm.default: opset18.MatMulInteger},
                 verbose=False,
             )
     finally:

@@ -2,19 +2,24 @@
 
 from .dispatch import attend
 from .eager import attention_weights, masked_softmax, sum_values
-from .projections import is_plain, join_heads, linear, project_by_feature, split_heads
+from .int8 import Int8Linear, quantize_int8
+from .projections import is_plain, is_unchanged, join_heads, linear, packed_linear, project_by_feature, split_heads
 from .softmax_cache import CachedLogits, SoftmaxCache
 
 __all__ = [
     "CachedLogits",
+    "Int8Linear",
     "SoftmaxCache",
     "attend",
     "attention_weights",
     "is_plain",
+    "is_unchanged",
     "join_heads",
     "linear",
     "masked_softmax",
+    "packed_linear",
     "project_by_feature",
+    "quantize_int8",
     "split_heads",
     "sum_values",
 ]

@@ -8,16 +8,20 @@ Shape legend: B batch, H heads, T tokens of a row, n real tokens, K width of a h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.module import _has_any_global_hook
 
 from ..layout import TokenLayout
 
 # Rows for which MKL is slow.
 _SLOW_ROWS = range(12, 64)
+# The fewest rows, and the smallest weights, for which another order of the weights pays within some 20 calls.
+_PACKED_ROWS, _PACKED_SIZE = 4, 2**19
 
 
 def linear(module: Any, x: Tensor) -> Tensor:
@@ -42,13 +46,35 @@ def is_plain(module: nn.Module) -> bool:
     It is not with a hook, a parametrization, an adapter, a quantized or distributed weight, or a `forward` of its own
     (as accelerate sets, to bring weights from elsewhere).
     """
+    return is_unchanged(module, nn.Linear) and type(module.weight) in (nn.Parameter, Tensor)
+
+
+def is_unchanged(module: nn.Module | None, *kinds: type) -> bool:
+    """Whether a module is of exactly one of these classes, and a call of it runs their `forward` and nothing else."""
     # Of all modules: compiled code has none of its own.
-    if not torch.compiler.is_compiling() and _has_any_global_hook():
+    if module is None or (not torch.compiler.is_compiling() and _has_any_global_hook()):
         return False
     hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
-    if type(module) is not nn.Linear or any(hooks) or "forward" in module.__dict__:
-        return False
-    return type(module.weight) in (nn.Parameter, Tensor)
+    return type(module) in kinds and not any(hooks) and "forward" not in module.__dict__
+
+
+def packed_linear(
+    weight: Tensor, bias: Tensor | None, rows: int, multiple: int = 1
+) -> Callable[[Tensor], Tensor] | None:
+    """x Wᵀ + b, (n, in) to (n, out), for many calls in inference: W is copied once into the order that oneDNN reads.
+
+    None where that is not possible, or does not pay: for few rows n, and for small weights, as measured on an AMD EPYC.
+    Up to a `multiple`, outputs that are −inf are appended.
+    """
+    if rows < _PACKED_ROWS or weight.numel() < _PACKED_SIZE or weight.dtype != torch.float32:
+        return None
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return None
+    if missing := -weight.shape[0] % multiple:
+        bias = weight.new_zeros(len(weight)) if bias is None else bias
+        weight, bias = F.pad(weight, (0, 0, 0, missing)), F.pad(bias, (0, missing), value=-torch.inf)
+    copy = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
+    return lambda x: torch.ops.mkldnn._linear_pointwise(x, copy, bias, "none", [], "")
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

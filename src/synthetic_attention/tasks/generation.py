@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from transformers import GenerationConfig, TextStreamer
 
 from ..data.examples import padded_inputs, token_batches
-from ..data.tokenizer import SPECIAL_TOKENS, Tokens
+from ..data.tokenizer import Tokens, special_ids
 from ..errors import UserError
+from ..generation import generate
 from ..validation import LIMIT
 from .base import EvaluationLoop, Task
 from .memory import check_generation
@@ -114,8 +115,7 @@ def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation:
         bounds = {"max_new_tokens": limit(width)}
         if generation.min_new_tokens:
             bounds["min_new_tokens"] = min(generation.min_new_tokens, bounds["max_new_tokens"])
-        # `generate` is typed for any model and any output.
-        output = cast(Any, model).generate(**batch, do_sample=False, **{**settings, **bounds})
+        output = generate(model, **batch, do_sample=False, **{**settings, **bounds})
         start, end = 1 if config.is_encoder_decoder else width, config.eos_token_id
         texts = [row[start:] for row in output.tolist()]
         return [row[: row.index(end)] if end in row else row for row in texts]
@@ -131,9 +131,8 @@ def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation:
 
 
 def suppressed_tokens(tokenizer: Tokenizer) -> list[int]:
-    """The special tokens that no text contains: all except `</s>`."""
-    names = [token for name, token in SPECIAL_TOKENS.items() if name != "eos_token"]
-    return cast("list[int]", tokenizer.convert_tokens_to_ids(names))
+    """The special tokens that no text contains: all except `</s>`. Tokenizers from elsewhere lack some."""
+    return sorted(special_ids(tokenizer) - {tokenizer.eos_token_id})
 
 
 class LineStreamer(TextStreamer):

@@ -1,0 +1,463 @@
+"""Attention of one new token per row: what a layer keeps between the steps of the decode loop, and what it computes.
+
+A source is what one result is generated from: a row of the batch, or all beams of it. The beams of a source are rows
+of one matrix product over everything that the source holds, so nothing is copied when beams change places:
+
+    keys and values   (B · H, slots · M, K), slot s holds the token at position s of each of the M beams
+    ancestors         (B, M, slots, M), 1 where a beam of today (axis 1) came from a beam of that slot (axis 3)
+
+With beams, logits of a position are spread over the M entries of its slot, and those that are not of an ancestor are
+hidden. Cross-attention has keys and values of the source only, which all beams read.
+
+Shape legend: B sources, M beams, N = B · M rows, H heads (of a group), S slots, K width of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import DynamicCache
+
+from ..attention import SelfAttention, SynthesizerAttention
+from ..kernels import is_plain, is_unchanged, packed_linear
+from ..layout import Positions
+from ..models.modeling import CrossAttention
+from ..synthesizers import SynthesizingFunction
+from ..synthesizers.vanilla import Vanilla
+
+Operation = Callable[[Tensor], Tensor]
+
+
+def prepare(module: Any, rows: int) -> Operation:
+    """What a call of the module computes, from x (rows, in), as one operator where a call does nothing else.
+
+    The one place that decides this: a projection with hooks, an adapter or quantized weights is called as a module.
+    """
+    if is_plain(module):
+        weight, bias = module.weight, module.bias
+        if (packed := packed_linear(weight, bias, rows)) is not None:
+            return packed
+        transposed = weight.t()
+        # The operators that F.linear calls in the end, in two thirds of its time for one row.
+        return (lambda x: torch.mm(x, transposed)) if bias is None else (lambda x: torch.addmm(bias, x, transposed))
+    if is_unchanged(module, nn.LayerNorm):
+        shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
+        return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+    if is_unchanged(module, nn.RMSNorm):
+        shape, weight, eps = module.normalized_shape, module.weight, module.eps
+        return lambda x: torch.rms_norm(x, shape, weight, eps)
+    if is_unchanged(module, nn.ReLU):
+        return torch.relu
+    return module
+
+
+class Slots:
+    """The slots of a batch, the same for all layers.
+
+    Attributes:
+        sources, beams: B and M.
+        length: tokens so far, the one of this step included.
+        visible: (B, 1, M, length, M), `ancestors` of the filled slots; None with one beam.
+        mask: (B, length), True at real tokens; None without padding.
+        padding: (B, 1, 1, length), −inf at padding, else 0; None without.
+    """
+
+    def __init__(self, sources: int, beams: int, mask: Tensor | None, like: Tensor) -> None:
+        self.sources, self.beams, self.length, self._like = sources, beams, 0, like
+        self.mask = mask
+        self._ancestors: Tensor | None = None
+        self._hidden: dict[int, Tensor] = {}
+        self.visible: Tensor | None = None
+        self.padding: Tensor | None = None
+        self._positions: Positions | None = None
+
+    def reserve(self, capacity: int) -> None:
+        """Make room; in new slots each beam is its own ancestor."""
+        if self.beams == 1:
+            return
+        new = torch.eye(self.beams, dtype=self._like.dtype, device=self._like.device)[:, None]
+        new = new.repeat(self.sources, 1, capacity, 1).view(self.sources, self.beams, capacity, self.beams)
+        if self._ancestors is not None:
+            new[:, :, : self.length] = self._ancestors[:, :, : self.length]
+        self._ancestors = new
+
+    def advance(self) -> None:
+        """Go on to the next token."""
+        self.length += 1
+        self._hidden.clear()
+        self._positions = None
+        if self._ancestors is not None:
+            self.visible = self._ancestors[:, None, :, : self.length]
+        if self.mask is not None:
+            self.mask = F.pad(self.mask, (0, self.length - self.mask.shape[1]), value=True)
+            padding = torch.zeros_like(self.mask, dtype=self._like.dtype).masked_fill(~self.mask, -torch.inf)
+            self.padding = padding[:, None, None]
+
+    @property
+    def positions(self) -> Positions:
+        """The rows and columns that functions are asked for: M rows at the newest position."""
+        if self._positions is None:
+            places: Tensor | None = None
+            if self.mask is None:
+                rows = torch.full((self.beams,), self.length - 1, device=self._like.device)
+            else:
+                places = (self.mask.long().cumsum(1) - 1).clamp_min(0)
+                rows = places[:, -1:].expand(-1, self.beams)
+            self._positions = Positions(self.beams, self.length, rows, places)
+        return self._positions
+
+    def row_mask(self) -> Tensor | None:
+        """(N, length), True at real tokens."""
+        return None if self.mask is None else self.mask.repeat_interleave(self.beams, 0)
+
+    def one_row(self) -> Positions:
+        """`positions` for logits that are the same for all beams."""
+        now = self.positions
+        return Positions(1, now.columns, None if now.row_index is None else now.row_index[..., :1], now.key_index)
+
+    def spread(self, scores: Tensor | None, heads: int) -> Tensor | None:
+        """Logits (B or 1, H, M or 1, length) of positions to those of all entries, (B · H, M, length · M)."""
+        if self.visible is None:
+            if scores is None and self.padding is None:
+                return None
+            both = self.padding if scores is None else scores if self.padding is None else scores + self.padding
+            assert both is not None
+            return both.expand(self.sources, heads, 1, -1).reshape(self.sources * heads, 1, -1)
+        if 0 not in self._hidden:
+            hidden = self.visible.log()
+            self._hidden[0] = hidden if self.padding is None else hidden + self.padding[..., None]
+        if scores is not None:
+            return (scores[..., None] + self._hidden[0]).reshape(self.sources * heads, self.beams, -1)
+        if heads not in self._hidden:
+            all_heads = self._hidden[0].expand(-1, heads, -1, -1, -1)
+            self._hidden[heads] = all_heads.reshape(self.sources * heads, self.beams, -1)
+        return self._hidden[heads]
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row n becomes what row rows[n] was, of the same source."""
+        assert self._ancestors is not None
+        flat = self._ancestors.view(self.sources * self.beams, -1)[:, : self.length * self.beams]
+        flat.copy_(flat.index_select(0, rows))
+
+    def keep(self, sources: Tensor) -> None:
+        """Drop all sources but these."""
+        self.sources = len(sources)
+        if self.mask is not None:
+            self.mask = self.mask.index_select(0, sources)
+        if self._ancestors is not None:
+            self._ancestors = self._ancestors.index_select(0, sources)
+
+
+class Buffer:
+    """Keys or values of the tokens so far, (B · H, slots · M, K)."""
+
+    def __init__(self, heads: int, width: int) -> None:
+        self.heads, self.width = heads, width
+        self._slots: Tensor | None = None
+        self._flat: Tensor | None = None
+
+    def reserve(self, capacity: int, slots: Slots, like: Tensor) -> None:
+        """Make room, and keep what is there."""
+        new = like.new_empty(slots.sources, self.heads, capacity, slots.beams, self.width)
+        if self._slots is not None:
+            new[:, :, : slots.length] = self._slots[:, :, : slots.length]
+        self._set(new)
+
+    def fill(self, prompt: Tensor) -> None:
+        """Store (B, H, P, K), the same for all beams."""
+        assert self._slots is not None
+        self._slots[:, :, : prompt.shape[2]] = prompt[:, :, :, None]
+
+    def append(self, new: Tensor, slots: Slots) -> Tensor:
+        """Store new ones (N, H · K); return those of all entries, (B · H, length · M, K)."""
+        assert self._slots is not None
+        assert self._flat is not None
+        rows = new.reshape(slots.sources, slots.beams, self.heads, self.width)
+        self._slots.select(2, slots.length - 1).copy_(rows.transpose(1, 2))
+        return self._flat.narrow(1, 0, slots.length * slots.beams)
+
+    def keep(self, sources: Tensor, length: int) -> None:
+        """Drop all sources but these."""
+        assert self._slots is not None
+        new = self._slots.new_empty(len(sources), *self._slots.shape[1:])
+        new[:, :, :length] = self._slots[:, :, :length].index_select(0, sources)
+        self._set(new)
+
+    def _set(self, slots: Tensor) -> None:
+        self._slots = slots
+        self._flat = slots.view(slots.shape[0] * slots.shape[1], -1, slots.shape[4])
+
+
+class HeadGroup:
+    """Heads with one synthesizing function or mixture: S(X) = Σ α · (fixed + computed + dot product).
+
+    `fixed` logits ignore the input: rows for the next positions are made ahead, as a softmax if there are no others.
+    `computed` ones are made by the function from the new token. Dot products read the keys of all slots.
+    """
+
+    def __init__(self, function: SynthesizingFunction, heads: int, width: int, rows: int) -> None:
+        self.heads, self.values = heads, Buffer(heads, width)
+        self.fixed: list[tuple[Any, Tensor | None]] = []
+        self.computed: list[tuple[Any, Tensor | None]] = []
+        self.keys: Buffer | None = None
+        alpha = function.weights()
+        for index, part in enumerate(function.components):
+            weight = None if alpha is None else alpha[index][:, None, None]
+            if part.key_heads:
+                assert isinstance(part, Vanilla)
+                self.keys, self.scale = Buffer(heads, width), part.scale
+                self.query_weight = None if weight is None else weight[..., 0]
+                self.project_query, self.project_key = prepare(part.q_proj, rows), prepare(part.k_proj, rows)
+            elif part.num_features:
+                self.computed.append((part, weight))
+            else:
+                self.fixed.append((part, weight))
+        self.is_fixed = self.keys is None and not self.computed
+        self._table: Tensor | None = None
+        self._first = 0
+
+    def make_rows(self, first: int, last: int, bias: Tensor | None) -> None:
+        """Make the fixed logits of positions from `first` to before `last`; bias (H, rows, columns) is added."""
+        rows = last - first
+        scores = [_weighted(part((), Positions(rows, last), None).dense(), weight) for part, weight in self.fixed]
+        scores += [] if bias is None else [bias]
+        if not scores:
+            return
+        table = sum(scores[1:], start=scores[0])
+        if self.is_fixed:
+            later = torch.ones(rows, last, dtype=torch.bool, device=table.device).triu_(first + 1)
+            table = softmax(table.masked_fill(later, -torch.inf))
+        self._table, self._first = table, first
+
+    def scores(self, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor | None:
+        """Logits of the positions, (B or 1, H, M or 1, length); None if there are dot products only.
+
+        Of fixed logits the softmax, where padding does not make them differ by example.
+        """
+        terms: list[Tensor] = []
+        if slots.padding is not None:
+            terms = [_weighted(part((), slots.one_row(), None).dense(), weight) for part, weight in self.fixed]
+            terms += [] if bias is None else [bias]
+        elif self._table is not None:
+            row = self._table.select(1, slots.length - 1 - self._first).narrow(1, 0, slots.length)
+            terms.append(row[None, :, None])
+        for part, weight in self.computed:
+            features = [y.reshape(slots.sources, slots.beams, self.heads, -1).transpose(1, 2) for y in part.project(x)]
+            terms.append(_weighted(part(features, slots.positions, None).dense(slots.length), weight))
+        return sum(terms[1:], start=terms[0]) if terms else None
+
+    def __call__(self, x: Tensor, value: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
+        """Attend from x (N, d_model), whose values are (N, H · K), to all tokens so far: (N, H · K)."""
+        values = self.values.append(value, slots)
+        scores = self.scores(x, slots, bias)
+        if self.keys is None:
+            assert scores is not None
+            weights = scores
+            if not self.is_fixed or slots.padding is not None:
+                weights = softmax(scores if slots.padding is None else scores + slots.padding)
+            if slots.visible is None:
+                weights = weights.expand(slots.sources, -1, -1, -1)
+            else:
+                weights = weights[..., None] * slots.visible
+            weights = weights.reshape(slots.sources * self.heads, slots.beams, -1)
+        else:
+            query, key = self.project_query(x), self.keys.append(self.project_key(x), slots)
+            query = query.reshape(slots.sources, slots.beams, self.heads, -1)
+            query = (query if self.query_weight is None else query * self.query_weight).transpose(1, 2)
+            query = query.reshape(slots.sources * self.heads, slots.beams, -1)
+            weights = softmax(scaled_scores(slots.spread(scores, self.heads), query, key, self.scale))
+        y = torch.bmm(weights, values)
+        if slots.beams == 1:
+            return y.view(slots.sources, -1)
+        return y.view(slots.sources, self.heads, slots.beams, -1).transpose(1, 2).reshape(value.shape)
+
+
+def _weighted(scores: Tensor, weight: Tensor | None) -> Tensor:
+    return scores if weight is None else scores * weight
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Softmax over the last axis, in float32 or wider."""
+    if scores.dtype in (torch.float32, torch.float64):
+        return torch.softmax(scores, -1)
+    return torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
+
+
+def scaled_scores(bias: Tensor | None, query: Tensor, key: Tensor, scale: float) -> Tensor:
+    """scale · query · keyᵀ + bias, of query (n, M, K) and key (n, S, K)."""
+    if bias is None:
+        return torch.baddbmm(query.new_empty(1, 1, 1), query, key.mT, beta=0, alpha=scale)
+    return torch.baddbmm(bias, query, key.mT, alpha=scale)
+
+
+class SelfAttentionStep:
+    """A step of a `SynthesizerAttention`, group of heads by group of heads."""
+
+    def __init__(self, layer: SynthesizerAttention, rows: int) -> None:
+        self.project, self.project_back = prepare(layer.v_proj, rows), prepare(layer.out_proj, rows)
+        heads = [(range(layer.num_heads)[part], function) for part, function in layer.function.groups()]
+        self.ranges = [part for part, _ in heads]
+        self.groups = [HeadGroup(function, len(part), layer.head_dim, rows) for part, function in heads]
+        self.sizes = [len(part) * layer.head_dim for part in self.ranges]
+
+    @staticmethod
+    def can_step(layer: SelfAttention) -> bool:
+        """Whether this class computes what a call of the layer does."""
+        if not isinstance(layer, SynthesizerAttention) or not is_unchanged(layer, SynthesizerAttention):
+            return False
+        parts = [part for _, function in layer.function.groups() for part in (function, *function.components)]
+        if not all(is_unchanged(part, type(part)) for part in (layer.function, *parts)):
+            return False
+        components = [function.components for _, function in layer.function.groups()]
+        keyed = [[part for part in several if part.key_heads] for several in components]
+        return all(len(several) <= 1 and all(type(part) is Vanilla for part in several) for several in keyed)
+
+    def reserve(self, capacity: int, slots: Slots, like: Tensor) -> None:
+        """Make room for tokens."""
+        for buffer in self._buffers():
+            buffer.reserve(capacity, slots, like)
+
+    def make_rows(self, first: int, last: int, bias: Tensor | None) -> None:
+        """Make ahead what does not depend on the tokens."""
+        for part, group in zip(self.ranges, self.groups, strict=True):
+            group.make_rows(first, last, _of_heads(bias, part))
+
+    def fill(self, keys: Tensor, values: Tensor, slots: Slots) -> None:
+        """Store those of prompts: keys (B, heads with keys, P, K), values (B, H, P, K)."""
+        start = 0
+        for part, group in zip(self.ranges, self.groups, strict=True):
+            group.values.fill(values[:, part.start : part.stop])
+            if group.keys is not None:
+                group.keys.fill(keys[:, start : start + group.heads])
+                start += group.heads
+
+    def __call__(self, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
+        """(N, d_model) to (N, d_model); bias (B, H, 1, length) only under padding, else it is in the rows."""
+        value = self.project(x)
+        if len(self.groups) == 1:
+            return self.project_back(self.groups[0](x, value, slots, bias))
+        parts = zip(self.ranges, self.groups, value.split(self.sizes, dim=1), strict=True)
+        y = [group(x, own, slots, _of_heads(bias, part)) for part, group, own in parts]
+        return self.project_back(torch.cat(y, dim=1))
+
+    def reorder(self, rows: Tensor) -> None:
+        """Nothing to do: the slots know which beam came from which."""
+
+    def keep(self, sources: Tensor, rows: Tensor, length: int) -> None:
+        """Drop all sources but these."""
+        for buffer in self._buffers():
+            buffer.keep(sources, length)
+
+    def _buffers(self) -> list[Buffer]:
+        return [x for group in self.groups for x in (group.values, group.keys) if x is not None]
+
+
+def _of_heads(bias: Tensor | None, heads: range) -> Tensor | None:
+    """The part of a bias (…, H, T, S) for some heads."""
+    return None if bias is None else bias[..., heads.start : heads.stop, :, :]
+
+
+class LayerStep:
+    """A step of any other layer, by the layer itself and its cache: the baselines, and layers that were changed."""
+
+    def __init__(self, layer: SelfAttention, cache: DynamicCache, takes_bias: bool) -> None:
+        self.layer, self.cache, self.takes_bias = layer, cache, takes_bias
+        assert layer.layer_idx is not None
+        self.cached: Any = cache.layers[layer.layer_idx]
+        self._bias: tuple[int, Tensor] | None = None
+
+    def reserve(self, capacity: int, slots: Slots, like: Tensor) -> None:
+        """Nothing to do: the cache grows."""
+
+    def make_rows(self, first: int, last: int, bias: Tensor | None) -> None:
+        """Store the bias of these rows."""
+        self._bias = None if bias is None else (first, bias)
+
+    def fill(self, keys: Tensor, values: Tensor, slots: Slots) -> None:
+        """Store those of prompts."""
+        self.cached.update(keys, values)
+        self.cached.batch_repeat_interleave(slots.beams)
+
+    def __call__(self, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
+        """(N, d_model) to (N, d_model)."""
+        if bias is None and self._bias is not None:
+            first, rows = self._bias
+            bias = rows[None, :, slots.length - 1 - first, None, : slots.length]
+        elif bias is not None:
+            bias = bias.repeat_interleave(slots.beams, 0)
+        bias = bias if self.takes_bias else None
+        return self.layer(x[:, None], slots.row_mask(), bias, True, cache=self.cache)[:, 0]
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row n becomes what row rows[n] was."""
+        self.cached.reorder_cache(rows)
+
+    def keep(self, sources: Tensor, rows: Tensor, length: int) -> None:
+        """Drop all rows but these."""
+        self.cached.batch_select_indices(rows)
+
+
+class Source:
+    """What the decoder attends to.
+
+    Args:
+        states: (B, S, d_model), the encoder's output.
+        mask: (B, S), 1/True at real tokens; None for all.
+        heads: H of cross-attention.
+    """
+
+    def __init__(self, states: Tensor, mask: Tensor | None, heads: int) -> None:
+        self.states, self.heads = states, heads
+        # (B · H, 1, S), −inf at padding, and (B, 1, 1, 1), 0 at sources without a token: attention to them is zeros.
+        self.hidden: Tensor | None = None
+        self.is_real: Tensor | None = None
+        if mask is None or bool(mask.all()):
+            return
+        real = mask.bool()
+        some = real.any(1, keepdim=True)
+        hidden = torch.zeros(real.shape, dtype=states.dtype, device=states.device)
+        hidden = hidden.masked_fill(~real & some, -torch.inf)
+        self.hidden = hidden[:, None].expand(-1, heads, -1).flatten(0, 1)[:, None]
+        self.is_real = None if bool(some.all()) else some[..., None, None].to(states.dtype)
+
+    def keep(self, sources: Tensor) -> None:
+        """Drop all sources but these."""
+        if self.hidden is not None:
+            self.hidden = self.hidden.unflatten(0, (-1, self.heads)).index_select(0, sources).flatten(0, 1)
+
+
+class CrossAttentionStep:
+    """A step of attention to the encoder: keys and values once for each source, beams as rows of one product."""
+
+    def __init__(self, layer: CrossAttention, source: Source, rows: int) -> None:
+        self.heads, self.scale, self.source = layer.num_heads, layer.head_dim**-0.5, source
+        self.project, self.project_back = prepare(layer.q_proj, rows), prepare(layer.out_proj, rows)
+        keys, values = (
+            module(source.states).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for module in (layer.k_proj, layer.v_proj)
+        )
+        values = values if source.is_real is None else values * source.is_real
+        self.keys, self.values = keys.flatten(0, 1), values.flatten(0, 1)
+
+    def __call__(self, x: Tensor, slots: Slots) -> Tensor:
+        """(N, d_model) to (N, d_model)."""
+        query = self.project(x)
+        shape = query.shape
+        if slots.beams == 1:
+            query = query.reshape(slots.sources * self.heads, 1, -1)
+        else:
+            query = query.reshape(slots.sources, slots.beams, self.heads, -1).transpose(1, 2).flatten(0, 1)
+        y = torch.bmm(softmax(scaled_scores(self.source.hidden, query, self.keys, self.scale)), self.values)
+        if slots.beams > 1:
+            y = y.view(slots.sources, self.heads, slots.beams, -1).transpose(1, 2)
+        return self.project_back(y.reshape(shape))
+
+    def keep(self, sources: Tensor) -> None:
+        """Drop all sources but these."""
+        self.keys, self.values = (
+            x.unflatten(0, (-1, self.heads)).index_select(0, sources).flatten(0, 1) for x in (self.keys, self.values)
+        )

@@ -1,0 +1,290 @@
+"""The decoder of a model, prepared for a decode loop: one token of each row in, the scores of the next one out.
+
+Everything that the steps share is made once: rows of softmax(R) and of positions ahead for many steps, keys and values
+of cross-attention, and for each module the operator that computes it. So a step is a short list of tensor operations.
+
+Shape legend: B sources, M beams, N = B · M rows, P tokens of a prompt, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache, EncoderDecoderCache
+
+from ..attention import SelfAttention
+from ..baselines import Baseline
+from ..kernels import is_plain, is_unchanged, packed_linear
+from ..models import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerModel
+from ..models.cache import adapt_layers
+from ..models.modeling import MLP, CrossAttention, SynthesizerBlock, SynthesizerStack
+from .attention import CrossAttentionStep, LayerStep, Operation, SelfAttentionStep, Slots, Source, prepare
+
+# Rows of softmax(R), of positions and of biases are made for so many steps at a time, and slots at first.
+_AHEAD = 32
+# Columns of the scores that are one group in the search for the best ones.
+GROUPS = 32
+
+
+def can_step(model: Any) -> bool:
+    """Whether `Decoder` computes what a call of the model does.
+
+    Projections, norms and self-attention may be replaced or have hooks; the containers around them may not. Not in
+    training (dropout), under autocast, nor in float16 on a CPU, where products of large numbers need care.
+    """
+    if not is_unchanged(model, SynthesizerForCausalLM, SynthesizerForConditionalGeneration):
+        return False
+    stack = model.model.decoder
+    if not is_unchanged(model.model, SynthesizerModel) or not is_unchanged(stack, SynthesizerStack):
+        return False
+    weight = model.model.embed_tokens.weight
+    device, is_float16 = weight.device.type, weight.dtype == torch.float16
+    if model.training or torch.is_autocast_enabled(device) or (is_float16 and device == "cpu"):
+        return False
+    for block in stack.layers:
+        has_cross_attention = block.cross_attn is not None
+        if not is_unchanged(block, SynthesizerBlock) or not is_unchanged(block.mlp, MLP):
+            return False
+        if has_cross_attention and not is_unchanged(block.cross_attn, CrossAttention):
+            return False
+    return True
+
+
+class BlockStep:
+    """A step of a `SynthesizerBlock`."""
+
+    def __init__(self, block: Any, cache: DynamicCache, source: Source | None, rows: int) -> None:
+        layer: SelfAttention = block.self_attn
+        self.attention: SelfAttentionStep | LayerStep
+        if SelfAttentionStep.can_step(layer):
+            self.attention = SelfAttentionStep(layer, rows)  # type: ignore[arg-type]
+        else:
+            self.attention = LayerStep(layer, cache, takes_bias=not isinstance(layer, Baseline))
+        self.cross: CrossAttentionStep | None = None
+        if source is not None:
+            self.cross = CrossAttentionStep(block.cross_attn, source, rows)
+        self.pre_norm, mlp = block.pre_norm, block.mlp
+        self.norms = [prepare(x, rows) for x in (block.self_attn_norm, block.cross_attn_norm, block.mlp_norm)]
+        self.up, self.down = prepare(mlp.up_proj, rows), prepare(mlp.down_proj, rows)
+        self.activation = prepare(mlp.activation, rows)
+        self.gate = None if mlp.gate_proj is None else prepare(mlp.gate_proj, rows)
+
+    def __call__(self, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
+        """(N, d_model) to (N, d_model)."""
+        norm, cross_norm, mlp_norm = self.norms
+        x = self._add(x, self.attention(norm(x) if self.pre_norm else x, slots, bias), norm)
+        if self.cross is not None:
+            x = self._add(x, self.cross(cross_norm(x) if self.pre_norm else x, slots), cross_norm)
+        return self._add(x, self._feed_forward(mlp_norm(x) if self.pre_norm else x), mlp_norm)
+
+    def _add(self, x: Tensor, y: Tensor, norm: Operation) -> Tensor:
+        return x + y if self.pre_norm else norm(x + y)
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        if self.gate is None:
+            return self.down(self.activation(self.up(x)))
+        return self.down(self.activation(self.gate(x)) * self.up(x))
+
+
+class Decoder:
+    """The decoder of a model that `can_step`, with the state of one call of the decode loop.
+
+    Args:
+        prompts: (B, P), the tokens before the first new one, P ≥ 1.
+        mask: (B, P), 1/True at real tokens, padded on the left; None where all are real.
+        beams: M, rows that begin with the same prompt.
+        max_length: the longest sequence that will be generated, prompt included.
+        encoder_hidden_states, encoder_mask: (B, S, d_model) and (B, S) of an encoder–decoder.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        prompts: Tensor,
+        mask: Tensor | None = None,
+        *,
+        beams: int = 1,
+        max_length: int,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_mask: Tensor | None = None,
+    ) -> None:
+        self.stack, self.is_causal = model.model.decoder, not model.config.is_encoder_decoder
+        self.like, self.max_length = model.model.embed_tokens.weight, max_length
+        mask = None if mask is None or bool(mask.all()) else mask.bool()
+        sources, past = prompts.shape[0], prompts.shape[1] - 1
+        self.slots = Slots(sources, beams, None if mask is None else mask[:, :past], self.like)
+        source = None
+        if encoder_hidden_states is not None:
+            source = Source(encoder_hidden_states, encoder_mask, model.config.num_heads)
+        self.source, self.cache = source, DynamicCache(config=model.config)
+        adapt_layers(self.cache, model.config.layer_types)
+        rows = sources * beams
+        self.blocks = [BlockStep(block, self.cache, source, rows) for block in self.stack.layers]
+        self.head = Head(model.lm_head, rows)
+        self._prepare_embedding(model.model, rows)
+        self.capacity = self.rows_end = 0
+        self._reserve(past + _AHEAD)
+        if past:
+            self._read_prompts(model, prompts[:, :past], mask, encoder_hidden_states, encoder_mask)
+        self.rows_end = past
+
+    def _prepare_embedding(self, model: SynthesizerModel, rows: int) -> None:
+        embedding: Any = model.embed_tokens
+        self.embed: Operation = embedding
+        if is_unchanged(embedding, nn.Embedding) and embedding.max_norm is None:
+            weight = embedding.weight
+            self.embed = lambda tokens: torch.embedding(weight, tokens)
+        self.token_type: Tensor | None = None
+        if model.token_types is not None:
+            types = model.token_types(torch.zeros(1, dtype=torch.long, device=self.like.device))
+            self.token_type = types * self.stack.scale
+        norms = (self.stack.embedding_norm, self.stack.norm)
+        self.embedding_norm, self.norm = (None if norm is None else prepare(norm, rows) for norm in norms)
+        self.position_rows: Tensor | None = None
+
+    def _read_prompts(
+        self, model: Any, tokens: Tensor, mask: Tensor | None, states: Tensor | None, encoder_mask: Tensor | None
+    ) -> None:
+        """Run the model on prompts, without their last token, and store what it cached."""
+        if states is None:
+            mask = None if mask is None else mask[:, : tokens.shape[1]]
+            cache = model.model(tokens, mask, use_cache=True, return_dict=True).past_key_values
+        else:
+            outputs = model.model(
+                attention_mask=encoder_mask,
+                decoder_input_ids=tokens,
+                encoder_outputs=(states,),
+                use_cache=True,
+                return_dict=True,
+            )
+            cache = outputs.past_key_values
+        cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        for block, layer in zip(self.blocks, cache.layers, strict=True):
+            block.attention.fill(layer.keys, layer.values, self.slots)
+        self.slots.length = tokens.shape[1]
+
+    def _reserve(self, capacity: int) -> None:
+        self.capacity = min(capacity, self.max_length)
+        self.slots.reserve(self.capacity)
+        for block in self.blocks:
+            block.attention.reserve(self.capacity, self.slots, self.like)
+
+    def _make_rows(self) -> None:
+        """Make ahead what depends on positions alone. Under padding each row has positions of its own."""
+        first, longest = self.slots.length, self.max_length
+        if self.slots.mask is not None:
+            self.rows_end = longest
+            return
+        last = self.rows_end = min(first + _AHEAD, longest, self.stack.max_length or longest)
+        rows = torch.arange(first, last, device=self.like.device)
+        bias: Tensor | None = None
+        if self.stack.relative_attention_bias is not None:
+            bias = self.stack.relative_attention_bias(rows, torch.arange(last, device=self.like.device))
+            bias = bias.to(self.like.dtype)
+        for block in self.blocks:
+            block.attention.make_rows(first, last, bias)
+        if self.stack.embed_positions is not None:
+            self.position_rows = self.stack.embed_positions(rows).to(self.like.dtype)
+        self.first_row = first
+
+    def _embed(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The input of the first layer (N, d_model), and under padding the bias (B, H, 1, length)."""
+        stack, slots, bias = self.stack, self.slots, None
+        x = self.embed(tokens)
+        if slots.mask is not None:
+            positions = slots.positions
+            assert positions.row_index is not None
+            assert positions.key_index is not None
+            rows = positions.row_index[:, :1]
+            if stack.relative_attention_bias is not None:
+                bias = stack.relative_attention_bias(rows, positions.key_index).to(x.dtype)
+            x = x * stack.scale
+            if stack.embed_positions is not None:
+                x = x + stack.embed_positions(positions.row_index.flatten()).to(x.dtype)
+        elif self.position_rows is not None:
+            x = torch.add(self.position_rows[slots.length - 1 - self.first_row], x, alpha=stack.scale)
+        elif stack.scale != 1.0:
+            x = x * stack.scale
+        x = x if self.token_type is None else x + self.token_type
+        return x if self.embedding_norm is None else self.embedding_norm(x), bias
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """The scores of the next token, (N, ≥ V) as of `Head`, after one token (N,) more.
+
+        Raises:
+            ValueError: the sequence is too long.
+        """
+        slots = self.slots
+        if slots.length == self.capacity:
+            self._reserve(2 * self.capacity)
+        # As in the model, which also checks that the token that a causal model predicts has room.
+        self.stack.check_length(slots.length + 1 + self.is_causal)
+        if slots.length == self.rows_end:
+            self._make_rows()
+        slots.advance()
+        x, bias = self._embed(tokens)
+        for block in self.blocks:
+            x = block(x, slots, bias)
+        return self.head(x if self.norm is None else self.norm(x))
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row n becomes what row rows[n] was, of the same source."""
+        self.slots.reorder(rows)
+        for block in self.blocks:
+            block.attention.reorder(rows)
+
+    def keep(self, sources: Tensor) -> None:
+        """Drop all sources but these."""
+        beams = torch.arange(self.slots.beams, device=sources.device)
+        rows = (sources[:, None] * self.slots.beams + beams).flatten()
+        for block in self.blocks:
+            block.attention.keep(sources, rows, self.slots.length)
+            if block.cross is not None:
+                block.cross.keep(sources)
+        if self.source is not None:
+            self.source.keep(sources)
+        self.slots.keep(sources)
+
+
+class Head:
+    """The output projection, to scores in float32 with `columns` ≥ V columns; those from V on are −inf.
+
+    Attributes:
+        width: V, known after the first call.
+    """
+
+    def __init__(self, module: Any, rows: int) -> None:
+        self.module, self.width, self.packed = module, 0, None
+        self._buffer: Tensor | None = None
+        self._log_probs: Tensor | None = None
+        self.is_plain = is_plain(module) and module.weight.dtype == torch.float32
+        if self.is_plain:
+            self.width = module.weight.shape[0]
+            self.packed = packed_linear(module.weight, module.bias, rows, GROUPS)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(N, d_model) to (N, columns)."""
+        if self.packed is not None:
+            return self.packed(x)
+        logits = None if self.is_plain else self.module(x)
+        if self._buffer is None:
+            # One buffer for all steps: large results in fresh memory cost as much as the product.
+            self.width = self.width if logits is None else logits.shape[1]
+            columns = self.width + -self.width % GROUPS
+            self._buffer = torch.full((len(x), columns), -torch.inf, dtype=torch.float32, device=x.device)
+        scores = self._buffer[: len(x)]
+        if logits is not None:
+            scores[:, : self.width] = logits
+        elif self.module.bias is None:
+            torch.mm(x, self.module.weight.t(), out=scores[:, : self.width])
+        else:
+            torch.addmm(self.module.bias, x, self.module.weight.t(), out=scores[:, : self.width])
+        return scores
+
+    def log_softmax(self, scores: Tensor) -> Tensor:
+        """log softmax of the scores that `__call__` returned, in a buffer."""
+        if self._log_probs is None:
+            self._log_probs = torch.empty_like(scores)
+        return torch.log_softmax(scores, -1, out=self._log_probs[: len(scores)])
