@@ -285,7 +285,7 @@ class TokenLayout(_Movable):
             tokens = RealTokens.of(mask, counts, rows)
         layout = cls(shape, rows, Positions(rows, rows), mask, tokens=tokens)
         if tokens is None or not torch.equal(tokens.given, tokens.front):
-            layout.places = _places(mask)
+            layout.places = places_before(mask)
             layout.front = layout._align(counts)
         return layout
 
@@ -293,7 +293,7 @@ class TokenLayout(_Movable):
     def of_step(cls, mask: Tensor, x: Tensor, slots: Tensor | None = None) -> TokenLayout:
         """The layout of new tokens x (B, T, …), the last ones of a mask (B, S); all stay in their slots."""
         rows, columns = x.shape[1], mask.shape[1]
-        place = _places(mask)
+        place = places_before(mask)
         layout = cls((x.shape[0], rows), columns, Positions(rows, columns), mask, has_past=True, slots=slots)
         layout.positions = Positions(rows, columns, layout._of_new(place), place)
         return layout
@@ -454,7 +454,7 @@ class TokenLayout(_Movable):
         return keys[:, :, : self.columns], values[:, :, : self.columns]
 
 
-def _places(mask: Tensor) -> Tensor:
+def places_before(mask: Tensor) -> Tensor:
     """(B, S), how many real tokens stand before each slot."""
     return (mask.long().cumsum(1) - 1).clamp_min(0)
 

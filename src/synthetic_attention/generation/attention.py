@@ -24,7 +24,7 @@ from transformers import DynamicCache
 
 from ..attention import SelfAttention, SynthesizerAttention
 from ..kernels import is_plain, is_unchanged, packed_linear
-from ..layout import Positions
+from ..layout import Positions, places_before
 from ..models.modeling import CrossAttention
 from ..synthesizers import SynthesizingFunction
 from ..synthesizers.vanilla import Vanilla
@@ -70,7 +70,9 @@ class Slots:
         self.sources, self.beams, self.length, self._like = sources, beams, 0, like
         self.mask = mask
         self._ancestors: Tensor | None = None
-        self._hidden: dict[int, Tensor] = {}
+        # −inf at the entries that are not of an ancestor, and that for groups of so many heads.
+        self._hidden: Tensor | None = None
+        self._hidden_of: dict[int, Tensor] = {}
         self.visible: Tensor | None = None
         self.padding: Tensor | None = None
         self._positions: Positions | None = None
@@ -88,7 +90,8 @@ class Slots:
     def advance(self) -> None:
         """Go on to the next token."""
         self.length += 1
-        self._hidden.clear()
+        self._hidden = None
+        self._hidden_of.clear()
         self._positions = None
         if self._ancestors is not None:
             self.visible = self._ancestors[:, None, :, : self.length]
@@ -105,7 +108,7 @@ class Slots:
             if self.mask is None:
                 rows = torch.full((self.beams,), self.length - 1, device=self._like.device)
             else:
-                places = (self.mask.long().cumsum(1) - 1).clamp_min(0)
+                places = places_before(self.mask)
                 rows = places[:, -1:].expand(-1, self.beams)
             self._positions = Positions(self.beams, self.length, rows, places)
         return self._positions
@@ -127,15 +130,15 @@ class Slots:
             both = self.padding if scores is None else scores if self.padding is None else scores + self.padding
             assert both is not None
             return both.expand(self.sources, heads, 1, -1).reshape(self.sources * heads, 1, -1)
-        if 0 not in self._hidden:
+        if self._hidden is None:
             hidden = self.visible.log()
-            self._hidden[0] = hidden if self.padding is None else hidden + self.padding[..., None]
+            self._hidden = hidden if self.padding is None else hidden + self.padding[..., None]
         if scores is not None:
-            return (scores[..., None] + self._hidden[0]).reshape(self.sources * heads, self.beams, -1)
-        if heads not in self._hidden:
-            all_heads = self._hidden[0].expand(-1, heads, -1, -1, -1)
-            self._hidden[heads] = all_heads.reshape(self.sources * heads, self.beams, -1)
-        return self._hidden[heads]
+            return (scores[..., None] + self._hidden).reshape(self.sources * heads, self.beams, -1)
+        if heads not in self._hidden_of:
+            all_heads = self._hidden.expand(-1, heads, -1, -1, -1)
+            self._hidden_of[heads] = all_heads.reshape(self.sources * heads, self.beams, -1)
+        return self._hidden_of[heads]
 
     def reorder(self, rows: Tensor) -> None:
         """Row n becomes what row rows[n] was, of the same source."""
