@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from ..layout import is_transformed
 from ..logits import FactoredLogits, GroupedLogits, Logits, MixedLogits, OuterLogits, SharedLogits
+from .batched import batched_attention
 from .blocks import wide
 from .blockwise import blockwise_attention
 from .eager import eager_attention
@@ -94,7 +95,9 @@ def attend(
         dropout = None
         if dropout_p > 0:
             dropout = F.dropout(torch.ones_like(scores, dtype=wide(scores)), dropout_p)
-        return shared_attention(scores, value, mask, offset, dropout, value_is_masked)
+        if value.device.type == "cpu":
+            return shared_attention(scores, value, mask, offset, dropout, value_is_masked)
+        return batched_attention(scores, value, mask, offset, dropout, value_is_masked, _is_finite(logits))
     if factored.inner and not factored.outer and _fused(factored, value, mask, dropout_p):
         bias = None if factored.shared is None else factored.weighted_shared()
         return inner_attention(factored.joined(), bias, value, mask, offset, dropout_p)
@@ -113,6 +116,13 @@ def _attend_groups(
         for group, part in zip(logits.groups, parts, strict=True)
     ]
     return torch.cat([y.permute(order) for y in outputs], dim=order.index(1)).permute(back)
+
+
+def _is_finite(logits: Logits) -> bool:
+    """Whether shared logits come from parameters alone: only what is added to these hides keys with −inf."""
+    if isinstance(logits, MixedLogits):
+        return all(_is_finite(term) for term in logits.terms)
+    return isinstance(logits, CachedLogits)
 
 
 def _as_written() -> bool:

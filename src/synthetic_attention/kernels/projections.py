@@ -26,7 +26,12 @@ _PACKED_ROWS, _PACKED_SIZE = 4, 2**19
 
 def linear(module: Any, x: Tensor) -> Tensor:
     """module(x), (…, in) to (…, out), for an `nn.Linear` or its replacement."""
-    if torch.compiler.is_compiling() or not x.shape[-1] or x.numel() // x.shape[-1] not in _SLOW_ROWS:
+    if torch.compiler.is_compiling() or not x.shape[-1]:
+        return module(x)
+    if x.dim() == 3 and x.device.type != "cpu" and x.stride(1) == 1 and x.shape[-1] > 1:
+        # Laid out by feature. As a matrix it is multiplied, and its gradient written, in this layout without a copy.
+        return module(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+    if x.numel() // x.shape[-1] not in _SLOW_ROWS:
         return module(x)
     if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not is_plain(module):
         return module(x)

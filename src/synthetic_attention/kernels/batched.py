@@ -1,0 +1,225 @@
+"""softmax(R) · V on an accelerator, where all examples share R: matrix products over all heads and examples at once.
+
+The equations are those of `shared.py`, which is made for the caches of a CPU. Here R is small beside the activations,
+so P = softmax(R) is computed whole, in the dtype of R, and each product is one call for all heads. Causal rows are
+computed in a few bands, each up to its last key. Nothing is read back from the device.
+
+Under a key mask m of an example, Y = P (m ∘ V) / P m: the same P serves all examples.
+
+Shape legend: B batch, H heads, T queries, S keys, D width of a value, N = D·B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .blocks import hide_later, refuse_second_derivative, slices, wide
+from .shared import nonzero
+
+# Rows of a causal band: products of fewer rows do not fill a device.
+_BAND_ROWS, _MOST_BANDS = 256, 8
+
+
+def batched_attention(
+    scores: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    offset: int | None,
+    dropout: Tensor | None,
+    value_is_masked: bool = False,
+    is_finite: bool = False,
+) -> Tensor:
+    """softmax(scores) · value, of scores (H, T, S), as in `attend`; row t sees keys ≤ offset + t, or all.
+
+    Args:
+        value: (B, H, S, D); fastest as a view of a contiguous (H, D, B, S).
+        dropout: (H, T, S), factors 0 or 1/(1−p) on the weights, one mask for the whole batch; or None.
+        is_finite: no score is −inf, which spares three passes over the scores.
+
+    Returns:
+        (B, H, T, D), a view of a contiguous (H, D, B, T).
+    """
+    if mask is not None and value.dtype == torch.float16:
+        # P m may be as small as exp(−range of R), and float16 ends at exp(−17).
+        out = batched_attention(scores, value.float(), mask, offset, dropout, value_is_masked, is_finite)
+        return out.to(value.dtype)
+    by_feature = value.permute(1, 3, 0, 2)
+    out_HDBT, *_ = _forward(scores, by_feature, mask, offset, dropout, value_is_masked, is_finite)
+    return out_HDBT.permute(2, 0, 3, 1)
+
+
+def _bands(rows: int, columns: int, offset: int | None) -> Iterator[tuple[slice, int]]:
+    """Bands of rows, and how many keys they see."""
+    if offset is None or offset >= columns - 1:
+        yield slice(0, rows), columns
+        return
+    for t in slices(rows, max(_BAND_ROWS, -(-rows // _MOST_BANDS))):
+        yield t, min(columns, offset + t.stop)
+
+
+def _softmax(scores: Tensor, offset: int | None, is_finite: bool) -> Tensor:
+    """P (H, T, S). Causal bands are defined up to their last key only."""
+    rows, columns = scores.shape[1:]
+    if offset is None or offset >= columns - 1:
+        return _plain_softmax(scores, is_finite)
+    weights = scores.new_empty(scores.shape)
+    for t, last in _bands(rows, columns, offset):
+        band = scores[:, t, :last]
+        if offset + t.start < last - 1:
+            band = hide_later(band.clone(), offset + t.start)
+        weights[:, t, :last] = _plain_softmax(band, is_finite)
+    return weights
+
+
+def _plain_softmax(scores: Tensor, is_finite: bool) -> Tensor:
+    if is_finite:
+        return torch.softmax(scores, dim=-1)
+    empty = scores.amax(dim=-1, keepdim=True) == -torch.inf
+    return torch.softmax(scores.masked_fill(empty, 0), dim=-1).masked_fill_(empty, 0)
+
+
+def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """a @ b, batches of matrices, added up and returned in `dtype`."""
+    if a.dtype == dtype:
+        return torch.bmm(a, b)
+    return torch.bmm(a, b, out_dtype=dtype) if a.is_cuda else torch.bmm(a.to(dtype), b.to(dtype))
+
+
+def _operator(name: str) -> Any:
+    return torch.library.custom_op(f"synthetic_attention::{name}", mutates_args=())
+
+
+@_operator("batched_forward")
+def _forward(
+    scores: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    offset: int | None,
+    dropout: Tensor | None,
+    value_is_masked: bool,
+    is_finite: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output (H, D, B, T); with a mask the denominators (H, B, T); P (H, T, S) if it is kept for the backward."""
+    out, norm, kept = _results(scores, value, mask)
+    with torch.autocast(value.device.type, enabled=False):
+        weights = _softmax(scores, offset, is_finite)
+        narrow = weights.to(value.dtype)
+        if mask is not None and not value_is_masked:
+            value = value * mask.to(value.dtype)
+        for t, last in _bands(*scores.shape[1:], offset):
+            band = narrow[:, t, :last].mT
+            if mask is not None:
+                mask_HBS = mask[:, :last].to(band.dtype).expand(len(band), -1, -1)
+                norm[:, :, t] = _product(mask_HBS, band, norm.dtype)
+            if dropout is not None:
+                band = band * dropout[:, t, :last].mT.to(band.dtype)
+            torch.bmm(value.flatten(1, 2)[:, :, :last], band, out=out.flatten(1, 2)[:, :, t])
+        if mask is not None:
+            out /= nonzero(norm)[:, None]
+    return out, norm, weights if kept.numel() else kept
+
+
+def _results(scores: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    heads, width, batch, _ = value.shape
+    rows = scores.shape[1]
+    norm = scores.new_empty(heads, 0 if mask is None else batch, rows, dtype=wide(scores))
+    # P is kept where it is smaller than the values, else it is computed again.
+    kept = scores.new_empty(scores.shape if scores.numel() <= value.numel() else (0,))
+    return value.new_empty(heads, width, batch, rows), norm, kept
+
+
+@_forward.register_fake
+def _forward_fake(scores: Tensor, value: Tensor, mask: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _results(scores, value, mask)
+
+
+@_operator("batched_backward")
+def _backward(
+    grad: Tensor,
+    scores: Tensor,
+    value: Tensor,
+    weights: Tensor,
+    out: Tensor | None,
+    norm: Tensor | None,
+    mask: Tensor | None,
+    offset: int | None,
+    dropout: Tensor | None,
+    value_is_masked: bool,
+    is_finite: bool,
+    train_scores: bool,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of scores (H, T, S), empty unless `train_scores`, and of value (H, D, B, S)."""
+    rows, columns = scores.shape[1:]
+    grad_scores, grad_value = _gradients(scores, value, train_scores)
+    with torch.autocast(value.device.type, enabled=False):
+        weights = weights if weights.numel() else _softmax(scores, offset, is_finite)
+        inner = None
+        if mask is not None:
+            assert norm is not None and out is not None
+            grad = (grad / nonzero(norm)[:, None]).to(value.dtype)
+            # Σ g′ · Y of each row and example.
+            inner = (grad * out).sum(dim=1, dtype=wide(value))
+            value = value if value_is_masked else value * mask.to(value.dtype)
+        narrow = weights.to(value.dtype)
+        if dropout is not None:
+            narrow = narrow * dropout.to(narrow.dtype)
+        value_HNS, grad_HNT, sum_HNS = value.flatten(1, 2), grad.flatten(1, 2), grad_value.flatten(1, 2)
+        seen = 0
+        for t, last in _bands(rows, columns, offset):
+            # The keys that this band of rows is the first to see: no sum over bands, which would round.
+            torch.bmm(grad_HNT[:, :, t.start :], narrow[:, t.start :, seen:last], out=sum_HNS[:, :, seen:last])
+            seen = last
+        sum_HNS[:, :, seen:] = 0
+        if mask is not None and not value_is_masked:
+            grad_value *= mask.to(grad_value.dtype)
+        for t, last in _bands(rows, columns, offset) if train_scores else ():
+            band = weights[:, t, :last]
+            dtype = band.dtype if inner is None else wide(band)
+            grad_band = _product(grad_HNT[:, :, t].mT, value_HNS[:, :, :last], dtype)
+            if dropout is not None:
+                grad_band *= dropout[:, t, :last].to(dtype)
+            if inner is None or mask is None:
+                grad_band = torch._softmax_backward_data(grad_band, band, -1, scores.dtype)
+            else:
+                mask_HBS = mask[:, :last].to(dtype).expand(len(band), -1, -1)
+                grad_band = grad_band.baddbmm_(inner[:, :, t].mT.to(dtype), mask_HBS, alpha=-1).mul_(band)
+            if grad_band.shape == scores.shape and grad_band.dtype == scores.dtype:
+                return grad_band, grad_value
+            grad_scores[:, t, :last] = grad_band
+            grad_scores[:, t, last:] = 0
+    return grad_scores, grad_value
+
+
+def _gradients(scores: Tensor, value: Tensor, train_scores: bool) -> tuple[Tensor, Tensor]:
+    shape = scores.shape if train_scores else (0,)
+    return scores.new_empty(shape), torch.empty_like(value, memory_format=torch.contiguous_format)
+
+
+@_backward.register_fake
+def _backward_fake(grad: Tensor, scores: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    return _gradients(scores, value, others[-1])
+
+
+def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    scores, value, mask, ctx.offset, dropout, ctx.value_is_masked, ctx.is_finite = inputs
+    out, norm, weights = output
+    ctx.mark_non_differentiable(norm, weights)
+    ctx.save_for_backward(scores, value, weights, *((None, None) if mask is None else (out, norm)), mask, dropout)
+
+
+def _autograd(ctx, grad: Tensor, *_: Tensor | None):  # type: ignore[no-untyped-def]
+    scores, value, weights, out, norm, mask, dropout = ctx.saved_tensors
+    train = ctx.needs_input_grad[0]
+    grad_scores, grad_value = _backward(
+        *(grad, scores, value, weights, out, norm, mask, ctx.offset, dropout),
+        *(ctx.value_is_masked, ctx.is_finite, train),
+    )
+    return grad_scores if train else None, grad_value, None, None, None, None, None
+
+
+_forward.register_autograd(_autograd, setup_context=_setup_context)
+_backward.register_autograd(refuse_second_derivative)
