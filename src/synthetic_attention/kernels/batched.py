@@ -159,7 +159,8 @@ def _backward(
         weights = weights if weights.numel() else _softmax(scores, offset, is_finite)
         inner = None
         if mask is not None:
-            assert norm is not None and out is not None
+            assert norm is not None
+            assert out is not None
             grad = (grad / nonzero(norm)[:, None]).to(value.dtype)
             # Σ g′ · Y of each row and example.
             inner = (grad * out).sum(dim=1, dtype=wide(value))
