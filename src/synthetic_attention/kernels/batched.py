@@ -110,7 +110,7 @@ def _forward(
         narrow = weights.to(value.dtype)
         if mask is not None and not value_is_masked:
             value = value * mask.to(value.dtype)
-        for t, last in _bands(*scores.shape[1:], offset):
+        for t, last in _bands(scores.shape[1], scores.shape[2], offset):
             band = narrow[:, t, :last].mT
             if mask is not None:
                 mask_HBS = mask[:, :last].to(band.dtype).expand(len(band), -1, -1)
