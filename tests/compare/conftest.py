@@ -61,7 +61,8 @@ def without_times(results: Results) -> Results:
 
 
 def mean(mean: float, sd: float | None = None) -> dict[str, float | None]:
-    return {"mean": mean, "sd": sd}
+    """A score over two seeds, or one."""
+    return {"mean": mean, "sd": sd, "n": 1 if sd is None else 2}
 
 
 def make_row(label: str, bleu: float | None, sd: float | None = None, **changes: Any) -> Any:
@@ -92,6 +93,7 @@ def make_run(label: str, seed: int = 0, **changes: Any) -> Any:
     return {
         "row": label,
         "seed": seed,
+        "folder": f"{label}/seed-{seed}",
         "status": "finished",
         "commands": ["synthesizer compare translation --seeds 0,1"],
         "versions": {"torch": "2.13.0", "threads": 1},

@@ -15,22 +15,26 @@ from synthetic_attention.compare.documents import DOCUMENTS, RESULTS, condense, 
 from synthetic_attention.compare.experiments import Experiment, read_experiments
 from synthetic_attention.compare.results import markdown_table, notes
 
-_COMMENT = "<!-- results mt: seeds, test_2016_flickr BLEU = BLEU -->\n\n"
+_COMMENT = "<!-- results mt: seeds; test_2016_flickr BLEU = BLEU -->\n\n"
 
 
 def test_the_tables_of_documents_are_those_of_the_results() -> None:
     experiments = read_experiments(ROOT / "benchmarks/experiments.yaml")
-    for document in DOCUMENTS:
-        text = (ROOT / document).read_text(encoding="utf-8")
+    texts = [(ROOT / document).read_text(encoding="utf-8") for document in DOCUMENTS]
+    for text in texts:
         assert fill(text, ROOT / RESULTS, experiments) == text
+    for path in (ROOT / RESULTS).glob("*.json"):
+        assert any(f"<!-- results {path.stem}: " in text for text in texts), path
 
 
 def test_results_are_copied_without_paths_and_tables_filled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: dict[str, Any]
 ) -> None:
-    results["runs"] = [{**run, "commands": ["/home/me"], "settings": {}, "folder": "x"} for run in results["runs"]]
-    short = condense(results)
+    results["runs"] = [{**run, "commands": ["/home/me"], "settings": {}} for run in results["runs"]]
+    short = condense(results, tmp_path, [["vanilla-control", "vanilla"]])
     assert "/home/me" not in json.dumps(short)
+    # No outputs are saved.
+    assert short["bootstrap"] == []
     assert (markdown_table(short), [*notes(short)]) == (markdown_table(results), [*notes(results)])
     monkeypatch.setattr(documents, "read_experiments", lambda: {"mt": Experiment(name="mt", title="", commands=[])})
     monkeypatch.setattr(documents, "DOCUMENTS", (document := tmp_path / "document.md",))
@@ -46,6 +50,23 @@ def test_results_are_copied_without_paths_and_tables_filled(
     shutil.rmtree(tmp_path / "runs")
     assert main([]) == 0
     assert document.read_text() == filled
+
+
+@pytest.mark.parametrize("status", ["finished", "pending"])
+def test_runs_without_results_of_experiments_are_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    results: dict[str, Any],
+    status: str,
+) -> None:
+    monkeypatch.setattr(documents, "read_experiments", lambda: {"mt": Experiment(name="mt", title="", commands=[])})
+    (folder := tmp_path / ("other" if status == "finished" else "mt")).mkdir()
+    results["runs"] = [{**run, "status": status} for run in results["runs"]]
+    (folder / "results.json").write_text(json.dumps(results))
+    with pytest.raises(SystemExit):
+        main(["--runs", str(tmp_path)])
+    assert f"got --runs {tmp_path}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("comment", "reason"), [("none: seeds", "'none'"), ("mt: BLEV", "got the columns BLEV")])

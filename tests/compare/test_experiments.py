@@ -38,11 +38,13 @@ def test_every_command_is_valid(tmp_path: Path) -> None:
             assert str(tmp_path) in str(result.exception) + result.output, (experiment.name, result.output)
 
 
-def test_published_rows_are_rows() -> None:
+def test_published_rows_and_pairs_are_rows() -> None:
     for experiment in read_experiments(FILE).values():
         words = " ".join(experiment.commands).replace(",", " ").split()
         for figures in experiment.published.get("columns", {}).values():
             assert {*figures} <= {*words}, experiment.name
+        for pair in experiment.pairs:
+            assert len({*pair} & {*words}) == 2, (experiment.name, pair)
 
 
 def test_an_experiment_needs_those_it_follows(tmp_path: Path) -> None:

@@ -5,7 +5,12 @@
 With --runs, the results of its experiments are copied to benchmarks/results first, without settings and outputs. In a
 document, a comment says which table stands below it, with the columns to show, renamed after "=":
 
-    <!-- results translation-en-de: seeds, validation BLEU, test_2016_flickr BLEU = test BLEU -->
+    <!-- results translation-en-de: seeds; validation BLEU; test_2016_flickr BLEU = test BLEU -->
+
+or the differences between the experiment's pairs of rows: the t interval over seeds, and the p-value of the paired
+bootstrap on the outputs of each seed:
+
+    <!-- intervals translation-en-de: test_2016_flickr BLEU = test BLEU -->
 """
 
 from __future__ import annotations
@@ -18,26 +23,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..errors import UserError
 from .experiments import Experiment, read_experiments
+from .intervals import Pairs, difference_table, paired_bootstrap
 from .results import FINISHED, markdown_table
 
 RESULTS = Path("benchmarks/results")
 DOCUMENTS = (Path("README.md"), Path("docs/results.md"))
-_TABLE = re.compile(r"^(<!-- results ([\w-]+): (.+?) -->\n\n)((?:\|.*\n)*)", re.MULTILINE)
+_TABLE = re.compile(r"^(<!-- (results|intervals) ([\w-]+): (.+?) -->\n\n)(?:\|.*\n)*", re.MULTILINE)
 # What the tables and their notes need of a run. Other conditions are those of the experiment's command.
 _OF_RUN = ("row", "seed", "status", "reason", "date", "versions", "validation", "last", "tests", "metrics")
 _OF_METRICS = ("steps", "minutes", "tokens", "tokens_per_second", "parameters")
 _OF_TEST = ("examples", "truncated", "skipped", "scores", "signatures", "not_computed")
 
 
-def condense(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Results without the settings, commands and paths of each run."""
+def condense(results: Mapping[str, Any], folder: Path, pairs: Pairs = ()) -> dict[str, Any]:
+    """The results of the comparison in `folder` without settings, commands and paths; with tests of `pairs` of rows."""
+    bootstrap = list(paired_bootstrap(results, folder, pairs))
     runs = [_some(run, _OF_RUN) for run in results["runs"]]
     for run in runs:
         if run["status"] == FINISHED:
             run["metrics"] = _some(run.get("metrics", {}), _OF_METRICS)
             run["tests"] = {split: _some(test, _OF_TEST) for split, test in run["tests"].items()}
-    return {**results, "from": None, "runs": runs}
+    return {**results, "from": None, "runs": runs, "bootstrap": bootstrap}
 
 
 def _some(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -52,15 +60,17 @@ def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
     """
 
     def table(match: re.Match[str]) -> str:
-        comment, name, listed, _ = match.groups()
+        comment, kind, name, listed = match.groups()
         path = folder / f"{name}.json"
         if name not in experiments or not path.exists():
             raise ValueError(f"got a table of {name!r}; expected an experiment with results in {folder}")
         columns = dict[str, str]()
-        for column in listed.split(","):
+        for column in listed.split(";"):
             known, _, shown = column.partition("=")
             columns[known.strip()] = shown.strip() or known.strip()
         results = json.loads(path.read_text(encoding="utf-8"))
+        if kind == "intervals":
+            return comment + difference_table(results, experiments[name].pairs, columns)
         return comment + markdown_table(results, experiments[name].published.get("columns"), columns)
 
     return _TABLE.sub(table, text)
@@ -72,17 +82,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=Path, help="the --output of compare.experiments")
     runs = parser.parse_args(arguments).runs
     experiments = read_experiments()
-    if runs is not None:
-        found = [path for path in sorted(runs.glob("*/results.json")) if path.parent.name in experiments]
-        if not found:
-            parser.error(f"got --runs {runs}; expected a folder with the results of experiments")
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        for path in found:
-            short = condense(json.loads(path.read_text(encoding="utf-8")))
-            (RESULTS / f"{path.parent.name}.json").write_text(f"{json.dumps(short, indent=1)}\n", encoding="utf-8")
-    for document in DOCUMENTS:
-        document.write_text(fill(document.read_text(encoding="utf-8"), RESULTS, experiments), encoding="utf-8")
+    try:
+        if runs is not None:
+            _copy(runs, experiments)
+        for document in DOCUMENTS:
+            document.write_text(fill(document.read_text(encoding="utf-8"), RESULTS, experiments), encoding="utf-8")
+    except ValueError as error:
+        parser.error(str(error))
     return 0
+
+
+def _copy(runs: Path, experiments: Mapping[str, Experiment]) -> None:
+    """Copy the results of experiments with a finished run."""
+    found = {}
+    for path in sorted(runs.glob("*/results.json")):
+        results = json.loads(path.read_text(encoding="utf-8"))
+        if path.parent.name in experiments and any(run["status"] == FINISHED for run in results["runs"]):
+            found[path.parent] = results
+    if not found:
+        raise UserError(f"got --runs {runs}; expected a folder with the results of experiments")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for folder, results in found.items():
+        short = condense(results, folder, experiments[folder.name].pairs)
+        (RESULTS / f"{folder.name}.json").write_text(f"{json.dumps(short, indent=1)}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

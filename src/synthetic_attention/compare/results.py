@@ -127,13 +127,24 @@ def _summarize(values: Iterable[float]) -> dict[str, float | int | None]:
 
 
 @dataclass(frozen=True)
-class _Column:
-    """A column of the table: `group` is the split it belongs to, `best` the row that is better than all others."""
+class Column:
+    """A column of the table.
+
+    Attributes:
+        group: the split it belongs to.
+        best: the row that is better than all others.
+        score, summaries, digits, is_smaller: of a score: its key, its mean and sd in each row, the digits to print, and
+            whether smaller is better.
+    """
 
     group: str
     name: str
     cells: Sequence[str]
     best: int | None = None
+    score: str = ""
+    summaries: Sequence[Summary] = ()
+    digits: int = 2
+    is_smaller: bool = False
 
 
 def markdown_page(results: Results) -> str:
@@ -157,22 +168,39 @@ def markdown_table(
     Raises:
         ValueError: there is no column of a name.
     """
-    columns = [*chain(*_groups(results))]
-    labels = [row["row"] for row in results["rows"]]
+    labels, named = [row["row"] for row in results["rows"]], named_columns(results)
     for name, figures in (published or {}).items():
-        columns.append(_Column("", f"*{name}*", [f"*{figures[row]}*" if row in figures else "" for row in labels]))
-    named = {f"{column.group} {column.name}".strip(): column for column in columns}
-    if missing := [name for name in shown or {} if name not in named]:
-        raise ValueError(f"got the columns {', '.join(missing)}; expected some of: {', '.join(named)}")
+        cells = [f"*{figures[row]}*" if row in figures else "" for row in labels]
+        named[f"*{name}*"] = Column("", f"*{name}*", cells)
     shown = {name: name for name in named} if shown is None else shown
-    columns = [named[name] for name in shown]
+    columns = choose(named, shown)
     lines = [["synthesizer", *shown.values()]]
     for index, label in enumerate(labels):
         cells = [f"**{column.cells[index]}**" if index == column.best else column.cells[index] for column in columns]
         lines.append([label, *cells])
-    lines = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-    lines.insert(1, ["---", *["---:"] * len(columns)])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown_lines(lines)
+
+
+def named_columns(results: Results) -> dict[str, Column]:
+    """The columns of the table by their whole names."""
+    return {f"{column.group} {column.name}".strip(): column for column in chain(*_groups(results))}
+
+
+def choose(named: Mapping[str, Column], names: Iterable[str]) -> list[Column]:
+    """The columns of `names`.
+
+    Raises:
+        ValueError: there is no column of a name.
+    """
+    if missing := [name for name in names if name not in named]:
+        raise ValueError(f"got the columns {'; '.join(missing)}; expected some of: {'; '.join(named)}")
+    return [named[name] for name in names]
+
+
+def markdown_lines(lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; the first line is its header."""
+    header, *rows = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (header, ["---", *["---:"] * (len(header) - 1)], *rows))
 
 
 def print_comparison(results: Results, console: Console) -> None:
@@ -186,7 +214,7 @@ def print_comparison(results: Results, console: Console) -> None:
         console.print(Text(note))
 
 
-def _rich_table(results: Results, columns: Sequence[_Column]) -> Table:
+def _rich_table(results: Results, columns: Sequence[Column]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("synthesizer", vertical="bottom", overflow="fold", max_width=32)
     for column in columns:
@@ -197,16 +225,16 @@ def _rich_table(results: Results, columns: Sequence[_Column]) -> Table:
     return table
 
 
-def _groups(results: Results) -> list[list[_Column]]:
+def _groups(results: Results) -> list[list[Column]]:
     """The columns: those of the runs, of the validation, and of each split."""
     rows, labels = results["rows"], results["score_labels"]
     seeds = [f"{len(r['finished'])}" + (f" of {len(r['seeds'])}" if r["failed"] or r["pending"] else "") for r in rows]
     speeds, minutes = ([row[name] for row in rows] for name in ("tokens_per_second", "minutes"))
     runs = [
-        _Column("", "seeds", seeds),
-        _Column("", "parameters", [f"{row['parameters']:,}" for row in rows]),
-        _Column("", "tokens/s", [f"{s['mean']:,.0f}" if s else _NOTHING for s in speeds], _best(speeds)),
-        _Column("", "minutes", [f"{m['mean']:.1f}" if m else _NOTHING for m in minutes]),
+        Column("", "seeds", seeds),
+        Column("", "parameters", [f"{row['parameters']:,}" for row in rows]),
+        Column("", "tokens/s", [f"{s['mean']:,.0f}" if s else _NOTHING for s in speeds], _best(speeds)),
+        Column("", "minutes", [f"{m['mean']:.1f}" if m else _NOTHING for m in minutes]),
     ]
     validation = _score_columns(results, "validation", {**labels, "loss": "loss"}, [r["validation"] for r in rows])
     if results["selected_by"] != "loss":
@@ -220,7 +248,7 @@ def _groups(results: Results) -> list[list[_Column]]:
 
 def _score_columns(
     results: Results, group: str, labels: Mapping[str, str], found: Sequence[Mapping[str, Any]]
-) -> list[_Column]:
+) -> list[Column]:
     """Columns for the labelled scores in `found`, or for all if none has a label."""
     tests = [test for split, test in _tests(results) if split == group]
     names = dict.fromkeys(chain(*found, *(test["not_computed"] for test in tests)))
@@ -235,7 +263,7 @@ def _score_columns(
         if any(test["signatures"].get(name) == OWN_VECTORS for test in tests):
             # Each model measures with its own embeddings.
             best = None
-        columns.append(_Column(group, label, cells, best))
+        columns.append(Column(group, label, cells, best, name, summaries, digits, is_smaller))
     return columns
 
 

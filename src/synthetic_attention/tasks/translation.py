@@ -45,7 +45,7 @@ class Translation(SequenceToSequence):
 
     def check_requirements(self) -> None:
         """Check that the tokenizer that BLEU needs for the target language is installed."""
-        self._bleu()
+        self.metrics()
 
     def check_split(self, split: TextPairs, where: str) -> None:
         """Check that it has a pair of texts."""
@@ -86,12 +86,14 @@ class Translation(SequenceToSequence):
         """One line per source, in a file with the suffix of the target language."""
         return "".join(f"{text}\n" for text in outputs), self.target
 
-    def _bleu(self) -> Any:
+    def metrics(self) -> dict[str, Any]:
+        """The metrics of sacreBLEU."""
         from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
 
         try:
             # The target language selects the tokenizer. `force` turns off the warning about tokenized text.
-            return BLEU(trg_lang=self.target, force=True)
+            return {"bleu": BLEU(trg_lang=self.target, force=True), "chrf": CHRF()}
         except RuntimeError as error:
             raise UserError(
                 f"BLEU for target language {self.target!r} needs a tokenizer that is not installed; "
@@ -100,11 +102,9 @@ class Translation(SequenceToSequence):
 
     def score(self, outputs: Sequence[str], references: Sequence[str], loop: EvaluationLoop | None = None) -> Scores:
         """Corpus BLEU and chrF of sacreBLEU with their signatures, and the percentage of identical lines."""
-        from sacrebleu.metrics.chrf import CHRF
-
         same = [output == reference.strip() for output, reference in zip(outputs, references, strict=True)]
         scores: Scores = {"exact_match": 100 * sum(same) / len(same)}
-        for name, metric in (("bleu", self._bleu()), ("chrf", CHRF())):
+        for name, metric in self.metrics().items():
             scores[name] = metric.corpus_score(list(outputs), [list(references)]).score
             scores[f"{name}_signature"] = str(metric.get_signature())
         return scores
