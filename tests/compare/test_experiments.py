@@ -39,12 +39,15 @@ def test_every_command_is_valid(tmp_path: Path) -> None:
 
 
 def test_published_rows_and_pairs_are_rows() -> None:
-    for experiment in read_experiments(FILE).values():
-        words = " ".join(experiment.commands).replace(",", " ").split()
+    experiments = read_experiments(FILE)
+    rows = {name: {*" ".join(each.commands).replace(",", " ").split()} for name, each in experiments.items()}
+    for name, experiment in experiments.items():
         for figures in experiment.published.get("columns", {}).values():
-            assert {*figures} <= {*words}, experiment.name
+            assert {*figures} <= rows[name], name
         for pair in experiment.pairs:
-            assert len({*pair} & {*words}) == 2, (experiment.name, pair)
+            found = [(name, row) if isinstance(row, str) else next(iter(row.items())) for row in pair]
+            assert len({*found}) == 2, (name, pair)
+            assert all(row in rows[home] for home, row in found), (name, pair)
 
 
 def test_an_experiment_needs_those_it_follows(tmp_path: Path) -> None:

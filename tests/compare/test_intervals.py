@@ -55,6 +55,17 @@ def test_a_row_is_ahead_if_the_interval_excludes_zero(
     assert failed == r"| a\|b − vanilla | – | – |"
 
 
+def test_a_row_of_another_experiment(results: dict[str, Any]) -> None:
+    other = json.loads(json.dumps(results))
+    other["rows"][1]["tests"]["test_2017"]["bleu"] = mean(20.0, 0.1)
+    pairs = [["vanilla", {"control": "vanilla-control"}], ["vanilla", {"absent": "vanilla"}]]
+    table = difference_table(results, pairs, {"test_2017 BLEU": "BLEU"}, {"control": other})
+    assert table.splitlines()[2:] == [
+        "| vanilla − control: vanilla-control | −1.15 [−1.58, −0.72] behind |",
+        "| vanilla − absent: vanilla | – |",
+    ]
+
+
 def test_only_scores_have_differences(results: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="got the columns minutes"):
         difference_table(results, [PAIR], {"minutes": "minutes"})

@@ -59,6 +59,10 @@ def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
         ValueError: a table has no results, or a column that these do not have.
     """
 
+    def saved(path: Path) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
     def table(match: re.Match[str]) -> str:
         comment, kind, name, listed = match.groups()
         path = folder / f"{name}.json"
@@ -68,9 +72,10 @@ def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
         for column in listed.split(";"):
             known, _, shown = column.partition("=")
             columns[known.strip()] = shown.strip() or known.strip()
-        results = json.loads(path.read_text(encoding="utf-8"))
+        results = saved(path)
         if kind == "intervals":
-            return comment + difference_table(results, experiments[name].pairs, columns)
+            others = {path.stem: saved(path) for path in folder.glob("*.json")}
+            return comment + difference_table(results, experiments[name].pairs, columns, others)
         return comment + markdown_table(results, experiments[name].published.get("columns"), columns)
 
     return _TABLE.sub(table, text)

@@ -38,7 +38,7 @@ class Experiment:
     commands: Sequence[str]
     about: str = ""
     after: Sequence[str] = ()
-    pairs: Sequence[Sequence[str]] = ()
+    pairs: Sequence[Sequence[str | Mapping[str, str]]] = ()
     published: Mapping[str, Any] = field(default_factory=dict)
 
     def words(self, data: str, runs: str) -> list[list[str]]:

@@ -11,9 +11,10 @@ from sacrebleu.significance import PairedTest
 from ..errors import UserError, require
 from ..tasks.translation import Translation
 from ..training.run_folder import RunFolder
-from .results import FINISHED, Column, Results, choose, markdown_lines, named_columns
+from .results import FINISHED, Column, Results, Summary, choose, markdown_lines, named_columns
 
-Pairs = Sequence[Sequence[str]]
+# A row of another experiment is written as {experiment: row}.
+Pairs = Sequence[Sequence[str | Mapping[str, str]]]
 
 
 def t_interval(first: Mapping[str, Any], second: Mapping[str, Any], level: float = 0.95) -> tuple[float, float] | None:
@@ -33,37 +34,56 @@ def t_interval(first: Mapping[str, Any], second: Mapping[str, Any], level: float
     return difference - margin, difference + margin
 
 
-def difference_table(results: Results, pairs: Pairs, shown: Mapping[str, str]) -> str:
+def difference_table(
+    results: Results, pairs: Pairs, shown: Mapping[str, str], others: Mapping[str, Results] | None = None
+) -> str:
     """The differences of pairs of rows as a Markdown table.
 
     Args:
         shown: the scores to show, by their columns in the table of results, with the names to give them.
+        others: the results of other experiments that pairs name.
 
     Raises:
         ValueError: there is no column of a name, or it is no score.
     """
-    columns = choose({name: column for name, column in named_columns(results).items() if column.score}, shown)
+    scores = {name: column for name, column in named_columns(results).items() if column.score}
+    columns = dict(zip(shown, choose(scores, shown), strict=True))
     lines = [["difference, 95 % interval", *shown.values()]]
-    lines += [[" − ".join(pair), *(_cell(results, column, *pair) for column in columns)] for pair in pairs]
+    for pair in pairs:
+        label = " − ".join(row if isinstance(row, str) else ": ".join(*row.items()) for row in pair)
+        cells = []
+        for name, column in columns.items():
+            first, second = (_summary(results, others or {}, name, row) for row in pair)
+            tests = [test for test in results.get("bootstrap", []) if test["rows"] == pair]
+            p_values = [test["p"].get(column.score) for test in tests if test["split"] == column.group]
+            cells.append(_cell(column, first, second, p_values))
+        lines.append([label, *cells])
     return markdown_lines(lines)
 
 
-def _cell(results: Results, column: Column, first: str, second: str) -> str:
-    summaries = dict(zip((row["row"] for row in results["rows"]), column.summaries, strict=True))
-    one, other = (summaries.get(row) for row in (first, second))
-    if one is None or other is None:
+def _summary(results: Results, others: Mapping[str, Results], name: str, row: str | Mapping[str, str]) -> Summary:
+    """The score in the column `name` of a row; None if it was not measured."""
+    if not isinstance(row, str):
+        ((experiment, row),) = row.items()
+        if experiment not in others:
+            return None
+        results = others[experiment]
+    labels = [each["row"] for each in results["rows"]]
+    return named_columns(results)[name].summaries[labels.index(row)] if row in labels else None
+
+
+def _cell(column: Column, first: Summary, second: Summary, p_values: Sequence[float | None]) -> str:
+    if first is None or second is None:
         return "–"
-    numbers = [_signed(one["mean"] - other["mean"], column.digits)]
-    if interval := t_interval(one, other):
+    numbers = [_signed(first["mean"] - second["mean"], column.digits)]
+    if interval := t_interval(first, second):
         low, high = interval
         numbers.append(f"[{', '.join(_signed(bound, column.digits) for bound in interval)}]")
         if low > 0 or high < 0:
             numbers.append("behind" if (low > 0) == column.is_smaller else "ahead")
     else:
         numbers.append("(one seed)")
-    tests = results.get("bootstrap", [])
-    found = [test for test in tests if test["rows"] == [first, second] and test["split"] == column.group]
-    if p := ", ".join(f"{test['p'][column.score]:.3f}" for test in found if column.score in test["p"]):
+    if p := ", ".join(f"{value:.3f}" for value in p_values if value is not None):
         numbers.append(f"(p {p})")
     return " ".join(numbers)
 
@@ -80,6 +100,8 @@ def paired_bootstrap(results: Results, folder: Path, pairs: Pairs) -> Iterator[d
     """
     runs = {(run["row"], run["seed"]): run for run in results["runs"] if run["status"] == FINISHED}
     for first, second in pairs if results["task"] == Translation.name else ():
+        if not (isinstance(first, str) and isinstance(second, str)):
+            continue
         for seed in sorted(seed for row, seed in runs if row == first and (second, seed) in runs):
             for split in results["tests"]:
                 outputs = [_outputs(folder, runs[row, seed], split) for row in (second, first)]
