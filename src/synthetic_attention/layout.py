@@ -24,7 +24,7 @@ from .logits import leading
 if TYPE_CHECKING:
     from transformers import Cache
 
-__all__ = ["Positions", "RealTokens", "TokenLayout", "is_traced", "is_transformed"]
+__all__ = ["Positions", "RealTokens", "TokenLayout", "check_mask", "is_traced", "is_transformed", "read_mask"]
 
 # With less padding than this, moving tokens costs more than computing it.
 _LITTLE_PADDING = 0.1
@@ -124,10 +124,11 @@ class RealTokens(_Movable):
     counts: Tensor
 
     @classmethod
-    def of(cls, real: Tensor, counts: Tensor, length: int) -> RealTokens:
-        """Read a mask (B, T), for an aligned batch with rows of `length` slots. Waits for the device."""
+    def of(cls, real: Tensor, counts: Tensor, length: int, total: int) -> RealTokens:
+        """Read a mask (B, T) with `total` real tokens, for an aligned batch with rows of `length` slots."""
         front = torch.arange(length, device=real.device) < counts[:, None]
-        given, front = (x.flatten().nonzero().squeeze(1) for x in (real, front))
+        # Without its size, `nonzero` waits for the device.
+        given, front = (x.flatten().nonzero_static(size=total).squeeze(1) for x in (real, front))
         return cls((real.shape[0], real.shape[1]), (counts.shape[0], length), given, front, counts)
 
     @cached_property
@@ -137,7 +138,7 @@ class RealTokens(_Movable):
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
-        """`counts`, read once for all layers: it waits for the device."""
+        """`counts`, read once for all layers; on a CPU only."""
         return tuple(self.counts.tolist())
 
     def take(self, x: Tensor, *, aligned: bool = False) -> Tensor:
@@ -167,11 +168,16 @@ class RealTokens(_Movable):
         """(C, n) into an aligned (C, B, T); the other slots are zeros."""
         return _move(tokens, self._put_columns, self._take_columns)
 
-    # Copied row by row of the batch: an index would copy number by number.
+    # On a CPU copied row by row of the batch: an index would copy number by number.
     def _take_columns(self, x: Tensor) -> Tensor:
+        if x.device.type != "cpu":
+            return x.flatten(1, 2).index_select(1, self.front)
         return torch.cat([x[:, row, :length] for row, length in enumerate(self.lengths)], dim=1)
 
     def _put_columns(self, tokens: Tensor) -> Tensor:
+        if tokens.device.type != "cpu":
+            slots = tokens.new_zeros(tokens.shape[0], self.aligned_shape[0] * self.aligned_shape[1])
+            return slots.index_copy_(1, self.front, tokens).unflatten(1, self.aligned_shape)
         padded, start = tokens.new_empty(tokens.shape[0], *self.aligned_shape), 0
         for row, length in enumerate(self.lengths):
             padded[:, row, :length] = tokens[:, start : start + length]
@@ -274,17 +280,18 @@ class TokenLayout(_Movable):
             columns = int(past) + rows
             if attention_mask is not None and getattr(cache, "is_compileable", False):
                 attention_mask = attention_mask[:, :columns]
-        mask = None if attention_mask is None else _read_mask(attention_mask, batch, columns)
+        mask, total, is_unordered = None, None, False
+        if attention_mask is not None:
+            mask, total, is_unordered = read_mask(attention_mask, batch, columns)
         has_past = slots is not None or columns > rows
         if mask is None:
             return cls(shape, columns, Positions(rows, columns, slots), has_past=has_past, slots=slots)
         if has_past:
             return cls.of_step(mask, x, slots)
-        counts, tokens = mask.sum(1), None
-        if not is_traced():
-            tokens = RealTokens.of(mask, counts, rows)
+        counts = mask.sum(1)
+        tokens = None if total is None else RealTokens.of(mask, counts, rows, total)
         layout = cls(shape, rows, Positions(rows, rows), mask, tokens=tokens)
-        if tokens is None or not torch.equal(tokens.given, tokens.front):
+        if is_unordered:
             layout.places = places_before(mask)
             layout.front = layout._align(counts)
         return layout
@@ -310,17 +317,24 @@ class TokenLayout(_Movable):
         Raises:
             ValueError: the segments are not (B, T), or all padding.
         """
-        if segment_ids.dim() != 2 or not bool(segment_ids.any()):
+        sentences = total = longest = 0
+        if segment_ids.dim() == 2 and segment_ids.numel():
+            real = segment_ids != 0
+            starts = real.clone()
+            starts[:, 1:] &= segment_ids[:, 1:] != segment_ids[:, :-1]
+            # The number of each real token, and of the first one of its sentence.
+            numbers = real.flatten().cumsum(0)
+            firsts = torch.where(starts.flatten(), numbers, 0).cummax(0).values
+            facts = starts.sum(), numbers[-1], (numbers - firsts).max() + 1
+            sentences, total, longest = torch.stack(facts).tolist()
+        if not total:
             raise ValueError(
                 f"got segment_ids of shape {tuple(segment_ids.shape)}, {int(segment_ids.count_nonzero())} of them not "
                 "0; expected (B, T), 0 at padding and for each sentence a number other than that of its neighbours"
             )
-        real = segment_ids != 0
-        starts = real.clone()
-        starts[:, 1:] &= segment_ids[:, 1:] != segment_ids[:, :-1]
-        counts = (starts.flatten().cumsum(0) - 1)[real.flatten()].bincount()
-        tokens = RealTokens.of(real, counts, int(counts.max()))
-        longest = tokens.aligned_shape[1]
+        begins = starts.flatten().nonzero_static(size=sentences).squeeze(1)
+        counts = numbers[begins].diff(append=numbers[-1:] + 1)
+        tokens = RealTokens.of(real, counts, longest, total)
         layout = cls(tokens.shape, real.shape[1], Positions(longest, longest), real, tokens=tokens, has_sentences=True)
         layout.front = layout._align(counts)
         return layout
@@ -333,7 +347,7 @@ class TokenLayout(_Movable):
         layout = TokenLayout((counts.shape[0], rows), rows, self.positions, mask, tokens=tokens)
         if not self.has_sentences:
             layout.cache_mask, layout.places = self.mask, self.places
-        elif bool(mask.all()):
+        elif tokens is not None and len(tokens.given) == mask.numel():
             layout.mask = layout.tokens = None
         return layout
 
@@ -470,8 +484,8 @@ def _cached_length(cache: Cache, layer_idx: int) -> int | Tensor:
     return 0 if values is None else int(values.shape[-2])
 
 
-def _read_mask(attention_mask: Tensor, batch: int, columns: int) -> Tensor | None:
-    """The mask as bool; None where all tokens are known to be real."""
+def check_mask(attention_mask: Tensor, batch: int, columns: int) -> None:
+    """Raise ValueError unless a mask is (B, S)."""
     if attention_mask.dim() != 2 or attention_mask.shape[0] != batch or attention_mask.shape[1] != columns:
         # Only here: to write a size into a text binds compiled code to that size.
         raise ValueError(
@@ -479,13 +493,27 @@ def _read_mask(attention_mask: Tensor, batch: int, columns: int) -> Tensor | Non
             "True at real tokens. A mask over pairs of tokens is an attn_bias: 0 where a key may be seen, -inf where "
             "not"
         )
+
+
+def read_mask(attention_mask: Tensor, batch: int, columns: int) -> tuple[Tensor | None, int | None, bool]:
+    """Read a mask (B, S): this waits for the device, once.
+
+    Returns:
+        The mask as bool, None where all tokens are known to be real; how many are real, None if that is not known;
+        whether a real token may stand after padding.
+    """
+    check_mask(attention_mask, batch, columns)
     mask = attention_mask.bool()
     # Compiled code cannot branch on data, nor can a transform.
     if is_traced():
-        return mask
-    if attention_mask.is_floating_point() and bool((attention_mask < 0).any()):
+        return mask, None, True
+    facts = [mask.sum(), (mask[:, 1:] > mask[:, :-1]).any()]
+    if attention_mask.is_floating_point():
+        facts.append((attention_mask < 0).any())
+    total, is_unordered, *is_negative = torch.stack(facts).tolist()
+    if any(is_negative):
         raise ValueError("got a negative attention_mask; expected 1 at real tokens and 0 at padding, not a bias")
-    return None if bool(mask.all()) else mask
+    return None if total == mask.numel() else mask, total, bool(is_unordered)
 
 
 def _spread(per_slot: Tensor, x: Tensor, dim: int) -> Tensor:

@@ -306,10 +306,10 @@ def test_what_transformers_offers_and_these_models_lack_is_refused(build: Callab
 
 @pytest.mark.parametrize("head", HEADS)
 def test_heads_refuse_what_does_not_fit(head: str, build: Callable, batch: Callable) -> None:
-    model, inputs = build(head, synthesizer="random"), batch(head)
+    model, inputs, long = build(head, synthesizer="random"), batch(head), torch.ones(4, 20).long()
     reasons: dict[str, dict[str, Any]] = {
         "both or neither of input_ids and inputs_embeds": {"input_ids": None},
-        "20 slots in the (en|de)coder.* 19": {"input_ids": torch.ones(4, 20).long(), "attention_mask": None},
+        "20 slots in the (en|de)coder.* 19": {"input_ids": long, "attention_mask": None, "labels": long},
         "attention_mask of shape": {"attention_mask": inputs["attention_mask"][:, 1:]},
         r"labels of shape \(3,": {"labels": inputs["labels"][:3], "decoder_input_ids": torch.ones(4, 5).long()},
     }

@@ -24,8 +24,17 @@ from transformers.utils.generic import can_return_tuple
 
 from ..kernels import is_plain, linear
 from ..kernels.dropout import dropout
+from ..layout import check_mask
 from .configuration import SynthesizerConfig
-from .loss import IGNORED, check_labels, cross_entropy, head_token_losses, linear_cross_entropy, mean_loss
+from .loss import (
+    IGNORED,
+    check_labels,
+    cross_entropy,
+    head_token_losses,
+    linear_cross_entropy,
+    mean_loss,
+    scored_rows,
+)
 from .modeling import SynthesizerModel, make_norm
 from .pretrained import SynthesizerPreTrainedModel, init_linears
 
@@ -50,19 +59,31 @@ class _LanguageModel(SynthesizerPreTrainedModel):
         self._init_weights(self.lm_head)
         self.post_init()
 
+    def _scored_rows(self, labels: Tensor | None) -> Tensor | None:
+        """`scored_rows` of the labels for a fused loss, else None."""
+        return scored_rows(labels) if labels is not None and self.training and self.config.fused_loss else None
+
     def _loss_and_logits(
-        self, hidden: Tensor, labels: Tensor | None, smoothing: float, num_items_in_batch: Tensor | int | None
+        self,
+        hidden: Tensor,
+        labels: Tensor | None,
+        scored: Tensor | None,
+        smoothing: float,
+        num_items_in_batch: Tensor | int | None,
     ) -> tuple[Tensor | None, Tensor | None]:
-        """The loss of hidden states (B, T, d_model), None without labels; logits, None if the loss is fused."""
+        """The loss of hidden states (B, T, d_model), None without labels; logits, None if the loss is fused.
+
+        `scored` is `_scored_rows(labels)`, from before the layers.
+        """
         head = self.lm_head
         if labels is None:
             return None, linear(head, hidden)
-        check_labels(labels, hidden)
+        check_labels(labels, hidden.shape[:-1])
         is_fused = self.training and self.config.fused_loss
         logits = None if is_fused else linear(head, hidden)
         # The weight is used directly, unless something else happens when the head is called (a hook, an adapter).
         if logits is None and is_plain(head):
-            loss = linear_cross_entropy(hidden, head.weight, labels, smoothing, head.bias)
+            loss = linear_cross_entropy(hidden, head.weight, labels, smoothing, head.bias, scored)
         else:
             loss = cross_entropy(head(hidden) if logits is None else logits, labels, smoothing)
         return mean_loss(loss, labels, num_items_in_batch), logits
@@ -143,6 +164,11 @@ class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
         # Labels follow the segments. Without labels the model reads the positions.
         if labels is not None and segment_ids is None and x is not None:
             segment_ids, attention_mask = self.model.read_positions(position_ids, x, attention_mask, past_key_values)
+        targets = shift_labels
+        if labels is not None and targets is None and x is not None:
+            check_labels(labels, x.shape[:2])
+            targets, _ = _next_tokens(labels, attention_mask, segment_ids)
+        scored = self._scored_rows(targets)
         outputs: Any = self.model(
             input_ids,
             attention_mask,
@@ -154,14 +180,11 @@ class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
             return_dict=True,
             **kwargs,
         )
-        hidden, targets = outputs.last_hidden_state, shift_labels
-        if labels is not None and targets is None:
-            check_labels(labels, hidden)
-            targets, _ = _next_tokens(labels, attention_mask, segment_ids)
+        hidden = outputs.last_hidden_state
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         if targets is None:
             hidden = hidden[:, kept]
-        loss, logits = self._loss_and_logits(hidden, targets, smoothing, num_items_in_batch)
+        loss, logits = self._loss_and_logits(hidden, targets, scored, smoothing, num_items_in_batch)
         if targets is not None and logits is not None:
             logits = logits[:, kept]
         return CausalLMOutputWithPast(loss, logits, outputs.past_key_values, outputs.hidden_states, outputs.attentions)
@@ -211,6 +234,7 @@ def _next_tokens(labels: Tensor, attention_mask: Tensor | None, segment_ids: Ten
         continues = (segment_ids[:, 1:] == segment_ids[:, :-1]) & (segment_ids[:, 1:] != 0)
         following = following.where(F.pad(continues, (0, 1)), length)
     elif attention_mask is not None:
+        check_mask(attention_mask, batch, max(length, attention_mask.shape[-1]))
         real = attention_mask[:, -length:].bool()
         # The first real slot from each slot on.
         real_slots = slots.where(real, length).flip(1).cummin(1).values.flip(1)
@@ -279,6 +303,7 @@ class SynthesizerForConditionalGeneration(_LanguageModel, _GenerationMixin):
         """
         if labels is not None and decoder_input_ids is None and kwargs.get("decoder_inputs_embeds") is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        scored = self._scored_rows(labels)
         outputs: Any = self.model(
             input_ids,
             attention_mask,
@@ -291,7 +316,8 @@ class SynthesizerForConditionalGeneration(_LanguageModel, _GenerationMixin):
             **kwargs,
         )
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        loss, logits = self._loss_and_logits(outputs.last_hidden_state, labels, smoothing, num_items_in_batch)
+        hidden = outputs.last_hidden_state
+        loss, logits = self._loss_and_logits(hidden, labels, scored, smoothing, num_items_in_batch)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
 
 
@@ -326,8 +352,10 @@ class _PerToken:
             ValueError: a sequence that is too long, a mask or labels that do not fit, or inputs missing or twice.
         """
         given = {"inputs_embeds": inputs_embeds, "token_type_ids": token_type_ids, "use_cache": False, **kwargs}
+        scored = self._scored_rows(labels)
         outputs = self.model(input_ids, attention_mask, return_dict=True, **given)
-        loss, logits = self._loss_and_logits(outputs.last_hidden_state, labels, smoothing, num_items_in_batch)
+        hidden = outputs.last_hidden_state
+        loss, logits = self._loss_and_logits(hidden, labels, scored, smoothing, num_items_in_batch)
         output = MaskedLMOutput if isinstance(self, _LanguageModel) else TokenClassifierOutput
         return output(loss, logits, outputs.hidden_states, outputs.attentions)
 
@@ -494,11 +522,19 @@ class SynthesizerForTokenClassification(_PerToken, _Classifier):
         ValueError: the configuration has no labels.
     """
 
+    def _scored_rows(self, labels: Tensor | None) -> None:
+        return None
+
     def _loss_and_logits(
-        self, hidden: Tensor, labels: Tensor | None, smoothing: float, num_items_in_batch: Tensor | int | None
+        self,
+        hidden: Tensor,
+        labels: Tensor | None,
+        scored: None,
+        smoothing: float,
+        num_items_in_batch: Tensor | int | None,
     ) -> tuple[Tensor | None, Tensor]:
         logits = self.classifier(dropout(hidden, self.config.dropout_rate, self.training))
         if labels is None:
             return None, logits
-        check_labels(labels, hidden)
+        check_labels(labels, hidden.shape[:-1])
         return mean_loss(cross_entropy(logits, labels, smoothing), labels, num_items_in_batch), logits

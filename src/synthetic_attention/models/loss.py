@@ -26,6 +26,7 @@ __all__ = [
     "head_token_losses",
     "linear_cross_entropy",
     "mean_loss",
+    "scored_rows",
 ]
 
 # The label of tokens that are not scored, as everywhere in PyTorch and Hugging Face.
@@ -34,10 +35,10 @@ IGNORED = -100
 _SMALLEST_SUM, _LARGEST_SUM = 1e-15, 1e25
 
 
-def check_labels(labels: Tensor, hidden: Tensor) -> None:
-    """Raise ValueError unless there is one label for each token."""
-    if labels.shape != hidden.shape[:-1]:
-        shapes = f"{tuple(labels.shape)}; expected one label per token, {tuple(hidden.shape[:-1])}"
+def check_labels(labels: Tensor, shape: torch.Size) -> None:
+    """Raise ValueError unless there is one label for each token of a batch of this shape."""
+    if labels.shape != shape:
+        shapes = f"{tuple(labels.shape)}; expected one label per token, {tuple(shape)}"
         raise ValueError(f"got labels of shape {shapes}")
 
 
@@ -57,6 +58,14 @@ def head_token_losses(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor
     return torch.cat(losses).view_as(labels)
 
 
+def scored_rows(labels: Tensor) -> Tensor | None:
+    """Which of the flattened labels are scored; None in code that must not read them.
+
+    This waits for the device: before the layers, where a mask is read too, that costs less than after them.
+    """
+    return None if is_traced() else (labels.flatten() != IGNORED).nonzero().squeeze(1)
+
+
 def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0, reduction: str = "sum") -> Tensor:
     """The loss of logits (…, V) in float32 or wider: the reference of `linear_cross_entropy`.
 
@@ -71,15 +80,21 @@ def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0, 
 
 
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, labels: Tensor, label_smoothing: float = 0.0, bias: Tensor | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    label_smoothing: float = 0.0,
+    bias: Tensor | None = None,
+    scored: Tensor | None = None,
 ) -> Tensor:
     """`cross_entropy(F.linear(hidden, weight, bias), labels)` without storing the logits, of tokens that have a label.
 
-    Takes hidden states (…, D), weight (V, D), bias (V,) and labels (…); returns the sum of the losses in float32 or
-    wider.
+    Takes hidden states (…, D), weight (V, D), bias (V,), labels (…), and `scored_rows(labels)` if they are known;
+    returns the sum of the losses in float32 or wider.
     """
+    scored = scored_rows(labels) if scored is None else scored
     # Compiled code cannot branch on which rows have a label, and its compiler fuses by itself.
-    if is_traced():
+    if scored is None:
         return cross_entropy(F.linear(hidden, weight, bias), labels, label_smoothing)
     if bias is not None:
         # One more column of the weight, with a hidden state of 1.
@@ -90,14 +105,13 @@ def linear_cross_entropy(
         hidden, weight = hidden.to(dtype), weight.to(dtype)
     rows = hidden.reshape(-1, hidden.shape[-1])
     with torch.autocast(device, enabled=False):
-        loss: Tensor = _LinearCrossEntropy.apply(rows, weight, labels.reshape(-1), label_smoothing)
+        loss: Tensor = _LinearCrossEntropy.apply(rows, weight, labels.reshape(-1), scored, label_smoothing)
     return loss
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        scored = (labels != IGNORED).nonzero().squeeze(1)
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, scored: Tensor, smoothing: float) -> Tensor:
         all_scored = len(scored) == len(labels)
         x = hidden if all_scored else hidden.index_select(0, scored)
         y = labels if all_scored else labels.index_select(0, scored)
@@ -127,7 +141,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         scaled = (None if g is None else (g * upstream.to(g.dtype)).to(ctx.dtype) for g in ctx.saved_tensors)
-        return (*scaled, None, None)
+        return (*scaled, None, None, None)
 
 
 def _chunks(x: Tensor) -> list[slice]:

@@ -21,7 +21,7 @@ from ..attention import build
 from ..baselines import Baseline
 from ..kernels import attend, attention_weights, linear, split_heads, sum_values
 from ..kernels.dropout import add_dropout, dropout
-from ..layout import Positions, TokenLayout
+from ..layout import Positions, TokenLayout, read_mask
 from ..logits import InnerLogits
 from ..synthesizers import has_logits, needs_max_length
 from .cache import KEYS_AND_VALUES, adapt_layers
@@ -482,11 +482,11 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         if isinstance(outputs, tuple):
             outputs = BaseModelOutput(*outputs)  # type: ignore[arg-type]
         x: Any = self._embed(input_ids, inputs_embeds) if outputs is None else outputs.last_hidden_state
+        if outputs is not None:
+            return outputs, None if attention_mask is None else read_mask(attention_mask, *x.shape[:2])[0]
         layout = TokenLayout.of(attention_mask, x)
-        if outputs is None:
-            assert self.encoder is not None
-            outputs = BaseModelOutput(*self.encoder(x, layout, **record)[:3])
-        return outputs, layout.mask
+        assert self.encoder is not None
+        return BaseModelOutput(*self.encoder(x, layout, **record)[:3]), layout.mask
 
     def _embed(
         self, input_ids: Tensor | None, embeds: Tensor | None, types: Tensor | None = None, prefix: str = ""

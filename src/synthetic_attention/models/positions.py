@@ -39,10 +39,13 @@ def segments_of(
     real = mask[:, past : past + length].bool()
     if real.shape == shape and position_ids.shape in (shape, (1, length)):
         positions, own = position_ids.expand(batch, -1), mask.long().cumsum(1)[:, past : past + length] - 1
-        if bool(((positions == own) | ~real).all()):
-            return None
         before, starts = F.pad(positions.where(real, -1), (1, -1), value=-1), real & (positions == 0)
-        if not past and bool((starts | ~real | (positions == before + 1)).all()):
+        # Read together: it waits for the device.
+        checks = (positions == own) | ~real, starts | ~real | (positions == before + 1)
+        is_own, begins_again = torch.stack(checks).flatten(1).all(1).tolist()
+        if is_own:
+            return None
+        if begins_again and not past:
             return starts.cumsum(1).where(real, 0)
     raise ValueError(
         f"got position_ids of shape {tuple(position_ids.shape)} from {int(position_ids.min())} to "
