@@ -1,4 +1,4 @@
-# make test | test-slow | fuzz [SEED=N] | lint | demo | results DATA=FOLDER [ONLY="NAME …"] | tables [RUNS=FOLDER]: each builds .venv first, from pyproject.toml with the pins of constraints.txt.
+# make test | test-slow | test-cuda | fuzz [SEED=N] | lint | demo | results DATA=FOLDER [ONLY="NAME …"] | tables [RUNS=FOLDER]: each but test-cuda builds .venv first, from pyproject.toml with the pins of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +13,7 @@ $(error got no DATA; expected DATA=FOLDER, the folder with the data sets, as doc
 endif
 endif
 
-.PHONY: install test test-slow fuzz lint format demo results tables clean
+.PHONY: install test test-slow test-cuda fuzz lint format demo results tables clean
 
 install: $(STAMP)
 
@@ -27,6 +27,13 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+# On a machine with a GPU, with the packages of $(PYTHON): the pinned torch may be one for CPUs.
+test-cuda: export PYTHONPATH := $(CURDIR)/src
+test-cuda:
+	$(PYTHON) -m pytest -m cuda $(PYTEST_ARGS)
+	$(PYTHON) -m synthetic_attention.cli benchmark attention --device cuda --dtype bfloat16 --width 1024 --heads 16 \
+		--tokens 65536 --lengths 512,1024,2048,4096 --masks full,causal --repeats 15 --json test-cuda.json
 
 # About ten minutes; `make test` has a small part of it.
 fuzz: $(STAMP)

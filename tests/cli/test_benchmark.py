@@ -7,6 +7,7 @@ import pytest
 
 from cli.conftest import Call, check_error
 from synthetic_attention.benchmark import layers
+from synthetic_attention.benchmark.accuracy import Accuracy
 
 SHAPES = ("--tokens", 32, "--lengths", "8,16", "--width", 16, "--heads", 2)
 TINY = (*SHAPES, "--variants", "random,dense", "--device", "cpu")
@@ -50,6 +51,25 @@ def test_too_little_memory_is_one_line(call: Call, monkeypatch: pytest.MonkeyPat
     check_error(call("benchmark", "attention", *TINY), "out of memory", "smaller sizes")
 
 
+def test_inexact_layers_are_named_after_the_tables(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "check", lambda layer, case: Accuracy(0.5, layer.name != "dense"))
+    code, out, err = call("benchmark", "attention", *TINY, "--repeats", 1, "--masks", "full")
+    assert "inexact" in out
+    check_error((code, "", err), "dense (full, 8), dense (full, 16)")
+
+
+@pytest.mark.cuda
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", ["encoder", "generation"])
+def test_models_on_a_gpu(name: str, call: Call) -> None:
+    options: tuple[object, ...] = (*SHAPES, "--variants", "random", "--layers", 2, "--repeats", 1)
+    if name == "generation":
+        options = (*MODELS[:2], *MODELS[3:], "--cache", "static")
+    code, out, err = call("benchmark", name, *options, "--device", "cuda")
+    assert code == 0, err
+    assert "random" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "fact"),
     [
@@ -58,6 +78,7 @@ def test_too_little_memory_is_one_line(call: Call, monkeypatch: pytest.MonkeyPat
         (("attention", "--lengths", "64", "--tokens", "32"), "64"),
         (("attention", "--heads", "3"), "3 heads"),
         (("attention", "--variants", "radnom"), "'radnom'"),
+        (("attention", "--peers", "sdpa,fles", "--device", "cpu"), "--peers fles"),
         (("attention", "--json", "nowhere/a.json"), "nowhere/a.json"),
         (("encoder", "--masks", "causal"), "causal"),
         (("generation", "--task", "chess"), "'chess'"),

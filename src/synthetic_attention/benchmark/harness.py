@@ -68,10 +68,15 @@ class Measurement:
         case: the sizes, a `Case` or a `GenerationCase`.
         milliseconds: quartiles over the turns.
         ratio: quartiles of the speedup over the baseline, turn by turn.
-        difference: largest relative difference from the reference.
+        difference: largest relative error of output and gradients, against float64.
+        checked: batch and length of the inputs with which `difference` was measured.
         peak: bytes at the highest point of a step, without parameters and their gradients.
         kept: bytes that the forward leaves for the backward, its output included; 0 in inference.
         cache_bytes: bytes of the cached keys and values at the end, cross-attention included.
+        tflops: TFLOP/s of the matrix products that the equation needs.
+        share: `tflops` over those of one product of large matrices.
+        backend: the backend of scaled_dot_product_attention.
+        problem: why there are no times: "out of memory" or "inexact".
     """
 
     name: str
@@ -80,10 +85,15 @@ class Measurement:
     milliseconds: Quartiles | None = None
     ratio: Quartiles | None = None
     difference: float | None = None
+    checked: tuple[int, int] | None = None
     peak: int | None = None
     kept: int | None = None
     parameters: int | None = None
     cache_bytes: int | None = None
+    tflops: float | None = None
+    share: float | None = None
+    backend: str | None = None
+    problem: str | None = None
 
 
 def time_turns(
@@ -91,26 +101,50 @@ def time_turns(
 ) -> dict[str, tuple[Quartiles, Quartiles]]:
     """Quartiles of the milliseconds of each of `turns`, and of its speedup over the baseline; empty without repeats.
 
-    The turns alternate, so background load affects all equally.
+    The turns alternate, so background load affects all equally. An accelerator's turns are timed by its events, with
+    its level-2 cache overwritten before each, and queued without waiting for one another, as in training.
     """
     if not repeats:
         return {}
-    taken: dict[str, list[float]] = {name: [] for name in turns}
+    taken: dict[str, list[Callable[[], float]]] = {name: [] for name in turns}
+    flush = _cache_sized(device)
     gc.collect()
     gc.disable()
     try:
         for repeat in range(warmup + repeats):
             for name, turn in turns.items():
-                _wait(device)
-                start = time.perf_counter()
-                turn()
-                _wait(device)
+                milliseconds = _time(turn, flush)
                 if repeat >= warmup:
-                    taken[name].append(time.perf_counter() - start)
+                    taken[name].append(milliseconds)
+        if flush is not None:
+            torch.accelerator.synchronize()
     finally:
         gc.enable()
-    times = {name: np.array(seconds) for name, seconds in taken.items()}
-    return {name: (_quartiles(1e3 * mine), _quartiles(times[baseline] / mine)) for name, mine in times.items()}
+    times = {name: np.array([milliseconds() for milliseconds in each]) for name, each in taken.items()}
+    return {name: (_quartiles(mine), _quartiles(times[baseline] / mine)) for name, mine in times.items()}
+
+
+def _cache_sized(device: str) -> Tensor | None:
+    """Twice the bytes of an accelerator's level-2 cache; None on a CPU."""
+    if device == "cpu":
+        return None
+    size = torch.cuda.get_device_properties(device).L2_cache_size if device.startswith("cuda") else 0
+    return torch.empty(2 * size, dtype=torch.int8, device=device)
+
+
+def _time(turn: Callable[[], object], flush: Tensor | None) -> Callable[[], float]:
+    """Run a turn; returns what gives its milliseconds once the device has finished."""
+    if flush is None:
+        begin = time.perf_counter()
+        turn()
+        milliseconds = 1e3 * (time.perf_counter() - begin)
+        return lambda: milliseconds
+    start, end = (torch.Event(flush.device, enable_timing=True) for _ in range(2))
+    flush.zero_()
+    start.record()
+    turn()
+    end.record()
+    return lambda: start.elapsed_time(end)
 
 
 def _quartiles(values: Any) -> Quartiles:
@@ -169,8 +203,3 @@ def about(device: str = "cpu") -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
     }
-
-
-def _wait(device: str) -> None:
-    if device != "cpu":
-        torch.accelerator.synchronize()

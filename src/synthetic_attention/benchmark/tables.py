@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
+from .flops import SIZE
 from .generation import GenerationCase
 from .harness import Measurement
 
@@ -18,14 +19,27 @@ def tables(found: Sequence[Measurement]) -> list[Table]:
         prompts = dict.fromkeys(each.case.prompt for each in found)
         parts = [[each for each in found if each.case.prompt == prompt] for prompt in prompts]
         return [table for part in parts for table in _generation_tables(part)]
-    speed, memory = found[0].ratio is not None, found[0].peak is not None
-    return [make(found) for make, shown in ((_speed_table, speed), (_memory_table, memory)) if shown]
+    shown = {_speed_table: "milliseconds", _rate_table: "tflops", _memory_table: "peak"}
+    return [make(found) for make, figure in shown.items() if any(getattr(each, figure) is not None for each in found)]
 
 
 def _speed_table(found: Sequence[Measurement]) -> Table:
     """One row per layer, one column per shape: the speedup over the baseline."""
     title = f"speed, {_what(found)} ({found[0].name} = 1)"
-    return _shapes(title, _spread(found), found, lambda each: f"{_median(each.ratio):.2f}")
+    notes = [_spread(found), *_backends(found), *_checked(found)]
+    return _shapes(title, "; ".join(notes), found, lambda each: f"{_median(each.ratio):.2f}")
+
+
+def _rate_table(found: Sequence[Measurement]) -> Table:
+    """One row per layer, one column per shape: TFLOP/s, and their share of the device's rate."""
+    rate = next(each.tflops / each.share for each in found if each.tflops and each.share)
+    size = f"{SIZE:,}³"
+    return _shapes(
+        f"TFLOP/s, {_what(found)}",
+        f"matrix products of the equation; in brackets, % of the {rate:,.0f} TFLOP/s of one product of {size}",
+        found,
+        lambda each: f"{each.tflops or 0:,.0f} ({100 * (each.share or 0):.0f})",
+    )
 
 
 def _memory_table(found: Sequence[Measurement]) -> Table:
@@ -37,6 +51,18 @@ def _memory_table(found: Sequence[Measurement]) -> Table:
         found,
         lambda each: f"{(each.peak or 0) / 1e6:,.0f}" + (f" ({(each.kept or 0) / 1e6:,.0f})" if each.training else ""),
     )
+
+
+def _backends(found: Sequence[Measurement]) -> list[str]:
+    """The backend of each column, where it was chosen."""
+    chosen = [f"{each.case.length} {each.backend}" for each in found if each.backend is not None]
+    return [f"sdpa's backends: {', '.join(chosen)}"] if chosen else []
+
+
+def _checked(found: Sequence[Measurement]) -> list[str]:
+    """The length at which errors were measured, if it is not that of the column."""
+    shorter = [each.checked[1] for each in found if each.checked is not None and each.checked[1] < each.case.length]
+    return [f"errors of longer sequences were measured at {shorter[0]:,}"] if shorter else []
 
 
 def _generation_tables(found: Sequence[Measurement]) -> list[Table]:
@@ -76,7 +102,7 @@ def records(found: Sequence[Measurement]) -> list[dict[str, Any]]:
 def _shapes(title: str, caption: str, found: Sequence[Measurement], cell: Callable[[Measurement], str]) -> Table:
     """One row per layer, one column per shape."""
     cases = list(dict.fromkeys(each.case for each in found))
-    cells = {(each.name, each.case): cell(each) for each in found}
+    cells = {(each.name, each.case): each.problem or cell(each) for each in found}
     table = Table(title=title, caption=caption)
     table.add_column("", no_wrap=True)
     for case in cases:
@@ -100,5 +126,5 @@ def _median(values: tuple[float, float, float] | None) -> float:
 
 
 def _spread(found: Sequence[Measurement]) -> str:
-    spread = max((each.ratio[2] - each.ratio[0]) / each.ratio[1] for each in found if each.ratio is not None)
+    spread = max(((each.ratio[2] - each.ratio[0]) / each.ratio[1] for each in found if each.ratio), default=0.0)
     return f"medians over turns; the quartiles of a ratio are at most {100 * spread:.0f} % apart"

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from ..benchmark.harness import Measurement
 
 _Variants = Annotated[str | None, Option(metavar="NAME,NAME,…", help="Synthesizers. [default: all of the paper]")]
+_Peers = Annotated[
+    str | None,
+    Option(
+        metavar="NAME,NAME,…",
+        help="Other layers, the baseline first: mha, sdpa, t5; flex, flash_attn (CUDA). [default: all]",
+    ),
+]
 _Lengths = Annotated[str, Option(metavar="N,N,…", help="Lengths of the sequences.")]
 _Tokens = Annotated[int, opt.number("Tokens in a batch: the batch size is tokens / length.", 1)]
 _Masks = Annotated[str, Option(metavar="MASK,MASK,…", help="Masks: full, causal, padded.")]
@@ -32,6 +39,7 @@ _Json = Annotated[Path | None, Option("--json", help="Write the figures to this 
 
 def attention(
     variants: _Variants = None,
+    peers: _Peers = None,
     lengths: _Lengths = "64,128,256,512,1024,2048,4096",
     tokens: _Tokens = 4096,
     masks: _Masks = "full,causal,padded",
@@ -45,11 +53,12 @@ def attention(
     json: _Json = None,
 ) -> None:
     """Time attention layers, ours and others', in turns."""
-    _measure(locals(), repeats=repeats)
+    _measure(locals(), peers=_peers(peers), repeats=repeats)
 
 
 def memory(
     variants: _Variants = None,
+    peers: _Peers = None,
     lengths: _Lengths = "512",
     tokens: _Tokens = 16384,
     masks: _Masks = "full",
@@ -62,7 +71,7 @@ def memory(
     json: _Json = None,
 ) -> None:
     """Measure the peak memory of attention layers, ours and others'."""
-    _measure(locals(), memory=True)
+    _measure(locals(), peers=_peers(peers), memory=True)
 
 
 def encoder(
@@ -125,37 +134,48 @@ def generation(
     ]
     modes = {"transformers": transformers, "int8": int8}
     found = _try(measure_generation, cases, _names(variants, VARIANTS), repeats, **modes)
-    _write(json, found, found)
+    _write(json, found)
+    _print(found)
 
 
 def _measure(flags: Mapping[str, Any], **options: Any) -> None:
-    """Measure every length with every mask, print the tables of each mask, and write all figures.
+    """Measure every length with every mask, print the tables of each mask, and write all figures so far.
 
     Args:
         options: of `measure_layers`, or with `layers` of `measure_encoders`.
     """
     set_up_libraries(flags["threads"])
-    from ..benchmark.layers import ENCODER_VARIANTS, VARIANTS, Case, measure_encoders, measure_layers
+    from ..benchmark.cases import Case
+    from ..benchmark.layers import ENCODER_VARIANTS, VARIANTS, measure_encoders, measure_layers
 
     measure, known = (measure_encoders, ENCODER_VARIANTS) if "layers" in options else (measure_layers, VARIANTS)
     lengths = _numbers("--lengths", flags["lengths"])
-    names, where, found = _names(flags["variants"], known), _where(flags), []
+    names, where = _names(flags["variants"], known), _where(flags)
+    found: list[Measurement] = []
     sizes = [(flags["tokens"] // max(length, 1), length) for length in lengths]
     masks = _names(flags["masks"], [])
     for cases in [[Case(*size, mask, flags["width"], flags["heads"], **where) for size in sizes] for mask in masks]:
         measured = []
         for case in cases:
             measured += _try(measure, case, variants=names, training=not flags["forward"], **options)
+            _write(flags["json"], [*found, *measured])
         found += measured
-        _write(flags["json"], found, measured)
+        _print(measured)
+    inexact = [f"{each.name} ({each.case.mask}, {each.case.length})" for each in found if each.problem == "inexact"]
+    if inexact:
+        raise UserError(
+            f"got errors above twice those of the same equation in {flags['dtype']}: {', '.join(inexact)}; expected "
+            "results as exact; report it with this command"
+        )
 
 
 def _try(measure: Callable[..., list[Measurement]], *args: Any, **options: Any) -> list[Measurement]:
     from ..training.failures import shortage_reported
 
     sizes = "use smaller sizes (tokens, batch, width, layers)"
+    without_compile = "leave flex out of --peers, or use --cache dynamic"
     try:
-        with shortage_reported(sizes, lambda: "nothing was written for them"):
+        with shortage_reported(sizes, lambda: "nothing was written for them", without_compile):
             return measure(*args, **options)
     except ValueError as error:
         # A layer or model with these options cannot be built.
@@ -171,7 +191,10 @@ def _where(flags: Mapping[str, Any]) -> dict[str, Any]:
     path = flags["json"]
     if path is not None and (resolve_path(path).is_dir() or not resolve_path(path).parent.is_dir()):
         raise UserError(f"got --json {path}; expected a file in a folder that exists")
-    return {"device": str(choose_device(flags["device"])), "dtype": getattr(torch, flags["dtype"])}
+    device = choose_device(flags["device"])
+    if device.index is not None:
+        torch.accelerator.set_device_index(device.index)
+    return {"device": str(device), "dtype": getattr(torch, flags["dtype"])}
 
 
 def _numbers(option: str, text: str) -> list[int]:
@@ -190,21 +213,30 @@ def _range(text: str) -> tuple[int, int]:
         raise UserError(f"got --prompt {text!r}; expected numbers like 24 or 12-36") from None
 
 
+def _peers(names: str | None) -> Sequence[str] | None:
+    return None if names is None else _names(names, [])
+
+
 def _names(variants: str | None, default: Sequence[str]) -> Sequence[str]:
     return default if variants is None else [name.strip() for name in variants.split(",")]
 
 
-def _write(path: Path | None, found: list[Measurement], shown: list[Measurement]) -> None:
-    """Print the tables of `shown`, and write the figures to a file."""
-    import json
-
+def _print(found: list[Measurement]) -> None:
     from rich.console import Console
 
-    from ..benchmark.harness import about
-    from ..benchmark.tables import records, tables
+    from ..benchmark.tables import tables
 
-    for table in tables(shown):
+    for table in tables(found):
         Console().print(table)
+
+
+def _write(path: Path | None, found: list[Measurement]) -> None:
+    """Write the figures to a file."""
+    import json
+
+    from ..benchmark.harness import about
+    from ..benchmark.tables import records
+
     if path is not None:
         text = json.dumps({**about(found[0].case.device), "results": records(found)}, indent=1)
         path.write_text(f"{text}\n", encoding="utf-8")

@@ -14,10 +14,13 @@ LOST_PROCESS = "the connection to another process broke: it failed, see its mess
 
 
 @contextmanager
-def shortage_reported(less_memory: str, left: Callable[[], str]) -> Iterator[None]:
+def shortage_reported(
+    less_memory: str, left: Callable[[], str], without_compile: str = "leave out --torch-compile"
+) -> Iterator[None]:
     """Report too little memory, unwritable files, a lost process and a failed compilation; other errors pass.
 
-    `less_memory` says how to reduce the memory that is needed, and `left` which results were kept.
+    `less_memory` says how to reduce the memory that is needed, `left` which results were kept, `without_compile` how
+    to compile nothing.
     """
     try:
         yield
@@ -26,11 +29,10 @@ def shortage_reported(less_memory: str, left: Callable[[], str]) -> Iterator[Non
         raise
     except (OSError, MemoryError, RuntimeError, SafetensorError) as error:
         problem = one_line(error)
-        # PyTorch has an exception class for the memory of devices, none for that of the CPU.
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in problem:
+        if is_out_of_memory(error):
             problem = f"out of memory; {less_memory}"
         elif type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            problem = f"torch.compile failed: {problem}; leave out --torch-compile"
+            problem = f"torch.compile failed: {problem}; {without_compile}"
         # Gloo has no exception class.
         elif isinstance(error, torch.distributed.DistError) or "/gloo/" in problem:
             problem = LOST_PROCESS
@@ -40,3 +42,8 @@ def shortage_reported(less_memory: str, left: Callable[[], str]) -> Iterator[Non
         elif not isinstance(error, OSError | SafetensorError):
             raise
         raise UserError(f"{problem}; {left()}") from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    # PyTorch has an exception class for the memory of devices, none for that of the CPU.
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
