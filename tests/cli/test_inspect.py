@@ -19,6 +19,20 @@ def test_pictures_page_and_numbers(call: Call, trained: Path, tmp_path: Path) ->
     assert all((output / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
 
 
+def test_what_attention_depends_on_is_measured_on_data(call: Call, trained: Path, tmp_path: Path) -> None:
+    code, out, err = call("inspect", trained, "--sample", 5, "--output", tmp_path / "out")
+    assert code == 0, err
+    numbers = json.loads((tmp_path / "out/inspect.json").read_text(encoding="utf-8"))
+    places = [(entry["stack"], entry["layer"]) for entry in numbers["attention"] if entry["stack"] != "cross"]
+    assert [(entry["stack"], entry["layer"]) for entry in numbers["explained"]] == places
+    assert {*numbers["explained"][0]["heads"][0]} == {"explained_by_random", "explained_by_dense"}
+    assert numbers["loss"] > 0
+    page = Path(out.strip()).read_text(encoding="utf-8")
+    assert "What attention depends on</h2>" in page
+    assert "Without a function</h2>" in page
+    assert {(entry["stack"], entry["layer"]) for entry in numbers["removed"]} > {*places}
+
+
 @pytest.mark.parametrize(
     ("arguments", "fact", "code"),
     [

@@ -23,7 +23,7 @@ from ..models.loss import IGNORED
 from ..synthesizers import SynthesizerOptions, SynthesizingFunction
 from .synthesize import synthesize
 
-__all__ = ["CALIBRATED", "AttentionSums", "Batch", "calibrate", "hooked", "real_rows", "run"]
+__all__ = ["CALIBRATED", "AttentionSums", "Batch", "calibrate", "fit", "hooked", "real_rows", "run"]
 
 Batch = Mapping[str, Tensor]
 # The functions that calibration has parameters for.
@@ -204,7 +204,24 @@ def calibrate(
     if unknown := [name for name in names if name not in CALIBRATED]:
         raise UserError(f"got {unknown[0]!r} to calibrate; expected one of: {', '.join(CALIBRATED)}")
     made = [synthesize(model, name, synthesizer_options=synthesizer_options) for name in names]
-    layers, batches = attention_layers(model), list(batches)
+    fit(model, made, names, list(batches))
+    return made
+
+
+@torch.no_grad()
+def fit(
+    model: SynthesizerPreTrainedModel,
+    made: Sequence[SynthesizerPreTrainedModel],
+    names: Sequence[str],
+    batches: Sequence[Batch],
+) -> None:
+    """Set the parameters of models with the functions `names` in all heads, as `calibrate` does.
+
+    Args:
+        model: a model with attention of any kind but the baselines.
+        made: for each name a model of the same sizes and relative position bias.
+    """
+    layers = attention_layers(model)
     functions = [[cast(Any, layer.module).function for layer in attention_layers(new)] for new in made]
     if "dense" in names and any(len(each.key) != model.config.num_heads for each in functions[names.index("dense")]):
         raise UserError("got share_heads of dense; expected one W₂ for each head: calibration fits each alone")
@@ -217,7 +234,6 @@ def calibrate(
             if function.name in _REGRESSED:
                 function.q_proj.load_state_dict(source.q_proj.state_dict())
             _set_parameters(function, found, _bias(layer, model.config.max_position_embeddings))
-    return made
 
 
 def _sums(

@@ -51,13 +51,17 @@ class AttentionLayer(NamedTuple):
         H are the heads of the function's group.
         """
         found: dict[str, Array] = {}
-        for _, named, weights in self._groups():
-            if weights is not None:
+        for _, named, group in self._groups():
+            if (weights := group.weights()) is not None:
                 found |= dict(zip(named, _to_array(weights), strict=True))
         return found
 
-    def _groups(self) -> Iterator[tuple[int, dict[str, SynthesizingFunction], Tensor | None]]:
-        """For each group of heads the first one, its functions by name (with the heads if not all), and their α."""
+    def components(self) -> dict[str, tuple[SynthesizingFunction, int]]:
+        """For each function the mixture that it is in, or itself, and its number there."""
+        return {name: (group, index) for _, named, group in self._groups() for index, name in enumerate(named)}
+
+    def _groups(self) -> Iterator[tuple[int, dict[str, SynthesizingFunction], SynthesizingFunction]]:
+        """For each group of heads the first one, its functions by name (with the heads if not all), and the whole."""
         if not isinstance(self.module, SynthesizerAttention):
             return
         for heads, group in self.module.function.groups():
@@ -69,7 +73,7 @@ class AttentionLayer(NamedTuple):
                 one = heads.stop == heads.start + 1
                 where = f"head {heads.stop}" if one else f"heads {heads.start + 1}-{heads.stop}"
                 named = {f"{name} of {where}": part for name, part in named.items()}
-            yield heads.start or 0, named, group.weights()
+            yield heads.start or 0, named, group
 
     def scores(self, length: int) -> dict[str, Array]:
         """R (H, length, length), or R₁R₂ᵀ, of each function that does not read the input.
@@ -92,6 +96,21 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
         if isinstance(stack, SynthesizerStack)
         for number, block in enumerate(cast(Iterable[SynthesizerBlock], stack.layers), start=1)
     ]
+
+
+class Explanation(NamedTuple):
+    """What attention depends on.
+
+    Attributes:
+        heads: for each layer of self-attention and head, `explained_by_random` and `explained_by_dense`: the shares of
+            the KL divergence from uniform attention that position alone and the own token alone explain.
+        loss: nats per label.
+        removed: the `loss_increase` without a `function`, in a `layer` of a `stack` (None: in all).
+    """
+
+    heads: Sequence[Sequence[Mapping[str, float]]]
+    loss: float
+    removed: Sequence[Mapping[str, Any]]
 
 
 @torch.inference_mode()

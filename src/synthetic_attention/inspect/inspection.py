@@ -28,7 +28,10 @@ Numbers = list[dict[str, Any]]
 Layers = Sequence[collect.AttentionLayer]
 Statistics = Mapping[str, Sequence[WeightStatistics]]
 Report = Callable[[str], object]
+Explain = Callable[[PreTrainedModel, Sequence[collect.Inputs]], collect.Explanation]
 _NUMBERS = "inspect.json"
+# Examples of a batch.
+_BATCH = 16
 # A heat map of about this many tokens shows a pattern and has room for labels.
 _READABLE = 16
 _NOTE = (
@@ -39,6 +42,14 @@ _WEIGHTS_NOTE = (
     "Relative entropy is 1 where attention is uniform. Small weights: the share of keys with less than a tenth of a "
     "uniform weight. Distance: the mean distance in tokens from query to key, and the same for uniform attention. "
     "Masked keys and rows with a single visible key are left out."
+)
+_EXPLAINED_NOTE = (
+    "Of each head the share of its attention that position alone / its own token alone explain, in percent of the KL "
+    "divergence from uniform attention. The rest depends on the other tokens."
+)
+_REMOVED_NOTE = (
+    "How much the loss rises, in nats per label, if a function is left out of the logits. In a mixture the others keep "
+    "their α; without a mixture the attention is uniform then."
 )
 _R_NOTE = (
     "R without the mixture's weight α. A relative position bias belongs to all layers of its stack. Within ±1: the "
@@ -64,6 +75,7 @@ def inspect_run(
     output: Path | None = None,
     device: str | None = None,
     report: Report = print,
+    explain: Explain | None = None,
 ) -> Path:
     """Draw the attention of a run's best model; write an HTML page, whose path is returned, and the numbers.
 
@@ -72,6 +84,7 @@ def inspect_run(
         output: the folder to write, by default inspect/ in the run. The files of an earlier call are replaced.
         device: as for `choose_device`.
         report: called with each line for the user.
+        explain: measures what attention depends on, on batches of the data; not with texts.
 
     Raises:
         UserError: the run, the data, a text or the folder cannot be used.
@@ -83,11 +96,12 @@ def inspect_run(
     layers = collect.attention_layers(model)
     if any(isinstance(layer.module, Linformer) for layer in layers):
         raise UserError(f"{run}: got 'linformer'; expected layers whose attention weights are per token")
+    batches: list[collect.Inputs] = []
     if selection.texts:
         texts = collect.text_inputs(model, tokenizer, selection.texts)
         shown = sample = [collect.with_output(model, inputs) for inputs in texts]
     else:
-        shown, sample = _read_data(data_path(info, selection.data), selection, task, model, tokenizer)
+        shown, sample, batches = _read_data(data_path(info, selection.data), selection, task, model, tokenizer)
     before = _initial_model(info, task, model, report)
     starts = [] if before is None else collect.attention_layers(before)
     earlier = _earlier_files(target)
@@ -117,6 +131,9 @@ def inspect_run(
             "random": _write_scores(page, layers, starts, measured),
             "gates": _write_gates(page, layers),
         }
+        if explain is not None and batches:
+            report("measuring what attention depends on")
+            numbers |= _write_explanation(page, layers, explain(model, batches))
         page.write()
         files = [*page.files, _NUMBERS]
         text = json.dumps({**numbers, "files": files}, indent=2, allow_nan=False)
@@ -146,15 +163,21 @@ def _earlier_files(folder: Path) -> list[str]:
 
 def _read_data(
     data: Any, selection: Selection, task: Task[Any, Any], model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
-) -> tuple[list[collect.Inputs], list[collect.Inputs]]:
-    """The examples to draw, of about `_READABLE` tokens, and those for the statistics."""
+) -> tuple[list[collect.Inputs], list[collect.Inputs], list[collect.Inputs]]:
+    """The examples to draw, of about `_READABLE` tokens, those for the statistics, and these as padded batches."""
     split = task.read(data, selection.split)
     examples = task.encode(split, tokenizer, model.config.max_position_embeddings, "drop")
     nearest = np.argsort(np.abs(examples.lengths().max(axis=1) - _READABLE), kind="stable")[: selection.examples]
     first = [collect.example_inputs(task, model, examples[int(index)])[0] for index in sorted(nearest)]
-    indices = np.linspace(0, len(examples) - 1, min(selection.sample, len(examples))).astype(int)
-    sample = [inputs for index in indices for inputs in collect.example_inputs(task, model, examples[int(index)])]
-    return [collect.with_output(model, inputs) for inputs in first], sample
+    indices = np.linspace(0, len(examples) - 1, min(selection.sample, len(examples))).astype(int).tolist()
+    sample = [inputs for index in indices for inputs in collect.example_inputs(task, model, examples[index])]
+    # Two at least: one to fit on, one to measure.
+    size = min(_BATCH, -(-len(indices) // 2))
+    rows = [indices[start : start + size] for start in range(0, len(indices), size)]
+    batches = [task.collate([examples[i] for i in each], cast(int, model.config.pad_token_id)) for each in rows]
+    # Models return no attention weights for several sentences in a row.
+    batches = [batch for batch in batches if "segment_ids" not in batch]
+    return [collect.with_output(model, inputs) for inputs in first], sample, batches
 
 
 def _initial_model(
@@ -237,3 +260,23 @@ def _write_gates(page: Page, layers: Layers) -> Numbers:
         heads = range(1, max(len(row) for row in rows) - 1)
         page.add_table(("layer", "function", *(f"head {head}" for head in heads)), rows)
     return numbers
+
+
+def _write_explanation(page: Page, layers: Layers, found: collect.Explanation) -> dict[str, Any]:
+    explained, rows = [], []
+    # A model with a baseline has no numbers for its heads.
+    for layer, heads in zip(layers, found.heads, strict=False):
+        explained.append({"stack": layer.stack, "layer": layer.number, "heads": heads})
+        cells = (" / ".join(f"{100 * share:.0f}" for share in head.values()) for head in heads)
+        rows.append([f"{layer.stack}, layer {layer.number}", *cells])
+    if rows:
+        page.add_section("What attention depends on", _EXPLAINED_NOTE)
+        page.add_table(("layer", *(f"head {head}" for head in range(1, len(rows[0])))), rows)
+    if found.removed:
+        page.add_section("Without a function", f"{_REMOVED_NOTE} The loss is {found.loss:.4f}.")
+        rows = []
+        for entry in found.removed:
+            where = "all layers" if entry["layer"] is None else f"layer {entry['layer']}"
+            rows.append([f"{entry['stack']}, {where}", entry["function"], f"{entry['loss_increase']:+.4f}"])
+        page.add_table(("layer", "function", "increase of the loss"), rows)
+    return {"explained": explained, "loss": found.loss, "removed": list(found.removed)}
