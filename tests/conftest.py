@@ -12,6 +12,10 @@ os.environ["XDG_CACHE_HOME"] = f"{_CACHES}/cache"
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+if not torch.cuda.is_available():
+    # Triton's kernels run in its interpreter, on the CPU.
+    os.environ["TRITON_INTERPRET"] = "1"
+
 torch.set_num_threads(2)
 
 

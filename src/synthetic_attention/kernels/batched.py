@@ -4,7 +4,9 @@ The equations are those of `shared.py`, which is made for the caches of a CPU. H
 so P = softmax(R) is computed whole, in the dtype of R, and each product is one call for all heads. Causal rows are
 computed in a few bands, each up to its last key. Nothing is read back from the device.
 
-Under a key mask m of an example, Y = P (m ∘ V) / P m: the same P serves all examples.
+Under a key mask m of an example, Y = P (m ∘ V) / P m: the same P serves all examples. If a mask hides so much of a row
+that P m vanishes, the Triton kernels compute all rows again, with a softmax per example; a flag on the device starts
+them. They have no dropout.
 
 Shape legend: B batch, H heads, T queries, S keys, D width of a value, N = D·B.
 """
@@ -12,16 +14,21 @@ Shape legend: B batch, H heads, T queries, S keys, D width of a value, N = D·B.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from .blocks import hide_later, refuse_second_derivative, slices, wide
+from .blocks import has_triton, hide_later, refuse_second_derivative, slices, wide
 from .shared import nonzero
+
+if TYPE_CHECKING:
+    from .triton_attention import Call
 
 # Rows of a causal band: products of fewer rows do not fill a device.
 _BAND_ROWS, _MOST_BANDS = 256, 8
+# Below this sum of P a row is computed again: float32 and bfloat16 end at 1e-38.
+_LEAST_SUM = 1e-30
 
 
 def batched_attention(
@@ -45,7 +52,7 @@ def batched_attention(
     """
     if mask is not None and value.dtype == torch.float16:
         # P m may be as small as exp(−range of R), and float16 ends at exp(−17).
-        out = batched_attention(scores, value.float(), mask, offset, dropout, value_is_masked, is_finite)
+        out = batched_attention(scores.float(), value.float(), mask, offset, dropout, value_is_masked, is_finite)
         return out.to(value.dtype)
     by_feature = value.permute(1, 3, 0, 2)
     out_HDBT, *_ = _forward(scores, by_feature, mask, offset, dropout, value_is_masked, is_finite)
@@ -102,9 +109,13 @@ def _forward(
     dropout: Tensor | None,
     value_is_masked: bool,
     is_finite: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Output (H, D, B, T); with a mask the denominators (H, B, T); P (H, T, S) if it is kept for the backward."""
-    out, norm, kept = _results(scores, value, mask)
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Output (H, D, B, T); with a mask the denominators (H, B, T); P (H, T, S) if it is kept for the backward; lse.
+
+    lse (B, H, T) are the logarithms of the denominators of rows that were computed again, if that is possible.
+    """
+    out, norm, kept, lse = _results(scores, value, mask)
+    given = value
     with torch.autocast(value.device.type, enabled=False):
         weights = _softmax(scores, offset, is_finite)
         narrow = weights.to(value.dtype)
@@ -120,20 +131,36 @@ def _forward(
             torch.bmm(value.flatten(1, 2)[:, :, :last], band, out=out.flatten(1, 2)[:, :, t])
         if mask is not None:
             out /= nonzero(norm)[:, None]
-    return out, norm, weights if kept.numel() else kept
+            if lse.numel():
+                _again(scores, given, mask, offset, norm).forward(out.permute(2, 0, 3, 1), lse)
+    return out, norm, weights if kept.numel() else kept, lse
 
 
-def _results(scores: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _again(scores: Tensor, value: Tensor, mask: Tensor, offset: int | None, norm: Tensor) -> Call:
+    """The Triton kernels for these arguments, which run if a row sees keys and the sum of their P vanishes."""
+    from .triton_attention import Call
+
+    seen = mask.any(dim=1, keepdim=True) if offset is None else mask.cumsum(dim=1) > 0
+    if offset is not None:
+        last = torch.arange(offset, offset + norm.shape[-1], device=mask.device).clamp_(max=mask.shape[1] - 1)
+        seen = seen[:, last]
+    flag = ((norm < _LEAST_SUM) & seen).any().to(torch.int32)
+    return Call(value.permute(2, 0, 3, 1), shared=scores, mask=mask.contiguous(), offset=offset, flag=flag)
+
+
+def _results(scores: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     heads, width, batch, _ = value.shape
     rows = scores.shape[1]
     norm = scores.new_empty(heads, 0 if mask is None else batch, rows, dtype=wide(scores))
     # P is kept where it is smaller than the values, else it is computed again.
     kept = scores.new_empty(scores.shape if scores.numel() <= value.numel() else (0,))
-    return value.new_empty(heads, width, batch, rows), norm, kept
+    again = mask is not None and has_triton(value) and value.dtype != torch.float64
+    lse = value.new_empty((batch, heads, rows) if again else (0,), dtype=torch.float32)
+    return value.new_empty(heads, width, batch, rows), norm, kept, lse
 
 
 @_forward.register_fake
-def _forward_fake(scores: Tensor, value: Tensor, mask: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _forward_fake(scores: Tensor, value: Tensor, mask: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return _results(scores, value, mask)
 
 
@@ -145,6 +172,7 @@ def _backward(
     weights: Tensor,
     out: Tensor | None,
     norm: Tensor | None,
+    lse: Tensor,
     mask: Tensor | None,
     offset: int | None,
     dropout: Tensor | None,
@@ -154,6 +182,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of scores (H, T, S), empty unless `train_scores`, and of value (H, D, B, S)."""
     rows, columns = scores.shape[1:]
+    given, given_grad = value, grad
     grad_scores, grad_value = _gradients(scores, value, train_scores)
     with torch.autocast(value.device.type, enabled=False):
         weights = weights if weights.numel() else _softmax(scores, offset, is_finite)
@@ -189,9 +218,17 @@ def _backward(
                 mask_HBS = mask[:, :last].to(dtype).expand(len(band), -1, -1)
                 grad_band = grad_band.baddbmm_(inner[:, :, t].mT.to(dtype), mask_HBS, alpha=-1).mul_(band)
             if grad_band.shape == scores.shape and grad_band.dtype == scores.dtype:
-                return grad_band, grad_value
+                grad_scores = grad_band
+                break
             grad_scores[:, t, :last] = grad_band
             grad_scores[:, t, last:] = 0
+        if lse.numel():
+            assert mask is not None
+            assert out is not None
+            assert norm is not None
+            call = _again(scores, given, mask, offset, norm)
+            grad, out, into = (x.permute(2, 0, 3, 1) for x in (given_grad, out, grad_value))
+            call.backward(grad, out, lse, type(call)(into, shared=grad_scores[None] if train_scores else None))
     return grad_scores, grad_value
 
 
@@ -207,16 +244,16 @@ def _backward_fake(grad: Tensor, scores: Tensor, value: Tensor, *others: Any) ->
 
 def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
     scores, value, mask, ctx.offset, dropout, ctx.value_is_masked, ctx.is_finite = inputs
-    out, norm, weights = output
-    ctx.mark_non_differentiable(norm, weights)
-    ctx.save_for_backward(scores, value, weights, *((None, None) if mask is None else (out, norm)), mask, dropout)
+    out, norm, weights, lse = output
+    ctx.mark_non_differentiable(norm, weights, lse)
+    ctx.save_for_backward(scores, value, weights, *((None, None) if mask is None else (out, norm)), lse, mask, dropout)
 
 
 def _autograd(ctx, grad: Tensor, *_: Tensor | None):  # type: ignore[no-untyped-def]
-    scores, value, weights, out, norm, mask, dropout = ctx.saved_tensors
+    scores, value, weights, out, norm, lse, mask, dropout = ctx.saved_tensors
     train = ctx.needs_input_grad[0]
     grad_scores, grad_value = _backward(
-        *(grad, scores, value, weights, out, norm, mask, ctx.offset, dropout),
+        *(grad, scores, value, weights, out, norm, lse, mask, ctx.offset, dropout),
         *(ctx.value_is_masked, ctx.is_finite, train),
     )
     return grad_scores if train else None, grad_value, None, None, None, None, None

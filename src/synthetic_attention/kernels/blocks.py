@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -10,6 +12,14 @@ from torch import Tensor
 
 # On a CPU torch.softmax takes several times as long as its parts where rows are this short.
 SHORT_ROW = 48
+_HAS_TRITON = find_spec("triton") is not None
+# Triton's interpreter, for tests, runs kernels on a CPU.
+_IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def has_triton(x: Tensor) -> bool:
+    """Whether Triton's kernels run where x is."""
+    return _HAS_TRITON and (x.is_cuda or _IS_INTERPRETED)
 
 
 def block_bytes(device: torch.device) -> int:

@@ -9,11 +9,11 @@ from torch.nn import functional as F
 from ..layout import is_transformed
 from ..logits import FactoredLogits, GroupedLogits, Logits, MixedLogits, OuterLogits, SharedLogits
 from .batched import batched_attention
-from .blocks import wide
+from .blocks import has_triton, wide
 from .blockwise import blockwise_attention
 from .eager import eager_attention
 from .inner import inner_attention
-from .shared import cached_attention, shared_attention
+from .shared import cached_attention, has_small_range, shared_attention
 from .softmax_cache import CachedLogits
 
 
@@ -97,10 +97,17 @@ def attend(
             dropout = F.dropout(torch.ones_like(scores, dtype=wide(scores)), dropout_p)
         if value.device.type == "cpu":
             return shared_attention(scores, value, mask, offset, dropout, value_is_masked)
+        if mask is not None and not has_triton(value) and not has_small_range(scores):
+            return eager_attention(logits, value, mask, offset, dropout_p)
         return batched_attention(scores, value, mask, offset, dropout, value_is_masked, _is_finite(logits))
     if factored.inner and not factored.outer and _fused(factored, value, mask, dropout_p):
         bias = None if factored.shared is None else factored.weighted_shared()
         return inner_attention(factored.joined(), bias, value, mask, offset, dropout_p)
+    if value.is_cuda and has_triton(value):
+        from .triton_attention import supports, triton_attention
+
+        if supports(factored, value):
+            return triton_attention(factored, value, mask, offset, dropout_p)
     return blockwise_attention(factored, value, mask, offset, dropout_p)
 
 

@@ -1,0 +1,222 @@
+"""The Triton kernels against the equation: in Triton's interpreter on a CPU, compiled on a GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from synthetic_attention import InnerLogits, MixedLogits, OuterLogits, SharedLogits
+from synthetic_attention.kernels.batched import batched_attention
+from synthetic_attention.kernels.eager import eager_attention
+from synthetic_attention.logits import FactoredLogits
+
+pytest.importorskip("triton")
+# The interpreter was asked for by conftest.py before the kernels were defined.
+from synthetic_attention.kernels.triton_attention import supports, triton_attention
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
+B, H, K, D = 3, 2, 5, 7
+# Rows, keys, offset of causal rows, with a mask. Tiles have 64 rows and 32 columns here.
+SHAPES = {
+    "full": (37, 41, None, False),
+    "padded": (37, 41, None, True),
+    "causal, several tiles": (67, 73, 6, False),
+    "causal, padded, keys that no row sees": (20, 45, 5, True),
+}
+FORMS = {
+    "shared + inner": "rqk",
+    "weight of each head": "rqkw",
+    "one weight": "rqko",
+    "bias": "rqkb",
+    "learned key": "rhwb",
+    "outer": "xy",
+    "outer + shared": "xyr",
+    "outer + inner + shared": "xyrqkw",
+    "inner": "qk",
+}
+
+
+def leaves(form, rows, keys, device="cpu", dtype=torch.float32):
+    """Tensors of the letters of a form, stored as a projection writes them, with gradients."""
+    torch.manual_seed(rows)
+    shapes = {
+        "r": (H, rows, keys), "q": (B, rows, H, K), "k": (B, keys, H, K), "h": (B, rows, H, K), "b": (H, keys),
+        "x": (B, rows, H, 29), "y": (B, rows, H, -(-keys // 29)), "v": (B, keys, H, D),
+    }  # fmt: skip
+    given = {name: torch.randn(shape, device=device) for name, shape in shapes.items() if name in FORMS[form] + "v"}
+    given = {name: x.transpose(1, 2) if x.dim() == 4 else x for name, x in given.items()}
+    if "h" in given:
+        given["w"] = torch.randn(1, H, keys, K, device=device)
+    elif "w" in FORMS[form] or "o" in FORMS[form]:
+        given["w"] = torch.rand(1, H if "w" in FORMS[form] else 1, device=device) + 0.5
+    return {name: x.to(dtype).requires_grad_() for name, x in given.items()}
+
+
+def logits(t):
+    terms = []
+    if "r" in t:
+        terms.append(SharedLogits(t["r"]))
+    if "q" in t:
+        terms.append(InnerLogits(t["q"], t["k"], t.get("b"), scale=0.3))
+    if "h" in t:
+        terms.append(InnerLogits(t["h"], t["w"], t["b"]))
+    if "x" in t:
+        terms.append(OuterLogits(t["x"], t["y"]))
+    weights = None if "h" in t or "w" not in t else torch.cat([t["w"], *[torch.ones_like(t["w"])] * (len(terms) - 1)])
+    return MixedLogits(terms, weights)
+
+
+def holes(keys, device):
+    mask = torch.ones(B, keys, dtype=torch.bool, device=device)
+    mask[0, keys // 2 :], mask[1, 0], mask[2] = False, False, False
+    return mask
+
+
+def compute(t, mask, offset, dropout_p=0.0):
+    return triton_attention(FactoredLogits.of(logits(t)), t["v"], mask, offset, dropout_p)
+
+
+def compare(got, want, ours, theirs, **tolerance):
+    torch.testing.assert_close(got.to(want.dtype), want, **tolerance)
+    g = torch.randn_like(want)
+    grads = torch.autograd.grad(got, list(ours.values()), g.to(got.dtype))
+    for a, b in zip(grads, torch.autograd.grad(want, list(theirs.values()), g), strict=True):
+        torch.testing.assert_close(a.to(b.dtype), b, **tolerance)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("form", FORMS)
+def test_outputs_and_gradients(form, shape, device):
+    rows, keys, offset, padded = SHAPES[shape]
+    t = leaves(form, rows, keys, device)
+    u = {name: x.detach().double().requires_grad_() for name, x in t.items()}
+    mask = holes(keys, device) if padded else None
+    assert supports(FactoredLogits.of(logits(t)), t["v"])
+    want = eager_attention(logits(u), u["v"], mask, offset, 0.0)
+    got = compute(t, mask, offset)
+    compare(got, want, t, u, atol=1e-4, rtol=1e-4)
+    if padded:
+        assert (got[2] == 0).all()
+
+
+# The interpreter has no matrix products in bfloat16.
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float16, pytest.param(torch.bfloat16, marks=pytest.mark.cuda)], ids=str)
+@pytest.mark.parametrize("form", ["shared + inner", "outer + inner + shared"])
+def test_half_precision_is_as_good_as_eager(form, dtype, device):
+    """Errors against float64 at most twice those of the equation in the same dtype; R stays in float32."""
+    t = leaves(form, 50, 50, device, dtype)
+    t["r"] = t["r"].detach().float().requires_grad_()
+    u = {name: x.detach().double().requires_grad_() for name, x in t.items()}
+    g = torch.randn(B, H, 50, D, device=device)
+    results = []
+    for tensors, out in (
+        (t, compute(t, None, 0)),
+        (t, eager_attention(logits(t), t["v"], None, 0, 0.0)),
+        (u, eager_attention(logits(u), u["v"], None, 0, 0.0)),
+    ):
+        grads = torch.autograd.grad(out, list(tensors.values()), g.to(out.dtype))
+        results.append([x.detach() for x in (out, *grads)])
+    assert results[0][0].dtype == dtype
+    for ours, plain, exact in zip(*results, strict=True):
+        error, allowed = ((x.double() - exact).norm() / exact.norm() for x in (ours, plain))
+        assert error <= 2 * allowed + 1e-3
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_frozen_scores_get_no_gradient(device):
+    t = leaves("weight of each head", 20, 20, device)
+    t["r"].requires_grad_(False)
+    u = {name: x.detach().double().requires_grad_(name != "r") for name, x in t.items()}
+    got, want = compute(t, None, 0), eager_attention(logits(u), u["v"], None, 0, 0.0)
+    ours, theirs = ({name: x for name, x in tensors.items() if name != "r"} for tensors in (t, u))
+    compare(got, want, ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_dropout(device):
+    """Kept weights are divided by 1 − p, each example has its own, and the backward has those of the forward."""
+    rows = keys = 40
+    t = leaves("shared + inner", rows, keys, device)
+    t["v"] = torch.eye(keys, device=device).expand(B, H, -1, -1)[..., :D].clone().requires_grad_()
+    plain = eager_attention(logits(t), t["v"], None, None, 0.0)
+    torch.manual_seed(5)
+    got = compute(t, None, None, dropout_p=0.25)
+    kept = got.detach() / plain.detach()
+    torch.testing.assert_close(kept, (kept > 0) / 0.75)
+    assert 0.15 < (kept == 0).float().mean() < 0.35
+    assert not torch.equal(kept[0], kept[1])
+    assert not torch.equal(kept[:, 0], kept[:, 1])
+    # The same weights as a function of the values, which are linear in them.
+    g = torch.randn_like(got)
+    (grad,) = torch.autograd.grad(got, t["v"], g)
+    torch.testing.assert_close(grad[..., :D, :], (got.detach().mT @ g)[..., :D, :], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_dropout_in_the_gradient_of_the_scores(device):
+    """Against finite differences along the gradient, with the same seed."""
+    t = leaves("shared + inner", 9, 9, device)
+    g = torch.randn(B, H, 9, D, device=device)
+
+    def loss(r):
+        torch.manual_seed(7)
+        return (compute({**t, "r": r}, None, 0, dropout_p=0.3) * g).sum()
+
+    (grad,) = torch.autograd.grad(loss(t["r"]), t["r"])
+    step = 1e-2 * grad / grad.norm()
+    difference = (loss(t["r"] + step) - loss(t["r"] - step)) / 2e-2
+    torch.testing.assert_close(difference, grad.norm(), rtol=1e-2, atol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_unsupported_logits(device):
+    t = leaves("inner", 9, 9, device)
+    assert not supports(FactoredLogits.of(logits(t)), t["v"].double())
+    assert not supports(FactoredLogits.of(SharedLogits(torch.zeros(B, H, 9, 9))), t["v"])
+    assert not supports(FactoredLogits.of(InnerLogits(torch.zeros(B, H, 9, 129), torch.zeros(B, H, 9, 129))), t["v"])
+
+
+def test_second_derivatives_are_refused():
+    t = leaves("shared + inner", 9, 9)
+    (grad,) = torch.autograd.grad(compute(t, None, None).sum(), t["r"], create_graph=True)
+    with pytest.raises(RuntimeError, match="second derivative"):
+        grad.sum().backward()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
+@pytest.mark.parametrize("spread", [30.0, 70.0, 95.0, 103.0, 200.0])
+def test_shared_logits_of_a_wide_range_under_a_mask(spread, causal, device):
+    """exp(score − rowmax) vanishes where a mask leaves small scores only: those rows are computed again."""
+    keys = 33
+    scores = -torch.linspace(0, spread, keys, device=device) + 0.1 * torch.randn(H, keys, keys, device=device)
+    scores.requires_grad_()
+    value = torch.randn(H, D, B, keys, device=device).permute(2, 0, 3, 1).requires_grad_()
+    mask = torch.ones(B, keys, dtype=torch.bool, device=device)
+    mask[0, : keys - 1], mask[1] = False, False
+    ours = {"r": scores, "v": value}
+    theirs = {name: x.detach().double().requires_grad_() for name, x in ours.items()}
+    offset = 2 if causal else None
+    want = eager_attention(SharedLogits(theirs["r"]), theirs["v"], mask, offset, 0.0)
+    compare(batched_attention(scores, value, mask, offset, None), want, ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [86, 90])
+def test_kernels_compile_for_gpus_that_are_not_there(capability):
+    """All combinations of terms and dtypes compile, and fit into the shared memory of a processor (KiB)."""
+    most = {86: 99, 90: 227}[capability]
+    code = f"import triton_compilation; triton_compilation.main({capability})"
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    folder = Path(__file__).parent
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    kernels = json.loads(done.stdout.splitlines()[-1])
+    assert len(kernels) >= 20
+    assert all(shared <= most * 1024 for shared in kernels.values())
