@@ -84,8 +84,9 @@ def test_errors_are_measured_where_float64_matrices_fit() -> None:
     assert (short.batch, short.length) == (1, 4096)
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()])
-@pytest.mark.parametrize("name", ["t5", "mha"])
+@pytest.mark.parametrize(
+    ("name", "error"), [("t5", torch.OutOfMemoryError("CUDA out of memory")), ("mha", MemoryError())]
+)
 def test_a_layer_without_memory_does_not_end_the_run(
     name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,16 +174,17 @@ def test_layers_on_a_gpu(mask: str) -> None:
     assert results["sdpa"].backend in ("flash", "cudnn", "efficient")
 
 
-@pytest.mark.cuda
 @pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 @pytest.mark.parametrize("mask", MASKS)
-def test_flex_agrees_with_sdpa(mask: str) -> None:
-    case = Case(3, 200, mask, 64, 2, device="cuda")
+def test_flex_agrees_with_sdpa(mask: str, device: str) -> None:
+    case = Case(3, 200, mask, 64, 2, device=device)
     sdpa, flex = (build_layer(case, name) for name in ("sdpa", "flex"))
     flex.module.load_state_dict(sdpa.module.state_dict())
     x, real, _ = case.inputs()
-    difference = flex.call(x, real) - sdpa.call(x, real)
-    assert float(difference[slice(None) if real is None else real].detach().abs().max()) < 1e-3
+    # On a CPU FlexAttention has no backward.
+    with torch.no_grad():
+        torch.testing.assert_close(flex.call(x, real), sdpa.call(x, real), atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.cuda

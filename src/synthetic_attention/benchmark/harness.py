@@ -35,11 +35,11 @@ class Contender:
     module: nn.Module
     call: Callable[[Tensor, Tensor | None], Tensor]
 
-    def step(self, inputs: Inputs, training: bool, keep_gradients: bool = False) -> int:
-        """Forward and backward, or the forward in inference; returns the allocator's bytes between both, if it counts.
+    def step(self, inputs: Inputs, training: bool, for_memory: bool = False) -> int:
+        """Forward and backward, or the forward in inference.
 
         Args:
-            keep_gradients: of the parameters.
+            for_memory: keep the gradients of the parameters, and return an accelerator's bytes after the forward.
         """
         x, mask, gradient = inputs
         if not training:
@@ -48,10 +48,10 @@ class Contender:
             return 0
         with record_function(_FORWARD):
             y = self.call(x, mask)
-        allocated = 0 if x.device.type == "cpu" else torch.accelerator.memory_allocated()
+        allocated = torch.accelerator.memory_allocated() if for_memory and x.device.type != "cpu" else 0
         y.backward(gradient)
         x.grad = None
-        if not keep_gradients:
+        if not for_memory:
             self.module.zero_grad()
         return allocated
 
@@ -158,12 +158,12 @@ def measure_memory(contender: Contender, inputs: Inputs, training: bool) -> tupl
     contender.step(inputs, training)
     if inputs[0].device.type == "cpu":
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            contender.step(inputs, training, keep_gradients=True)
+            contender.step(inputs, training, for_memory=True)
         peak, kept = _read_profile(profiler, contender.gradients())
     else:
         before = torch.accelerator.memory_allocated()
         torch.accelerator.reset_peak_memory_stats()
-        after = contender.step(inputs, training, keep_gradients=True)
+        after = contender.step(inputs, training, for_memory=True)
         # The allocator has no history: the gradients count as if they had all been there at the peak.
         gradients = sum(gradient.nbytes for gradient in contender.gradients())
         peak = max(torch.accelerator.max_memory_allocated() - before - gradients, 0)

@@ -76,7 +76,14 @@ def measure_encoders(
     """Measure time and memory of a vanilla encoder, PyTorch's, and those of `variants`."""
     torch.manual_seed(0)
     names = ["vanilla", _TORCH_ENCODER, *(name for name in variants if name != "vanilla")]
-    return _measure(case, names, partial(_build_encoder, case, layers), training, repeats, memory=True)
+
+    def build(name: str) -> Contender:
+        with torch.device(case.device):
+            encoder = _build_encoder(case, layers, name)
+        encoder.module.to(case.dtype)
+        return encoder
+
+    return _measure(case, names, build, training, repeats, memory=True)
 
 
 def _measure(
@@ -151,7 +158,6 @@ def _build_encoder(case: Case, layers: int, name: str) -> Contender:
         )
         # PyTorch supports nested tensors only without norm_first.
         peer = nn.TransformerEncoder(layer, layers, nn.LayerNorm(case.width), enable_nested_tensor=False)
-        peer.to(case.device, case.dtype)
         return Contender(name, peer, lambda x, mask: peer(x, src_key_padding_mask=None if mask is None else ~mask))
     config = SynthesizerConfig(
         vocab_size=3,
@@ -163,5 +169,5 @@ def _build_encoder(case: Case, layers: int, name: str) -> Contender:
         max_position_embeddings=case.length,
         dropout_rate=0.0,
     )
-    encoder = SynthesizerStack(config, "encoder").to(case.device, case.dtype)
+    encoder = SynthesizerStack(config, "encoder")
     return Contender(name, encoder, lambda x, mask: encoder(x, TokenLayout.of(mask, x))[0])
