@@ -17,15 +17,17 @@ _NEEDED = (
     *("rouge_score", "sacrebleu", "sentencex", "typer", "yaml"),
 )
 
+# transformers imports torchao where it is installed, which then names its libraries that do not fit this machine. Here
+# and not in `main`, because processes of `compare --jobs` only import this module.
+for _name in ("torchao", "torch.utils._pytree"):
+    logging.getLogger(_name).setLevel(logging.ERROR)
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0, 1 for a user's error, 2 for wrong usage, 130 after Ctrl-C."""
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         names = ", ".join(missing)
         sys.exit(f"Error: {names} missing; the command needs: pip install 'synthetic-attention[train]'")
-    # transformers imports torchao where it is installed, which then names its libraries that do not fit this machine.
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
     from .app import run
 
     code = run(arguments)
