@@ -109,7 +109,7 @@ def visible_keys(
 def masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:
     """Softmax over the visible keys of each row, all of them (N, M); a row that sees no key is zeros."""
     rows = []
-    for row, seen in zip(logits, visible, strict=True):
+    for row, seen in zip(logits, visible.to(logits.device), strict=True):
         rows.append(torch.zeros_like(row).masked_scatter(seen, torch.softmax(row[seen], dim=-1)))
     return torch.stack(rows)
 
@@ -199,7 +199,7 @@ def local_dense(x: Tensor, w_1: Tensor, w_2: Tensor, before: int, b_1: Bias = No
         before: tokens of a window that are before its own.
     """
     places = affine(torch.relu(affine(x, w_1, b_1)), w_2, b_2)
-    logits, visible = torch.zeros(len(x), len(x), dtype=x.dtype), torch.zeros(len(x), len(x), dtype=torch.bool)
+    logits, visible = x.new_zeros(len(x), len(x)), x.new_zeros(len(x), len(x), dtype=torch.bool)
     for i in range(len(x)):
         for c in range(w_2.shape[1]):
             j = i + c - before

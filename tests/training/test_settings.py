@@ -35,6 +35,19 @@ def test_base_is_the_transformer_base_as_published() -> None:
     assert training.batch_tokens * training.gradient_accumulation_steps == 50000
 
 
+@pytest.mark.parametrize("preset", [name for name in known_presets() if name.endswith("-gpu")])
+def test_presets_for_a_gpu_have_the_same_model_and_updates(preset: str) -> None:
+    on_gpu, other = read(preset=preset), read(preset=preset.removesuffix("-gpu"))
+    assert on_gpu.model == other.model
+    assert on_gpu.training.bf16
+    assert on_gpu.training.torch_compile
+    assert on_gpu.training.batch_tokens > other.training.batch_tokens
+    tokens = [x.training.batch_tokens * x.training.gradient_accumulation_steps for x in (on_gpu, other)]
+    if preset != "small-gpu":
+        assert tokens[0] == tokens[1]
+        assert on_gpu.training.max_steps == other.training.max_steps
+
+
 def test_every_setting_has_a_meaning() -> None:
     settings = list_settings()
     assert {entry.group.split()[0] for entry in settings} == {"training", "model", "function", "task"}

@@ -27,7 +27,10 @@ def number(text: str, least: float | None = None, most: float = 2**31 - 1) -> An
 
 
 _DATA = "Folder with files of the splits train and valid, or for most tasks hub:OWNER/NAME. [default: example data]"
-_PRESETS = "Size and training settings: demo, tiny, small, base, t5-tiny, t5-small, t5-base. [default: tiny]"
+_PRESETS = (
+    "Size and training settings: demo, tiny, small, base, t5-tiny, t5-small, t5-base; for a GPU small-gpu, base-gpu, "
+    "t5-small-gpu, t5-base-gpu. [default: tiny]"
+)
 _SET = "Change a setting; `synthesizer settings` lists them. Can be repeated."
 _TEXTS = "How to handle texts longer than the model's maximum"
 

@@ -22,7 +22,7 @@ from ..attention import SelfAttention
 from ..data.sampler import TokenBatchSampler
 from ..tasks import get_task
 from ..tasks.base import Task
-from ..tasks.memory import check_training
+from ..tasks.memory import check_training, total_memory
 from .device import any_process, choose_training_device, describe_device, failing_together
 from .failures import shortage_reported
 from .run import Report, prepare_inputs, read_splits
@@ -103,6 +103,7 @@ def dry_run(
         "measured_steps": len(stopwatch.seen) - 1,
         "least_bytes": least_bytes,
         "peak_bytes": peak,
+        "device_bytes": total_memory(place),
     }
 
 
@@ -131,8 +132,9 @@ def describe_dry_run(estimate: Mapping[str, Any]) -> str:
         "training": f"{found.steps:,} steps{accumulated}, {epochs}",
         "device": f"{found.device}, {found.dtype}",
         "speed": f"{found.tokens_per_second:,.0f} {task.tokens_name}/s over {found.measured_steps} steps",
-        "memory": f"{found.peak_bytes / 1e6:,.0f} MB at most in these steps, everything included; at least "
-        f"{found.least_bytes / 1e6:,.0f} MB for model, optimizer and batch",
+        "memory": f"{found.peak_bytes / 1e6:,.0f} MB at most in these steps, everything included, of "
+        f"{found.device_bytes / 1e6:,.0f} MB; at least {found.least_bytes / 1e6:,.0f} MB for model, optimizer and "
+        "batch",
         "time": f"{tqdm.format_interval(found.seconds)}, without validation",
     }
     return "\n".join(f"{name:<10}  {text}" for name, text in rows.items())

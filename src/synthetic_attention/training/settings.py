@@ -134,7 +134,7 @@ def read_settings(
     """
     if preset not in known_presets():
         raise UserError(f"got unknown preset {preset!r}; expected one of: {', '.join(known_presets())}")
-    values = yaml.safe_load((_PRESETS / f"{preset}.yaml").read_text(encoding="utf-8"))
+    values = _read_preset(preset)
     options = values["model"].pop("synthesizer_options", {}) if start is None else start.synthesizer_options
     options, model, changes = copy.deepcopy(options), dict[str, Any](), dict[str, Any]()
     for override in overrides:
@@ -178,6 +178,14 @@ def read_settings(
                 f"{', '.join(_WITHOUT_WEIGHTS)} can change"
             )
     return settings
+
+
+def _read_preset(name: str) -> dict[str, Any]:
+    """The groups of a preset, on top of those of the preset that it `extends`."""
+    values: dict[str, Any] = yaml.safe_load((_PRESETS / f"{name}.yaml").read_text(encoding="utf-8"))
+    if (parent := values.pop("extends", None)) is None:
+        return values
+    return {group: {**own, **values.get(group, {})} for group, own in _read_preset(parent).items()}
 
 
 def build_config(settings: Settings, **changes: Any) -> SynthesizerConfig:
