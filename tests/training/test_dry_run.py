@@ -46,6 +46,13 @@ def test_what_is_said_is_what_comes(
     assert "without validation" in text
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_memory_of_the_device(device: str, corpus: Path, small: Small) -> None:
+    plan = dry_run(Translation("en", "de"), corpus, small("bf16=true"), device=device, report=silent)
+    assert plan["least_bytes"] < plan["peak_bytes"] < plan["device_bytes"]
+    assert f"of {plan['device_bytes'] / 1e6:,.0f} MB" in describe_dry_run(plan)
+
+
 def test_minutes_end_training_too(corpus: Path, small: Small) -> None:
     plan = dry_run(Translation("en", "de"), corpus, small().with_budget(None, 0.5), report=silent)
     assert plan["seconds"] == pytest.approx(30, rel=0.05)
