@@ -151,8 +151,8 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
             "ignore_data_skip": True,
             # Without it, the processes of torchrun would train separate models on a CPU.
             "use_cpu": device.type == "cpu",
-            # Each process takes every n-th batch, whatever number of examples it has.
-            "accelerator_config": {"even_batches": False},
+            # Each process takes every n-th batch, whatever number of examples it has. It does not wait for its copy.
+            "accelerator_config": {"even_batches": False, "non_blocking": device.type == "cuda"},
             "ddp_find_unused_parameters": False,
             "label_names": ["labels"],
             "disable_tqdm": True,

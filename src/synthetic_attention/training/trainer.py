@@ -222,7 +222,13 @@ class SynthesizerTrainer(Trainer):
         self._sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches, start, place)
         # A new iterator draws a number. When resuming, the random state is restored before that.
         generator = None if self._start is None else torch.Generator()
-        loader = DataLoader(Items(), batch_sampler=self._sampler, collate_fn=self.data_collator, generator=generator)
+        loader = DataLoader(
+            Items(),
+            batch_sampler=self._sampler,
+            collate_fn=self.data_collator,
+            pin_memory=args.dataloader_pin_memory,
+            generator=generator,
+        )
         return cast("DataLoader[Any]", self.accelerator.prepare(loader))
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
