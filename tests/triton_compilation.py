@@ -16,8 +16,10 @@ CASES = {
     "causal, mask, dropout": {"mask": True, "offset": 0, "dropout": True},
     "wide": {"width": 128},
     "wide, float32": {"dtype": torch.float32, "width": 128, "mask": True, "offset": 0, "dropout": True},
-    "outer": {"inner": False, "shared": False, "outer": True},
-    "all": {"outer": True, "bias": True, "width": 128},
+    "outer": {"inner": False, "shared": False, "outer": 32},
+    "all": {"outer": 64, "bias": True, "width": 128},
+    "all, float32": {"dtype": torch.float32, "outer": 64, "bias": True},
+    "outer of long inputs": {"inner": False, "outer": 128, "dtype": torch.float32},
     "again": {"inner": False, "mask": True, "flag": True},
 }
 
@@ -38,7 +40,7 @@ class Driver:
         return 0
 
 
-def run(dtype=torch.bfloat16, width=64, inner=True, shared=True, bias=False, outer=False, mask=False, offset=None,
+def run(dtype=torch.bfloat16, width=64, inner=True, shared=True, bias=False, outer=0, mask=False, offset=None,
         dropout=False, flag=False):  # fmt: skip
     def tokens(length, width):
         return torch.empty(B, length, H, width, dtype=dtype).transpose(1, 2)
@@ -50,8 +52,8 @@ def run(dtype=torch.bfloat16, width=64, inner=True, shared=True, bias=False, out
         torch.empty(H, T, S, dtype=dtype) if shared else None,
         torch.empty(H) if shared else None,
         torch.empty(H, S, dtype=dtype) if bias else None,
-        tokens(T, 32) if outer else None,
-        tokens(T, S // 32) if outer else None,
+        tokens(T, outer) if outer else None,
+        tokens(T, -(-S // outer)) if outer else None,
         torch.ones(B, S, dtype=torch.bool) if mask else None,
         torch.zeros(1, dtype=torch.int64) if dropout else None,
         offset=offset,
@@ -61,7 +63,7 @@ def run(dtype=torch.bfloat16, width=64, inner=True, shared=True, bias=False, out
     out, lse = call.empty_outputs()
     out = out.transpose(1, 2)
     call.forward(out, lse)
-    call.backward(out, out, lse, call.empty_gradients(True))
+    call.backward(out, out, lse, call.empty_gradients(True, parts=2))
 
 
 def main(capability):

@@ -6,7 +6,7 @@ computed in a few bands, each up to its last key. Nothing is read back from the 
 
 Under a key mask m of an example, Y = P (m ∘ V) / P m: the same P serves all examples. If a mask hides so much of a row
 that P m vanishes, the Triton kernels compute all rows again, with a softmax per example; a flag on the device starts
-them. They have no dropout.
+them.
 
 Shape legend: B batch, H heads, T queries, S keys, D width of a value, N = D·B.
 """
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _BAND_ROWS, _MOST_BANDS = 256, 8
 # Below this sum of P a row is computed again: float32 and bfloat16 end at 1e-38.
 _LEAST_SUM = 1e-30
+_WIDEST_AGAIN = 128
 
 
 def batched_attention(
@@ -132,11 +133,18 @@ def _forward(
         if mask is not None:
             out /= nonzero(norm)[:, None]
             if lse.numel():
-                _again(scores, given, mask, offset, norm).forward(out.permute(2, 0, 3, 1), lse)
+                _again(scores, given, mask, offset, dropout, norm).forward(out.permute(2, 0, 3, 1), lse)
     return out, norm, weights if kept.numel() else kept, lse
 
 
-def _again(scores: Tensor, value: Tensor, mask: Tensor, offset: int | None, norm: Tensor) -> Call:
+def can_compute_again(value: Tensor) -> bool:
+    """Whether rows whose weights vanish under a mask are computed again; if not, no mask may hide so much."""
+    return has_triton(value) and value.dtype != torch.float64 and value.shape[-1] <= _WIDEST_AGAIN
+
+
+def _again(
+    scores: Tensor, value: Tensor, mask: Tensor, offset: int | None, dropout: Tensor | None, norm: Tensor
+) -> Call:
     """The Triton kernels for these arguments, which run if a row sees keys and the sum of their P vanishes."""
     from .triton_attention import Call
 
@@ -145,7 +153,10 @@ def _again(scores: Tensor, value: Tensor, mask: Tensor, offset: int | None, norm
         last = torch.arange(offset, offset + norm.shape[-1], device=mask.device).clamp_(max=mask.shape[1] - 1)
         seen = seen[:, last]
     flag = ((norm < _LEAST_SUM) & seen).any().to(torch.int32)
-    return Call(value.permute(2, 0, 3, 1), shared=scores, mask=mask.contiguous(), offset=offset, flag=flag)
+    scores = scores if scores.stride(-1) == 1 else scores.contiguous()
+    kept = None if dropout is None else dropout.contiguous()
+    by_example = value.permute(2, 0, 3, 1)
+    return Call(by_example, shared=scores, mask=mask.contiguous(), offset=offset, kept=kept, flag=flag)
 
 
 def _results(scores: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -154,7 +165,7 @@ def _results(scores: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor
     norm = scores.new_empty(heads, 0 if mask is None else batch, rows, dtype=wide(scores))
     # P is kept where it is smaller than the values, else it is computed again.
     kept = scores.new_empty(scores.shape if scores.numel() <= value.numel() else (0,))
-    again = mask is not None and has_triton(value) and value.dtype != torch.float64
+    again = mask is not None and can_compute_again(value.permute(2, 0, 3, 1))
     lse = value.new_empty((batch, heads, rows) if again else (0,), dtype=torch.float32)
     return value.new_empty(heads, width, batch, rows), norm, kept, lse
 
@@ -226,7 +237,7 @@ def _backward(
             assert mask is not None
             assert out is not None
             assert norm is not None
-            call = _again(scores, given, mask, offset, norm)
+            call = _again(scores, given, mask, offset, dropout, norm)
             grad, out, into = (x.permute(2, 0, 3, 1) for x in (given_grad, out, grad_value))
             call.backward(grad, out, lse, type(call)(into, shared=grad_scores[None] if train_scores else None))
     return grad_scores, grad_value

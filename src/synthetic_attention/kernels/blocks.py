@@ -18,8 +18,10 @@ _IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def has_triton(x: Tensor) -> bool:
-    """Whether Triton's kernels run where x is."""
-    return _HAS_TRITON and (x.is_cuda or _IS_INTERPRETED)
+    """Whether Triton's kernels run where x is; those of older GPUs, and of AMD's, have too little shared memory."""
+    if not _HAS_TRITON or not x.is_cuda:
+        return _HAS_TRITON and _IS_INTERPRETED
+    return torch.version.hip is None and torch.cuda.get_device_capability(x.device) >= (8, 0)
 
 
 def block_bytes(device: torch.device) -> int:

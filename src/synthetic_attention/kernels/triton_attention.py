@@ -110,15 +110,19 @@ def _outer_factors(
 
 
 @triton.jit
-def _kept(SEED, stream, rows, columns, S, dropout_p):
-    """Factors of dropout, 0 or 1 / (1 − p); every example and head draws from its own stream."""
-    draw = tl.rand(tl.load(SEED) + stream, rows[:, None] * S + columns[None, :])
-    return tl.where(draw >= dropout_p, 1.0 / (1.0 - dropout_p), 0.0)
+def _kept(SEED, KEPT, b, h, rows, columns, T, S, dropout_p, H: tl.constexpr):
+    """Factors of dropout: KEPT (H, T, S), or 0 or 1 / (1 − p) from a stream of each example and head."""
+    if KEPT is not None:
+        kept = _load(KEPT + h * T * S, rows, T, S, columns, S, 1).to(tl.float32)
+    else:
+        draw = tl.rand(tl.load(SEED) + b * H + h, rows[:, None] * S + columns[None, :])
+        kept = tl.where(draw >= dropout_p, 1.0 / (1.0 - dropout_p), 0.0)
+    return kept
 
 
 @triton.jit
 def _forward_kernel(
-    OUT, LSE, V, Q, K, R, W, C, TILED, REPEATED, MASK, SEED, FLAG,
+    OUT, LSE, V, Q, K, R, W, C, TILED, REPEATED, MASK, SEED, KEPT, FLAG,
     stride_OUT, stride_V, stride_Q, stride_K, stride_R, stride_W, stride_TILED, stride_REPEATED,
     T, S, step, offset, scale, dropout_p, width_K, width_V,
     H: tl.constexpr, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
@@ -150,8 +154,8 @@ def _forward_kernel(
         weights = tl.exp2(scores - base[:, None])
         total = total * shrink + tl.sum(weights, 1)
         highest = now
-        if SEED is not None:
-            weights *= _kept(SEED, b * H + h, rows, columns, S, dropout_p)
+        if SEED is not None or KEPT is not None:
+            weights *= _kept(SEED, KEPT, b, h, rows, columns, T, S, dropout_p, H)
         v = _load(V + b * stride_V[0] + h * stride_V[1], columns, S, stride_V[2], in_V, width_V, stride_V[3])
         out = tl.dot(weights.to(v.dtype), v, out * shrink[:, None], input_precision=PRECISION)
     empty = total == 0.0
@@ -164,7 +168,7 @@ def _forward_kernel(
 
 @triton.jit
 def _backward_rows_kernel(
-    DELTA, DQ, DTILED, DREPEATED, G, OUT, LSE, V, Q, K, R, W, C, TILED, REPEATED, MASK, SEED, FLAG,
+    DELTA, DQ, DTILED, DREPEATED, G, OUT, LSE, V, Q, K, R, W, C, TILED, REPEATED, MASK, SEED, KEPT, FLAG,
     stride_DQ, stride_DTILED, stride_DREPEATED, stride_G,
     stride_OUT, stride_V, stride_Q, stride_K, stride_R, stride_W, stride_TILED, stride_REPEATED,
     T, S, step, offset, scale, dropout_p, width_K, width_V,
@@ -199,8 +203,8 @@ def _backward_rows_kernel(
             weights = tl.exp2(scores - lse[:, None])
             v = _load(V + b * stride_V[0] + h * stride_V[1], columns, S, stride_V[2], in_V, width_V, stride_V[3])
             d_weights = tl.dot(g, tl.trans(v), input_precision=PRECISION)
-            if SEED is not None:
-                d_weights *= _kept(SEED, b * H + h, rows, columns, S, dropout_p)
+            if SEED is not None or KEPT is not None:
+                d_weights *= _kept(SEED, KEPT, b, h, rows, columns, T, S, dropout_p, H)
             d_scores = weights * (d_weights - delta[:, None])
             if Q is not None:
                 k = _load(K + b * stride_K[0] + h * stride_K[1], columns, S, stride_K[2], in_K, width_K, 1)
@@ -222,7 +226,7 @@ def _backward_rows_kernel(
 
 @triton.jit
 def _backward_columns_kernel(
-    DV, DK, DC, G, DELTA, LSE, V, Q, K, R, W, C, TILED, REPEATED, MASK, SEED, FLAG,
+    DV, DK, DC, G, DELTA, LSE, V, Q, K, R, W, C, TILED, REPEATED, MASK, SEED, KEPT, FLAG,
     stride_DV, stride_DK, stride_G,
     stride_V, stride_Q, stride_K, stride_R, stride_W, stride_TILED, stride_REPEATED,
     T, S, step, offset, scale, dropout_p, width_K, width_V,
@@ -253,8 +257,8 @@ def _backward_columns_kernel(
         g = _load(G + b * stride_G[0] + h * stride_G[1], rows, T, stride_G[2], in_V, width_V, stride_G[3])
         kept_weights = weights
         d_weights = tl.dot(g, tl.trans(v), input_precision=PRECISION)
-        if SEED is not None:
-            kept = _kept(SEED, b * H + h, rows, columns, S, dropout_p)
+        if SEED is not None or KEPT is not None:
+            kept = _kept(SEED, KEPT, b, h, rows, columns, T, S, dropout_p, H)
             kept_weights = weights * kept
             d_weights *= kept
         dv = tl.dot(tl.trans(kept_weights.to(g.dtype)), g, dv, input_precision=PRECISION)
@@ -274,9 +278,9 @@ def _backward_columns_kernel(
         tl.store(DC + (b * H + h) * S + columns, dc, mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B", "examples"])
 def _backward_shared_kernel(
-    DR, DW, G, DELTA, LSE, V, Q, K, R, W, C, TILED, REPEATED, MASK, SEED, FLAG, stride_G,
+    DR, DW, G, DELTA, LSE, V, Q, K, R, W, C, TILED, REPEATED, MASK, SEED, KEPT, FLAG, stride_G,
     stride_V, stride_Q, stride_K, stride_R, stride_W, stride_TILED, stride_REPEATED,
     B, examples, T, S, step, offset, scale, dropout_p, width_K, width_V,
     H: tl.constexpr, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
@@ -311,8 +315,8 @@ def _backward_shared_kernel(
         g = _load(G + b * stride_G[0] + h * stride_G[1], rows, T, stride_G[2], in_V, width_V, stride_G[3])
         v = _load(V + b * stride_V[0] + h * stride_V[1], columns, S, stride_V[2], in_V, width_V, stride_V[3])
         d_weights = tl.dot(g, tl.trans(v), input_precision=PRECISION)
-        if SEED is not None:
-            d_weights *= _kept(SEED, b * H + h, rows, columns, S, dropout_p)
+        if SEED is not None or KEPT is not None:
+            d_weights *= _kept(SEED, KEPT, b, h, rows, columns, T, S, dropout_p, H)
         total += weights * (d_weights - tl.load(DELTA + row, mask=rows < T, other=0.0)[:, None])
     if W is not None:
         # Of a score −inf the weight is 0, and so is the sum.
@@ -336,6 +340,7 @@ class Call:
         tiled, repeated: (B, H, T, a) and (B, H, T, b).
         mask: (B, S), bool.
         seed: (1,), int64; with dropout.
+        kept: (H, T, S), factors of dropout for all examples, in the place of `seed`.
         scale: of the inner product.
         offset: row t sees keys ≤ offset + t; None for all.
         flag: (1,); the kernels do nothing, and leave their outputs as they are, where it is 0.
@@ -354,6 +359,7 @@ class Call:
     scale: float = 1.0
     offset: int | None = None
     dropout_p: float = 0.0
+    kept: Tensor | None = None
     flag: Tensor | None = None
 
     @property
@@ -374,9 +380,9 @@ class Call:
         batch, heads, *_ = self.value.shape
         tile = self._tile(128, 64)
         grid = (batch, triton.cdiv(self.rows, tile.rows), heads)
-        _forward_kernel[grid](
-            out, lse, *self._pointers(), out.stride(), *self._strides(), *self._numbers(tile), **self._constants(tile)
-        )
+        arguments = (out, lse, *self._pointers(), out.stride(), *self._strides(), *self._numbers(tile))
+        with torch.cuda.device_of(self.value):
+            _forward_kernel[grid](*arguments, **self._constants(tile))
 
     def backward(self, grad: Tensor, out: Tensor, lse: Tensor, into: Call) -> None:
         """Write the gradients of `into.value` and of what else `into` has, all (B, …) for `key` and `bias`.
@@ -386,21 +392,22 @@ class Call:
         batch, heads, *_ = self.value.shape
         delta = torch.empty_like(lse)
         pointers, strides = self._pointers(), self._strides()
-        tile = self._tile(128, 64)
-        _backward_rows_kernel[(batch, triton.cdiv(self.rows, tile.rows), heads)](
-            *(delta, into.query, into.tiled, into.repeated, grad, out, lse, *pointers),
-            *(_stride(into.query), _stride(into.tiled), _stride(into.repeated), grad.stride(), out.stride(), *strides),
-            *self._numbers(tile),
-            **self._constants(tile),
-        )
-        tile = self._tile(64, 128)
-        _backward_columns_kernel[(batch, triton.cdiv(self.value.shape[2], tile.step), heads)](
-            *(into.value, into.key, into.bias, grad, delta, lse, *pointers),
-            *(_stride(into.value), _stride(into.key), grad.stride(), *strides),
-            *self._numbers(tile),
-            **self._constants(tile),
-        )
-        if into.shared is not None:
+        with torch.cuda.device_of(self.value):
+            tile = self._tile(128, 64)
+            _backward_rows_kernel[(batch, triton.cdiv(self.rows, tile.rows), heads)](
+                *(delta, into.query, into.tiled, into.repeated, grad, out, lse, *pointers),
+                *(_stride(into.query), _stride(into.tiled), _stride(into.repeated), grad.stride(), out.stride()),
+                *(*strides, *self._numbers(tile)),
+                **self._constants(tile),
+            )
+            tile = self._tile(64, 128)
+            _backward_columns_kernel[(batch, triton.cdiv(self.value.shape[2], tile.step), heads)](
+                *(into.value, into.key, into.bias, grad, delta, lse, *pointers),
+                *(_stride(into.value), _stride(into.key), grad.stride(), *strides, *self._numbers(tile)),
+                **self._constants(tile),
+            )
+            if into.shared is None:
+                return
             parts, tile = into.shared.shape[0], self._shared_tile()
             _backward_shared_kernel[(self._count(tile), heads, parts)](
                 *(into.shared, into.weight, grad, delta, lse, *pointers, grad.stride(), *strides),
@@ -408,8 +415,8 @@ class Call:
                 **self._constants(tile),
             )
 
-    def empty_gradients(self, train_shared: bool) -> Call:
-        """What `backward` writes."""
+    def empty_gradients(self, train_shared: bool, parts: int) -> Call:
+        """What `backward` writes, the gradient of R in this many parts of the batch."""
         batch, heads, columns, _ = self.value.shape
 
         def by_token(x: Tensor | None) -> Tensor | None:
@@ -423,28 +430,27 @@ class Call:
         assert x is not None
         if self.bias is not None:
             into.bias = x.new_empty(batch, heads, columns, dtype=torch.float32)
-        if self.tiled is not None and self.repeated is not None:
-            into.tiled, into.repeated = torch.empty_like(self.tiled), torch.zeros_like(self.repeated)
+        into.tiled, into.repeated = by_token(self.tiled), by_token(self.repeated)
+        if into.repeated is not None:
+            # Causal kernels leave later blocks out.
+            into.repeated.zero_()
         if self.shared is not None and train_shared:
-            tile = self._shared_tile()
-            parts = self._parts(tile)
             dtype = self.shared.dtype if parts == 1 else torch.float32
             into.shared = x.new_empty(parts, *self.shared.shape, dtype=dtype)
             if self.weight is not None:
-                into.weight = x.new_empty(heads, parts, self._count(tile), dtype=torch.float32)
+                into.weight = x.new_empty(heads, parts, self._count(self._shared_tile()), dtype=torch.float32)
         return into
 
     def _tile(self, rows: int, columns: int) -> _Tile:
         """Rows and columns of a tile, fewer where registers and shared memory are short."""
+        is_exact = self.value.dtype == torch.float32
         width = max(self.value.shape[-1], 0 if self.query is None else self.query.shape[-1])
-        most = 64 if width > 64 or self.seed is not None else 128
-        most = most if self.value.dtype != torch.float32 else 32 if width > 64 else 64
-        rows, columns = min(rows, most), min(columns, most)
-        if self.value.dtype == torch.float32:
-            columns = min(columns, 32)
-        step = columns if self.tiled is None else self.tiled.shape[-1]
-        warps = 8 if rows * columns > 64 * 64 or self.value.dtype == torch.float32 else 4
-        return _Tile(rows, _block(step), step, warps)
+        area = 64 * 64 if width > 64 or self.seed is not None or self.kept is not None else 64 * 128
+        area = area // 4 if is_exact else area
+        step = min(columns, 32 if is_exact else 64 if area <= 64 * 64 else 128)
+        step = step if self.tiled is None else self.tiled.shape[-1]
+        rows = max(16, min(rows, area // _block(step)))
+        return _Tile(rows, _block(step), step, warps=8 if rows * step > 64 * 64 or is_exact else 4)
 
     def _shared_tile(self) -> _Tile:
         return self._tile(128, 64)
@@ -453,19 +459,19 @@ class Call:
         """Tiles of the logits of a head."""
         return triton.cdiv(self.rows, tile.rows) * triton.cdiv(self.value.shape[2], tile.step)
 
-    def _parts(self, tile: _Tile) -> int:
+    def parts(self) -> int:
         """Parts of the batch that fill the device, two programs for each of its processors."""
         batch, heads, *_ = self.value.shape
         processors = 8
         if self.value.is_cuda:
             processors = torch.cuda.get_device_properties(self.value.device).multi_processor_count
-        examples = max(1, batch * heads * self._count(tile) // (2 * processors))
+        examples = max(1, batch * heads * self._count(self._shared_tile()) // (2 * processors))
         return -(-batch // min(examples, batch))
 
     def _pointers(self) -> tuple[Tensor | None, ...]:
         return (
             *(self.value, self.query, self.key, self.shared, self.weight, self.bias, self.tiled, self.repeated),
-            *(None if self.mask is None else self.mask.view(torch.uint8), self.seed, self.flag),
+            *(None if self.mask is None else self.mask.view(torch.uint8), self.seed, self.kept, self.flag),
         )
 
     def _strides(self) -> tuple[Any, ...]:
@@ -476,19 +482,19 @@ class Call:
 
     def _numbers(self, tile: _Tile) -> tuple[Any, ...]:
         width = 1 if self.query is None else self.query.shape[-1]
-        sizes = (self.rows, self.value.shape[2], tile.step)
-        return (*sizes, self.offset, self.scale, self.dropout_p, width, self.value.shape[-1])
+        columns = self.value.shape[2]
+        offset = self.offset if self.offset is not None and self.offset < columns - 1 else None
+        return (self.rows, columns, tile.step, offset, self.scale, self.dropout_p, width, self.value.shape[-1])
 
     def _constants(self, tile: _Tile) -> dict[str, Any]:
         width = 1 if self.query is None else self.query.shape[-1]
-        exact = torch.get_float32_matmul_precision() == "highest"
         return {
             "H": self.value.shape[1],
             "M": tile.rows,
             "N": tile.columns,
             "BLOCK_K": _block(width),
             "BLOCK_V": _block(self.value.shape[-1]),
-            "PRECISION": "ieee" if exact else "tf32",
+            "PRECISION": "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee",
             "num_warps": tile.warps,
             "num_stages": 2,
         }
@@ -518,8 +524,10 @@ def supports(factored: FactoredLogits, value: Tensor) -> bool:
     """Whether the kernels compute these logits on this value."""
     if value.dtype not in _DTYPES or value.shape[-1] > _WIDEST or len(factored.outer) > 1:
         return False
-    widths = [sum(term.key.shape[-1] for term in factored.inner), *(term.tiled.shape[-1] for term in factored.outer)]
-    return max(widths) <= _WIDEST and (factored.shared is None or factored.shared.dim() == 3)
+    inner = sum(term.key.shape[-1] for term in factored.inner)
+    outer = max((term.tiled.shape[-1] for term in factored.outer), default=0)
+    fits = inner <= _WIDEST and outer <= (_WIDEST // 2 if inner else _WIDEST)
+    return fits and (factored.shared is None or factored.shared.dim() == 3)
 
 
 def triton_attention(
@@ -580,7 +588,7 @@ def _backward(grad: Tensor, out: Tensor, lse: Tensor, *arguments: Any) -> list[T
     """The gradients of the floating-point tensors that there are; without `train_shared` not that of shared."""
     *arguments, train_shared = arguments  # type: ignore[assignment]
     call = Call(*arguments)
-    into = call.empty_gradients(train_shared or call.weight is not None)
+    into = call.empty_gradients(train_shared or call.weight is not None, call.parts())
     call.backward(grad.transpose(1, 2), out.transpose(1, 2), lse, into)
     return _as_inputs(call, into, train_shared)
 
@@ -588,7 +596,8 @@ def _backward(grad: Tensor, out: Tensor, lse: Tensor, *arguments: Any) -> list[T
 @_backward.register_fake
 def _backward_fake(grad: Tensor, out: Tensor, lse: Tensor, *arguments: Any) -> list[Tensor]:
     *arguments, train_shared = arguments  # type: ignore[assignment]
-    return [torch.empty_like(x) for x in _trained(Call(*arguments), train_shared)]
+    call = Call(*arguments)
+    return _as_inputs(call, call.empty_gradients(train_shared or call.weight is not None, parts=1), train_shared)
 
 
 def _trained(call: Call, train_shared: bool) -> list[Tensor]:
