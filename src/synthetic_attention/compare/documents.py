@@ -30,7 +30,7 @@ from .results import FINISHED, markdown_table
 
 RESULTS = Path("benchmarks/results")
 DOCUMENTS = (Path("README.md"), Path("docs/results.md"))
-_TABLE = re.compile(r"^(<!-- (results|intervals) ([\w-]+): (.+?) -->\n\n)(?:\|.*\n)*", re.MULTILINE)
+_TABLE = re.compile(r"^(<!-- (results|intervals) ([\w-]+): (.+?) -->\n\n)(?:\|.*\n)*\n?", re.MULTILINE)
 # What the tables and their notes need of a run. Other conditions are those of the experiment's command.
 _OF_RUN = ("row", "seed", "status", "reason", "date", "versions", "validation", "last", "tests", "metrics")
 _OF_METRICS = ("steps", "minutes", "tokens", "tokens_per_second", "parameters")
@@ -75,8 +75,8 @@ def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
         results = saved(path)
         if kind == "intervals":
             others = {path.stem: saved(path) for path in folder.glob("*.json")}
-            return comment + difference_table(results, experiments[name].pairs, columns, others)
-        return comment + markdown_table(results, experiments[name].published.get("columns"), columns)
+            return f"{comment}{difference_table(results, experiments[name].pairs, columns, others)}\n"
+        return f"{comment}{markdown_table(results, experiments[name].published.get('columns'), columns)}\n"
 
     return _TABLE.sub(table, text)
 

@@ -15,6 +15,7 @@ from .results import FINISHED, Column, Results, Summary, choose, markdown_lines,
 
 # A row of another experiment is written as {experiment: row}.
 Pairs = Sequence[Sequence[str | Mapping[str, str]]]
+_MISSING = "–"
 
 
 def t_interval(first: Mapping[str, Any], second: Mapping[str, Any], level: float = 0.95) -> tuple[float, float] | None:
@@ -37,7 +38,7 @@ def t_interval(first: Mapping[str, Any], second: Mapping[str, Any], level: float
 def difference_table(
     results: Results, pairs: Pairs, shown: Mapping[str, str], others: Mapping[str, Results] | None = None
 ) -> str:
-    """The differences of pairs of rows as a Markdown table.
+    """The differences of pairs of rows as a Markdown table; pairs without results are left out.
 
     Args:
         shown: the scores to show, by their columns in the table of results, with the names to give them.
@@ -57,7 +58,8 @@ def difference_table(
             tests = [test for test in results.get("bootstrap", []) if test["rows"] == pair]
             p_values = [test["p"].get(column.score) for test in tests if test["split"] == column.group]
             cells.append(_cell(column, first, second, p_values))
-        lines.append([label, *cells])
+        if any(cell != _MISSING for cell in cells):
+            lines.append([label, *cells])
     return markdown_lines(lines)
 
 
@@ -74,7 +76,7 @@ def _summary(results: Results, others: Mapping[str, Results], name: str, row: st
 
 def _cell(column: Column, first: Summary, second: Summary, p_values: Sequence[float | None]) -> str:
     if first is None or second is None:
-        return "–"
+        return _MISSING
     numbers = [_signed(first["mean"] - second["mean"], column.digits)]
     if interval := t_interval(first, second):
         low, high = interval
