@@ -262,3 +262,13 @@ def test_sizes_by_layer_and_length() -> None:
     layers = [make("lightweight_conv", None, layer_idx=layer) for layer in (0, 1, 2, 3, 6, None)]
     assert [layer.kernel_size for layer in layers] == [3, 7, 15, 31, 31, 31]
     assert [make("linformer", length).rank for length in (18, 3)] == [4, 1]
+
+
+@pytest.mark.parametrize(("options", "std"), [({"rank": 16}, 0.25), ({"rank": 16, "std": 0.02}, 0.02)])
+def test_linformer_starts_from_its_standard_deviation(options: dict[str, Any], std: float) -> None:
+    layer = make("linformer", 512, **options)
+    layer.reset_parameters()
+    layer.extend(1024)
+    for sums in (layer.key_sums, layer.value_sums):
+        for half in sums.chunk(2, dim=-1):
+            assert half.std().item() == pytest.approx(std, rel=0.05)

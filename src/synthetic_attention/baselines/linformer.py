@@ -28,9 +28,12 @@ class LinformerOptions(Options):
 
     Attributes:
         rank: k; by default a quarter of the maximum length, at least 1.
+        std: standard deviation of the normal distribution that E and F start from; by default 1 / √k, that of the
+            projections of Johnson and Lindenstrauss that the paper starts from (others: docs/results.md).
     """
 
     rank: int | None = None
+    std: float | None = None
 
 
 @register("linformer")
@@ -46,6 +49,7 @@ class Linformer(Baseline):
         super().__init__(dims, options, **arguments)
         self.max_length = dims.length
         self.rank = max(1, dims.length // 4) if options.rank is None else options.rank
+        self.std = self.rank**-0.5 if options.std is None else options.std
         self.q_proj, self.k_proj = dims.projection(), dims.projection()
         self.key_sums = dims.parameter(1, self.rank, dims.length)
         self.value_sums = dims.parameter(1, self.rank, dims.length)
@@ -56,9 +60,8 @@ class Linformer(Baseline):
         self._reset_sums()
 
     def _reset_sums(self) -> None:
-        # Variance 1/k, as that of the projections of Johnson and Lindenstrauss that the paper starts from.
-        nn.init.normal_(self.key_sums, std=self.rank**-0.5)
-        nn.init.normal_(self.value_sums, std=self.rank**-0.5)
+        nn.init.normal_(self.key_sums, std=self.std)
+        nn.init.normal_(self.value_sums, std=self.std)
 
     def extend(self, max_length: int) -> None:
         super().extend(max_length)
