@@ -174,7 +174,7 @@ def test_layers_on_a_gpu(mask: str) -> None:
     assert results["sdpa"].backend in ("flash", "cudnn", "efficient")
 
 
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 @pytest.mark.parametrize("mask", MASKS)
 def test_flex_agrees_with_sdpa(mask: str, device: str) -> None:

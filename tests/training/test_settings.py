@@ -104,7 +104,7 @@ def test_what_cannot_be_set_is_said_on_one_line(override: str, message: str) -> 
 
 
 def test_unknown_names_list_the_known() -> None:
-    with pytest.raises(UserError, match=r"unknown preset 'huge'; expected one of: base, demo, .*tiny"):
+    with pytest.raises(UserError, match=r"unknown preset 'huge'; expected one of: base, base-gpu, demo, .*tiny"):
         read(preset="huge")
     with pytest.raises(UserError, match=r"unknown synthesizer 'randm'.*factorized_dense"):
         read(synthesizer="randm")

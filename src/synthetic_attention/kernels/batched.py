@@ -137,9 +137,13 @@ def _forward(
     return out, norm, weights if kept.numel() else kept, lse
 
 
-def can_compute_again(value: Tensor) -> bool:
-    """Whether rows whose weights vanish under a mask are computed again; if not, no mask may hide so much."""
-    return has_triton(value) and value.dtype != torch.float64 and value.shape[-1] <= _WIDEST_AGAIN
+def allows_any_mask(value: Tensor) -> bool:
+    """Whether rows whose weights vanish under a mask are computed again, or do not vanish: float64 ends at 1e-308."""
+    return value.dtype == torch.float64 or _can_compute_again(value.shape[-1], value)
+
+
+def _can_compute_again(width: int, value: Tensor) -> bool:
+    return has_triton(value) and value.dtype != torch.float64 and width <= _WIDEST_AGAIN
 
 
 def _again(
@@ -165,7 +169,7 @@ def _results(scores: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor
     norm = scores.new_empty(heads, 0 if mask is None else batch, rows, dtype=wide(scores))
     # P is kept where it is smaller than the values, else it is computed again.
     kept = scores.new_empty(scores.shape if scores.numel() <= value.numel() else (0,))
-    again = mask is not None and can_compute_again(value.permute(2, 0, 3, 1))
+    again = mask is not None and _can_compute_again(width, value)
     lse = value.new_empty((batch, heads, rows) if again else (0,), dtype=torch.float32)
     return value.new_empty(heads, width, batch, rows), norm, kept, lse
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from ..layout import is_transformed
 from ..logits import FactoredLogits, GroupedLogits, Logits, MixedLogits, OuterLogits, SharedLogits
-from .batched import batched_attention, can_compute_again
+from .batched import allows_any_mask, batched_attention
 from .blocks import has_triton, wide
 from .blockwise import blockwise_attention
 from .eager import eager_attention
@@ -97,7 +97,7 @@ def attend(
             dropout = F.dropout(torch.ones_like(scores, dtype=wide(scores)), dropout_p)
         if value.device.type == "cpu":
             return shared_attention(scores, value, mask, offset, dropout, value_is_masked)
-        if mask is not None and not can_compute_again(value) and not has_small_range(scores):
+        if mask is not None and not allows_any_mask(value) and not has_small_range(scores):
             return eager_attention(logits, value, mask, offset, dropout_p)
         return batched_attention(scores, value, mask, offset, dropout, value_is_masked, _is_finite(logits))
     if factored.inner and not factored.outer and _fused(factored, value, mask, dropout_p):
