@@ -174,6 +174,7 @@ def test_layers_on_a_gpu(mask: str) -> None:
     assert results["sdpa"].backend in ("flash", "cudnn", "efficient")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 @pytest.mark.parametrize("mask", MASKS)

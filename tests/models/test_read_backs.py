@@ -23,6 +23,8 @@ from models.conftest import HEADS, SIZES, STACKS
 from synthetic_attention.kernels import is_unchanged
 from synthetic_attention.models import SynthesizerConfig
 
+pytestmark = pytest.mark.slow
+
 MASKS = ["none", "full", "right", "left", "holes"]
 LAYERS = [name for stack in STACKS.values() for name in stack["synthesizer"]]
 FEW = ["random", "dense+vanilla", "dynamic_conv"]

@@ -45,6 +45,7 @@ def sharded(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_with_accumulation(
     corpus: Path, sharded: Path, tmp_path: Path, small: Small
 ) -> None:
