@@ -16,7 +16,8 @@ if not torch.cuda.is_available():
     # Triton's kernels run in its interpreter, on the CPU.
     os.environ["TRITON_INTERPRET"] = "1"
 
-torch.set_num_threads(2)
+# With several workers (pytest-xdist) one each.
+torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

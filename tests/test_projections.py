@@ -150,7 +150,7 @@ def test_dynamic_quantization_finds_every_projection() -> None:
 def test_packed_weights_compute_what_linear_does() -> None:
     weight, bias, x = torch.randn(1029, 512), torch.randn(1029), torch.randn(4, 512)
     assert packed_linear(weight, bias, rows=3) is None
-    assert packed_linear(weight[:1000], bias, rows=4) is None
+    assert packed_linear(weight[:500], bias, rows=4) is None
     assert packed_linear(weight.double(), bias, rows=4) is None
     for given in (bias, None):
         packed = packed_linear(weight, given, rows=4, multiple=32)

@@ -267,7 +267,7 @@ def test_tf32_is_used_where_it_is_allowed():
     try:
         for precision in ("tf32", "ieee"):
             settings.fp32_precision = precision
-            assert call._constants(call._shared_tile())["PRECISION"] == precision
+            assert call._constants(call._tile(128, 64))["PRECISION"] == precision
     finally:
         settings.fp32_precision = before
 

@@ -46,7 +46,9 @@ def _train(task: str, data: Path, output: Path, synthesizer: str, *settings: str
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("inspected") / "run"
-    return _train("translation", data, output, "{encoder: random+vanilla, decoder: fixed_random}", steps=30)
+    return _train(
+        "translation", data, output, "{encoder: random+vanilla, decoder: fixed_random}", "eval_steps=15", steps=30
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,7 @@ def _numbers(folder: Path) -> dict[str, Any]:
 
 def test_files_of_an_inspection(page: Path) -> None:
     pictures = {"text1-encoder.png", "text1-decoder.png", "text1-cross.png", "weights.png"}
-    pictures |= {"R-encoder-layer1-random.png", "R-decoder-layer1-fixed-random.png"}
+    pictures |= {"R-encoder-layer1-random.png", "R-decoder-layer1-fixed-random.png", "alpha.png"}
     assert {path.name for path in page.parent.iterdir()} == {*pictures, "index.html", "inspect.json"}
     assert set(_numbers(page.parent)["files"]) == {*pictures, "index.html", "inspect.json"}
     assert all((page.parent / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
@@ -89,6 +91,11 @@ def test_numbers_of_an_inspection(page: Path) -> None:
         assert (entry["histogram_before"] == entry["histogram"]) == (entry["synthesizer"] == "fixed_random")
     (gate,) = numbers["gates"]
     assert np.allclose(np.sum(list(gate["alpha"].values()), axis=0), 1)
+    # The model is that of one of the validations.
+    assert [entry["step"] for entry in gate["history"]] == [15, 30]
+    logged = [np.array([*entry["alpha"].values()]) for entry in gate["history"]]
+    assert any(np.allclose(alpha, [*gate["alpha"].values()], atol=1e-6) for alpha in logged)
+    assert not np.allclose(*logged, atol=1e-6)
 
 
 def test_r_before_and_after_training(page: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from synthetic_attention.inspect.collect import AttentionMaps
 from synthetic_attention.inspect.page import Page
-from synthetic_attention.inspect.plots import draw_attention, draw_histograms
+from synthetic_attention.inspect.plots import draw_attention, draw_gates, draw_histograms
 from synthetic_attention.inspect.statistics import EDGES
 
 
@@ -44,6 +44,25 @@ def test_histograms() -> None:
     assert outline.get_data().values.tolist() == (before / 2).tolist()
     # Three of four weights are in bin 40, so the median is too.
     assert figure.axes[0].lines[0].get_xdata()[0] == pytest.approx(EDGES[41])
+
+
+def test_mixture_weights_over_training() -> None:
+    """A panel for each layer that has a mixture, a line for each head."""
+
+    def gate(stack: str, layer: int, **alphas: list[float]) -> dict[str, object]:
+        history = [{"step": step, "alpha": alphas} for step in (10, 20)]
+        return {"stack": stack, "layer": layer, "alpha": alphas, "history": history}
+
+    both = {"random": [0.6, 0.7], "vanilla": [0.4, 0.3]}
+    figure = draw_gates([gate("encoder", 2, **both), gate("encoder", 3, **both), gate("decoder", 3, dense=[0.5])])
+    assert [axes.get_visible() for axes in figure.axes] == [True, True, True, False]
+    titles = ["encoder, layer 2", "encoder, layer 3", "decoder, layer 3", ""]
+    assert [axes.get_title() for axes in figure.axes] == titles
+    lines = [(line.get_xdata().tolist(), line.get_ydata().tolist()) for line in figure.axes[1].lines]
+    assert lines == [([10, 20], [alpha] * 2) for alpha in (0.6, 0.7, 0.4, 0.3)]
+    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == ["random", "vanilla"]
+    # The steps are below each column, also where the lowest panel is hidden.
+    assert [axes.xaxis.get_tick_params()["labelbottom"] for axes in figure.axes[:3]] == [False, True, True]
 
 
 def test_a_page_shows_text_as_text(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def test_four_processes_then_two_then_one_train_as_one(
         assert got == pytest.approx(expected, abs=0 if name in ("step", "tokens", "eval_bleu") else 1e-5), name
 
 
+@pytest.mark.slow
 def test_adafactor_and_gradient_checkpointing(corpus: Path, sharded: Path, tmp_path: Path, small: Small) -> None:
     one, synthesizer = tmp_path / "one", "random+fixed_random+vanilla"
     start(corpus, one, small(*sharded_runs.ADAFACTOR, "gradient_accumulation_steps=2", synthesizer=synthesizer))
@@ -89,6 +90,7 @@ def test_adafactor_and_gradient_checkpointing(corpus: Path, sharded: Path, tmp_p
         assert logged(sharded / "adafactor", name) == pytest.approx(logged(one, name), abs=1e-5), name
 
 
+@pytest.mark.slow
 def test_all_parameters_shard(sharded: Path) -> None:
     """R and the tied embedding too."""
     first, second = (json.loads((sharded / f"new-{rank}.json").read_text()) for rank in range(2))
@@ -99,6 +101,7 @@ def test_all_parameters_shard(sharded: Path) -> None:
         assert math.prod(local) <= math.ceil(whole[0] / 2) * math.prod(whole[1:]), name
 
 
+@pytest.mark.slow
 def test_only_the_main_process_builds_and_loads_the_model(
     corpus: Path, sharded: Path, tmp_path: Path, small: Small
 ) -> None:
@@ -122,12 +125,14 @@ def test_only_the_main_process_builds_and_loads_the_model(
         assert all(torch.equal(value, expected[key]) for key, value in got.items()), name
 
 
+@pytest.mark.slow
 def test_a_weight_that_is_not_finite_in_one_process_stops_all(sharded: Path) -> None:
     for rank in range(2):
         assert "training diverged: a weight" in (sharded / f"overflow-{rank}").read_text()
     assert not [*(sharded / "overflow").glob("checkpoints/*/progress.json")]
 
 
+@pytest.mark.slow
 def test_evaluations_equal_those_of_one_process(sharded: Path) -> None:
     """Scores, predictions and generated texts, also where one process is left without a batch."""
     first, second = (json.loads((sharded / f"evaluations-{rank}.json").read_text()) for rank in range(2))
@@ -159,6 +164,7 @@ def test_what_accelerate_asks_for_is_done_or_refused(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_one_process_cannot_shard(sharded: Path, corpus: Path, tmp_path: Path, small: Small) -> None:
     """It can resume the run without sharding."""
     message = "got sharding fsdp with one process, which cannot shard; .*torchrun.* --sharding none"
@@ -172,6 +178,7 @@ def test_one_process_cannot_shard(sharded: Path, corpus: Path, tmp_path: Path, s
     assert resume_run(run, max_steps=5, sharding="none", report=silent).metrics["steps"] == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["state.json", "shard-00002-model-00001-of-00001.safetensors"])
 def test_a_checkpoint_without_a_part_is_refused(name: str, sharded: Path, tmp_path: Path) -> None:
     run = shutil.copytree(sharded / "adamw", tmp_path / "run")

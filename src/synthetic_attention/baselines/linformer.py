@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..kernels import attend, attention_weights, split_heads
+from ..kernels import attend, attention_weights, linear, split_heads
 from ..layout import TokenLayout
 from ..logits import InnerLogits, leading
 from ..synthesizers import Dimensions, Options, register, resize
@@ -69,7 +69,7 @@ class Linformer(Baseline):
         self.max_length = max_length
 
     def _read(self, tokens: Tensor) -> Sequence[Tensor]:
-        return self.v_proj(tokens), self.q_proj(tokens), self.k_proj(tokens)
+        return linear(self.v_proj, tokens), linear(self.q_proj, tokens), linear(self.k_proj, tokens)
 
     def _sum(self, value: Tensor, parts: list[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool) -> Sum:
         query, key = (split_heads(part, self.num_heads) for part in parts)

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from transformers import DynamicCache
 
 from ..attention import SelfAttention, SynthesizerAttention
-from ..kernels import is_plain, is_unchanged, packed_linear
+from ..kernels import is_fast, is_plain, is_unchanged, onednn_linear, packed_linear
 from ..layout import Positions, places_before
 from ..models.modeling import CrossAttention
 from ..synthesizers import SynthesizingFunction
@@ -41,6 +41,8 @@ def prepare(module: Any, rows: int) -> Operation:
         weight, bias = module.weight, module.bias
         if (packed := packed_linear(weight, bias, rows)) is not None:
             return packed
+        if is_fast(weight.new_empty(rows, weight.shape[1]), weight):
+            return lambda x: onednn_linear(x, weight, bias)
         transposed = weight.t()
         # The operators that F.linear calls in the end, in two thirds of its time for one row.
         return (lambda x: torch.mm(x, transposed)) if bias is None else (lambda x: torch.addmm(bias, x, transposed))

@@ -16,7 +16,7 @@ from transformers import DynamicCache, EncoderDecoderCache
 
 from ..attention import SelfAttention
 from ..baselines import Baseline
-from ..kernels import is_plain, is_unchanged, packed_linear
+from ..kernels import is_fast, is_plain, is_unchanged, onednn_linear, packed_linear
 from ..models import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerModel
 from ..models.cache import adapt_layers
 from ..models.modeling import MLP, CrossAttention, SynthesizerBlock, SynthesizerStack
@@ -277,6 +277,8 @@ class Head:
         scores = self._buffer[: len(x)]
         if logits is not None:
             scores[:, : self.width] = logits
+        elif is_fast(x, self.module.weight):
+            scores[:, : self.width] = onednn_linear(x, self.module.weight, self.module.bias)
         elif self.module.bias is None:
             torch.mm(x, self.module.weight.t(), out=scores[:, : self.width])
         else:

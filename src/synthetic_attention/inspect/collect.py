@@ -56,6 +56,10 @@ class AttentionLayer(NamedTuple):
                 found |= dict(zip(named, _to_array(weights), strict=True))
         return found
 
+    def mixtures(self) -> list[SynthesizingFunction]:
+        """The mixtures with an α, in the order of `alphas`."""
+        return [group for _, _, group in self._groups() if group.weights() is not None]
+
     def components(self) -> dict[str, tuple[SynthesizingFunction, int]]:
         """For each function the mixture that it is in, or itself, and its number there."""
         return {name: (group, index) for _, named, group in self._groups() for index, name in enumerate(named)}

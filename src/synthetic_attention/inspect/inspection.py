@@ -93,7 +93,7 @@ def inspect_run(
     info = folder.read_info()
     task = folder.read_task(info)
     model, tokenizer = folder.load(task, choose_device(device))
-    layers = collect.attention_layers(model)
+    log, layers = folder.read_log(), collect.attention_layers(model)
     if any(isinstance(layer.module, Linformer) for layer in layers):
         raise UserError(f"{run}: got 'linformer'; expected layers whose attention weights are per token")
     batches: list[collect.Inputs] = []
@@ -129,7 +129,7 @@ def inspect_run(
             "histogram_edges": EDGES.tolist(),
             "attention": _write_weights(page, layers, measured, measured_before),
             "random": _write_scores(page, layers, starts, measured),
-            "gates": _write_gates(page, layers),
+            "gates": _write_gates(page, layers, {module: name for name, module in model.named_modules()}, log),
         }
         if explain is not None and batches:
             report("measuring what attention depends on")
@@ -247,11 +247,20 @@ def _write_scores(page: Page, layers: Layers, starts: Layers, measured: Statisti
     return numbers
 
 
-def _write_gates(page: Page, layers: Layers) -> Numbers:
-    numbers, rows = [], []
+def _write_gates(page: Page, layers: Layers, names: Mapping[Any, str], log: Sequence[Mapping[str, Any]]) -> Numbers:
+    """α of each mixture, in the best model and at each validation in `log`; `names` are those of the modules."""
+    numbers: Numbers = []
+    rows = []
     for layer in layers:
         if alphas := {name: alpha.tolist() for name, alpha in layer.alphas().items()}:
-            numbers.append({"stack": layer.stack, "layer": layer.number, "alpha": alphas})
+            history: Numbers = []
+            mixtures = [names[mixture] for mixture in layer.mixtures()]
+            for entry in log:
+                logged = entry.get("alpha")
+                if isinstance(logged, dict) and all(mixture in logged for mixture in mixtures):
+                    values = (heads for mixture in mixtures for heads in logged[mixture])
+                    history.append({"step": entry["step"], "alpha": dict(zip(alphas, values, strict=True))})
+            numbers.append({"stack": layer.stack, "layer": layer.number, "alpha": alphas, "history": history})
             for name, alpha in alphas.items():
                 before = [""] * layer.first_head(name)
                 rows.append([f"{layer.stack}, layer {layer.number}", name, *before, *(f"{a:.2f}" for a in alpha)])
@@ -259,6 +268,8 @@ def _write_gates(page: Page, layers: Layers) -> Numbers:
         page.add_section("Mixture weights", "The weight α of each function on the logits, for each head.")
         heads = range(1, max(len(row) for row in rows) - 1)
         page.add_table(("layer", "function", *(f"head {head}" for head in heads)), rows)
+        if all(len(entry["history"]) > 1 for entry in numbers):
+            page.add_picture(plots.draw_gates(numbers), "alpha", "α of each head at each validation during training")
     return numbers
 
 

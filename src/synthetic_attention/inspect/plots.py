@@ -69,16 +69,8 @@ def _label(axis: Any, labels: Sequence[str], size: float, **options: Any) -> Non
 
 def draw_histograms(layers: Sequence[Mapping[str, Any]]) -> Figure:
     """The attention weights of each layer ("attention" in inspect.json), as in the paper's analysis."""
-    stacks = list(dict.fromkeys(layer["stack"] for layer in layers))
-    columns = max(layer["layer"] for layer in layers)
-    size, names = (min(3.0, _WIDEST / columns), 1.9), ("attention weight", "share of weights")
-    figure, axes = _make_panels(len(stacks), columns, size, "Attention weights", names, sharex=True, sharey=True)
-    for axis in axes.flat:
-        axis.set_visible(False)
-    for layer in layers:
-        row = stacks.index(layer["stack"])
-        axis = axes[row][layer["layer"] - 1]
-        axis.set_visible(True)
+    figure, panels = _make_layer_panels(layers, "Attention weights", ("attention weight", "share of weights"))
+    for (row, axis), layer in zip(panels, layers, strict=True):
         shares = np.array(layer["histogram"]) / max(1, sum(layer["histogram"]))
         axis.stairs(shares, EDGES, fill=True, color=colormaps["tab10"](row), alpha=0.8, label="trained")
         if before := layer.get("histogram_before"):
@@ -90,8 +82,40 @@ def draw_histograms(layers: Sequence[Mapping[str, Any]]) -> Figure:
         axis.set_title(f"{layer['stack']}, layer {layer['layer']}\n{name}", fontsize=9)
         axis.set(xscale="log", xlim=(EDGES[0], 1.0))
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes[0][0].legend(fontsize=8, frameon=False, loc="upper left")
+    panels[0][1].legend(fontsize=8, frameon=False, loc="upper left")
     return figure
+
+
+def draw_gates(layers: Sequence[Mapping[str, Any]]) -> Figure:
+    """α at each validation ("gates" in inspect.json): a panel per layer, a color per function, a line per head."""
+    figure, panels = _make_layer_panels(layers, "Mixture weights", ("step", "α"))
+    functions = list(dict.fromkeys(name for layer in layers for name in layer["alpha"]))
+    for (_, axis), layer in zip(panels, layers, strict=True):
+        steps = [entry["step"] for entry in layer["history"]]
+        for name in layer["alpha"]:
+            color = colormaps["tab10"](functions.index(name) % 10)
+            lines = axis.plot(steps, [entry["alpha"][name] for entry in layer["history"]], color=color, linewidth=0.9)
+            lines[0].set_label(name)
+        axis.set_title(f"{layer['stack']}, layer {layer['layer']}", fontsize=9)
+        axis.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _make_layer_panels(
+    layers: Sequence[Mapping[str, Any]], title: str, names: Sequence[str]
+) -> tuple[Figure, list[tuple[int, Any]]]:
+    """A figure with a panel per layer, a row per stack: the row and the axes of each layer; `names` of x and y."""
+    stacks = list(dict.fromkeys(layer["stack"] for layer in layers))
+    rows = [[layer["layer"] for layer in layers if layer["stack"] == stack] for stack in stacks]
+    columns = max(len(row) for row in rows)
+    size = (min(3.0, _WIDEST / columns), 1.9)
+    figure, axes = _make_panels(len(stacks), columns, size, title, names, sharex=True, sharey=True)
+    places = [(row := stacks.index(layer["stack"]), rows[row].index(layer["layer"])) for layer in layers]
+    for place, axis in np.ndenumerate(axes):
+        axis.set_visible(place in places)
+        # Of a shorter row the panels below are hidden.
+        axis.tick_params(labelbottom=(place[0] + 1, place[1]) not in places)
+    return figure, [(place[0], axes[place]) for place in places]
 
 
 def draw_scores(title: str, states: Mapping[str, Array], is_causal: bool, first_head: int = 0) -> Figure:

@@ -3,6 +3,7 @@
 from .dispatch import attend
 from .eager import attention_weights, masked_softmax, sum_values
 from .int8 import Int8Linear, quantize_int8
+from .onednn import add_product, is_fast, onednn_linear, product, write_product
 from .projections import is_plain, is_unchanged, join_heads, linear, packed_linear, project_by_feature, split_heads
 from .softmax_cache import CachedLogits, SoftmaxCache
 
@@ -10,16 +11,21 @@ __all__ = [
     "CachedLogits",
     "Int8Linear",
     "SoftmaxCache",
+    "add_product",
     "attend",
     "attention_weights",
+    "is_fast",
     "is_plain",
     "is_unchanged",
     "join_heads",
     "linear",
     "masked_softmax",
+    "onednn_linear",
     "packed_linear",
+    "product",
     "project_by_feature",
     "quantize_int8",
     "split_heads",
     "sum_values",
+    "write_product",
 ]

@@ -1,4 +1,4 @@
-"""Helpers shared by the blockwise kernels: blocks, their masks and softmax, products in a wider dtype."""
+"""Helpers shared by the blockwise kernels: blocks, their masks and softmax."""
 
 from __future__ import annotations
 
@@ -62,14 +62,6 @@ def hide_later(scores: Tensor, first_row: int) -> Tensor:
 def wide(tensor: Tensor) -> torch.dtype:
     """The dtype to add up in: at least float32."""
     return torch.promote_types(tensor.dtype, torch.float32)
-
-
-def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a @ b, batches of matrices, where total may be wider."""
-    if total.dtype == a.dtype:
-        total.baddbmm_(a, b)
-    else:
-        total += torch.bmm(a, b)
 
 
 def block_softmax(scores: Tensor) -> Tensor:

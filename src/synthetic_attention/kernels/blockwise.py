@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from ..logits import FactoredLogits, without_overflow
-from .blocks import add_product, block_bytes, block_softmax, blocks, hide_later, refuse_second_derivative, slices, wide
+from .blocks import block_bytes, block_softmax, blocks, hide_later, refuse_second_derivative, slices, wide
+from .onednn import add_product, batch_product, sum_with_product, write_product
 
 # Examples are worked on together, at the price of copies, while the scores of one are smaller than this.
 _SMALL_EXAMPLE = 256 << 10
@@ -90,15 +91,15 @@ class Block:
         for query, key in self.factors.inner:
             query, key = without_overflow(query), without_overflow(key)
             if total is not None:
-                total.baddbmm_(query, key.mT)
+                add_product(total, query, key.mT)
                 continue
             if self.examples == 1 and query.dtype == wide(query):
                 # One example: the product is added to the other terms in place.
                 base = columns if shared is None else shared
             if base is None:
-                total = torch.bmm(query, key.mT)
+                total = batch_product(query, key.mT)
             else:
-                total = torch.baddbmm(base.to(query.dtype).expand(-1, query.shape[1], -1), query, key.mT)
+                total = sum_with_product(base.to(query.dtype).expand(-1, query.shape[1], -1), query, key.mT)
         total = None if total is None else total.to(wide(total))
         for tiled, repeated in self.factors.outer:
             # Of two numbers in bfloat16 the product in float32 is exact.
@@ -203,20 +204,20 @@ def _write(out: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
     """a @ b to the rows of a block in out, (B, T, H, …)."""
     target = out[block.b, block.t, block.h].transpose(1, 2)
     if target.shape[0] == 1 and target.dtype == a.dtype:
-        torch.bmm(a, b, out=target[0])
+        write_product(a, b, target[0])
     else:
-        target.copy_(block.per_head(torch.bmm(a, b)))
+        target.copy_(block.per_head(batch_product(a, b)))
 
 
 def _add(total: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
     """Add a @ b, (E·H, columns, …), to the first columns of the block's examples; or of all, if they share."""
     columns = block.columns
     if total.shape[0] == 1 < block.examples:
-        total[0, block.h, :columns] += block.per_head(torch.bmm(a, b)).sum(dim=0)
+        total[0, block.h, :columns] += block.per_head(batch_product(a, b)).sum(dim=0)
     elif block.examples == 1:
         add_product(total[0 if total.shape[0] == 1 else block.b.start, block.h, :columns], a, b)
     else:
-        total[block.b, block.h, :columns] += block.per_head(torch.bmm(a, b))
+        total[block.b, block.h, :columns] += block.per_head(batch_product(a, b))
 
 
 def _zero_gradients(factors: Factors, train_shared: bool) -> Factors:
@@ -338,7 +339,7 @@ def _backward(grad: Tensor, *arguments: Any) -> list[Tensor]:
             g = _matrices(grad[block.b, block.t, block.h].transpose(1, 2))
             kept = weights if keep is None else weights * keep
             _add(total.value, block, kept.to(g.dtype).mT, g)
-            grad_weights = torch.bmm(g, block.factors.value.mT).to(weights.dtype)
+            grad_weights = batch_product(g, block.factors.value.mT).to(weights.dtype)
             if keep is not None:
                 grad_weights *= keep
             # In place: it reads each row before it writes it.

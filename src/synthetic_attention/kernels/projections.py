@@ -1,7 +1,8 @@
 """Projections in the memory layouts that are fast on a CPU, with the results of the modules.
 
-For 12 to 63 rows MKL multiplies x Wᵀ, as PyTorch asks it to, more slowly than W xᵀ and the copy that puts the result
-into order (on a Xeon with AVX-512). And the kernel for shared logits multiplies values feature by feature.
+Large float32 products are oneDNN's where that is faster than MKL (`onednn.py`). For 12 to 63 rows MKL multiplies x Wᵀ,
+as PyTorch asks it to, more slowly than W xᵀ and the copy that puts the result into order (on a Xeon with AVX-512). And
+the kernel for shared logits multiplies values feature by feature.
 
 Shape legend: B batch, H heads, T tokens of a row, n real tokens, K width of a head, C features.
 """
@@ -17,23 +18,27 @@ from torch.nn import functional as F
 from torch.nn.modules.module import _has_any_global_hook
 
 from ..layout import TokenLayout
+from .onednn import is_fast, onednn_linear
 
 # Rows for which MKL is slow.
 _SLOW_ROWS = range(12, 64)
 # The fewest rows, and the smallest weights, for which another order of the weights pays within some 20 calls.
-_PACKED_ROWS, _PACKED_SIZE = 4, 2**19
+_PACKED_ROWS, _PACKED_SIZE = 4, 2**18
 
 
 def linear(module: Any, x: Tensor) -> Tensor:
     """module(x), (…, in) to (…, out), for an `nn.Linear` or its replacement."""
-    if torch.compiler.is_compiling() or not x.shape[-1]:
+    if torch.compiler.is_compiling() or not x.numel():
         return module(x)
     if x.dim() == 3 and x.device.type != "cpu" and x.stride(1) == 1 and x.shape[-1] > 1:
         # Laid out by feature. As a matrix it is multiplied, and its gradient written, in this layout without a copy.
         return module(x.flatten(0, 1)).unflatten(0, x.shape[:2])
-    if x.numel() // x.shape[-1] not in _SLOW_ROWS:
-        return module(x)
     if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not is_plain(module):
+        return module(x)
+    if is_fast(x, module.weight):
+        rows = x.reshape(-1, x.shape[-1])
+        return onednn_linear(rows, module.weight, module.bias).view(*x.shape[:-1], len(module.weight))
+    if x.numel() // x.shape[-1] not in _SLOW_ROWS:
         return module(x)
     weight, bias = module.weight, module.bias
     # The backward is that of the usual product.
@@ -73,7 +78,7 @@ def packed_linear(
     """
     if rows < _PACKED_ROWS or weight.numel() < _PACKED_SIZE or weight.dtype != torch.float32:
         return None
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if weight.device.type != "cpu" or not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
         return None
     if missing := -weight.shape[0] % multiple:
         bias = weight.new_zeros(len(weight)) if bias is None else bias
@@ -92,8 +97,12 @@ def project_by_feature(module: Any, tokens: Tensor, layout: TokenLayout, heads: 
     if not is_plain(module):
         return split_heads(layout.pad(module(tokens)), heads)
     weight, bias = module.weight, module.bias
-    columns = tokens.reshape(-1, tokens.shape[-1]).t()
-    if torch.is_autocast_enabled(tokens.device.type) or bias is None:
+    rows = tokens.reshape(-1, tokens.shape[-1])
+    columns = rows.t()
+    if is_fast(weight.detach(), rows):
+        values = onednn_linear(weight, rows)
+        values = values if bias is None else values + bias[:, None]
+    elif torch.is_autocast_enabled(tokens.device.type) or bias is None:
         values = weight @ columns
         values = values if bias is None else values + bias[:, None].to(values.dtype)
     else:

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .blocks import add_product, block_softmax, blocks, hide_later, refuse_second_derivative, wide
+from .blocks import block_softmax, blocks, hide_later, refuse_second_derivative, wide
+from .onednn import add_product, write_product
 
 # E under a mask cannot vanish while a row's scores differ by less than this: exp(−60) is far from the end of float32.
 SAFE_RANGE = 60.0
@@ -135,7 +136,7 @@ def _products(out: Tensor, norm: Tensor, tiles: Iterable[_Tile], value: Tensor, 
         if mask_SB is not None:
             norm[h, :, t] = (weights_HTS @ mask_SB[:last]).mT
         kept = weights_HTS if keep is None else weights_HTS.mul_(keep)
-        torch.bmm(value_HNS[h, :, :last], kept.to(value.dtype).mT, out=out_HNT[h, :, t])
+        write_product(value_HNS[h, :, :last], kept.to(value.dtype).mT, out_HNT[h, :, t])
         if mask_SB is not None:
             out[h, :, :, t] /= nonzero(norm[h, :, t])[:, None]
 
@@ -206,7 +207,7 @@ def _add_gradients(
         grad_scores[h, t, last:] = 0
         block = grad_scores[h, t, :last]
         if block.dtype == value.dtype:
-            torch.bmm(grad_HNT.mT, value_HNS[h, :, :last], out=block)
+            write_product(grad_HNT.mT, value_HNS[h, :, :last], block)
         else:
             block.copy_(torch.bmm(grad_HNT.mT, value_HNS[h, :, :last]))
         if keep is not None:

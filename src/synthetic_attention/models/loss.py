@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from ..kernels import add_product, product, write_product
 from ..layout import is_traced
 
 __all__ = [
@@ -168,7 +169,7 @@ def _exponentials(x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor,
 
 
 def _logits(x: Tensor, weight: Tensor) -> Tensor:
-    logits = x @ weight.t()
+    logits = product(x, weight.t())
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -183,9 +184,10 @@ def _chunk(x: Tensor, weight: Tensor, y: Tensor, smoothing: float, dw: Tensor | 
     if x.dtype == exponential.dtype:
         # The gradient is this divided by the sum of its row. Dividing the narrow factors and products is cheaper.
         if dx is not None:
-            torch.mm(exponential, weight, out=dx).mul_(inverse)
+            write_product(exponential[None], weight[None], dx[None])
+            dx.mul_(inverse)
         if dw is not None:
-            dw.addmm_(exponential.t(), x * inverse)
+            add_product(dw[None], exponential.t()[None], (x * inverse)[None])
         return loss
     gradient = exponential.mul_(inverse).to(x.dtype)
     if dx is not None:

@@ -114,8 +114,8 @@ class CrossAttention(nn.Module):
             layer: Any = cache.cross_attention_cache.layers[self.layer_idx]
             key_BHSK, value_BHSK = layer.keys, layer.values
         else:
-            key_BHSK = split_heads(self.k_proj(encoder_hidden_states), self.num_heads)
-            value_BHSK = split_heads(self.v_proj(encoder_hidden_states), self.num_heads)
+            key_BHSK = split_heads(linear(self.k_proj, encoder_hidden_states), self.num_heads)
+            value_BHSK = split_heads(linear(self.v_proj, encoder_hidden_states), self.num_heads)
             if cache is not None:
                 key_BHSK, value_BHSK = cache.cross_attention_cache.update(key_BHSK, value_BHSK, self.layer_idx)
                 cache.is_updated[self.layer_idx] = True

@@ -130,6 +130,15 @@ class RunFolder:
             return None
         return metrics if isinstance(metrics, dict) and metrics.get("finished") is True else None
 
+    def read_log(self) -> list[dict[str, Any]]:
+        """The entries of log.jsonl, without a last line that was cut off; none of a converted model."""
+        path = self.path / "log.jsonl"
+        if not path.exists():
+            return []
+        with damage_reported(str(path)):
+            *lines, _ = path.read_text(encoding="utf-8").split("\n")
+            return [dict(json.loads(line)) for line in lines]
+
     def is_finished(self, info: Mapping[str, Any]) -> bool:
         """Whether the model was trained to its end; that of a converted run is the one that it was made from."""
         if "converted_from" in info:

@@ -14,6 +14,7 @@ import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
@@ -24,7 +25,7 @@ from transformers.trainer_callback import PrinterCallback, TrainerCallback, Trai
 from ..data.examples import Examples, TrainingData
 from ..data.sampler import Items, TokenBatchSampler
 from ..errors import UserError, damage_reported
-from ..synthesizers import SynthesizingFunction
+from ..synthesizers import Mixture, SynthesizingFunction
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss
 from ..tasks.memory import check_training
 from .callbacks import StopRequest, TrainingClock
@@ -286,7 +287,7 @@ class SynthesizerTrainer(Trainer):
         return self.progress.tokens + sum(gather_object([int(self._tokens.item())]))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log with tokens, tokens per second since the last entry, and minutes of training."""
+        """Log with tokens, tokens per second since the last entry, and minutes of training; validations with α."""
         # The final summary counts samples per second, which means nothing for batches by tokens.
         if "train_runtime" in logs:
             return
@@ -301,6 +302,8 @@ class SynthesizerTrainer(Trainer):
         epoch = round(tokens / self._tokens_per_epoch, 3) if self._tokens_per_epoch else None
         self.state.epoch = cast(float, epoch)
         super().log({**logs, "tokens": tokens, "minutes": round(seconds / 60, 3)})
+        if "eval_loss" in logs and (alphas := mixture_weights(self.inputs.model)):
+            cast(dict[str, Any], self.state.log_history[-1])["alpha"] = alphas
         self.write_log("a", self.state.log_history[-1:])
 
     def write_log(self, mode: str, entries: list[dict[str, Any]]) -> None:
@@ -438,6 +441,20 @@ class SynthesizerTrainer(Trainer):
     def checkpoint_path(self) -> Path:
         """The folder of the checkpoint at this step."""
         return self.run.checkpoints / f"checkpoint-{self.state.global_step}"
+
+
+def mixture_weights(model: nn.Module) -> dict[str, list[list[float]]]:
+    """α of each mixture in a model, by the module's name: a list per function, with a number per head (or one for all).
+
+    Every process has to call this.
+    """
+    found = {}
+    for name, module in model.named_modules():
+        if isinstance(module, Mixture) and (weights := module.weights()) is not None:
+            whole = weights.full_tensor() if isinstance(weights, DTensor) else weights
+            # log.jsonl, and the log in each checkpoint, need no more digits.
+            found[name] = [[round(alpha, 6) for alpha in heads] for heads in whole.tolist()]
+    return found
 
 
 def constant_then_inverse_sqrt(optimizer: Optimizer, warmup_steps: int, constant_steps: int) -> LambdaLR:

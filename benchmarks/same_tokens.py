@@ -1,0 +1,83 @@
+"""Whether translation runs generate the same tokens in our loop, in batches and one by one, as in transformers' loop.
+
+python benchmarks/same_tokens.py runs/translation-en-de/*/seed-0 --sources SENTENCES.en --references SENTENCES.de
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import sacrebleu
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from synthetic_attention import generate
+
+# BLEU in both loops; how many outputs differ from ours in batches, and by how much their log probability at most.
+COLUMNS = ("synthesizer", "search", "BLEU", "transformers", "differ: one by one", "differ: transformers", "Δ log p")
+
+
+def outputs(call: Any, tokenizer: Any, sources: list[str], size: int) -> list[list[int]]:
+    """The tokens of each source up to its end; batches of `size` sources of similar length."""
+    order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+    found: list[list[int]] = [[]] * len(sources)
+    for start in range(0, len(order), size):
+        indices = order[start : start + size]
+        inputs = tokenizer([sources[index] for index in indices], padding=True, return_tensors="pt")
+        for index, row in zip(indices, call(**inputs), strict=True):
+            first, *tokens = row.tolist()
+            end = tokens.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in tokens else None
+            found[index] = [first, *tokens[:end]]
+    return found
+
+
+@torch.inference_mode()
+def log_probability(model: Any, tokenizer: Any, source: str, tokens: list[int]) -> float:
+    """Of an output, its first token aside."""
+    logits = model(**tokenizer(source, return_tensors="pt"), decoder_input_ids=torch.tensor([tokens[:-1]])).logits
+    return logits[0].log_softmax(-1).gather(1, torch.tensor(tokens[1:])[:, None]).sum().item()
+
+
+def main() -> None:
+    """Generate in all ways, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--sources", type=Path, required=True)
+    parser.add_argument("--references", type=Path, required=True)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    texts = [path.read_text(encoding="utf-8") for path in (options.sources, options.references)]
+    sources, references = (text.removesuffix("\n").split("\n") for text in texts)
+    table = Table(*COLUMNS, title=f"{len(sources)} sentences")
+    for run in options.runs:
+        model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(run).eval(), AutoTokenizer.from_pretrained(run)
+        for beams in (1, 4):
+            search = {"num_beams": beams, "do_sample": False, "max_new_tokens": 100}
+            loop, loop_of_transformers = partial(generate, model, **search), partial(model.generate, **search)
+            ours = outputs(loop, tokenizer, sources, 64)
+            alone = outputs(loop, tokenizer, sources, 1)
+            theirs = outputs(loop_of_transformers, tokenizer, sources, 64)
+            texts = [tokenizer.batch_decode(rows, skip_special_tokens=True) for rows in (ours, theirs)]
+            bleu = [f"{sacrebleu.corpus_bleu(hypotheses, [references]).score:.2f}" for hypotheses in texts]
+            differences, other = [0.0], []
+            for rows in (alone, theirs):
+                pairs = [(a, b, source) for a, b, source in zip(ours, rows, sources, strict=True) if a != b]
+                other.append(str(len(pairs)))
+                for a, b, source in pairs:
+                    score = log_probability(model, tokenizer, source, a) - log_probability(model, tokenizer, source, b)
+                    differences.append(abs(score))
+            label = f"{beams} beams" if beams > 1 else "greedy"
+            table.add_row(str(model.config.synthesizer), label, *bleu, *other, f"{max(differences):.1e}")
+            print(f"{run}, {label}: BLEU {', '.join(bleu)}; {', '.join(other)} differ", file=sys.stderr)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

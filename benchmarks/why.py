@@ -1,0 +1,191 @@
+"""The pictures of docs/why.md, from runs that `synthesizer inspect` has measured.
+
+python benchmarks/why.py --translation RUN … --language-modeling RUN … --output docs/images
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from synthetic_attention.inspect.collect import attention_maps, text_inputs, with_output
+from synthetic_attention.training.device import choose_device
+from synthetic_attention.training.run_folder import RunFolder
+
+SENTENCE = "A man in a red shirt is riding a bicycle down the street."
+STACK_COLORS = {"encoder": "tab:blue", "decoder": "tab:orange"}
+FUNCTION_COLORS = {"random": "tab:green", "dense": "tab:purple", "vanilla": "tab:gray"}
+
+
+class Run(NamedTuple):
+    """A run and what `inspect` measured of it."""
+
+    path: Path
+    title: str
+    numbers: dict[str, Any]
+
+    @property
+    def synthesizer(self) -> str:
+        """The name of its synthesizer."""
+        return str(self.numbers["synthesizer"])
+
+    def heads(self, part: str) -> list[tuple[str, int, int, dict[str, float]]]:
+        """(stack, layer, head, numbers) of self-attention in "attention" or "explained"."""
+        layers = [entry for entry in self.numbers[part] if entry["stack"] in STACK_COLORS]
+        return [(e["stack"], e["layer"], h, head) for e in layers for h, head in enumerate(e["heads"], start=1)]
+
+
+def read_runs(task: str, paths: Sequence[Path]) -> list[Run]:
+    """The runs, with their measurements in RUN/inspect."""
+    numbers = [json.loads((path / "inspect" / "inspect.json").read_text(encoding="utf-8")) for path in paths]
+    return [Run(path, f"{task}\n{found['synthesizer']}", found) for path, found in zip(paths, numbers, strict=True)]
+
+
+def make_panels(runs: Sequence[Run], width: float = 2.4, height: float = 2.6) -> tuple[Figure, list[Any]]:
+    """A figure with a panel for each run, side by side."""
+    figure = Figure(figsize=(width * len(runs) + 0.6, height), dpi=150, layout="constrained")
+    axes = figure.subplots(1, len(runs), sharey=True, squeeze=False)[0]
+    for axis, run in zip(axes, runs, strict=True):
+        axis.set_title(run.title, fontsize=9)
+        axis.tick_params(labelsize=8, length=2)
+    return figure, list(axes)
+
+
+def draw_heads(
+    runs: Sequence[Run], part: str, place: Callable[[dict[str, float]], tuple[float, float]], **axes_options: Any
+) -> Figure:
+    """A dot for each head of self-attention, at the `place` of its numbers in "attention" or "explained"."""
+    figure, axes = make_panels(runs)
+    for axis, run in zip(axes, runs, strict=True):
+        for stack, color in STACK_COLORS.items():
+            places = np.array([place(head) for side, _, _, head in run.heads(part) if side == stack]).reshape(-1, 2)
+            axis.scatter(*places.T, s=16, color=color, alpha=0.7, label=stack)
+        axis.set(**axes_options)
+        axis.label_outer()
+        axis.xaxis.label.set_size(8)
+        axis.yaxis.label.set_size(8)
+    axes[0].legend(fontsize=7, frameon=False)
+    return figure
+
+
+def draw_shares(runs: Sequence[Run]) -> Figure:
+    """Each head by what position alone and what the own token alone explains."""
+
+    def place(head: dict[str, float]) -> tuple[float, float]:
+        return 100 * max(head["explained_by_random"], -0.05), 100 * max(head["explained_by_dense"], -0.05)
+
+    limits = (-8, 105)
+    names = {"xlabel": "% by position", "ylabel": "% by the own token"}
+    return draw_heads(runs, "explained", place, xlim=limits, ylim=limits, **names)
+
+
+def draw_kinds(run: Run) -> Figure:
+    """The attention of three heads on one sentence: the most positional, the most by token, the least of both."""
+    folder = RunFolder(run.path)
+    model, tokenizer = folder.load(folder.read_task(folder.read_info()), choose_device("cpu"))
+    (inputs,) = text_inputs(model, tokenizer, [SENTENCE])
+    _, maps = attention_maps(model, tokenizer, with_output(model, inputs))
+    heads = [entry for entry in run.heads("explained") if entry[0] == "encoder"]
+    position = max(heads, key=lambda entry: entry[3]["explained_by_random"])
+    token = max(heads, key=lambda entry: entry[3]["explained_by_dense"] - entry[3]["explained_by_random"])
+    content = min(heads, key=lambda entry: max(entry[3].values()))
+    figure = Figure(figsize=(9.6, 3.6), dpi=150, layout="constrained")
+    axes = figure.subplots(1, 3)
+    for axis, name, (_, layer, head, found) in zip(
+        axes, ("mostly position", "most by the token", "mostly content"), (position, token, content), strict=True
+    ):
+        shown = maps["encoder"]
+        labels = shown.rows[1]
+        axis.imshow(np.sqrt(shown.weights[layer - 1][head - 1]), cmap=colormaps["magma_r"], aspect="auto")
+        shares = (
+            f"{100 * found[f'explained_by_{kind}']:.0f} % by {what}"
+            for kind, what in (("random", "position"), ("dense", "token"))
+        )
+        axis.set_title(f"{name}: layer {layer}, head {head}\n{', '.join(shares)}", fontsize=9)
+        axis.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7)
+        axis.set_yticks(range(len(labels)), labels, fontsize=7)
+        axis.tick_params(length=0)
+    return figure
+
+
+def draw_alpha(runs: Sequence[Run]) -> Figure:
+    """α over training: a line per layer, the mean over heads, and the range of the heads."""
+    figure, axes = make_panels(runs, width=3.2)
+    for axis, run in zip(axes, runs, strict=True):
+        for gate in run.numbers["gates"]:
+            steps = [entry["step"] for entry in gate["history"]]
+            function = next(iter(gate["alpha"]))
+            heads = np.array([entry["alpha"][function] for entry in gate["history"]])
+            color = STACK_COLORS[gate["stack"]]
+            label = gate["stack"] if gate["layer"] == 1 else None
+            axis.plot(steps, heads.mean(1), color=color, linewidth=0.6 + 0.5 * gate["layer"], label=label)
+            axis.fill_between(steps, heads.min(1), heads.max(1), color=color, alpha=0.08, linewidth=0)
+        axis.set_xlabel("step (thicker: later layers)", fontsize=8)
+    axes[0].set_ylabel("α of the first function", fontsize=8)
+    axes[0].legend(fontsize=7, frameon=False)
+    return figure
+
+
+def draw_spread(runs: Sequence[Run]) -> Figure:
+    """Each head by the entropy of its attention and its mean distance, relative to uniform attention."""
+
+    def place(head: dict[str, float]) -> tuple[float, float]:
+        return head["relative_entropy"], head["distance"] / head["uniform_distance"]
+
+    names = {"xlabel": "entropy, 1: uniform", "ylabel": "distance ÷ that of uniform"}
+    figure = draw_heads(runs, "attention", place, xlim=(0, 1.05), **names)
+    for axis in figure.axes:
+        axis.axhline(1.0, color="black", linewidth=0.6, linestyle=":")
+    return figure
+
+
+def draw_cost(runs: Sequence[Run]) -> Figure:
+    """What the loss rises by if a function is left out of all layers of a stack, or of one layer."""
+    figure, axes = make_panels(runs)
+    for axis, run in zip(axes, runs, strict=True):
+        entries = run.numbers["removed"]
+        places = list(dict.fromkeys((entry["stack"], entry["layer"]) for entry in entries))
+        functions = list(dict.fromkeys(entry["function"] for entry in entries))
+        width = 0.8 / len(functions)
+        for entry in entries:
+            at = places.index((entry["stack"], entry["layer"])) + width * functions.index(entry["function"])
+            axis.bar(at, entry["loss_increase"], width, color=FUNCTION_COLORS.get(entry["function"], "tab:brown"))
+        names = (f"{stack[:3]} {'all' if layer is None else layer}" for stack, layer in places)
+        axis.set_xticks(range(len(places)), names, rotation=90, fontsize=7)
+        axis.set_yscale("symlog", linthresh=0.01)
+        for function in functions:
+            axis.bar(0, 0, color=FUNCTION_COLORS.get(function, "tab:brown"), label=function)
+        axis.legend(fontsize=7, frameon=False)
+    axes[0].set_ylabel("increase of the loss, nats", fontsize=8)
+    return figure
+
+
+def main() -> None:
+    """Draw the five pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--translation", nargs="+", type=Path, required=True)
+    parser.add_argument("--language-modeling", nargs="+", type=Path, required=True)
+    parser.add_argument("--output", type=Path, default=Path("docs/images"))
+    options = parser.parse_args()
+    runs = read_runs("translation", options.translation) + read_runs("language model", options.language_modeling)
+    pictures: dict[str, Callable[[], Figure]] = {
+        "shares": lambda: draw_shares(runs),
+        "kinds": lambda: draw_kinds(next(run for run in runs if run.synthesizer == "vanilla")),
+        "alpha": lambda: draw_alpha([run for run in runs if run.numbers["gates"]]),
+        "spread": lambda: draw_spread(runs),
+        "cost": lambda: draw_cost(runs),
+    }
+    for name, draw in pictures.items():
+        draw().savefig(options.output / f"why_{name}.png")
+        print(options.output / f"why_{name}.png")
+
+
+if __name__ == "__main__":
+    main()
