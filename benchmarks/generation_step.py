@@ -30,7 +30,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
         (SynthesizerAttention, "forward"),
     ],
     "cross-attention": [(attention.CrossAttentionStep, "__call__"), (modeling.CrossAttention, "forward")],
-    "feed-forward": [(step.BlockStep, "_feed_forward"), (modeling.MLP, "forward")],
+    "feed-forward": [(step.BlockStep, "_add_feed_forward"), (modeling.MLP, "forward")],
     "norms, embeddings, masks": [(step.Decoder, "step"), (modeling.SynthesizerStack, "forward")],
     "vocabulary": [(step.Head, "__call__"), (SynthesizerForConditionalGeneration, "_loss_and_logits")],
     "scores": [(step.Head, "log_softmax"), (loop.Settings, "process"), (LogitsProcessorList, "__call__")],

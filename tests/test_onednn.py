@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 @pytest.fixture(autouse=True)
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """For products of any size, on any processor."""
-    monkeypatch.setattr(onednn, "_is_faster", lambda: True)
+    monkeypatch.setattr(onednn, "is_faster", lambda: True)
     monkeypatch.setattr(onednn, "_LEAST_PRODUCTS", 0)
     monkeypatch.setattr(onednn, "_LEAST_WEIGHTS", 0)
 
@@ -89,7 +89,7 @@ def test_a_layer(name: str, causal: bool, training: bool, monkeypatch: pytest.Mo
     x, mask = torch.randn(3, 9, 16, requires_grad=True), torch.arange(9) < torch.tensor([9, 2, 6])[:, None]
     found = []
     for enabled in (True, False):
-        monkeypatch.setattr(onednn, "_is_faster", lambda enabled=enabled: enabled)
+        monkeypatch.setattr(onednn, "is_faster", lambda enabled=enabled: enabled)
         with torch.set_grad_enabled(training):
             assert is_fast(x.detach()[0], layer.v_proj.weight) == enabled
             y = layer(x, mask, is_causal=causal)
@@ -118,7 +118,7 @@ def test_a_models_loss_and_tokens(bias: bool, monkeypatch: pytest.MonkeyPatch) -
     labels[0, 4:] = -100
     found, tokens = [], []
     for enabled in (True, False):
-        monkeypatch.setattr(onednn, "_is_faster", lambda enabled=enabled: enabled)
+        monkeypatch.setattr(onednn, "is_faster", lambda enabled=enabled: enabled)
         loss = model.train()(input_ids=ids, labels=labels).loss
         found.append([loss, *torch.autograd.grad(loss, [*model.parameters()])])
         tokens.append(generate(model.eval(), ids, max_new_tokens=8, num_beams=2, do_sample=False))
@@ -162,7 +162,7 @@ def test_small_products_and_other_processors(monkeypatch: pytest.MonkeyPatch) ->
         found = {"cpu_name": name, "avx512_f": avx512}
         with monkeypatch.context() as patched:
             patched.setattr(torch.cpu, "get_capabilities", lambda found=found: found)
-            assert onednn._is_faster.__wrapped__() == (expected and torch.backends.mkl.is_available())
+            assert onednn.is_faster.__wrapped__() == (expected and torch.backends.mkl.is_available())
 
 
 def test_a_causal_model_is_compiled_and_traced_without_them() -> None:

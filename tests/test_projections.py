@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+from unittest import mock
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from torch.nn.utils import parametrize, prune
 
 from layers import drawn_layer
 from synthetic_attention import SynthesizerAttention, SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.kernels import linear, packed_linear
+from synthetic_attention.kernels import linear, packed_linear, projections
 
 D, H, N = 16, 2, 12
 # One for each way from the input to the heads.
@@ -160,3 +162,29 @@ def test_packed_weights_compute_what_linear_does() -> None:
         torch.testing.assert_close(y[:, :1029], nn.functional.linear(x, weight, given), rtol=1e-4, atol=1e-4)
         assert y.shape == (4, 1056)
         assert bool((y[:, 1029:] == -torch.inf).all())
+
+
+def test_packed_weights_are_kept_until_the_weights_change() -> None:
+    def check(weight: Tensor) -> None:
+        packed = packed_linear(weight, None, rows=4)
+        assert packed is not None
+        with torch.inference_mode():
+            torch.testing.assert_close(packed(x), nn.functional.linear(x, weight), rtol=1e-4, atol=1e-4)
+
+    weight, x = nn.Parameter(torch.randn(512, 512)), torch.randn(4, 512)
+    reorder = mock.Mock(wraps=torch.ops.mkldnn._reorder_linear_weight)
+    with mock.patch.object(torch.ops.mkldnn, "_reorder_linear_weight", reorder):
+        check(weight)
+        check(weight)
+        assert reorder.call_count == 1
+        with torch.no_grad():
+            weight[3, 4] += 1
+        check(weight)
+        # Autograd does not count this change.
+        weight.data[5] = 0
+        check(weight)
+        assert reorder.call_count == 3
+    before = len(projections._COPIES)
+    del weight
+    gc.collect()
+    assert len(projections._COPIES) == before - 1

@@ -14,7 +14,7 @@ Shape legend: B sources, M beams, N = B · M rows, H heads (of a group), S slots
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from ..synthesizers import SynthesizingFunction
 from ..synthesizers.vanilla import Vanilla
 
 Operation = Callable[[Tensor], Tensor]
+Addition = Callable[[Tensor, Tensor], Tensor]
 
 
 def prepare(module: Any, rows: int) -> Operation:
@@ -39,13 +40,11 @@ def prepare(module: Any, rows: int) -> Operation:
     """
     if is_plain(module):
         weight, bias = module.weight, module.bias
-        if (packed := packed_linear(weight, bias, rows)) is not None:
-            return packed
-        if is_fast(weight.new_empty(rows, weight.shape[1]), weight):
-            return lambda x: onednn_linear(x, weight, bias)
-        transposed = weight.t()
+        if (project := _by_onednn(weight, bias, rows)) is not None:
+            return project
+        columns = weight.t()
         # The operators that F.linear calls in the end, in two thirds of its time for one row.
-        return (lambda x: torch.mm(x, transposed)) if bias is None else (lambda x: torch.addmm(bias, x, transposed))
+        return (lambda x: torch.mm(x, columns)) if bias is None else (lambda x: torch.addmm(bias, x, columns))
     if is_unchanged(module, nn.LayerNorm):
         shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
@@ -55,6 +54,26 @@ def prepare(module: Any, rows: int) -> Operation:
     if is_unchanged(module, nn.ReLU):
         return torch.relu
     return module
+
+
+def prepare_sum(module: Any, rows: int) -> Addition:
+    """x + module(y), from x (rows, out) and y (rows, in), where it can with the sum in the product."""
+    project = _by_onednn(module.weight, module.bias, rows) if is_plain(module) else prepare(module, rows)
+    if project is not None:
+        return lambda x, y: x + project(y)
+    columns, bias = module.weight.t(), module.bias
+    if bias is None:
+        return lambda x, y: torch.addmm(x, y, columns)
+    return lambda x, y: torch.addmm(x, y, columns).add_(bias)
+
+
+def _by_onednn(weight: Tensor, bias: Tensor | None, rows: int) -> Operation | None:
+    """The projection with oneDNN, where that is faster."""
+    if (packed := packed_linear(weight, bias, rows)) is not None:
+        return packed
+    if is_fast(weight.new_empty(rows, weight.shape[1]), weight):
+        return lambda x: onednn_linear(x, weight, bias)
+    return None
 
 
 class Slots:
@@ -181,8 +200,11 @@ class Buffer:
         """Store new ones (N, H · K); return those of all entries, (B · H, length · M, K)."""
         assert self._slots is not None
         assert self._flat is not None
-        rows = new.reshape(slots.sources, slots.beams, self.heads, self.width)
-        self._slots.select(2, slots.length - 1).copy_(rows.transpose(1, 2))
+        slot = self._slots.select(2, slots.length - 1)
+        if slots.beams == 1:
+            slot.copy_(new.view(slot.shape))
+        else:
+            slot.copy_(new.view(slots.sources, slots.beams, self.heads, self.width).transpose(1, 2))
         return self._flat.narrow(1, 0, slots.length * slots.beams)
 
     def keep(self, sources: Tensor, length: int) -> None:
@@ -222,7 +244,8 @@ class HeadGroup:
             else:
                 self.fixed.append((part, weight))
         self.is_fixed = self.keys is None and not self.computed
-        self._table: Tensor | None = None
+        # (1, H, 1, columns) for each position from `_first` on.
+        self._rows: Sequence[Tensor] = ()
         self._first = 0
 
     def make_rows(self, first: int, last: int, bias: Tensor | None) -> None:
@@ -236,7 +259,7 @@ class HeadGroup:
         if self.is_fixed:
             later = torch.ones(rows, last, dtype=torch.bool, device=table.device).triu_(first + 1)
             table = softmax(table.masked_fill(later, -torch.inf))
-        self._table, self._first = table, first
+        self._rows, self._first = table.transpose(0, 1)[:, None, :, None].contiguous().unbind(), first
 
     def scores(self, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor | None:
         """Logits of the positions, (B or 1, H, M or 1, length); None if there are dot products only.
@@ -247,13 +270,14 @@ class HeadGroup:
         if slots.padding is not None:
             terms = [_weighted(part((), slots.one_row(), None).dense(), weight) for part, weight in self.fixed]
             terms += [] if bias is None else [bias]
-        elif self._table is not None:
-            row = self._table.select(1, slots.length - 1 - self._first).narrow(1, 0, slots.length)
-            terms.append(row[None, :, None])
+        elif self._rows:
+            terms.append(self._rows[slots.length - 1 - self._first].narrow(3, 0, slots.length))
         for part, weight in self.computed:
             features = [y.reshape(slots.sources, slots.beams, self.heads, -1).transpose(1, 2) for y in part.project(x)]
             terms.append(_weighted(part(features, slots.positions, None).dense(slots.length), weight))
-        return sum(terms[1:], start=terms[0]) if terms else None
+        if len(terms) < 2:
+            return terms[0] if terms else None
+        return sum(terms[1:], start=terms[0])
 
     def __call__(self, x: Tensor, value: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
         """Attend from x (N, d_model), whose values are (N, H · K), to all tokens so far: (N, H · K)."""
@@ -264,10 +288,10 @@ class HeadGroup:
             weights = scores
             if not self.is_fixed or slots.padding is not None:
                 weights = softmax(scores if slots.padding is None else scores + slots.padding)
-            if slots.visible is None:
-                weights = weights.expand(slots.sources, -1, -1, -1)
-            else:
+            if slots.visible is not None:
                 weights = weights[..., None] * slots.visible
+            elif slots.sources > 1:
+                weights = weights.expand(slots.sources, -1, -1, -1)
             weights = weights.reshape(slots.sources * self.heads, slots.beams, -1)
         else:
             query, key = self.project_query(x), self.keys.append(self.project_key(x), slots)
@@ -303,7 +327,7 @@ class SelfAttentionStep:
     """A step of a `SynthesizerAttention`, group of heads by group of heads."""
 
     def __init__(self, layer: SynthesizerAttention, rows: int) -> None:
-        self.project, self.project_back = prepare(layer.v_proj, rows), prepare(layer.out_proj, rows)
+        self.project, self.add_projected = prepare(layer.v_proj, rows), prepare_sum(layer.out_proj, rows)
         heads = [(range(layer.num_heads)[part], function) for part, function in layer.function.groups()]
         self.ranges = [part for part, _ in heads]
         self.groups = [HeadGroup(function, len(part), layer.head_dim, rows) for part, function in heads]
@@ -340,14 +364,14 @@ class SelfAttentionStep:
                 group.keys.fill(keys[:, start : start + group.heads])
                 start += group.heads
 
-    def __call__(self, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
-        """(N, d_model) to (N, d_model); bias (B, H, 1, length) only under padding, else it is in the rows."""
+    def __call__(self, total: Tensor, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
+        """total + attention(x), all (N, d_model); bias (B, H, 1, length) only under padding, else it is in the rows."""
         value = self.project(x)
         if len(self.groups) == 1:
-            return self.project_back(self.groups[0](x, value, slots, bias))
+            return self.add_projected(total, self.groups[0](x, value, slots, bias))
         parts = zip(self.ranges, self.groups, value.split(self.sizes, dim=1), strict=True)
         y = [group(x, own, slots, _of_heads(bias, part)) for part, group, own in parts]
-        return self.project_back(torch.cat(y, dim=1))
+        return self.add_projected(total, torch.cat(y, dim=1))
 
     def reorder(self, rows: Tensor) -> None:
         """Nothing to do: the slots know which beam came from which."""
@@ -387,15 +411,16 @@ class LayerStep:
         self.cached.update(keys, values)
         self.cached.batch_repeat_interleave(slots.beams)
 
-    def __call__(self, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
-        """(N, d_model) to (N, d_model)."""
+    def __call__(self, total: Tensor, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
+        """total + layer(x), all (N, d_model)."""
         if bias is None and self._bias is not None:
             first, rows = self._bias
             bias = rows[None, :, slots.length - 1 - first, None, : slots.length]
         elif bias is not None:
             bias = bias.repeat_interleave(slots.beams, 0)
         bias = bias if self.takes_bias else None
-        return self.layer(x[:, None], slots.row_mask(), bias, True, cache=self.cache)[:, 0]
+        y: Tensor = self.layer(x[:, None], slots.row_mask(), bias, True, cache=self.cache)[:, 0]
+        return total + y
 
     def reorder(self, rows: Tensor) -> None:
         """Row n becomes what row rows[n] was."""
@@ -439,27 +464,29 @@ class CrossAttentionStep:
     """A step of attention to the encoder: keys and values once for each source, beams as rows of one product."""
 
     def __init__(self, layer: CrossAttention, source: Source, rows: int) -> None:
-        self.heads, self.scale, self.source = layer.num_heads, layer.head_dim**-0.5, source
-        self.project, self.project_back = prepare(layer.q_proj, rows), prepare(layer.out_proj, rows)
+        self.heads, self.source = layer.num_heads, source
+        self.project, self.add_projected = prepare(layer.q_proj, rows), prepare_sum(layer.out_proj, rows)
         keys, values = (
             module(source.states).unflatten(2, (self.heads, -1)).transpose(1, 2)
             for module in (layer.k_proj, layer.v_proj)
         )
         values = values if source.is_real is None else values * source.is_real
-        self.keys, self.values = keys.flatten(0, 1), values.flatten(0, 1)
+        # (B · H, K, S), with the scale of the logits, and (B · H, S, K).
+        self.keys, self.values = (keys * layer.head_dim**-0.5).mT.flatten(0, 1), values.flatten(0, 1)
 
-    def __call__(self, x: Tensor, slots: Slots) -> Tensor:
-        """(N, d_model) to (N, d_model)."""
+    def __call__(self, total: Tensor, x: Tensor, slots: Slots) -> Tensor:
+        """total + attention(x), all (N, d_model)."""
         query = self.project(x)
-        shape = query.shape
+        shape, hidden = query.shape, self.source.hidden
         if slots.beams == 1:
-            query = query.reshape(slots.sources * self.heads, 1, -1)
+            query = query.view(slots.sources * self.heads, 1, -1)
         else:
-            query = query.reshape(slots.sources, slots.beams, self.heads, -1).transpose(1, 2).flatten(0, 1)
-        y = torch.bmm(softmax(scaled_scores(self.source.hidden, query, self.keys, self.scale)), self.values)
+            query = query.view(slots.sources, slots.beams, self.heads, -1).transpose(1, 2).flatten(0, 1)
+        scores = torch.bmm(query, self.keys) if hidden is None else torch.baddbmm(hidden, query, self.keys)
+        y = torch.bmm(softmax(scores), self.values)
         if slots.beams > 1:
             y = y.view(slots.sources, self.heads, slots.beams, -1).transpose(1, 2)
-        return self.project_back(y.reshape(shape))
+        return self.add_projected(total, y.reshape(shape))
 
     def keep(self, sources: Tensor) -> None:
         """Drop all sources but these."""

@@ -8,6 +8,8 @@ Shape legend: B sources, M beams, N = B · M rows, P tokens of a prompt, V vocab
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,11 +18,20 @@ from transformers import DynamicCache, EncoderDecoderCache
 
 from ..attention import SelfAttention
 from ..baselines import Baseline
-from ..kernels import is_fast, is_plain, is_unchanged, onednn_linear, packed_linear
+from ..kernels import is_fast, is_plain, is_unchanged, packed_linear
 from ..models import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerModel
 from ..models.cache import adapt_layers
 from ..models.modeling import MLP, CrossAttention, SynthesizerBlock, SynthesizerStack
-from .attention import CrossAttentionStep, LayerStep, Operation, SelfAttentionStep, Slots, Source, prepare
+from .attention import (
+    CrossAttentionStep,
+    LayerStep,
+    Operation,
+    SelfAttentionStep,
+    Slots,
+    Source,
+    prepare,
+    prepare_sum,
+)
 
 # Rows of softmax(R), of positions and of biases are made for so many steps at a time, and slots at first.
 _AHEAD = 32
@@ -55,37 +66,38 @@ def can_step(model: Any) -> bool:
 class BlockStep:
     """A step of a `SynthesizerBlock`."""
 
-    def __init__(self, block: Any, cache: DynamicCache, source: Source | None, rows: int) -> None:
+    def __init__(self, block: Any, caches: Callable[[], DynamicCache], source: Source | None, rows: int) -> None:
         layer: SelfAttention = block.self_attn
         self.attention: SelfAttentionStep | LayerStep
         if SelfAttentionStep.can_step(layer):
             self.attention = SelfAttentionStep(layer, rows)  # type: ignore[arg-type]
         else:
-            self.attention = LayerStep(layer, cache, takes_bias=not isinstance(layer, Baseline))
+            self.attention = LayerStep(layer, caches(), takes_bias=not isinstance(layer, Baseline))
         self.cross: CrossAttentionStep | None = None
         if source is not None:
             self.cross = CrossAttentionStep(block.cross_attn, source, rows)
         self.pre_norm, mlp = block.pre_norm, block.mlp
-        self.norms = [prepare(x, rows) for x in (block.self_attn_norm, block.cross_attn_norm, block.mlp_norm)]
-        self.up, self.down = prepare(mlp.up_proj, rows), prepare(mlp.down_proj, rows)
+        self.norm, self.mlp_norm = prepare(block.self_attn_norm, rows), prepare(block.mlp_norm, rows)
+        self.cross_norm = prepare(block.cross_attn_norm, rows)
+        self.up, self.add_down = prepare(mlp.up_proj, rows), prepare_sum(mlp.down_proj, rows)
         self.activation = prepare(mlp.activation, rows)
         self.gate = None if mlp.gate_proj is None else prepare(mlp.gate_proj, rows)
 
     def __call__(self, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
         """(N, d_model) to (N, d_model)."""
-        norm, cross_norm, mlp_norm = self.norms
-        x = self._add(x, self.attention(norm(x) if self.pre_norm else x, slots, bias), norm)
+        if self.pre_norm:
+            x = self.attention(x, self.norm(x), slots, bias)
+            if self.cross is not None:
+                x = self.cross(x, self.cross_norm(x), slots)
+            return self._add_feed_forward(x, self.mlp_norm(x))
+        x = self.norm(self.attention(x, x, slots, bias))
         if self.cross is not None:
-            x = self._add(x, self.cross(cross_norm(x) if self.pre_norm else x, slots), cross_norm)
-        return self._add(x, self._feed_forward(mlp_norm(x) if self.pre_norm else x), mlp_norm)
+            x = self.cross_norm(self.cross(x, x, slots))
+        return self.mlp_norm(self._add_feed_forward(x, x))
 
-    def _add(self, x: Tensor, y: Tensor, norm: Operation) -> Tensor:
-        return x + y if self.pre_norm else norm(x + y)
-
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        if self.gate is None:
-            return self.down(self.activation(self.up(x)))
-        return self.down(self.activation(self.gate(x)) * self.up(x))
+    def _add_feed_forward(self, total: Tensor, x: Tensor) -> Tensor:
+        hidden = self.activation(self.up(x)) if self.gate is None else self.activation(self.gate(x)) * self.up(x)
+        return self.add_down(total, hidden)
 
 
 class Decoder:
@@ -118,10 +130,16 @@ class Decoder:
         source = None
         if encoder_hidden_states is not None:
             source = Source(encoder_hidden_states, encoder_mask, model.config.num_heads)
-        self.source, self.cache = source, DynamicCache(config=model.config)
-        adapt_layers(self.cache, model.config.layer_types)
-        rows = sources * beams
-        self.blocks = [BlockStep(block, self.cache, source, rows) for block in self.stack.layers]
+        self.source, rows = source, sources * beams
+
+        @cache
+        def caches() -> DynamicCache:
+            # One for all layers that use transformers' cache.
+            made = DynamicCache(config=model.config)
+            adapt_layers(made, model.config.layer_types)
+            return made
+
+        self.blocks = [BlockStep(block, caches, source, rows) for block in self.stack.layers]
         self.head = Head(model.lm_head, rows)
         self._prepare_embedding(model.model, rows)
         self.capacity = self.rows_end = 0
@@ -251,39 +269,49 @@ class Decoder:
 class Head:
     """The output projection, to scores in float32 with `columns` ≥ V columns; those from V on are −inf.
 
+    For one row it has V columns.
+
     Attributes:
         width: V, known after the first call.
     """
 
     def __init__(self, module: Any, rows: int) -> None:
-        self.module, self.width, self.packed = module, 0, None
+        self.width, self.rows = 0, rows
         self._buffer: Tensor | None = None
         self._log_probs: Tensor | None = None
-        self.is_plain = is_plain(module) and module.weight.dtype == torch.float32
-        if self.is_plain:
-            self.width = module.weight.shape[0]
-            self.packed = packed_linear(module.weight, module.bias, rows, GROUPS)
+        self.packed: Operation | None = None
+        self.weight: Tensor | None = None
+        if is_plain(module) and module.weight.dtype == torch.float32:
+            weight, self.bias, self.width = module.weight, module.bias, module.weight.shape[0]
+            self.packed = packed_linear(weight, self.bias, rows, GROUPS)
+            self.weight = None if is_fast(weight.new_empty(rows, weight.shape[1]), weight) else weight.t()
+        self.project = module if self.packed is not None else prepare(module, rows)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(N, d_model) to (N, columns)."""
         if self.packed is not None:
             return self.packed(x)
-        logits = None if self.is_plain else self.module(x)
+        if self.weight is None or self.rows == 1:
+            logits = self.project(x)
+            self.width = logits.shape[1]
+            if self.rows == 1:
+                return logits.float()
+            scores = self._scores(x)
+            scores[:, : self.width] = logits
+            return scores
+        scores = self._scores(x)
+        if self.bias is None:
+            torch.mm(x, self.weight, out=scores[:, : self.width])
+        else:
+            torch.addmm(self.bias, x, self.weight, out=scores[:, : self.width])
+        return scores
+
+    def _scores(self, x: Tensor) -> Tensor:
+        """(N, columns), in one buffer for all steps: large results in fresh memory cost as much as the product."""
         if self._buffer is None:
-            # One buffer for all steps: large results in fresh memory cost as much as the product.
-            self.width = self.width if logits is None else logits.shape[1]
             columns = self.width + -self.width % GROUPS
             self._buffer = torch.full((len(x), columns), -torch.inf, dtype=torch.float32, device=x.device)
-        scores = self._buffer[: len(x)]
-        if logits is not None:
-            scores[:, : self.width] = logits
-        elif is_fast(x, self.module.weight):
-            scores[:, : self.width] = onednn_linear(x, self.module.weight, self.module.bias)
-        elif self.module.bias is None:
-            torch.mm(x, self.module.weight.t(), out=scores[:, : self.width])
-        else:
-            torch.addmm(self.module.bias, x, self.module.weight.t(), out=scores[:, : self.width])
-        return scores
+        return self._buffer[: len(x)]
 
     def log_softmax(self, scores: Tensor) -> Tensor:
         """log softmax of the scores that `__call__` returned, in a buffer."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .blocks import has_triton, hide_later, refuse_second_derivative, slices, wide
+from .blocks import has_triton, hide_later, refuse_second_derivative, slices, wide, without_autocast
 from .shared import nonzero
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _forward(
     """
     out, norm, kept, lse = _results(scores, value, mask)
     given = value
-    with torch.autocast(value.device.type, enabled=False):
+    with without_autocast(value.device.type):
         weights = _softmax(scores, offset, is_finite)
         narrow = weights.to(value.dtype)
         if mask is not None and not value_is_masked:
@@ -199,7 +199,7 @@ def _backward(
     rows, columns = scores.shape[1:]
     given, given_grad = value, grad
     grad_scores, grad_value = _gradients(scores, value, train_scores)
-    with torch.autocast(value.device.type, enabled=False):
+    with without_autocast(value.device.type):
         weights = weights if weights.numel() else _softmax(scores, offset, is_finite)
         inner = None
         if mask is not None:

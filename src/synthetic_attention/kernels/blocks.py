@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from typing import Any
 
@@ -62,6 +63,11 @@ def hide_later(scores: Tensor, first_row: int) -> Tensor:
 def wide(tensor: Tensor) -> torch.dtype:
     """The dtype to add up in: at least float32."""
     return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def without_autocast(device: str) -> AbstractContextManager[Any]:
+    """A context in which operators compute in the dtype of their inputs. (Most callers are not under autocast.)"""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def block_softmax(scores: Tensor) -> Tensor:

@@ -18,7 +18,16 @@ import torch
 from torch import Tensor
 
 from ..logits import FactoredLogits, without_overflow
-from .blocks import block_bytes, block_softmax, blocks, hide_later, refuse_second_derivative, slices, wide
+from .blocks import (
+    block_bytes,
+    block_softmax,
+    blocks,
+    hide_later,
+    refuse_second_derivative,
+    slices,
+    wide,
+    without_autocast,
+)
 from .onednn import add_product, batch_product, sum_with_product, write_product
 
 # Examples are worked on together, at the price of copies, while the scores of one are smaller than this.
@@ -315,7 +324,7 @@ def _forward(*arguments: Any) -> Tensor:
     """The output, (B, T, H, D)."""
     call = Attention.of(*arguments)
     out, value = call.empty_output(), call.factors.value
-    with torch.autocast(value.device.type, enabled=False):
+    with without_autocast(value.device.type):
         for block, weights, keep in call.blocks():
             weights = weights if keep is None else weights.mul_(keep)
             _write(out, block, weights.to(value.dtype), block.factors.value)
@@ -334,7 +343,7 @@ def _backward(grad: Tensor, *arguments: Any) -> list[Tensor]:
     call = Attention.of(*arguments)
     factors = call.factors
     total = _zero_gradients(factors, train_shared or factors.shared_weight is not None)
-    with torch.autocast(grad.device.type, enabled=False):
+    with without_autocast(grad.device.type):
         for block, weights, keep in call.blocks():
             g = _matrices(grad[block.b, block.t, block.h].transpose(1, 2))
             kept = weights if keep is None else weights * keep

@@ -1,8 +1,8 @@
 """Projections in the memory layouts that are fast on a CPU, with the results of the modules.
 
-Large float32 products are oneDNN's where that is faster than MKL (`onednn.py`). For 12 to 63 rows MKL multiplies x Wᵀ,
-as PyTorch asks it to, more slowly than W xᵀ and the copy that puts the result into order (on a Xeon with AVX-512). And
-the kernel for shared logits multiplies values feature by feature.
+Large float32 products are oneDNN's where that is faster than MKL (`onednn.py`). For 12 to 63 rows MKL with AVX-512
+multiplies x Wᵀ, as PyTorch asks it to, more slowly than W xᵀ and the copy that puts the result into order; without, on
+a processor of AMD, it does not. And the kernel for shared logits multiplies values feature by feature.
 
 Shape legend: B batch, H heads, T tokens of a row, n real tokens, K width of a head, C features.
 """
@@ -16,14 +16,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.module import _has_any_global_hook
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..layout import TokenLayout
+from . import onednn
 from .onednn import is_fast, onednn_linear
+from .softmax_cache import fingerprint
 
 # Rows for which MKL is slow.
 _SLOW_ROWS = range(12, 64)
 # The fewest rows, and the smallest weights, for which another order of the weights pays within some 20 calls.
 _PACKED_ROWS, _PACKED_SIZE = 4, 2**18
+
+# Of each weight a copy in oneDNN's order, with what tells whether the weight has changed since.
+_COPIES: Any = WeakTensorKeyDictionary()
 
 
 def linear(module: Any, x: Tensor) -> Tensor:
@@ -38,7 +44,7 @@ def linear(module: Any, x: Tensor) -> Tensor:
     if is_fast(x, module.weight):
         rows = x.reshape(-1, x.shape[-1])
         return onednn_linear(rows, module.weight, module.bias).view(*x.shape[:-1], len(module.weight))
-    if x.numel() // x.shape[-1] not in _SLOW_ROWS:
+    if x.numel() // x.shape[-1] not in _SLOW_ROWS or onednn.is_faster():
         return module(x)
     weight, bias = module.weight, module.bias
     # The backward is that of the usual product.
@@ -64,17 +70,19 @@ def is_unchanged(module: nn.Module | None, *kinds: type) -> bool:
     # Of all modules: compiled code has none of its own.
     if module is None or (not torch.compiler.is_compiling() and _has_any_global_hook()):
         return False
-    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
-    return type(module) in kinds and not any(hooks) and "forward" not in module.__dict__
+    has_hooks = (
+        module._forward_pre_hooks or module._forward_hooks or module._backward_pre_hooks or module._backward_hooks
+    )
+    return type(module) in kinds and not has_hooks and "forward" not in module.__dict__
 
 
 def packed_linear(
     weight: Tensor, bias: Tensor | None, rows: int, multiple: int = 1
 ) -> Callable[[Tensor], Tensor] | None:
-    """x Wᵀ + b, (n, in) to (n, out), for many calls in inference: W is copied once into the order that oneDNN reads.
+    """x Wᵀ + b, (n, in) to (n, out), for many calls in inference: W is copied into the order that oneDNN reads.
 
     None where that is not possible, or does not pay: for few rows n, and for small weights, as measured on an AMD EPYC.
-    Up to a `multiple`, outputs that are −inf are appended.
+    Up to a `multiple`, outputs that are −inf are appended. The copy is kept as long as W, and made anew when W changes.
     """
     if rows < _PACKED_ROWS or weight.numel() < _PACKED_SIZE or weight.dtype != torch.float32:
         return None
@@ -82,9 +90,19 @@ def packed_linear(
         return None
     if missing := -weight.shape[0] % multiple:
         bias = weight.new_zeros(len(weight)) if bias is None else bias
-        weight, bias = F.pad(weight, (0, 0, 0, missing)), F.pad(bias, (0, missing), value=-torch.inf)
-    copy = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
+        bias = F.pad(bias, (0, missing), value=-torch.inf)
+    copy = _packed(weight, missing)
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, copy, bias, "none", [], "")
+
+
+def _packed(weight: Tensor, missing: int) -> Tensor:
+    """W with so many rows of zeros more, in oneDNN's order."""
+    data, found = weight.detach(), _COPIES.get(weight)
+    key = None if weight.is_inference() else (missing, *fingerprint(data))
+    if found is None or found[0] != key or key is None:
+        copy = torch.ops.mkldnn._reorder_linear_weight(F.pad(data, (0, 0, 0, missing)), None)
+        found = _COPIES[weight] = key, copy
+    return found[1]
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

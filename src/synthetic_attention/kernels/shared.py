@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .blocks import block_softmax, blocks, hide_later, refuse_second_derivative, wide
+from .blocks import block_softmax, blocks, hide_later, refuse_second_derivative, wide, without_autocast
 from .onednn import add_product, write_product
 
 # E under a mask cannot vanish while a row's scores differ by less than this: exp(−60) is far from the end of float32.
@@ -60,7 +60,7 @@ def cached_attention(
     """
     value = value.permute(1, 3, 0, 2)
     out, norm = _results(weights, value, mask)
-    with torch.autocast(value.device.type, enabled=False):
+    with without_autocast(value.device.type):
         if mask is not None and not value_is_masked:
             value = value * mask.to(value.dtype)
         tiles = ((h, t, last, weights[h, t, :last], None) for h, t, last in _blocks(weights, offset))
@@ -85,7 +85,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor]:
     """Output (H, D, B, T), and with a mask the denominators (H, B, T): all −1 if the careful way was taken."""
     out, norm = _results(scores, value, mask)
-    with torch.autocast(value.device.type, enabled=False):
+    with without_autocast(value.device.type):
         # E is multiplied in the dtype of the values, and float16 ends at exp(−17).
         if mask is not None and (value.dtype == torch.float16 or not has_small_range(scores)):
             norm.fill_(-1)
@@ -163,7 +163,7 @@ def _backward(
     grad_scores = torch.empty(scores.shape if train_scores else (0,), dtype=wide(scores), device=scores.device)
     # Sums over blocks of rows: in float32, or many small addends would be lost in bfloat16.
     grad_value = torch.zeros_like(value, dtype=wide(value), memory_format=torch.contiguous_format)
-    with torch.autocast(value.device.type, enabled=False):
+    with without_autocast(value.device.type):
         if mask is None:
             _add_gradients(grad_scores, grad_value, _weights(scores, offset, dropout, block_softmax), grad, value)
         elif norm is None or out is None or bool(norm.flatten()[0] < 0):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..layout import Positions, is_traced
 from ..logits import SharedLogits
-from .blocks import wide
+from .blocks import wide, without_autocast
 from .shared import has_small_range, softmax
 
 
@@ -32,7 +32,7 @@ class CachedSoftmax:
     @cached_property
     def weights(self) -> Tensor:
         """softmax(R)."""
-        with torch.autocast("cpu", enabled=False):
+        with without_autocast("cpu"):
             return softmax(self.scores, self.offset)
 
     @cached_property
@@ -61,7 +61,7 @@ class SoftmaxCache:
             return None
         # Autocast changes the dtype in which scores are computed.
         autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-        key = (positions.rows, positions.columns, offset, autocast, *map(_fingerprint, parameters))
+        key = (positions.rows, positions.columns, offset, autocast, *map(fingerprint, parameters))
         entry = self._entry
         # NaN is not equal to itself: scores that are not finite are never found in the cache.
         if entry is None or entry[0] != key:
@@ -97,18 +97,19 @@ class CachedLogits(SharedLogits):
         return self._cache.lookup(*self._source, offset)
 
 
-def _fingerprint(parameter: Tensor) -> tuple[int, int, torch.dtype, float]:
+def fingerprint(parameter: Tensor) -> tuple[int, int, torch.dtype, float]:
     """The version that autograd counts, and, as writing through `.data` does not count, a weighted sum."""
     # In float32 or wider: a sum in float16 overflows, and one in bfloat16 does not see small changes.
-    with torch.autocast("cpu", enabled=False):
-        rows = parameter.to(wide(parameter)).reshape(-1, parameter.shape[-1])
-        sums = rows @ _numbers(rows.shape[-1], 1.7).to(rows.dtype)
-        total = float(sums.double() @ _numbers(len(sums), 2.3))
+    dtype = wide(parameter)
+    rows = parameter.to(dtype).reshape(-1, parameter.shape[-1])
+    with without_autocast("cpu"):
+        sums = rows @ _numbers(rows.shape[-1], 1.7, dtype)
+        total = float(sums.double() @ _numbers(sums.shape[0], 2.3, torch.float64))
     # An infinite total would hide all other changes. (Each time another NaN: tuples take the same object for equal.)
     return parameter.data_ptr(), parameter._version, parameter.dtype, total if math.isfinite(total) else float("nan")
 
 
 @lru_cache(maxsize=64)
-def _numbers(count: int, step: float) -> Tensor:
+def _numbers(count: int, step: float, dtype: torch.dtype) -> Tensor:
     """(count,) numbers, all different, so that a weighted sum sees the order; another step gives others."""
-    return torch.cos(step * torch.arange(count, dtype=torch.float64, device="cpu"))
+    return torch.cos(step * torch.arange(count, dtype=torch.float64, device="cpu")).to(dtype)
