@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from compare.conftest import Results, run_comparison
 from documents import ROOT
 from synthetic_attention.compare import documents
 from synthetic_attention.compare.documents import DOCUMENTS, RESULTS, condense, fill, main
@@ -50,6 +51,37 @@ def test_results_are_copied_without_paths_and_tables_filled(
     shutil.rmtree(tmp_path / "runs")
     assert main([]) == 0
     assert document.read_text() == filled
+
+
+def test_runs_of_several_machines_come_together(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = ["synthesizer compare translation --synthesizers vanilla,random"]
+    experiment = Experiment(name="mt", title="", commands=commands, pairs=[["random", "vanilla"]])
+    monkeypatch.setattr(documents, "read_experiments", lambda: {"mt": experiment})
+    monkeypatch.setattr(documents, "DOCUMENTS", ())
+    monkeypatch.setattr(documents, "RESULTS", tmp_path / "results")
+    whole, _ = run_comparison(corpus, folder := tmp_path / "runs/mt", "vanilla,random", (0, 1))
+    expected = condense(whole, folder, experiment.pairs)
+    assert [test["seed"] for test in expected["bootstrap"]] == [0, 1]
+
+    def add(*runs: tuple[str, int], failed: tuple[str, int] | None = None, **changes: Any) -> Results:
+        own = [run for run in whole["runs"] if (run["row"], run["seed"]) in runs]
+        own += (
+            [] if failed is None else [{"row": failed[0], "seed": failed[1], "status": "failed", "reason": "disk full"}]
+        )
+        rows = [row for row in whole["rows"] if row["row"] in {run["row"] for run in own}]
+        (folder / "results.json").write_text(json.dumps({**whole, "rows": rows, "runs": own, **changes}))
+        main(["--runs", str(tmp_path / "runs")])
+        return dict(json.loads((tmp_path / "results/mt.json").read_text()))
+
+    add(("random", 0), ("random", 1))
+    add(("vanilla", 0), ("random", 0), failed=("vanilla", 1))
+    add(("vanilla", 1), ("random", 1))
+    assert add(("vanilla", 0), failed=("vanilla", 1)) == expected
+    with pytest.raises(SystemExit):
+        add(("vanilla", 1), tokenizer={"size": 7})
+    assert "got results with other tokenizer than the saved ones" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("status", ["finished", "pending"])

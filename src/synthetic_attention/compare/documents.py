@@ -2,8 +2,9 @@
 
     python -m synthetic_attention.compare.documents [--runs runs]
 
-With --runs, the results of its experiments are copied to benchmarks/results first, without settings and outputs. In a
-document, a comment says which table stands below it, with the columns to show, renamed after "=":
+With --runs, the results of its experiments are added to those in benchmarks/results first, without settings and
+outputs; so the runs of an experiment may be trained on several machines. In a document, a comment says which table
+stands below it, with the columns to show, renamed after "=":
 
     <!-- results translation-en-de: seeds; validation BLEU; test_2016_flickr BLEU = test BLEU -->
 
@@ -26,7 +27,7 @@ from typing import Any
 from ..errors import UserError
 from .experiments import Experiment, read_experiments
 from .intervals import Pairs, difference_table, paired_bootstrap
-from .results import FINISHED, markdown_table
+from .results import FINISHED, markdown_table, merge
 
 RESULTS = Path("benchmarks/results")
 DOCUMENTS = (Path("README.md"), Path("docs/results.md"))
@@ -82,14 +83,14 @@ def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Copy results if asked to, and fill the tables of all documents; returns the status."""
+    """Add results if asked to, and fill the tables of all documents; returns the status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, help="the --output of compare.experiments")
+    parser.add_argument("--runs", type=Path, help="the --output of compare.experiments, whose results to add")
     runs = parser.parse_args(arguments).runs
     experiments = read_experiments()
     try:
         if runs is not None:
-            _copy(runs, experiments)
+            _add(runs, experiments)
         for document in DOCUMENTS:
             document.write_text(fill(document.read_text(encoding="utf-8"), RESULTS, experiments), encoding="utf-8")
     except ValueError as error:
@@ -97,8 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _copy(runs: Path, experiments: Mapping[str, Experiment]) -> None:
-    """Copy the results of experiments with a finished run."""
+def _add(runs: Path, experiments: Mapping[str, Experiment]) -> None:
+    """Add the results of experiments with a finished run to those that are saved."""
     found = {}
     for path in sorted(runs.glob("*/results.json")):
         results = json.loads(path.read_text(encoding="utf-8"))
@@ -108,8 +109,14 @@ def _copy(runs: Path, experiments: Mapping[str, Experiment]) -> None:
         raise UserError(f"got --runs {runs}; expected a folder with the results of experiments")
     RESULTS.mkdir(parents=True, exist_ok=True)
     for folder, results in found.items():
-        short = condense(results, folder, experiments[folder.name].pairs)
-        (RESULTS / f"{folder.name}.json").write_text(f"{json.dumps(short, indent=1)}\n", encoding="utf-8")
+        experiment, path = experiments[folder.name], RESULTS / f"{folder.name}.json"
+        short = condense(results, folder, experiment.pairs)
+        if path.exists():
+            try:
+                short = merge(json.loads(path.read_text(encoding="utf-8")), short, experiment.rows())
+            except UserError as error:
+                raise UserError(f"{path}: {error}") from None
+        path.write_text(f"{json.dumps(short, indent=1)}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,8 +23,10 @@ from typing import Any
 import yaml
 
 from .results import markdown_table, notes
+from .rows import parse_rows
 
 EXPERIMENTS = Path("benchmarks/experiments.yaml")
+_ROWS = "--synthesizers"
 # How to run the commands of experiments.yaml with this Python; other programs are run as they are written.
 _PROGRAMS = {"synthesizer": [sys.executable, "-m", "synthetic_attention.cli"], "python": [sys.executable]}
 
@@ -44,6 +46,11 @@ class Experiment:
     def words(self, data: str, runs: str) -> list[list[str]]:
         """The words of each command."""
         return [[word.format(data=data, runs=runs) for word in shlex.split(command)] for command in self.commands]
+
+    def rows(self) -> list[str]:
+        """The rows of its comparisons, in the order of the commands."""
+        listed = (words[words.index(_ROWS) + 1] for words in self.words("", "") if _ROWS in words)
+        return list(dict.fromkeys(row.label for text in listed for row in parse_rows([text])))
 
 
 def read_experiments(path: Path = EXPERIMENTS) -> dict[str, Experiment]:

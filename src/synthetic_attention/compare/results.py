@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import UserError
 from ..metrics.embeddings import OWN_VECTORS
 from ..tasks import get_task
 from ..training.callbacks import BusyMachine
@@ -74,6 +75,39 @@ def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
             for row in plan.seeds
         ],
         "runs": [dict(run) for run in runs],
+    }
+
+
+def merge(earlier: Results, later: Results, order: Sequence[str]) -> dict[str, Any]:
+    """The results of one comparison that was trained in parts, on several machines, say: the runs of both.
+
+    Of a run that both have the later one counts, if it is finished. The rows are in this order.
+
+    Raises:
+        UserError: the conditions of the two differ.
+    """
+    for name in later.keys() - {"rows", "runs", "warnings", "bootstrap", "from"}:
+        if earlier.get(name) != later[name]:
+            raise UserError(
+                f"got results with other {name} than the saved ones; expected the same conditions. Remove the saved "
+                "ones to start anew"
+            )
+    runs = {(run["row"], run["seed"]): run for run in earlier["runs"]}
+    for run in later["runs"]:
+        if run["status"] == FINISHED or runs.get((run["row"], run["seed"]), run)["status"] != FINISHED:
+            runs[run["row"], run["seed"]] = run
+    rows = {row["row"]: row for row in (*earlier["rows"], *later["rows"])}
+    labels = sorted(rows, key=lambda label: order.index(label) if label in order else len(order))
+    own = {label: [runs[key] for key in sorted(runs) if key[0] == label] for label in labels}
+    tests = {
+        (*test["rows"], test["split"], test["seed"]): test for each in (earlier, later) for test in each["bootstrap"]
+    }
+    return {
+        **later,
+        "warnings": list(dict.fromkeys([*earlier["warnings"], *later["warnings"]])),
+        "rows": [{**rows[label], **_summarize_row(own[label], later["tests"])} for label in labels],
+        "runs": [run for label in labels for run in own[label]],
+        "bootstrap": list(tests.values()),
     }
 
 
