@@ -236,8 +236,8 @@ class HeadGroup:
             weight = None if alpha is None else alpha[index][:, None, None]
             if part.key_heads:
                 assert isinstance(part, Vanilla)
-                self.keys, self.scale = Buffer(heads, width), part.scale
-                self.query_weight = None if weight is None else weight[..., 0]
+                self.keys = Buffer(heads, width)
+                self.query_scale: float | Tensor = part.scale if weight is None else weight[..., 0] * part.scale
                 self.project_query, self.project_key = prepare(part.q_proj, rows), prepare(part.k_proj, rows)
             elif part.num_features:
                 self.computed.append((part, weight))
@@ -295,10 +295,11 @@ class HeadGroup:
             weights = weights.reshape(slots.sources * self.heads, slots.beams, -1)
         else:
             query, key = self.project_query(x), self.keys.append(self.project_key(x), slots)
-            query = query.reshape(slots.sources, slots.beams, self.heads, -1)
-            query = (query if self.query_weight is None else query * self.query_weight).transpose(1, 2)
-            query = query.reshape(slots.sources * self.heads, slots.beams, -1)
-            weights = softmax(scaled_scores(slots.spread(scores, self.heads), query, key, self.scale))
+            query = query.view(slots.sources, slots.beams, self.heads, -1) * self.query_scale
+            query = query.transpose(1, 2).reshape(slots.sources * self.heads, slots.beams, -1)
+            others = slots.spread(scores, self.heads)
+            scores = torch.bmm(query, key.mT) if others is None else torch.baddbmm(others, query, key.mT)
+            weights = softmax(scores)
         y = torch.bmm(weights, values)
         if slots.beams == 1:
             return y.view(slots.sources, -1)
@@ -314,13 +315,6 @@ def softmax(scores: Tensor) -> Tensor:
     if scores.dtype in (torch.float32, torch.float64):
         return torch.softmax(scores, -1)
     return torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
-
-
-def scaled_scores(bias: Tensor | None, query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """scale · query · keyᵀ + bias, of query (n, M, K) and key (n, S, K)."""
-    if bias is None:
-        return torch.baddbmm(query.new_empty(1, 1, 1), query, key.mT, beta=0, alpha=scale)
-    return torch.baddbmm(bias, query, key.mT, alpha=scale)
 
 
 class SelfAttentionStep:
