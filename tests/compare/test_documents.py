@@ -67,9 +67,8 @@ def test_runs_of_several_machines_come_together(
 
     def add(*runs: tuple[str, int], failed: tuple[str, int] | None = None, **changes: Any) -> Results:
         own = [run for run in whole["runs"] if (run["row"], run["seed"]) in runs]
-        own += (
-            [] if failed is None else [{"row": failed[0], "seed": failed[1], "status": "failed", "reason": "disk full"}]
-        )
+        if failed is not None:
+            own.append({"row": failed[0], "seed": failed[1], "status": "failed", "reason": "disk full"})
         rows = [row for row in whole["rows"] if row["row"] in {run["row"] for run in own}]
         (folder / "results.json").write_text(json.dumps({**whole, "rows": rows, "runs": own, **changes}))
         main(["--runs", str(tmp_path / "runs")])
@@ -77,11 +76,18 @@ def test_runs_of_several_machines_come_together(
 
     add(("random", 0), ("random", 1))
     add(("vanilla", 0), ("random", 0), failed=("vanilla", 1))
-    add(("vanilla", 1), ("random", 1))
-    assert add(("vanilla", 0), failed=("vanilla", 1)) == expected
-    with pytest.raises(SystemExit):
-        add(("vanilla", 1), tokenizer={"size": 7})
-    assert "got results with other tokenizer than the saved ones" in capsys.readouterr().err
+    both = add(("vanilla", 1), ("random", 1))
+    assert both == expected
+    # A run that failed replaces none. A new one does, and the test of the outputs of the old one is gone.
+    assert add(("random", 1), ("vanilla", 1), failed=("vanilla", 0)) == both
+    alone = add(("vanilla", 0))
+    assert [test["seed"] for test in alone["bootstrap"]] == [1]
+    assert {**alone, "bootstrap": both["bootstrap"]} == both
+    larger = [{**row, "parameters": 7} for row in whole["rows"]]
+    for changes, name in (({"tokenizer": {"size": 7}}, "tokenizer"), ({"rows": larger}, "parameters of random, ")):
+        with pytest.raises(SystemExit):
+            add(("vanilla", 1), **changes)
+        assert f"mt.json: got results with other {name}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("status", ["finished", "pending"])

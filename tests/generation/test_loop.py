@@ -154,14 +154,14 @@ def test_the_first_tokens_of_the_output(make: Callable[..., Any]) -> None:
 
 
 class _Adapter(nn.Module):
-    """A projection with something added, as LoRA does."""
+    """A projection with something added, as LoRA does, and with a result that lies by column."""
 
     def __init__(self, projection: nn.Linear) -> None:
         super().__init__()
         self.projection, self.added = projection, nn.Parameter(torch.randn_like(projection.weight))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.projection(x) + x @ self.added.T
+        return (self.projection(x) + x @ self.added.T).mT.contiguous().mT
 
 
 def test_changed_modules(make: Callable[..., Any]) -> None:
@@ -172,11 +172,20 @@ def test_changed_modules(make: Callable[..., Any]) -> None:
         setattr(parent, name, _Adapter(getattr(parent, name)))
     model.lm_head.register_forward_hook(lambda module, given, logits: logits.roll(1, -1))
     assert not torch.equal(_check(model, inputs, num_beams=2), before)
+    _check(model, inputs)
     # A layer that is changed itself, and a model whose step is no longer the sum of its parts.
     block.self_attn.register_forward_hook(lambda module, given, y: 2 * y)
     _check(model, inputs, num_beams=2)
     block.register_forward_hook(lambda module, given, y: (2 * y[0], *y[1:]))
     _check(model, inputs, own=False, num_beams=2)
+
+
+def test_what_a_hook_keeps_is_not_changed(make: Callable[..., Any]) -> None:
+    model, kept = make("causal", synthesizer="random").float(), list[Tensor]()
+    model.lm_head.register_forward_hook(lambda module, given, logits: kept.append(logits))
+    generate(model, torch.tensor([[4, 5]]), max_new_tokens=3, suppress_tokens=[7, 8])
+    assert len(kept) >= 3
+    assert all(bool(logits.isfinite().all()) for logits in kept)
 
 
 def test_what_the_loop_lacks_runs_in_transformers(make: Callable[..., Any]) -> None:

@@ -111,7 +111,8 @@ def _add(runs: Path, experiments: Mapping[str, Experiment]) -> None:
     for folder, results in found.items():
         experiment, path = experiments[folder.name], RESULTS / f"{folder.name}.json"
         short = condense(results, folder, experiment.pairs)
-        if path.exists():
+        # Runs that start from other runs have those of one machine.
+        if path.exists() and not experiment.after:
             try:
                 short = merge(json.loads(path.read_text(encoding="utf-8")), short, experiment.rows())
             except UserError as error:

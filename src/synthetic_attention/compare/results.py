@@ -30,6 +30,9 @@ _TOLERANCE = 2.0
 _NOTHING = "–"
 # Smaller values of these scores are better, whichever score selects the checkpoint.
 _SMALLER = {"bits_per_byte", "invalid", "loss", "perplexity", "word_perplexity"}
+# What belongs to the runs of a comparison, and what to a row whichever its runs are.
+_OF_RUNS = {"rows", "runs", "warnings", "bootstrap", "from"}
+_OF_ROW = ("synthesizer", "overrides", "match", "d_ff", "parameters")
 Results = Mapping[str, Any]
 Summary = Mapping[str, Any] | None
 
@@ -81,33 +84,35 @@ def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
 def merge(earlier: Results, later: Results, order: Sequence[str]) -> dict[str, Any]:
     """The results of one comparison that was trained in parts, on several machines, say: the runs of both.
 
-    Of a run that both have the later one counts, if it is finished. The rows are in this order.
+    If both have a run, the later one replaces the earlier one, unless it is not finished. The rows are in this order.
 
     Raises:
         UserError: the conditions of the two differ.
     """
-    for name in later.keys() - {"rows", "runs", "warnings", "bootstrap", "from"}:
-        if earlier.get(name) != later[name]:
-            raise UserError(
-                f"got results with other {name} than the saved ones; expected the same conditions. Remove the saved "
-                "ones to start anew"
-            )
-    runs = {(run["row"], run["seed"]): run for run in earlier["runs"]}
+    rows = {row["row"]: row for row in earlier["rows"]}
+    different = {name for name in later.keys() - _OF_RUNS if earlier.get(name) != later[name]}
+    for row in later["rows"]:
+        same = rows.setdefault(row["row"], row)
+        different |= {f"{name} of {row['row']}" for name in _OF_ROW if same.get(name) != row.get(name)}
+    if different:
+        raise UserError(
+            f"got results with other {', '.join(sorted(different))} than the saved ones; expected the same conditions. "
+            "Remove the saved ones to start again"
+        )
+    runs, replaced = {(run["row"], run["seed"]): run for run in earlier["runs"]}, set()
     for run in later["runs"]:
-        if run["status"] == FINISHED or runs.get((run["row"], run["seed"]), run)["status"] != FINISHED:
-            runs[run["row"], run["seed"]] = run
-    rows = {row["row"]: row for row in (*earlier["rows"], *later["rows"])}
+        key = run["row"], run["seed"]
+        if run["status"] == FINISHED or runs.get(key, run)["status"] != FINISHED:
+            runs[key] = run
+            replaced.add(key)
+    tests = [test for test in earlier["bootstrap"] if not replaced & {(row, test["seed"]) for row in test["rows"]}]
     labels = sorted(rows, key=lambda label: order.index(label) if label in order else len(order))
     own = {label: [runs[key] for key in sorted(runs) if key[0] == label] for label in labels}
-    tests = {
-        (*test["rows"], test["split"], test["seed"]): test for each in (earlier, later) for test in each["bootstrap"]
-    }
     return {
         **later,
-        "warnings": list(dict.fromkeys([*earlier["warnings"], *later["warnings"]])),
         "rows": [{**rows[label], **_summarize_row(own[label], later["tests"])} for label in labels],
         "runs": [run for label in labels for run in own[label]],
-        "bootstrap": list(tests.values()),
+        "bootstrap": sorted([*tests, *later["bootstrap"]], key=lambda test: (test["rows"], test["seed"])),
     }
 
 

@@ -473,7 +473,7 @@ class CrossAttentionStep:
         query = self.project(x)
         shape, hidden = query.shape, self.source.hidden
         if slots.beams == 1:
-            query = query.view(slots.sources * self.heads, 1, -1)
+            query = query.reshape(slots.sources * self.heads, 1, -1)
         else:
             query = query.view(slots.sources, slots.beams, self.heads, -1).transpose(1, 2).flatten(0, 1)
         scores = torch.bmm(query, self.keys) if hidden is None else torch.baddbmm(hidden, query, self.keys)

@@ -269,18 +269,20 @@ class Decoder:
 class Head:
     """The output projection, to scores in float32 with `columns` ≥ V columns; those from V on are −inf.
 
-    For one row it has V columns.
+    For one row of a plain projection it has V columns.
 
     Attributes:
         width: V, known after the first call.
     """
 
     def __init__(self, module: Any, rows: int) -> None:
-        self.width, self.rows = 0, rows
+        self.width = 0
         self._buffer: Tensor | None = None
         self._log_probs: Tensor | None = None
         self.packed: Operation | None = None
         self.weight: Tensor | None = None
+        # The result of a product is this class's own; what a module returns, a hook may keep.
+        self.is_one_row = rows == 1 and is_plain(module)
         if is_plain(module) and module.weight.dtype == torch.float32:
             weight, self.bias, self.width = module.weight, module.bias, module.weight.shape[0]
             self.packed = packed_linear(weight, self.bias, rows, GROUPS)
@@ -291,10 +293,10 @@ class Head:
         """(N, d_model) to (N, columns)."""
         if self.packed is not None:
             return self.packed(x)
-        if self.weight is None or self.rows == 1:
+        if self.weight is None or self.is_one_row:
             logits = self.project(x)
             self.width = logits.shape[1]
-            if self.rows == 1:
+            if self.is_one_row:
                 return logits.float()
             scores = self._scores(x)
             scores[:, : self.width] = logits

@@ -1,8 +1,8 @@
 """Projections in the memory layouts that are fast on a CPU, with the results of the modules.
 
-Large float32 products are oneDNN's where that is faster than MKL (`onednn.py`). For 12 to 63 rows MKL with AVX-512
-multiplies x Wᵀ, as PyTorch asks it to, more slowly than W xᵀ and the copy that puts the result into order; without, on
-a processor of AMD, it does not. And the kernel for shared logits multiplies values feature by feature.
+Large float32 products are oneDNN's where that is faster than MKL (`onednn.py`). On other processors (measured on a
+Xeon) MKL multiplies x Wᵀ with 12 to 63 rows, as PyTorch asks it to, more slowly than W xᵀ and the copy that puts the
+result into order. And the kernel for shared logits multiplies values feature by feature.
 
 Shape legend: B batch, H heads, T tokens of a row, n real tokens, K width of a head, C features.
 """
@@ -10,7 +10,7 @@ Shape legend: B batch, H heads, T tokens of a row, n real tokens, K width of a h
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -84,9 +84,12 @@ def packed_linear(
     None where that is not possible, or does not pay: for few rows n, and for small weights, as measured on an AMD EPYC.
     Up to a `multiple`, outputs that are −inf are appended. The copy is kept as long as W, and made anew when W changes.
     """
-    if rows < _PACKED_ROWS or weight.numel() < _PACKED_SIZE or weight.dtype != torch.float32:
+    if rows < _PACKED_ROWS or weight.numel() < _PACKED_SIZE:
         return None
-    if weight.device.type != "cpu" or not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
+    if weight.dtype != torch.float32 or weight.device.type != "cpu":
+        _COPIES.pop(weight, None)
+        return None
+    if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
         return None
     if missing := -weight.shape[0] % multiple:
         bias = weight.new_zeros(len(weight)) if bias is None else bias
@@ -98,11 +101,14 @@ def packed_linear(
 def _packed(weight: Tensor, missing: int) -> Tensor:
     """W with so many rows of zeros more, in oneDNN's order."""
     data, found = weight.detach(), _COPIES.get(weight)
+    # What is made under `torch.inference_mode()` has no version: it is copied in every call.
     key = None if weight.is_inference() else (missing, *fingerprint(data))
-    if found is None or found[0] != key or key is None:
-        copy = torch.ops.mkldnn._reorder_linear_weight(F.pad(data, (0, 0, 0, missing)), None)
-        found = _COPIES[weight] = key, copy
-    return found[1]
+    if found is not None and found[0] == key:
+        return cast(Tensor, found[1])
+    copy: Tensor = torch.ops.mkldnn._reorder_linear_weight(F.pad(data, (0, 0, 0, missing)) if missing else data, None)
+    if key is not None:
+        _COPIES[weight] = key, copy
+    return copy
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
