@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from ..validation import LIMIT, check_value
@@ -74,11 +73,6 @@ def parse(name: str) -> tuple[HeadGroup, ...]:
     """
     if not isinstance(name, str):
         raise ValueError(f"got synthesizer {name!r}; expected a name, or names joined by '+' or '/'")
-    return _parse(name)
-
-
-@cache
-def _parse(name: str) -> tuple[HeadGroup, ...]:
     grouped = "/" in name or ":" in name
     if grouped and not re.fullmatch(r"[^\s/:]+(:[1-9]\d{0,8})?(/[^\s/:]+(:[1-9]\d{0,8})?)+", name, re.ASCII):
         raise ValueError(
