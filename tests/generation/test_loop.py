@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, GenerationMixin, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
+from transformers import (
+    DynamicCache,
+    GenerationConfig,
+    GenerationMixin,
+    LogitsProcessorList,
+    MaxTimeCriteria,
+    MinLengthLogitsProcessor,
+    StoppingCriteriaList,
+)
+from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 from transformers.generation.streamers import BaseStreamer
 
 from models.conftest import STACKS, build, tiny_config  # noqa: F401
@@ -35,32 +44,33 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @contextmanager
-def _without_transformers_loops() -> Iterator[None]:
-    """Fail if transformers' own loop runs."""
-
+def _ways() -> Iterator[list[str]]:
+    """The ways that calls of `generate` take: no entry for the searches of this package, else "step" or "model"."""
+    ways = list[str]()
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_sample", "_beam_search"):
+        for name in ("_sample", "_beam_search", "_assisted_decoding"):
+            original = getattr(GenerationMixin, name)
+
             # transformers reads the signature.
-            @functools.wraps(getattr(GenerationMixin, name))
-            def fail(*args: Any, **kwargs: Any) -> None:
-                raise AssertionError("transformers' loop ran")
+            @functools.wraps(original)
+            def note(model: Any, *args: Any, _original: Any = original, **kwargs: Any) -> Any:
+                ways.append("model" if isinstance(model, nn.Module) else "step")
+                return _original(model, *args, **kwargs)
 
-            patch.setattr(GenerationMixin, name, fail)
-        yield
+            patch.setattr(GenerationMixin, name, note)
+        yield ways
 
 
-def _check(model: Any, inputs: dict[str, Any], own: bool = True, **settings: Any) -> Tensor:
-    """Check that both loops generate the same, and return it; `own` says whether ours has to do it."""
+def _check(model: Any, inputs: dict[str, Any], way: str = "search", **settings: Any) -> Tensor:
+    """Check that both loops generate the same, and the way that ours takes; return what they generate."""
     settings = {"max_new_tokens": 12, "do_sample": False, **settings}
     torch.manual_seed(3)
     expected = model.generate(**inputs, **settings)
     torch.manual_seed(3)
-    if own:
-        with _without_transformers_loops():
-            generated = generate(model, **inputs, **settings)
-    else:
+    with _ways() as ways:
         generated = generate(model, **inputs, **settings)
     assert torch.equal(generated, expected)
+    assert ways == [way][way == "search" :]
     return generated
 
 
@@ -147,10 +157,29 @@ def test_packed_weights(beams: int, make: Callable[..., Any], monkeypatch: pytes
 def test_the_first_tokens_of_the_output(make: Callable[..., Any]) -> None:
     model = make("seq2seq", synthesizer=["dense+vanilla", "dynamic_conv"])
     for beams in (1, 3):
-        _check(model, {**_inputs("seq2seq"), "decoder_input_ids": torch.randint(3, 31, (7, 3))}, num_beams=beams)
+        inputs = {**_inputs("seq2seq"), "decoder_input_ids": torch.randint(3, 31, (7, 3))}
+        _check(model, inputs, "step", num_beams=beams)
     # A source of one token, and one of none.
     _check(model, _inputs("seq2seq", (1,)))
     _check(model, _inputs("seq2seq", (2, 0)), num_beams=2)
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_one_source(use_bias: bool, make: Callable[..., Any]) -> None:
+    model = make("seq2seq", use_bias=use_bias)
+    cross_attention = [block.cross_attn for block in model.model.decoder.layers]
+    for name, parameter in (item for layer in cross_attention for item in layer.named_parameters()):
+        if name.endswith("bias"):
+            nn.init.normal_(parameter)
+    longest = model.config.d_model // model.config.num_heads
+    for length, padding in ((longest, 0), (longest + 1, 0), (2, longest - 2), (2, longest - 1), (0, 2)):
+        ids, mask = torch.randint(3, 31, (1, length + padding)), torch.ones(1, length + padding).long()
+        mask[:, length:] = 0
+        for beams in (1, 3):
+            _check(model, {"input_ids": ids, "attention_mask": mask}, num_beams=beams, eos_token_id=None)
+    # Of a projection with something added, only the call is known.
+    cross_attention[0].out_proj = _Adapter(cross_attention[0].out_proj)
+    _check(model, {"input_ids": ids[:, :1]})
 
 
 class _Adapter(nn.Module):
@@ -177,7 +206,7 @@ def test_changed_modules(make: Callable[..., Any]) -> None:
     block.self_attn.register_forward_hook(lambda module, given, y: 2 * y)
     _check(model, inputs, num_beams=2)
     block.register_forward_hook(lambda module, given, y: (2 * y[0], *y[1:]))
-    _check(model, inputs, own=False, num_beams=2)
+    _check(model, inputs, "model", num_beams=2)
 
 
 def test_what_a_hook_keeps_is_not_changed(make: Callable[..., Any]) -> None:
@@ -188,29 +217,120 @@ def test_what_a_hook_keeps_is_not_changed(make: Callable[..., Any]) -> None:
     assert all(bool(logits.isfinite().all()) for logits in kept)
 
 
-def test_what_the_loop_lacks_runs_in_transformers(make: Callable[..., Any]) -> None:
-    model, inputs = make("causal", synthesizer="random"), _inputs("causal", (4, 2))
-    left = inputs["attention_mask"]
+@pytest.mark.parametrize("head", ["seq2seq", "causal"])
+def test_other_settings_run_in_transformers_searches(head: str, make: Callable[..., Any]) -> None:
+    model, inputs = make(head, synthesizer="random+vanilla"), _inputs(head, (4, 2))
     for settings in (
         {"repetition_penalty": 1.3},
+        {"num_beams": 3, "repetition_penalty": 1.3},
         {"num_beams": 2, "do_sample": True},
+        {"num_beams": 2, "length_penalty": -1e3},
+        {"logits_processor": LogitsProcessorList([lambda ids, scores: scores.roll(1, -1)])},
+        {"logits_processor": LogitsProcessorList([MinLengthLogitsProcessor(9, 4)])},
+        {"stopping_criteria": StoppingCriteriaList([MaxTimeCriteria(1000.0)])},
+        {"stopping_criteria": StoppingCriteriaList([MaxLengthCriteria(5)])},
+        {"stopping_criteria": StoppingCriteriaList([EosTokenCriteria([3, 4, 5, 6])]), "num_beams": 2},
+    ):
+        _check(model, inputs, "step", max_new_tokens=9, **settings)
+    # Without a mask, where transformers looks for padding.
+    ids = inputs["input_ids"]
+    for tokens in (ids, ids.clamp(min=3)):
+        with _ways() as ways:
+            assert torch.equal(generate(model, tokens, max_new_tokens=4), model.generate(tokens, max_new_tokens=4))
+        assert len(ways) == 1 + (head == "causal" and tokens is ids)
+
+
+def test_what_a_step_cannot_compute_runs_in_the_model(make: Callable[..., Any]) -> None:
+    model, inputs = make("causal", synthesizer="random"), _inputs("causal", (4, 2))
+    one = _inputs("causal", (4,))
+    for settings in (
         {"use_cache": False},
         {"cache_implementation": "static"},
-        {"logits_processor": LogitsProcessorList([lambda ids, scores: scores.roll(1, -1)])},
-        {"stopping_criteria": StoppingCriteriaList([MaxTimeCriteria(1000.0)])},
-        {"attention_mask": left.roll(1, 1)},
+        {"attention_mask": inputs["attention_mask"].roll(1, 1)},
     ):
         given = {name: value for name, value in inputs.items() if name not in settings}
-        _check(model, given, own=False, max_new_tokens=3, **settings)
-    _check(model, _inputs("causal", (4,)), own=False, prompt_lookup_num_tokens=2)
+        _check(model, given, "model", max_new_tokens=3, **settings)
+    _check(model, one, "model", prompt_lookup_num_tokens=2)
+    _check(model, one, "model", generation_config=GenerationConfig(prompt_lookup_num_tokens=2))
+    model.generation_config.prompt_lookup_num_tokens = 2
+    _check(model, one, "model")
+    model.generation_config.prompt_lookup_num_tokens = None
     cache = DynamicCache(config=model.config)
     generate(model, **inputs, max_new_tokens=2, past_key_values=cache)
     assert cache.get_seq_length() == 5
     outputs = generate(model, **inputs, max_new_tokens=2, return_dict_in_generate=True, output_scores=True)
     assert len(outputs.scores) == 2
+    # The time of a step grows with the square of the beams of heads with keys.
+    for synthesizer, way in (("random", "search"), ("vanilla", "model")):
+        large = make("causal", synthesizer=synthesizer, vocab_size=97)
+        _check(large, inputs, way, num_beams=25, max_new_tokens=2)
     # With dropout each text is another one.
-    model.train()
-    _check(model, inputs, own=False)
+    model.model.decoder.layers[0].train()
+    _check(model, inputs, "model")
+
+
+def test_a_beam_search_without_enough_tokens(make: Callable[..., Any]) -> None:
+    model = make("causal", vocab_size=7, synthesizer="random")
+    prompt = {"input_ids": torch.tensor([[4]]), "attention_mask": torch.ones(1, 1).long()}
+    _check(model, prompt, "step", num_beams=2, no_repeat_ngram_size=1, max_new_tokens=8, eos_token_id=None)
+
+
+def test_tokens_outside_the_vocabulary(make: Callable[..., Any]) -> None:
+    model, inputs = make("causal", synthesizer="random"), _inputs("causal", (3, 2))
+    for tokens in ([-1], [31], [5, 99]):
+        _check(model, inputs, suppress_tokens=tokens)
+    _check(model, inputs, "step", eos_token_id=-1, min_new_tokens=3)
+    _check(model, inputs, eos_token_id=[2, 99], min_new_tokens=3)
+
+
+def test_a_mask_that_does_not_fit(make: Callable[..., Any]) -> None:
+    ids = torch.tensor([[4, 5, 6], [4, 5, 6]])
+    for head in ("causal", "seq2seq"):
+        model = make(head, synthesizer="random")
+        for mask in (torch.ones(2, 5), torch.ones(2, 2), torch.ones(1, 3), -torch.ones(2, 3)):
+            with pytest.raises(ValueError, match=r"attention_mask"):
+                generate(model, ids, attention_mask=mask, max_new_tokens=3)
+    with torch.no_grad():
+        states = model.get_encoder()(ids, return_dict=True).last_hidden_state
+    with pytest.raises(ValueError, match=r"attention_mask.*\(2, 1\).*\(2, 3\)"):
+        generate(model, encoder_outputs=(states,), attention_mask=torch.ones(2, 1), max_new_tokens=3)
+    _check(model, {"encoder_outputs": (states[:1],)}, "step")
+
+
+def test_hooks_get_batches_of_single_tokens(make: Callable[..., Any]) -> None:
+    model, inputs = make("seq2seq", synthesizer=["random+vanilla", "dense"]), _inputs("seq2seq")
+    before = _check(model, inputs)
+
+    def change(module: Any, given: Any, y: Tensor) -> None:
+        y[:, -1, :] += torch.linspace(-1, 1, y.shape[-1], dtype=y.dtype)
+
+    block = model.model.decoder.layers[0]
+    for module in (
+        block.self_attn.v_proj,
+        block.mlp.down_proj,
+        block.mlp_norm,
+        model.model.embed_tokens,
+        model.lm_head,
+    ):
+        handle = module.register_forward_hook(change)
+        _check(model, inputs)
+        _check(model, inputs, num_beams=2)
+        handle.remove()
+    assert torch.equal(_check(model, inputs), before)
+
+
+def test_the_first_of_equal_scores(make: Callable[..., Any]) -> None:
+    model = make("causal", synthesizer="random", vocab_size=LARGE).bfloat16()
+    model.lm_head.weight.data[40:] = model.lm_head.weight.data[:1]
+    for rows in (1, 5):
+        inputs = {"input_ids": torch.full((rows, 2), 4), "attention_mask": torch.ones(rows, 2).long()}
+        _check(model, inputs, eos_token_id=None)
+
+
+def test_the_type_of_the_tokens(make: Callable[..., Any]) -> None:
+    for head in ("causal", "seq2seq"):
+        inputs = {name: value.int() for name, value in _inputs(head).items()}
+        assert _check(make(head, synthesizer="random"), inputs).dtype == torch.long
 
 
 class _Collector(BaseStreamer):
@@ -227,8 +347,7 @@ class _Collector(BaseStreamer):
 @pytest.mark.parametrize("do_sample", [False, True])
 def test_a_streamer_gets_all_tokens(do_sample: bool, make: Callable[..., Any]) -> None:
     model, inputs, streamer = make("causal", synthesizer="dense"), _inputs("causal", (3, 2, 3)), _Collector()
-    with _without_transformers_loops():
-        tokens = generate(model, **inputs, streamer=streamer, max_new_tokens=9, do_sample=do_sample)
+    tokens = generate(model, **inputs, streamer=streamer, max_new_tokens=9, do_sample=do_sample)
     assert torch.equal(streamer.tokens, tokens)
     with pytest.raises(ValueError, match="streamer"):
         generate(model, **inputs, streamer=streamer, num_beams=2, max_new_tokens=9)
@@ -238,7 +357,8 @@ def test_a_streamer_gets_all_tokens(do_sample: bool, make: Callable[..., Any]) -
 def test_bfloat16(device: str, make: Callable[..., Any]) -> None:
     model = make("seq2seq", synthesizer=["random+vanilla", "dense/random"]).to(device, torch.bfloat16)
     inputs = {name: value.to(device) for name, value in _inputs("seq2seq").items()}
-    with _without_transformers_loops():
+    with _ways() as ways:
         generated = generate(model, **inputs, num_beams=2, max_new_tokens=6, eos_token_id=None)
+    assert not ways
     assert generated.shape == (7, 7)
     assert generated.device.type == device

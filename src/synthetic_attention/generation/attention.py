@@ -24,7 +24,7 @@ from transformers import DynamicCache
 
 from ..attention import SelfAttention, SynthesizerAttention
 from ..kernels import is_fast, is_plain, is_unchanged, onednn_linear, packed_linear
-from ..layout import Positions, places_before
+from ..layout import Positions, places_before, read_mask
 from ..models.modeling import CrossAttention
 from ..synthesizers import SynthesizingFunction
 from ..synthesizers.vanilla import Vanilla
@@ -53,7 +53,8 @@ def prepare(module: Any, rows: int) -> Operation:
         return lambda x: torch.rms_norm(x, shape, weight, eps)
     if is_unchanged(module, nn.ReLU):
         return torch.relu
-    return module
+    # A hook or an adapter finds the shape of a batch of single tokens.
+    return lambda x: module(x[:, None]).squeeze(1)
 
 
 def prepare_sum(module: Any, rows: int) -> Addition:
@@ -330,8 +331,9 @@ class SelfAttentionStep:
     @staticmethod
     def can_step(layer: SelfAttention) -> bool:
         """Whether this class computes what a call of the layer does."""
-        if not isinstance(layer, SynthesizerAttention) or not is_unchanged(layer, SynthesizerAttention):
+        if layer.training or not is_unchanged(layer, SynthesizerAttention):
             return False
+        assert isinstance(layer, SynthesizerAttention)
         parts = [part for _, function in layer.function.groups() for part in (function, *function.components)]
         if not all(is_unchanged(part, type(part)) for part in (layer.function, *parts)):
             return False
@@ -439,9 +441,9 @@ class Source:
         # (B · H, 1, S), −inf at padding, and (B, 1, 1, 1), 0 at sources without a token: attention to them is zeros.
         self.hidden: Tensor | None = None
         self.is_real: Tensor | None = None
-        if mask is None or bool(mask.all()):
+        real = None if mask is None else read_mask(mask, *states.shape[:2])[0]
+        if real is None:
             return
-        real = mask.bool()
         some = real.any(1, keepdim=True)
         hidden = torch.zeros(real.shape, dtype=states.dtype, device=states.device)
         hidden = hidden.masked_fill(~real & some, -torch.inf)
@@ -459,7 +461,6 @@ class CrossAttentionStep:
 
     def __init__(self, layer: CrossAttention, source: Source, rows: int) -> None:
         self.heads, self.source = layer.num_heads, source
-        self.project, self.add_projected = prepare(layer.q_proj, rows), prepare_sum(layer.out_proj, rows)
         keys, values = (
             module(source.states).unflatten(2, (self.heads, -1)).transpose(1, 2)
             for module in (layer.k_proj, layer.v_proj)
@@ -467,9 +468,40 @@ class CrossAttentionStep:
         values = values if source.is_real is None else values * source.is_real
         # (B · H, K, S), with the scale of the logits, and (B · H, S, K).
         self.keys, self.values = (keys * layer.head_dim**-0.5).mT.flatten(0, 1), values.flatten(0, 1)
+        self.is_folded = self._can_fold(layer)
+        if self.is_folded:
+            self._fold(layer)
+        else:
+            self.project, self.add_projected = prepare(layer.q_proj, rows), prepare_sum(layer.out_proj, rows)
+
+    def _can_fold(self, layer: CrossAttention) -> bool:
+        """Whether a step with folded projections computes the same, and not more: for one short source."""
+        if not is_plain(layer.q_proj) or not is_plain(layer.out_proj) or self.keys.shape[0] != self.heads:
+            return False
+        is_exact = self.keys.dtype in (torch.float32, torch.float64)
+        return is_exact and self.heads * self.keys.shape[2] <= layer.out_proj.out_features
+
+    def _fold(self, layer: CrossAttention) -> None:
+        """Make the projections of queries and outputs part of the keys and values of one source.
+
+        (x Wqᵀ + bq) Kᵀ = x (Wqᵀ Kᵀ) + bq Kᵀ, and A V Woᵀ + bo = A (V Woᵀ + bo / H), as each row of weights sums to 1.
+        The keys become (d_model, H · S), their bias (H · S,), and the values (H · S, d_model).
+        """
+        query, out, keys = layer.q_proj, layer.out_proj, self.keys
+        bias = keys.new_zeros(1) if self.source.hidden is None else self.source.hidden
+        if query.bias is not None:
+            bias = bias + query.bias.view(self.heads, 1, -1) @ keys
+        self.key_bias = bias.expand(self.heads, 1, keys.shape[2]).flatten()
+        weight = query.weight.view(self.heads, -1, query.weight.shape[1])
+        self.keys = (weight.mT @ keys).transpose(0, 1).flatten(1)
+        values = self.values @ out.weight.t().view(self.heads, -1, len(out.weight))
+        self.values = (values if out.bias is None else values + out.bias / self.heads).flatten(0, 1)
 
     def __call__(self, total: Tensor, x: Tensor, slots: Slots) -> Tensor:
         """total + attention(x), all (N, d_model)."""
+        if self.is_folded:
+            scores = torch.addmm(self.key_bias, x, self.keys).view(len(x), self.heads, -1)
+            return torch.addmm(total, softmax(scores).flatten(1), self.values)
         query = self.project(x)
         shape, hidden = query.shape, self.source.hidden
         if slots.beams == 1:
@@ -484,6 +516,8 @@ class CrossAttentionStep:
 
     def keep(self, sources: Tensor) -> None:
         """Drop all sources but these."""
-        self.keys, self.values = (
-            x.unflatten(0, (-1, self.heads)).index_select(0, sources).flatten(0, 1) for x in (self.keys, self.values)
-        )
+        if not self.is_folded:
+            self.keys, self.values = (
+                x.unflatten(0, (-1, self.heads)).index_select(0, sources).flatten(0, 1)
+                for x in (self.keys, self.values)
+            )

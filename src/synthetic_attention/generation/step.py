@@ -19,6 +19,7 @@ from transformers import DynamicCache, EncoderDecoderCache
 from ..attention import SelfAttention
 from ..baselines import Baseline
 from ..kernels import is_fast, is_plain, is_unchanged, packed_linear
+from ..layout import read_mask
 from ..models import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerModel
 from ..models.cache import adapt_layers
 from ..models.modeling import MLP, CrossAttention, SynthesizerBlock, SynthesizerStack
@@ -35,30 +36,37 @@ from .attention import (
 
 # Rows of softmax(R), of positions and of biases are made for so many steps at a time, and slots at first.
 _AHEAD = 32
+# With more, transformers' cache, which copies the keys of each beam, is faster.
+_MOST_BEAMS = 24
 # Columns of the scores that are one group in the search for the best ones.
 GROUPS = 32
 
 
-def can_step(model: Any) -> bool:
+def can_step(model: Any, beams: int = 1) -> bool:
     """Whether `Decoder` computes what a call of the model does.
 
     Projections, norms and self-attention may be replaced or have hooks; the containers around them may not. Not in
-    training (dropout), under autocast, nor in float16 on a CPU, where products of large numbers need care.
+    training (dropout), under autocast, nor in float16 on a CPU, where products of large numbers need care. Not with
+    many beams of heads with keys: a step takes time in proportion to their square.
     """
     if not is_unchanged(model, SynthesizerForCausalLM, SynthesizerForConditionalGeneration):
+        return False
+    if beams > _MOST_BEAMS and any(model.config.key_heads):
         return False
     stack = model.model.decoder
     if not is_unchanged(model.model, SynthesizerModel) or not is_unchanged(stack, SynthesizerStack):
         return False
     weight = model.model.embed_tokens.weight
     device, is_float16 = weight.device.type, weight.dtype == torch.float16
-    if model.training or torch.is_autocast_enabled(device) or (is_float16 and device == "cpu"):
+    if model.training or stack.training or torch.is_autocast_enabled(device) or (is_float16 and device == "cpu"):
         return False
     for block in stack.layers:
+        if block.training or block.mlp.training:
+            return False
         has_cross_attention = block.cross_attn is not None
         if not is_unchanged(block, SynthesizerBlock) or not is_unchanged(block.mlp, MLP):
             return False
-        if has_cross_attention and not is_unchanged(block.cross_attn, CrossAttention):
+        if has_cross_attention and (block.cross_attn.training or not is_unchanged(block.cross_attn, CrossAttention)):
             return False
     return True
 
@@ -109,6 +117,9 @@ class Decoder:
         beams: M, rows that begin with the same prompt.
         max_length: the longest sequence that will be generated, prompt included.
         encoder_hidden_states, encoder_mask: (B, S, d_model) and (B, S) of an encoder–decoder.
+
+    Raises:
+        ValueError: a mask that does not fit.
     """
 
     def __init__(
@@ -124,7 +135,7 @@ class Decoder:
     ) -> None:
         self.stack, self.is_causal = model.model.decoder, not model.config.is_encoder_decoder
         self.like, self.max_length = model.model.embed_tokens.weight, max_length
-        mask = None if mask is None or bool(mask.all()) else mask.bool()
+        mask = None if mask is None else read_mask(mask, *prompts.shape)[0]
         sources, past = prompts.shape[0], prompts.shape[1] - 1
         self.slots = Slots(sources, beams, None if mask is None else mask[:, :past], self.like)
         source = None
@@ -150,7 +161,7 @@ class Decoder:
 
     def _prepare_embedding(self, model: SynthesizerModel, rows: int) -> None:
         embedding: Any = model.embed_tokens
-        self.embed: Operation = embedding
+        self.embed: Operation = lambda tokens: embedding(tokens[:, None]).squeeze(1)
         if is_unchanged(embedding, nn.Embedding) and embedding.max_norm is None:
             weight = embedding.weight
             self.embed = lambda tokens: torch.embedding(weight, tokens)

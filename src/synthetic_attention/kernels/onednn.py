@@ -16,7 +16,7 @@ from torch import Tensor
 from ..layout import is_transformed
 
 # Smaller products take less time than to call oneDNN: multiplications, and for few rows the size of the weights.
-_LEAST_PRODUCTS, _LEAST_WEIGHTS = 2**21, 2**18
+_LEAST_PRODUCTS, _LEAST_WEIGHTS = 2**22, 2**18
 
 
 @cache

@@ -19,6 +19,7 @@ from torch import Tensor
 from ..layout import Positions, is_traced
 from ..logits import SharedLogits
 from .blocks import wide, without_autocast
+from .onednn import product
 from .shared import has_small_range, softmax
 
 
@@ -103,7 +104,7 @@ def fingerprint(parameter: Tensor) -> tuple[int, int, torch.dtype, float]:
     dtype = wide(parameter)
     rows = parameter.to(dtype).reshape(-1, parameter.shape[-1])
     with without_autocast("cpu"):
-        sums = rows @ _numbers(rows.shape[-1], 1.7, dtype)
+        sums = product(_numbers(rows.shape[-1], 1.7, dtype)[None], rows.t())[0]
         total = float(sums.double() @ _numbers(sums.shape[0], 2.3, torch.float64))
     # An infinite total would hide all other changes. (Each time another NaN: tuples take the same object for equal.)
     return parameter.data_ptr(), parameter._version, parameter.dtype, total if math.isfinite(total) else float("nan")

@@ -1,0 +1,167 @@
+"""The decode loop against `model.generate()`: random models, settings and inputs give the same tokens or errors."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    MinLengthLogitsProcessor,
+    StoppingCriteriaList,
+    SuppressTokensLogitsProcessor,
+    TopKLogitsWarper,
+)
+from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
+
+from models.conftest import HEADS, SIZES
+from synthetic_attention import SynthesizerConfig, generate
+
+from .harness import LONG
+
+CASES, GROUPS = 3000 if LONG else 300, 10
+SYNTHESIZERS = (
+    *("vanilla", "random", "dense", "factorized_random", "factorized_dense", "random+vanilla", "dense+random"),
+    *("random/vanilla", "dynamic_conv", "local_dense"),
+)
+# What users give beside settings, by the vocabulary's size V.
+OBJECTS: list[Callable[[int], dict[str, Any]]] = [
+    lambda V: {"stopping_criteria": StoppingCriteriaList([MaxLengthCriteria(5)])},
+    lambda V: {"stopping_criteria": StoppingCriteriaList([EosTokenCriteria([3, 4])])},
+    lambda V: {"logits_processor": LogitsProcessorList([MinLengthLogitsProcessor(9, 4)])},
+    lambda V: {"logits_processor": LogitsProcessorList([TopKLogitsWarper(3), SuppressTokensLogitsProcessor([5])])},
+    lambda V: {"logits_processor": LogitsProcessorList([lambda ids, scores: scores.roll(1, -1)])},
+]
+# Each setting is drawn in some of the cases: its share, and its values.
+SETTINGS: dict[str, tuple[float, list[Any]]] = {
+    "num_beams": (0.5, [1, 2, 3, 4]),
+    "do_sample": (0.25, [True]),
+    "num_return_sequences": (0.2, [1, 2, 3]),
+    "length_penalty": (0.3, [0.6, -1.0, 2.0, 0.0, -1e3]),
+    "early_stopping": (0.3, [True, False, "never"]),
+    "no_repeat_ngram_size": (0.3, [0, 1, 2, 3]),
+    "min_length": (0.1, [0, 4, 9]),
+    "min_new_tokens": (0.25, [1, 3, 6]),
+    "suppress_tokens": (0.25, [[5], [4, 5], [-1], [31], [3, 4, 5, 6, 7]]),
+    "eos_token_id": (0.4, [None, 2, [2, 5], -1, [2, 99]]),
+    "pad_token_id": (0.1, [None, 1, 2]),
+    "temperature": (0.2, [0.7, 1.0, 1.9]),
+    "top_k": (0.2, [0, 3, 50]),
+    "top_p": (0.2, [0.6, 1.0]),
+    "repetition_penalty": (0.1, [1.3]),
+    "begin_suppress_tokens": (0.1, [[4]]),
+    "forced_eos_token_id": (0.1, [2]),
+    "renormalize_logits": (0.1, [True]),
+    "low_memory": (0.03, [True]),
+    "use_cache": (0.05, [True, False, None]),
+    "cache_implementation": (0.03, ["static"]),
+    "prompt_lookup_num_tokens": (0.03, [2]),
+}
+
+
+def _draw(choice: random.Random) -> dict[str, Any]:
+    # In half of the cases few settings, so that the searches of this package compute them.
+    scale = choice.choice([0.3, 1.0])
+    settings = {
+        name: choice.choice(values) for name, (share, values) in SETTINGS.items() if choice.random() < share * scale
+    }
+    settings[choice.choice(["max_new_tokens", "max_length"])] = choice.choice([1, 4, 8, 11])
+    if choice.random() < 0.04:
+        settings["num_beams"] = 25
+    if settings.get("num_return_sequences", 1) > settings.get("num_beams", 1) and choice.random() < 0.9:
+        settings["num_beams"] = 3
+    return settings
+
+
+def _model(choice: random.Random, vocabulary: int) -> Any:
+    fields = {
+        "vocab_size": vocabulary,
+        "num_layers": 1,
+        "synthesizer": choice.choice(SYNTHESIZERS),
+        "position_embedding_type": choice.choice(["sinusoidal", "learned", "relative"]),
+        "pre_norm": choice.random() < 0.5,
+        "lm_head_bias": choice.random() < 0.3,
+        "use_bias": choice.random() < 0.5,
+    }
+    model = HEADS[choice.choice(["seq2seq", "causal"])](SynthesizerConfig(**{**SIZES, **fields})).eval().double()
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1 or "relative_attention_bias" in name or name.endswith("table"):
+            torch.nn.init.normal_(parameter)
+    # So that texts end, at different lengths.
+    model.lm_head.weight.data[2] *= 2
+    block = model.model.decoder.layers[0]
+    modules = [model.lm_head, block.self_attn.out_proj, block.mlp.down_proj, block.mlp_norm, model.model.embed_tokens]
+
+    def change(module: Any, inputs: Any, output: Tensor) -> None:
+        output[:, :, 0] += 0.5
+
+    if choice.random() < 0.2:
+        choice.choice(modules).register_forward_hook(change)
+    return model
+
+
+def _inputs(choice: random.Random, model: Any, vocabulary: int) -> tuple[dict[str, Any], bool]:
+    """Sources or prompts with a mask, and whether the mask fits."""
+    lengths = [choice.choice([1, 2, 3, 5]) for _ in range(choice.choice([1, 1, 2, 5]))]
+    longest = max(lengths)
+    ids, mask = torch.randint(3, vocabulary, (len(lengths), longest)), torch.ones(len(lengths), longest).long()
+    on_right = model.config.is_encoder_decoder is (choice.random() < 0.95)
+    for row, length in enumerate(lengths):
+        mask[row, slice(length, None) if on_right else slice(longest - length)] = 0
+    ids, fits = ids.masked_fill(mask == 0, 0), True
+    inputs: dict[str, Any] = {"input_ids": ids.int() if choice.random() < 0.1 else ids}
+    if choice.random() < 0.9:
+        inputs["attention_mask"] = mask
+    if choice.random() < 0.05:
+        fits = False
+        wrong = [torch.ones(len(ids), longest + 2).long(), torch.ones(len(ids), longest - 1).long(), -mask.float()]
+        inputs["attention_mask"] = choice.choice(wrong)
+    if model.config.is_encoder_decoder and choice.random() < 0.1:
+        inputs["decoder_input_ids"] = torch.randint(3, vocabulary, (len(ids), 2))
+    if model.config.is_encoder_decoder and fits and choice.random() < 0.1:
+        with torch.no_grad():
+            outputs = model.get_encoder()(ids, inputs.get("attention_mask"), return_dict=True)
+        inputs["encoder_outputs"] = choice.choice([outputs, (outputs.last_hidden_state,)])
+        del inputs["input_ids"]
+    return inputs, fits
+
+
+def _outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The tokens and the state of the random numbers after them, or the type of the error."""
+    torch.manual_seed(3)
+    try:
+        # transformers repeats the encoder's outputs in place.
+        tokens: Tensor = function(*args, **copy.deepcopy(kwargs))
+    except Exception as error:
+        return type(error)
+    return tokens.dtype, tokens.tolist(), torch.get_rng_state().tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_random_calls(group: int) -> None:
+    for seed in range(group, CASES, GROUPS):
+        choice = random.Random(seed)
+        torch.manual_seed(seed)
+        vocabulary = choice.choice([8, 13, 31])
+        model, settings = _model(choice, vocabulary), _draw(choice)
+        inputs, fits = _inputs(choice, model, vocabulary)
+        place = choice.random()
+        if place < 0.15:
+            inputs["generation_config"] = GenerationConfig(pad_token_id=0, eos_token_id=2)
+            vars(inputs["generation_config"]).update(settings)
+        elif place < 0.3:
+            vars(model.generation_config).update(settings)
+        else:
+            inputs |= settings
+        inputs |= choice.choice(OBJECTS)(vocabulary) if choice.random() < 0.15 else {}
+        expected = _outcome(model.generate, **inputs) if fits else ValueError
+        found = _outcome(generate, model, **inputs)
+        assert found == expected, f"seed {seed}: {model.config.synthesizer}, {settings}, {inputs}"
