@@ -4,6 +4,8 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,9 @@ from synthetic_attention.cli.app import app
 from synthetic_attention.data.tokenizer import train_tokenizer
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# "commit 1234567", or "commits 1234567 (width 128) and 89abcde".
+COMMITS = re.compile(r"\bcommits?(?:[\s,]+|and\b|\([^)]*\)|\b[0-9a-f]{7,40}\b)+")
+HASH = re.compile(r"\b[0-9a-f]{7,40}\b")
 NUMBER = re.compile(r"-?\d+\.\d+")
 SENTENCE = "The concert in Vienna begins at 8:30 PM."
 
@@ -76,3 +81,23 @@ def test_options_of_commands_exist(page: Path) -> None:
 
 def test_commands_are_found() -> None:
     assert sum(len(commands(page)) for page in PAGES) > 20
+
+
+def git(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
+
+
+def test_cited_commits_exist() -> None:
+    cited = {
+        (page.name, commit)
+        for page in [*PAGES, ROOT / "CONTRIBUTING.md"]
+        for named in COMMITS.findall(page.read_text(encoding="utf-8"))
+        for commit in HASH.findall(named)
+    }
+    assert len(cited) > 10
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("commits are looked up in a git repository")
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("a shallow clone has not all commits")
+    missing = [each for each in sorted(cited) if git("cat-file", "-e", f"{each[1]}^{{commit}}").returncode]
+    assert not missing

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compare.conftest import Results, run_comparison
+from compare.conftest import Results, make_row, run_comparison
 from documents import ROOT
 from synthetic_attention.compare import documents
 from synthetic_attention.compare.documents import DOCUMENTS, RESULTS, condense, fill, main
@@ -114,3 +114,39 @@ def test_a_table_without_results_or_columns_is_refused(
     (tmp_path / "mt.json").write_text(json.dumps(results))
     with pytest.raises(ValueError, match=reason):
         fill(f"<!-- results {comment} -->\n\n", tmp_path, {"mt": Experiment(name="mt", title="", commands=[])})
+
+
+@pytest.mark.parametrize(
+    ("claim", "cells"),
+    [
+        ("vanilla-control > vanilla", "38.20 − 37.70 = +0.50 [−0.91, +1.91] | inconclusive"),
+        ("vanilla-control > vanilla within 1", "38.20 − 37.70 = +0.50 [−0.91, +1.91] | agrees"),
+        ("vanilla < vanilla-control within 1", "37.70 − 38.20 = −0.50 [−1.91, +0.91] | agrees"),
+        ("dense > vanilla", "34.70 − 37.70 = −3.00 [−3.43, −2.57] | disagrees"),
+        ("dense < vanilla", "34.70 − 37.70 = −3.00 [−3.43, −2.57] | agrees"),
+        ("dense > vanilla within 1", "34.70 − 37.70 = −3.00 [−3.43, −2.57] | disagrees"),
+        ("random > vanilla", "37.80 − 37.70 = +0.10 | inconclusive (one seed)"),
+        # Without a score, or without a row, what was written stays.
+        ("factorized_random > vanilla", "ours | old"),
+        ("fixed_random > vanilla", "ours | old"),
+    ],
+)
+def test_verdicts_follow_from_intervals(tmp_path: Path, results: dict[str, Any], claim: str, cells: str) -> None:
+    results["rows"] += [make_row("dense", 34.7, 0.1), make_row("random", 37.8), make_row("factorized_random", None)]
+    names = "vanilla,vanilla-control,dense,random,factorized_random,fixed_random"
+    experiment = Experiment(name="mt", title="", commands=[f"synthesizer compare translation --synthesizers {names}"])
+    experiments = {"mt": experiment}
+    start = f"| it is so <!-- claim mt: {claim}; test_2016_flickr BLEU --> | +1 BLEU |"
+    line = f"{start} ours | old | [section](#section) |\n"
+    assert fill(line, tmp_path, experiments) == line
+    (tmp_path / "mt.json").write_text(json.dumps(results))
+    assert fill(line, tmp_path, experiments) == f"{start} {cells} | [section](#section) |\n"
+
+
+@pytest.mark.parametrize(("claim", "reason"), [("none: random", "'none'"), ("mt: randon", "randon")])
+def test_a_claim_about_no_row_of_an_experiment_is_refused(tmp_path: Path, claim: str, reason: str) -> None:
+    experiments = {
+        "mt": Experiment(name="mt", title="", commands=["synthesizer compare translation --synthesizers random,dense"])
+    }
+    with pytest.raises(ValueError, match=reason):
+        fill(f"| it is so <!-- claim {claim} > dense; valid BLEU --> | | | |\n", tmp_path, experiments)

@@ -12,6 +12,12 @@ or the differences between the experiment's pairs of rows: the t interval over s
 bootstrap on the outputs of each seed:
 
     <!-- intervals translation-en-de: test_2016_flickr BLEU = test BLEU -->
+
+In the first cell of a row, a comment states a claim about a score: one synthesizer has a larger or smaller mean than
+another, or is behind it by less than a number. The third and fourth cells become the difference with its 95 % interval,
+and whether the whole interval agrees. They stay as they are while one of the two has no saved results:
+
+    | nearly as good <!-- claim translation-en-de: random > vanilla within 1; test_2016_flickr BLEU --> | −0.4 | … | … |
 """
 
 from __future__ import annotations
@@ -26,12 +32,17 @@ from typing import Any
 
 from ..errors import UserError
 from .experiments import Experiment, read_experiments
-from .intervals import Pairs, difference_table, paired_bootstrap
-from .results import FINISHED, markdown_table, merge
+from .intervals import Pairs, difference_table, paired_bootstrap, t_interval
+from .results import FINISHED, choose, markdown_table, merge, named_columns
 
 RESULTS = Path("benchmarks/results")
 DOCUMENTS = (Path("README.md"), Path("docs/results.md"))
 _TABLE = re.compile(r"^(<!-- (results|intervals) ([\w-]+): (.+?) -->\n\n)(?:\|.*\n)*\n?", re.MULTILINE)
+_CLAIM = re.compile(
+    r"^(\|[^|\n]*<!-- claim ([\w-]+): (\S+) ([<>]) (\S+)(?: within ([\d.]+))?; (.+?) --> \|[^|\n]*\|)"
+    r"[^|\n]*\|[^|\n]*\|",
+    re.MULTILINE,
+)
 # What the tables and their notes need of a run. Other conditions are those of the experiment's command.
 _OF_RUN = ("row", "seed", "status", "reason", "date", "versions", "validation", "last", "tests", "metrics")
 _OF_METRICS = ("steps", "minutes", "tokens", "tokens_per_second", "parameters")
@@ -54,10 +65,10 @@ def _some(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
-    """The document with the tables of the results in `folder`.
+    """The document with the tables and verdicts of the results in `folder`.
 
     Raises:
-        ValueError: a table has no results, or a column that these do not have.
+        ValueError: a table has no results, a claim no experiment, or either a column that the results do not have.
     """
 
     def saved(path: Path) -> dict[str, Any]:
@@ -79,7 +90,35 @@ def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
             return f"{comment}{difference_table(results, experiments[name].pairs, columns, others)}\n"
         return f"{comment}{markdown_table(results, experiments[name].published.get('columns'), columns)}\n"
 
-    return _TABLE.sub(table, text)
+    def judged(match: re.Match[str]) -> str:
+        start, name, first, relation, second, margin, column = match.groups()
+        path = folder / f"{name}.json"
+        if name not in experiments or not {first, second} <= {*experiments[name].rows()}:
+            raise ValueError(f"got a claim about {first} and {second} of {name!r}; expected rows of an experiment")
+        cells = _verdict(saved(path), first, second, relation, float(margin or 0), column) if path.exists() else None
+        return f"{start} {' | '.join(cells)} |" if cells else match[0]
+
+    return _CLAIM.sub(judged, _TABLE.sub(table, text))
+
+
+def _verdict(
+    results: Mapping[str, Any], first: str, second: str, relation: str, margin: float, name: str
+) -> tuple[str, str] | None:
+    """The difference of two rows with its interval, and whether it agrees with a claim; None if a row has no score."""
+    (column,) = choose(named_columns(results), [name])
+    labels = [row["row"] for row in results["rows"]]
+    one, other = (column.summaries[labels.index(row)] if row in labels else None for row in (first, second))
+    if one is None or other is None:
+        return None
+    digits, difference = column.digits, one["mean"] - other["mean"]
+    shown = f"{one['mean']:.{digits}f} − {other['mean']:.{digits}f} = {difference:+.{digits}f}"
+    if (interval := t_interval(one, other)) is None:
+        verdict = "inconclusive (one seed)"
+    else:
+        shown += f" [{', '.join(f'{bound:+.{digits}f}' for bound in interval)}]"
+        low, high = interval if relation == ">" else (-interval[1], -interval[0])
+        verdict = "agrees" if low > -margin else "disagrees" if high < -margin else "inconclusive"
+    return shown.replace("-", "−"), verdict
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
