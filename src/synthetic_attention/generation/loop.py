@@ -2,7 +2,7 @@
 
 Three ways to the same tokens, the fastest that can compute a call:
 
-1. The searches of this module, over `Decoder.step`: for tokens, a mask and the settings in `_DEFAULTS`.
+1. The searches of this module, over `Decoder.step`: for tokens, a mask and the settings in `DEFAULTS`.
 2. transformers' own searches over `Decoder.step`: for all other settings, processors and stopping criteria.
 3. `model.generate()`: for what a step cannot compute, as assisted decoding, a cache that is given, or weights.
 
@@ -17,42 +17,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    GenerationConfig,
-    GenerationMixin,
-    LogitsProcessorList,
-    NoRepeatNGramLogitsProcessor,
-    StoppingCriteriaList,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..layout import check_mask
+from .settings import DEFAULTS, Settings, read_mode
 from .step import GROUPS, Decoder, can_step
 
-# The settings that the searches of this module know, by their names in `GenerationConfig`, with transformers' defaults.
-_LENGTHS = {"max_length": None, "max_new_tokens": None, "min_length": 0, "min_new_tokens": None}
-_TOKENS = {"bos_token_id": None, "decoder_start_token_id": None, "eos_token_id": None, "pad_token_id": None}
-_SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
-_BEAMS = {"length_penalty": 1.0, "early_stopping": False}
-_DEFAULTS: dict[str, Any] = {
-    **{"use_cache": True, "do_sample": False, "num_beams": 1, "num_return_sequences": 1},
-    **{"no_repeat_ngram_size": 0, "suppress_tokens": None},
-    **_LENGTHS,
-    **_TOKENS,
-    **_SAMPLING,
-    **_BEAMS,
-}
-# With a larger penalty, powers of lengths leave the range of float32.
-_LARGEST_PENALTY = 10.0
 # transformers' search of each mode.
 _SEARCHES = {
     GenerationMode.GREEDY_SEARCH: "_sample",
@@ -86,7 +62,7 @@ def generate(model: Any, inputs: Tensor | None = None, generation_config: Any = 
     Raises:
         ValueError: a mask that does not fit, and what `model.generate()` raises.
     """
-    given = {name: value for name, value in kwargs.items() if name in _DEFAULTS or value is not None}
+    given = {name: value for name, value in kwargs.items() if name in DEFAULTS or value is not None}
     if not can_step(model) or any(name in given for name in _NOT_HANDED_ON):
         return model.generate(inputs, generation_config, *args, **kwargs)
     ids, mask = given.get("input_ids") if inputs is None else inputs, given.get("attention_mask")
@@ -94,18 +70,10 @@ def generate(model: Any, inputs: Tensor | None = None, generation_config: Any = 
         check_mask(mask, *ids.shape[:2])
     if not args and (rows := _search(model, inputs, generation_config, given)) is not None:
         return rows
-    if _mode(model, generation_config, given) not in _SEARCHES:
+    if read_mode(model, generation_config, given) not in _SEARCHES:
         return model.generate(inputs, generation_config, *args, **kwargs)
     loop = partial(decode, streamer=kwargs.get("streamer"))
     return model.generate(inputs, generation_config, *args, custom_generate=loop, **kwargs)
-
-
-def _mode(model: Any, config: GenerationConfig | None, given: Mapping[str, Any]) -> GenerationMode:
-    """The mode of a call of `generate`: the values given, then those of its configuration, then of the model's."""
-    merged = GenerationConfig(top_k=_SAMPLING["top_k"])
-    for values in (vars(model.generation_config), {} if config is None else vars(config), given):
-        vars(merged).update({name: value for name, value in values.items() if value is not None})
-    return merged.get_generation_mode()
 
 
 def decode(
@@ -223,131 +191,6 @@ class _Stepper(GenerationMixin):
         self._decoder.reorder(rows)
 
 
-@dataclass
-class Settings:
-    """The settings of a search, read from the configurations and arguments of a call.
-
-    Attributes:
-        prompt_length, max_length: tokens before the first new one, and of the longest sequence.
-        min_length: no sequence ends before it has so many tokens, the prompt included.
-        num_beams, num_return_sequences, length_penalty, early_stopping, do_sample: as in `GenerationConfig`.
-        ends: the tokens that end a sequence.
-        filler: the token after the end of a sequence.
-        suppressed: tokens that are never generated.
-        ngrams: the blocking of n-grams, which reads the tokens; None without.
-        warpers: what else changes the scores, in order.
-    """
-
-    prompt_length: int
-    max_length: int
-    min_length: int
-    num_beams: int
-    num_return_sequences: int
-    length_penalty: float
-    early_stopping: bool | str
-    do_sample: bool
-    ends: list[int]
-    filler: int
-    suppressed: list[int]
-    ngrams: NoRepeatNGramLogitsProcessor | None
-    warpers: list[Any] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, prompt_length: int, values: Mapping[str, Any]) -> Settings | None:
-        """The settings of `values`; None for those that transformers refuses, warns of, or computes in another way."""
-        v = SimpleNamespace(**values)
-        whole = [*_LENGTHS, "num_beams", "num_return_sequences", "no_repeat_ngram_size", "top_k", "pad_token_id"]
-        ends, suppressed = (
-            [] if tokens is None else [tokens] if isinstance(tokens, int) else tokens
-            for tokens in (v.eos_token_id, v.suppress_tokens)
-        )
-        if any(type(values[name]) is not int for name in whole if values[name] is not None):
-            return None
-        if any(type(tokens) is not list or any(type(x) is not int for x in tokens) for tokens in (ends, suppressed)):
-            return None
-        if not all(type(value) in (int, float) for value in (v.temperature, v.top_p, v.length_penalty)):
-            return None
-        new, most, is_sampling = v.max_new_tokens, v.max_length, v.do_sample is True
-        least = v.min_length or 0
-        # Of two settings for one length transformers warns, and with none it takes a default, with a warning.
-        if (new is None) == (most is None) or (least and v.min_new_tokens is not None) or v.use_cache is not True:
-            return None
-        most = prompt_length + new if most is None else most
-        least = least if v.min_new_tokens is None else prompt_length + v.min_new_tokens
-        beams, results = v.num_beams or 1, v.num_return_sequences or 1
-        if not (prompt_length < most and least <= most and beams > 0 and results > 0):
-            return None
-        if (is_sampling and beams > 1) or (not is_sampling and results > beams) or min(ends, default=0) < 0:
-            return None
-        if abs(v.length_penalty) > _LARGEST_PENALTY or v.early_stopping not in (True, False, "never"):
-            return None
-        pad = v.pad_token_id
-        if pad is None and ends:
-            pad = ends[0]
-        if beams > 1:
-            # transformers' beam search fills with the end token where the padding token is 0.
-            pad = pad or ends[0] if ends else -1
-        warpers: list[Any] = []
-        if is_sampling:
-            warpers += [TemperatureLogitsWarper(v.temperature)] if v.temperature != 1 else []
-            warpers += [TopKLogitsWarper(v.top_k)] if v.top_k else []
-            warpers += [TopPLogitsWarper(v.top_p)] if v.top_p < 1 else []
-        size = v.no_repeat_ngram_size
-        return cls(
-            prompt_length=prompt_length,
-            max_length=most,
-            min_length=least,
-            num_beams=beams,
-            num_return_sequences=results,
-            length_penalty=v.length_penalty,
-            early_stopping=v.early_stopping,
-            do_sample=is_sampling,
-            ends=ends,
-            filler=pad or 0,
-            suppressed=suppressed,
-            ngrams=NoRepeatNGramLogitsProcessor(size) if size else None,
-            warpers=warpers,
-        )
-
-    def process(self, scores: Tensor, width: int, rows: Sequence[list[int]]) -> None:
-        """Change scores (N, columns), of which `width` are of tokens, in place, after these rows of tokens."""
-        banned = self.suppressed + (self.ends if len(rows[0]) < self.min_length else [])
-        if banned := [token for token in banned if 0 <= token < width]:
-            scores[:, banned] = -torch.inf
-        processed = scores[:, :width]
-        if self.ngrams is not None:
-            processed = self.ngrams(torch.tensor(rows, device=scores.device), processed)
-        for warper in self.warpers:
-            processed = warper(None, processed)
-        if self.ngrams is not None or self.warpers:
-            scores[:, :width] = processed
-
-
-def _read_values(model: Any, config: GenerationConfig | None, given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The values of `_DEFAULTS` in a call of `generate`; None if there is a setting or an argument that is not known.
-
-    As in transformers, the arguments are before the call's configuration, and that before the model's.
-    """
-    values = dict(_DEFAULTS)
-    own = {} if config is None else vars(config)
-    for source in (vars(model.generation_config), own):
-        for name, value in source.items():
-            if name in values:
-                values[name] = values[name] if value is None else value
-            elif (
-                value is not None and value is not False and not name.startswith("_") and name != "transformers_version"
-            ):
-                return None
-    if not _DEFAULTS.keys() >= given.keys():
-        return None
-    values.update(given)
-    # transformers warns of settings of another mode, if the call has them.
-    others = (*(() if values["do_sample"] else _SAMPLING), *(() if (values["num_beams"] or 1) > 1 else _BEAMS))
-    if any(part.get(name) not in (None, _DEFAULTS[name]) for name in others for part in (own, given)):
-        return None
-    return values
-
-
 def _search(model: Any, inputs: Tensor | None, config: GenerationConfig | None, given: dict[str, Any]) -> Tensor | None:
     """The tokens of a call of `generate`, by the searches of this module; None if they are not for this call."""
     given = dict(given)
@@ -355,16 +198,12 @@ def _search(model: Any, inputs: Tensor | None, config: GenerationConfig | None, 
     ids = ids if inputs is None else inputs
     if type(ids) is not Tensor or ids.dim() != 2 or not ids.numel() or ids.dtype not in (torch.long, torch.int):
         return None
-    values = _read_values(model, config, given)
-    if values is None or not can_step(model, values["num_beams"] or 1):
-        return None
-    start = values["bos_token_id"] if values["decoder_start_token_id"] is None else values["decoder_start_token_id"]
-    pad, is_causal = values["pad_token_id"], not model.config.is_encoder_decoder
-    settings = Settings.of(ids.shape[1] if is_causal else 1, values)
-    if settings is None or (not is_causal and type(start) is not int):
+    is_causal = not model.config.is_encoder_decoder
+    settings = Settings.read(model, ids.shape[1] if is_causal else 1, config, given)
+    if settings is None or not can_step(model, settings.num_beams):
         return None
     # Of a causal model transformers finds the padding, and warns where it is on the right.
-    if mask is None and (pad is None or (is_causal and bool((ids == pad).any()))):
+    if mask is None and (settings.pad is None or (is_causal and bool((ids == settings.pad).any()))):
         return None
     if mask is not None and is_causal and not _is_left_padded(mask):
         return None
@@ -372,15 +211,12 @@ def _search(model: Any, inputs: Tensor | None, config: GenerationConfig | None, 
     with torch.inference_mode():
         if not is_causal:
             states = model.get_encoder()(ids, attention_mask=mask, return_dict=True).last_hidden_state
-            prompts = ids.new_full((len(ids), 1), start)
-        if not settings.do_sample:
-            search = _search_beams if settings.num_beams > 1 else _search_rows
-        else:
+            prompts = torch.full((len(ids), 1), settings.start, device=ids.device)
+        if settings.do_sample and settings.num_return_sequences > 1:
             # Each of several results is a row from the start.
-            search, results = _search_rows, settings.num_return_sequences
-            prompts, mask, states = (
-                None if x is None else x.repeat_interleave(results, 0) for x in (prompts, mask, states)
-            )
+            rows_of = torch.arange(len(ids), device=ids.device).repeat_interleave(settings.num_return_sequences)
+            prompts, mask, states = prompts[rows_of], *(None if x is None else x[rows_of] for x in (mask, states))
+        search = _search_beams if settings.num_beams > 1 else _search_rows
         decoder = _decoder(model, prompts, mask, states, settings.num_beams, settings.max_length)
         rows = search(decoder, prompts.tolist(), settings)
     if rows is None:

@@ -1,0 +1,182 @@
+"""The settings that the searches of `loop.py` know, read from the configurations and arguments of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    GenerationConfig,
+    NoRepeatNGramLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+from transformers.generation.configuration_utils import GenerationMode
+
+# By their names in `GenerationConfig`, with transformers' defaults.
+_COUNTS = {
+    **{"max_length": None, "max_new_tokens": None, "min_length": 0, "min_new_tokens": None},
+    **{"num_beams": 1, "num_return_sequences": 1, "no_repeat_ngram_size": 0, "pad_token_id": None},
+}
+_SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
+_BEAMS = {"length_penalty": 1.0, "early_stopping": False}
+DEFAULTS: dict[str, Any] = {
+    **{"use_cache": True, "do_sample": False, "eos_token_id": None, "suppress_tokens": None},
+    **{"bos_token_id": None, "decoder_start_token_id": None},
+    **_COUNTS,
+    **_SAMPLING,
+    **_BEAMS,
+}
+# With a larger penalty, powers of lengths leave the range of float32.
+_LARGEST_PENALTY = 10.0
+
+
+def read_mode(model: Any, config: GenerationConfig | None, given: Mapping[str, Any]) -> GenerationMode:
+    """The mode of a call of `generate` with a configuration and other arguments."""
+    merged = GenerationConfig(top_k=_SAMPLING["top_k"])
+    for values in (vars(model.generation_config), {} if config is None else vars(config), given):
+        vars(merged).update({name: value for name, value in values.items() if value is not None})
+    return merged.get_generation_mode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of a search.
+
+    Attributes:
+        prompt_length, max_length: tokens before the first new one, and of the longest sequence.
+        min_length: no sequence ends before it has so many tokens, the prompt included.
+        num_beams, num_return_sequences, length_penalty, early_stopping, do_sample: as in `GenerationConfig`.
+        start: the first token of a decoder with an encoder, 0 in other models.
+        ends: the tokens that end a sequence.
+        pad, filler: the padding token, and the token after the end of a sequence.
+        suppressed: tokens that are never generated.
+        ngrams: the blocking of n-grams, which reads the tokens; None without.
+        warpers: what else changes the scores, in order.
+    """
+
+    prompt_length: int
+    max_length: int
+    min_length: int
+    num_beams: int
+    num_return_sequences: int
+    length_penalty: float
+    early_stopping: bool | str
+    do_sample: bool
+    start: int
+    ends: list[int]
+    pad: int | None
+    filler: int
+    suppressed: list[int]
+    ngrams: NoRepeatNGramLogitsProcessor | None
+    warpers: list[Any]
+
+    @classmethod
+    def read(
+        cls, model: Any, prompt_length: int, config: GenerationConfig | None, given: Mapping[str, Any]
+    ) -> Settings | None:
+        """The settings of a call of `generate` with a configuration and other arguments.
+
+        None for settings that are not in `DEFAULTS`, and for values that transformers refuses, warns of, or computes
+        in another way than the searches.
+        """
+        values = _merge(model, config, given)
+        if values is None or not _has_plain_types(values):
+            return None
+        v = SimpleNamespace(**values)
+        ends, suppressed = _tokens(v.eos_token_id), _tokens(v.suppress_tokens)
+        beams, results, is_sampling = v.num_beams or 1, v.num_return_sequences or 1, v.do_sample is True
+        # Of two settings for one length transformers warns, and with none it takes a default, with a warning.
+        if (v.max_new_tokens is None) == (v.max_length is None) or (v.min_length and v.min_new_tokens is not None):
+            return None
+        longest = prompt_length + v.max_new_tokens if v.max_length is None else v.max_length
+        least = v.min_length or 0 if v.min_new_tokens is None else prompt_length + v.min_new_tokens
+        start = v.bos_token_id if v.decoder_start_token_id is None else v.decoder_start_token_id
+        start = start if model.config.is_encoder_decoder else 0
+        is_known = (
+            type(start) is int,
+            v.use_cache is True and prompt_length < longest >= least and beams > 0 and results > 0,
+            beams == 1 if is_sampling else results <= beams,
+            min(ends, default=0) >= 0 and abs(v.length_penalty) <= _LARGEST_PENALTY,
+            v.early_stopping in (True, False, "never"),
+        )
+        if not all(is_known):
+            return None
+        pad = ends[0] if v.pad_token_id is None and ends else v.pad_token_id
+        # transformers' beam search fills with the end token where the padding token is 0.
+        of_beams = pad or ends[0] if ends else -1
+        return cls(
+            prompt_length=prompt_length,
+            max_length=longest,
+            min_length=least,
+            num_beams=beams,
+            num_return_sequences=results,
+            length_penalty=v.length_penalty,
+            early_stopping=v.early_stopping,
+            do_sample=is_sampling,
+            start=start,
+            ends=ends,
+            pad=v.pad_token_id,
+            filler=of_beams if beams > 1 else pad or 0,
+            suppressed=suppressed,
+            ngrams=NoRepeatNGramLogitsProcessor(v.no_repeat_ngram_size) if v.no_repeat_ngram_size else None,
+            warpers=_warpers(v) if is_sampling else [],
+        )
+
+    def process(self, scores: Tensor, width: int, rows: Sequence[list[int]]) -> None:
+        """Change scores (N, columns), of which `width` are of tokens, in place, after these rows of tokens."""
+        banned = self.suppressed + (self.ends if len(rows[0]) < self.min_length else [])
+        if banned := [token for token in banned if 0 <= token < width]:
+            scores[:, banned] = -torch.inf
+        processed = scores[:, :width]
+        if self.ngrams is not None:
+            processed = self.ngrams(torch.tensor(rows, device=scores.device), processed)
+        for warper in self.warpers:
+            processed = warper(None, processed)
+        if self.ngrams is not None or self.warpers:
+            scores[:, :width] = processed
+
+
+def _merge(model: Any, config: GenerationConfig | None, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The values of `DEFAULTS`; None if there is another setting or argument.
+
+    As in transformers, the arguments are before the call's configuration, and that before the model's.
+    """
+    values, own = dict(DEFAULTS), {} if config is None else vars(config)
+    for source in (vars(model.generation_config), own):
+        found = {name: value for name, value in source.items() if value is not None and not name.startswith("_")}
+        if any(value is not False for name, value in found.items() if name not in {*DEFAULTS, "transformers_version"}):
+            return None
+        values |= {name: found[name] for name in found.keys() & DEFAULTS.keys()}
+    if not DEFAULTS.keys() >= given.keys():
+        return None
+    values |= given
+    # transformers warns of settings of another mode, if the call has them.
+    others = (*(() if values["do_sample"] else _SAMPLING), *(() if (values["num_beams"] or 1) > 1 else _BEAMS))
+    if any(part.get(name) not in (None, DEFAULTS[name]) for name in others for part in (own, given)):
+        return None
+    return values
+
+
+def _has_plain_types(values: Mapping[str, Any]) -> bool:
+    """Whether counts are whole numbers, tokens lists of them, and the rest numbers."""
+    tokens = [*_tokens(values["eos_token_id"]), *_tokens(values["suppress_tokens"])]
+    counts = [values[name] for name in (*_COUNTS, "top_k") if values[name] is not None]
+    numbers = [values[name] for name in ("temperature", "top_p", "length_penalty")]
+    return all(type(x) is int for x in (*tokens, *counts)) and all(type(x) in (int, float) for x in numbers)
+
+
+def _tokens(value: Any) -> list[Any]:
+    return [] if value is None else value if isinstance(value, list) else [value]
+
+
+def _warpers(v: SimpleNamespace) -> list[Any]:
+    """As transformers makes them for sampling, in its order."""
+    warpers: list[Any] = [] if v.temperature == 1 else [TemperatureLogitsWarper(v.temperature)]
+    warpers += [TopKLogitsWarper(v.top_k)] if v.top_k else []
+    return warpers + ([TopPLogitsWarper(v.top_p)] if v.top_p < 1 else [])
