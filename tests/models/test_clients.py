@@ -17,6 +17,7 @@ from transformers import (
     Trainer,
     TrainingArguments,
 )
+from transformers.utils.generic import find_labels
 
 from models.conftest import HEADS, STACKS
 
@@ -42,6 +43,34 @@ def test_trainer_trains_on_flattened_batches(tiny_lm: Callable, tmp_path: Path) 
     torch.testing.assert_close(trainer.compute_loss(model, trainer.data_collator(rows)), before)
     trainer.train()
     assert model.eval()(ids, labels=ids).loss < before - 0.1
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_trainer_scores_and_loads_the_best_model_of(head: str, build: Callable, tmp_path: Path) -> None:
+    model, rows, scored = build(head, num_labels=53, num_layers=1, synthesizer="dense"), _counting(6), []
+    for row in rows:
+        row["labels"] = row["labels"][2] if head == "classifier" else row["labels"]
+    # Training on other labels makes these less likely with every step.
+    others = [{**row, "labels": row["labels"] + 20} for row in rows]
+    assert find_labels(type(model)) == ["labels"]
+    # All defaults, but for the machine: also of `label_names` and `metric_for_best_model`.
+    own: dict[str, Any] = {"use_cpu": True, "dataloader_pin_memory": False, "report_to": "none", "disable_tqdm": True}
+    own |= {"max_steps": 3, "learning_rate": 1e-2, "load_best_model_at_end": True}
+    own |= {f"{what}_strategy": "steps" for what in ("eval", "save")} | {"eval_steps": 1, "save_steps": 1}
+    trainer = Trainer(
+        model,
+        TrainingArguments(str(tmp_path), **own),
+        train_dataset=others,
+        eval_dataset=rows,
+        compute_metrics=lambda found: scored.append(found.label_ids) or {"scored": len(found.label_ids)},
+    )
+    trainer.train()
+    losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert losses == sorted(set(losses))
+    found = trainer.evaluate()
+    assert (found["eval_loss"], found["eval_scored"]) == (pytest.approx(losses[0]), len(rows))
+    labels = torch.stack([row["labels"] for row in rows]).numpy()
+    assert all((seen == labels).all() for seen in (*scored, trainer.predict(rows).label_ids))
 
 
 @pytest.mark.parametrize("head", HEADS)
