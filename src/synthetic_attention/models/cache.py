@@ -160,8 +160,8 @@ def adapt_layers(cache: Cache, layer_types: Sequence[str]) -> None:
             found = "nothing" if layer is None else type(layer).__name__
             raise ValueError(
                 f"got a cache with {found} for layer {index}, which caches fewer keys than values; expected one "
-                "made from the configuration: DynamicCache(config=model.config). Prefix tuning makes keys for all heads: "
-                "use LoRA, or prompt tuning, or a synthesizer with vanilla in every head"
+                "made from the configuration: DynamicCache(config=model.config). Prefix tuning, which makes keys "
+                "for all heads, needs vanilla in every head; others have LoRA or prompt tuning"
             )
 
 
