@@ -24,6 +24,7 @@ from .synthesizers import (
     has_logits,
     make_function,
     reset_projection,
+    unwrap,
     validate,
 )
 from .validation import check_size
@@ -201,7 +202,7 @@ class SynthesizerAttention(SelfAttention):
         layout = self.layout_of(x, attention_mask, cache)
         if value is not None and value.shape != x.shape:
             raise ValueError(f"got value of shape {tuple(value.shape)}; expected that of x, {tuple(x.shape)}")
-        function, heads, positions = self.function, self.num_heads, layout.positions
+        function, heads, positions = unwrap(self.function), self.num_heads, layout.positions
         by_feature = function.values_by_feature
         if by_feature and layout.shape[1] < SHORT_COLUMNS:
             layout = layout.padded
@@ -217,7 +218,7 @@ class SynthesizerAttention(SelfAttention):
             value = split_heads(layout.pad(linear(self.v_proj, values)), heads)
         key = function.keys(features)
         key, value = layout.update(cache, value[:, :0] if key is None else key, value, self.layer_idx)
-        logits = self._biased(function(features, positions, key), attn_bias, layout, value.dtype)
+        logits = self._biased(self.function(features, positions, key), attn_bias, layout, value.dtype)
 
         # Where a token before another need not be in a slot before it, `_biased` hides the later ones.
         mask, causal = layout.key_mask(is_causal), is_causal and layout.slots is None and layout.pair_mask is None

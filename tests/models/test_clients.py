@@ -17,11 +17,22 @@ from transformers import (
     Trainer,
     TrainingArguments,
 )
+from transformers.utils.generic import find_labels
 
 from models.conftest import HEADS, STACKS
+from synthetic_attention import generate
 
 pytestmark = pytest.mark.filterwarnings("ignore:`(is_)?gradient_checkpointing`|TorchaoLoraLinear was instantiated")
 MIXED = ["random+vanilla", "factorized_dense"]
+# Two- or three-dimensional parameters by function: R, R₁ and R₂, W₂ and b₂, and so on.
+PARAMETERS = {
+    "random": ["table"],
+    "factorized_random": ["row_factor", "key_factor"],
+    "relative_random": ["offsets"],
+    "dense": ["key", "key_bias"],
+    "factorized_dense": ["function.weight", "function.bias"],
+    "random+vanilla": ["table"],
+}
 TRAINING: dict[str, Any] = dict.fromkeys(("use_cpu", "bf16", "gradient_checkpointing", "disable_tqdm"), True)
 TRAINING |= {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "learning_rate": 3e-2}
 TRAINING |= {"dataloader_pin_memory": False, "report_to": "none", "save_strategy": "no"}
@@ -42,6 +53,34 @@ def test_trainer_trains_on_flattened_batches(tiny_lm: Callable, tmp_path: Path) 
     torch.testing.assert_close(trainer.compute_loss(model, trainer.data_collator(rows)), before)
     trainer.train()
     assert model.eval()(ids, labels=ids).loss < before - 0.1
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_trainer_scores_and_loads_the_best_model_of(head: str, build: Callable, tmp_path: Path) -> None:
+    model, rows, scored = build(head, num_labels=53, num_layers=1, synthesizer="dense"), _counting(6), []
+    for row in rows:
+        row["labels"] = row["labels"][2] if head == "classifier" else row["labels"]
+    # Training on other labels makes these less likely with every step.
+    others = [{**row, "labels": row["labels"] + 20} for row in rows]
+    assert find_labels(type(model)) == ["labels"]
+    # All defaults, but for the machine: also of `label_names` and `metric_for_best_model`.
+    own: dict[str, Any] = {"use_cpu": True, "dataloader_pin_memory": False, "report_to": "none", "disable_tqdm": True}
+    own |= {"max_steps": 3, "learning_rate": 1e-2, "load_best_model_at_end": True}
+    own |= {f"{what}_strategy": "steps" for what in ("eval", "save")} | {"eval_steps": 1, "save_steps": 1}
+    trainer = Trainer(
+        model,
+        TrainingArguments(str(tmp_path), **own),
+        train_dataset=others,
+        eval_dataset=rows,
+        compute_metrics=lambda found: scored.append(found.label_ids) or {"scored": len(found.label_ids)},
+    )
+    trainer.train()
+    losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert losses == sorted(set(losses))
+    found = trainer.evaluate()
+    assert (found["eval_loss"], found["eval_scored"]) == (pytest.approx(losses[0]), len(rows))
+    labels = torch.stack([row["labels"] for row in rows]).numpy()
+    assert all((seen == labels).all() for seen in (*scored, trainer.predict(rows).label_ids))
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -118,6 +157,54 @@ def test_lora_adapts_the_attention_of_every_variant(stack: str, tiny_lm: Callabl
     loaded = peft.PeftModel.from_pretrained(base, tmp_path).eval()
     torch.testing.assert_close(loaded(ids).logits, expected)
     torch.testing.assert_close(loaded.merge_and_unload()(ids).logits, expected)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_lora_on_the_parameters_of(name: str, tiny_lm: Callable) -> None:
+    peft = pytest.importorskip("peft")
+    options: dict[str, Any] = {"max_new_tokens": 6, "eos_token_id": None}
+    model, ids = tiny_lm(synthesizer=name, num_layers=1, dropout_rate=0.0), torch.randint(3, 53, (2, 7))
+    config = peft.LoraConfig(r=2, target_modules=["v_proj"], target_parameters=PARAMETERS[name])
+    adapted = peft.get_peft_model(model, config)
+    adapters = [p for name, p in model.named_parameters() if p.requires_grad and ".function." in name]
+    assert len(adapters) == 2 * len(PARAMETERS[name])
+    for p in adapters:
+        nn.init.normal_(p)
+    with torch.no_grad():
+        before = model.eval()(ids).logits
+    model.train()(ids, labels=ids).loss.backward()
+    assert all(p.grad is not None and p.grad.any() for p in adapters)
+    torch.optim.SGD(adapters, lr=10.0).step()
+    with torch.no_grad():
+        expected = model.eval()(ids).logits
+    assert not torch.allclose(expected, before, atol=1e-3)
+    tokens = model.generate(ids, **options)
+    assert torch.equal(generate(model, ids, **options), tokens)
+    merged = adapted.merge_and_unload()
+    torch.testing.assert_close(merged(ids).logits, expected)
+    assert torch.equal(generate(merged, ids, **options), tokens)
+
+
+def test_ia3_has_default_targets(tiny: Callable) -> None:
+    peft = pytest.importorskip("peft")
+    model, ids = tiny(synthesizer=["random", "vanilla"]), torch.randint(3, 53, (2, 7))
+    peft.get_peft_model(model, peft.IA3Config()).train()(input_ids=ids, labels=ids).loss.backward()
+    trained = {name.split(".")[-3]: p.grad for name, p in model.named_parameters() if p.requires_grad}
+    assert set(trained) == {"k_proj", "v_proj", "down_proj"}
+    assert all(grad is not None for grad in trained.values())
+
+
+@pytest.mark.parametrize("name", ["random", "random/vanilla", "random+vanilla"])
+def test_prefix_tuning_needs_keys_of_every_head(name: str, tiny_lm: Callable) -> None:
+    peft = pytest.importorskip("peft")
+    model, ids = tiny_lm(synthesizer=name), torch.randint(3, 53, (2, 7))
+    adapted = peft.get_peft_model(model, peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+    if name == "random+vanilla":
+        adapted(input_ids=ids, labels=ids).loss.backward()
+        assert all(p.grad is not None for p in adapted.parameters() if p.requires_grad)
+    else:
+        with pytest.raises(ValueError, match=r"DynamicLayer for layer 0.*Prefix tuning.*vanilla.*LoRA"):
+            adapted(input_ids=ids, labels=ids)
 
 
 def test_lora_on_the_head(tiny_lm: Callable) -> None:

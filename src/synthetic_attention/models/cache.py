@@ -146,7 +146,7 @@ def layer_type(key_heads: int, num_heads: int) -> str:
 
 
 def adapt_layers(cache: Cache, layer_types: Sequence[str]) -> None:
-    """Replace transformers' dynamic layers by ours, before their first tokens.
+    """Replace transformers' dynamic layers without tokens by ours.
 
     Raises:
         ValueError: another layer of transformers for a layer with keys for some heads or none: it counts keys.
@@ -160,7 +160,8 @@ def adapt_layers(cache: Cache, layer_types: Sequence[str]) -> None:
             found = "nothing" if layer is None else type(layer).__name__
             raise ValueError(
                 f"got a cache with {found} for layer {index}, which caches fewer keys than values; expected one "
-                "made from the configuration: DynamicCache(config=model.config)"
+                "made from the configuration: DynamicCache(config=model.config). Prefix tuning, which makes keys "
+                "for all heads, needs vanilla in every head; others have LoRA or prompt tuning"
             )
 
 

@@ -51,6 +51,12 @@ _CHOICES = {
     "classifier_pooling": ("mean", "first"),
     "problem_type": (None, "regression", "single_label_classification", "multi_label_classification"),
 }
+# What PEFT's methods adapt by default.
+_ADAPTED = {
+    "LORA_TARGET": ["q_proj", "k_proj", "v_proj", "out_proj"],
+    "IA3_TARGET": ["k_proj", "v_proj", "down_proj"],
+    "IA3_FEEDFORWARD": ["down_proj"],
+}
 # Marks the fields of a file, which may come from a newer version with fields that this one does not know.
 _FROM_FILE = "_from_file"
 
@@ -306,10 +312,11 @@ class SynthesizerConfig(PreTrainedConfig):
         return list(names)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields. PEFT reads them, then looks up by `model_type` what LoRA adapts by default: it is added here."""
+        """All fields. PEFT reads them, then looks up by `model_type` what to adapt by default: it is added here."""
         if peft := sys.modules.get("peft.utils.constants"):
-            targets = peft.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
-            targets.setdefault(self.model_type, ["q_proj", "k_proj", "v_proj", "out_proj"])
+            for method, names in _ADAPTED.items():
+                targets = getattr(peft, f"TRANSFORMERS_MODELS_TO_{method}_MODULES_MAPPING")
+                targets.setdefault(self.model_type, names)
         return super().to_dict()
 
     @property

@@ -135,7 +135,6 @@ class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         segment_ids: Tensor | None = None,
-        shift_labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         smoothing: float = 0.0,
         **kwargs: Any,
@@ -147,9 +146,9 @@ class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
                 real token of its row or segment, unless that label is −100. Without any label to score the loss is 0.
             logits_to_keep: return the logits of this many tokens, the last ones, 0 for all; or of the slots in this
                 tensor (n,). The loss is that of all.
-            shift_labels: (B, T), the label of each prediction, instead of `labels`.
             num_items_in_batch: divides the summed loss; by default the number of scored labels.
             smoothing: label smoothing of the loss, in training and evaluation alike.
+            kwargs: `shift_labels` (B, T), the label of each prediction, instead of `labels`.
 
         The other arguments, keywords included, are those of `SynthesizerModel`.
 
@@ -164,7 +163,8 @@ class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
         # Labels follow the segments. Without labels the model reads the positions.
         if labels is not None and segment_ids is None and x is not None:
             segment_ids, attention_mask = self.model.read_positions(position_ids, x, attention_mask, past_key_values)
-        targets = shift_labels
+        # Trainer expects all arguments with "label" in their names in every batch.
+        targets: Tensor | None = kwargs.pop("shift_labels", None)
         if labels is not None and targets is None and x is not None:
             check_labels(labels, x.shape[:2])
             targets, _ = _next_tokens(labels, attention_mask, segment_ids)
@@ -176,7 +176,7 @@ class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             segment_ids=segment_ids,
-            use_cache=use_cache if labels is None and shift_labels is None else bool(use_cache),
+            use_cache=use_cache if targets is None else bool(use_cache),
             return_dict=True,
             **kwargs,
         )

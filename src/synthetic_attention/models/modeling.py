@@ -519,7 +519,7 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
     def _layout(self, mask: Tensor | TokenLayout | None, embeds: Tensor, cache: Cache | None) -> TokenLayout:
         own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         layout = TokenLayout.of(mask, embeds, own)
-        if own is not None and not layout.has_past:
+        if own is not None:
             adapt_layers(own, self.config.layer_types)
             if isinstance(cache, EncoderDecoderCache):
                 adapt_layers(cache.cross_attention_cache, self.config.layer_types)

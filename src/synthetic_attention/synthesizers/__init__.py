@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from .base import Dimensions, SynthesizingFunction, reset_map, reset_projection, resize
+from .base import Dimensions, SynthesizingFunction, reset_map, reset_projection, resize, unwrap
 from .head_groups import HeadGroups
 from .mixture import Mixture, MixtureOptions
 from .registry import (
@@ -49,6 +49,7 @@ __all__ = [
     "reset_map",
     "reset_projection",
     "resize",
+    "unwrap",
     "validate",
 ]
 

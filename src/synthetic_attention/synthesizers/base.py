@@ -173,7 +173,7 @@ class CompositeFunction(SynthesizingFunction):
 
     @property
     def components(self) -> list[SynthesizingFunction]:
-        return cast(list[SynthesizingFunction], list(self.functions))
+        return [unwrap(function) for function in self.functions]
 
     def reset_parameters(self) -> None:
         for function in self.components:
@@ -198,8 +198,8 @@ class CompositeFunction(SynthesizingFunction):
         counts = [function.key_heads for function in self.components if function.key_heads]
         own = iter(() if keys is None or not counts else keys.split(counts, dim=1))
         return [
-            function(part, positions, next(own) if function.key_heads else None)
-            for function, part in self._split(features)
+            call(part, positions, next(own) if function.key_heads else None)
+            for call, (function, part) in zip(self.functions, self._split(features), strict=True)
         ]
 
     def _split(self, features: Sequence[Tensor]) -> list[tuple[SynthesizingFunction, Sequence[Tensor]]]:
@@ -209,6 +209,13 @@ class CompositeFunction(SynthesizingFunction):
             parts.append((function, features[start : start + function.num_features]))
             start += function.num_features
         return parts
+
+
+def unwrap(function: Any) -> SynthesizingFunction:
+    """The function inside of PEFT's adapters of its parameters, for all but calls, which go through the adapters."""
+    while not isinstance(function, SynthesizingFunction) and hasattr(function, "base_layer"):
+        function = function.base_layer
+    return cast(SynthesizingFunction, function)
 
 
 @torch.no_grad()

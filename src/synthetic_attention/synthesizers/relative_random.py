@@ -60,20 +60,20 @@ class RelativeRandom(SynthesizingFunction):
             self.distance, self.offsets = max_length, nn.Parameter(offsets, self.offsets.requires_grad)
 
     def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> SharedLogits:
-        device = self.offsets.device
+        offsets, device = self.offsets, self.offsets.device
         if positions.row_index is None and positions.columns and not torch.compiler.is_exporting():
             columns, last = positions.columns, self.distance - 1
             first = positions.offset - columns + 1
             entries = self._entries(torch.arange(first, columns, device=device))
-            in_use = self.offsets[:, max(first, -last) + last : min(columns - 1, last) + last + 1]
+            in_use = offsets[:, max(first, -last) + last : min(columns - 1, last) + last + 1]
 
             def scores() -> Tensor:
                 # R[t, s] is entry t − s + S − 1 of these T + S − 1.
-                return self.offsets.index_select(1, entries).unfold(1, columns, 1).flip(2)
+                return offsets.index_select(1, entries).unfold(1, columns, 1).flip(2)
 
             return CachedLogits(self.cache, positions, (in_use,), scores)
         apart = positions.queries(device)[..., :, None] - positions.keys(device)[..., None, :]
-        found = self.offsets[:, self._entries(apart)]
+        found = offsets[:, self._entries(apart)]
         return SharedLogits(found if found.dim() == 3 else found.transpose(0, 1))
 
     def _entries(self, apart: Tensor) -> Tensor:

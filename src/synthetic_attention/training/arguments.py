@@ -154,7 +154,6 @@ class SynthesizerTrainingArguments(Seq2SeqTrainingArguments):
             # Each process takes every n-th batch, whatever number of examples it has. It does not wait for its copy.
             "accelerator_config": {"even_batches": False, "non_blocking": device.type == "cuda"},
             "ddp_find_unused_parameters": False,
-            "label_names": ["labels"],
             "disable_tqdm": True,
             "log_level": "error",
             "log_level_replica": "error",
