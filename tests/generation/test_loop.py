@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import ByteLevelBPETokenizer
 from torch import Tensor, nn
 from transformers import (
     DynamicCache,
@@ -17,6 +18,7 @@ from transformers import (
     LogitsProcessorList,
     MaxTimeCriteria,
     MinLengthLogitsProcessor,
+    PreTrainedTokenizerFast,
     StoppingCriteriaList,
 )
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
@@ -331,6 +333,19 @@ def test_the_type_of_the_tokens(make: Callable[..., Any]) -> None:
     for head in ("causal", "seq2seq"):
         inputs = {name: value.int() for name, value in _inputs(head).items()}
         assert _check(make(head, synthesizer="random"), inputs).dtype == torch.long
+
+
+@pytest.mark.parametrize("head", ["seq2seq", "causal"])
+def test_stop_strings(head: str, make: Callable[..., Any]) -> None:
+    # A token for each byte.
+    bytes_only = ByteLevelBPETokenizer()
+    bytes_only.train_from_iterator([""], vocab_size=256, show_progress=False)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bytes_only._tokenizer)
+    model, inputs = make(head, synthesizer="random", vocab_size=256), _inputs(head, (3,))
+    settings = {"max_new_tokens": 12, "eos_token_id": None}
+    stops = [chr(letter) for letter in range(33, 127)]
+    found = _check(model, inputs, "model", stop_strings=stops, tokenizer=tokenizer, **settings)
+    assert found.shape[1] < generate(model, **inputs, **settings).shape[1]
 
 
 class _Collector(BaseStreamer):

@@ -333,8 +333,6 @@ class SelfAttentionStep:
         """Whether this class computes what a call of the layer does."""
         if layer.training or not is_unchanged(layer, SynthesizerAttention):
             return False
-        if layer.training or not is_unchanged(layer, SynthesizerAttention):
-            return False
         assert isinstance(layer, SynthesizerAttention)
         # Adapters of a function's parameters apply inside of a call only.
         if any(isinstance(getattr(part, "base_layer", None), SynthesizingFunction) for part in layer.modules()):

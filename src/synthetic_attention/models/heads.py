@@ -104,6 +104,11 @@ class _GenerationMixin(GenerationMixin):
         parent: Any = super()
         return parent.generate(inputs, *args, **kwargs)
 
+    def prepare_inputs_for_generation(self, *args: Any, tokenizer: Any = None, **kwargs: Any) -> Any:
+        """The input of one step; the tokenizer is that of `stop_strings`, which `forward` does not take."""
+        parent: Any = super()
+        return parent.prepare_inputs_for_generation(*args, **kwargs)
+
 
 class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
     """A decoder-only Transformer with synthesized attention, which predicts the next token.
