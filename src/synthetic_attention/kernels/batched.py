@@ -14,13 +14,13 @@ Shape legend: B batch, H heads, T queries, S keys, D width of a value, N = D·B.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from .blocks import block_softmax, has_triton, hide_later, operator, slices, wide
-from .shared import ARGUMENTS, SharedCall, nonzero
+from .shared import ARGUMENTS, SharedCall, has_small_range, nonzero
 
 if TYPE_CHECKING:
     from .triton_attention import Call
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 # Rows of a causal band: products of fewer rows do not fill a device.
 _BAND_ROWS, _MOST_BANDS = 256, 8
 # Below this sum of P a row is computed again: float32 and bfloat16 end at 1e-38.
-_LEAST_SUM = 1e-30
-_WIDEST_AGAIN = 128
+_LEAST_SUM, _WIDEST_AGAIN = 1e-30, 128
 
 
 class BatchedCall(SharedCall):
@@ -67,12 +66,11 @@ class BatchedCall(SharedCall):
                 self.forward_one_by_one(out)
         return out, norm, weights if kept.numel() else kept, lse
 
-    def backward(self, grad: Tensor, saved: Sequence[Tensor | None], needs: Sequence[bool]) -> list[Tensor]:
+    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor]:
         out, norm, weights, lse = saved
-        assert weights is not None
         weights, value, given = weights if weights.numel() else self._softmax(), self.masked_value(), grad
         grad_value, inner = self.value.new_empty(self.value.shape), None
-        if norm is not None and out is not None:
+        if norm is not None:
             grad = (grad / nonzero(norm)[:, None]).to(value.dtype)
             # Σ g′ · Y of each row and example.
             inner = (grad * out).sum(dim=1, dtype=wide(value))
@@ -88,15 +86,11 @@ class BatchedCall(SharedCall):
         sum_HNS[:, :, seen:] = 0
         self.mask_gradient(grad_value)
         grad_scores = self._gradient_of_scores(grad_HNT, value.flatten(1, 2), weights, inner) if needs[0] else None
-        if lse is not None and lse.numel():
-            assert norm is not None
-            assert out is not None
-            again = self._again(norm)
-            into = type(again)(
-                grad_value.permute(2, 0, 3, 1), shared=None if grad_scores is None else grad_scores[None]
-            )
-            by_example = (x.permute(2, 0, 3, 1) for x in (given, out))
-            if not again.launch_backward(*by_example, lse, into) and bool(again.flag):
+        if lse.numel():
+            again, scores = self._again(norm), None if grad_scores is None else grad_scores[None]
+            by_example, *others = (x.permute(2, 0, 3, 1) for x in (grad_value, given, out))
+            into = type(again)(by_example, shared=scores)
+            if not again.launch_backward(*others, lse, into) and bool(again.flag):
                 pair = self.gradients_one_by_one(given, needs[0])
                 grad_scores, grad_value = pair[0].to(self.scores.dtype), pair[1].to(value.dtype)
         return [x for x, need in zip((grad_scores, grad_value), needs, strict=False) if need and x is not None]
@@ -186,9 +180,13 @@ def batched_attention(
     return out_HDBT.permute(2, 0, 3, 1)
 
 
-def allows_any_mask(value: Tensor) -> bool:
-    """Whether rows whose weights vanish under a mask are computed again, or do not vanish: float64 ends at 1e-308."""
-    return value.dtype == torch.float64 or _can_compute_again(value.shape[-1], value)
+def is_supported(scores: Tensor, value: Tensor, mask: Tensor | None) -> bool:
+    """Whether this is an accelerator, and rows whose weights vanish under the mask are computed again, or none can."""
+    if mask is None or value.device.type == "cpu":
+        return value.device.type != "cpu"
+    # float64 ends at 1e-308.
+    is_safe = value.dtype == torch.float64 or _can_compute_again(value.shape[-1], value)
+    return is_safe or has_small_range(scores)
 
 
 def _can_compute_again(width: int, value: Tensor) -> bool:

@@ -123,7 +123,7 @@ class Block:
 
 @dataclass
 class Attention:
-    """The arguments of both operators: the factors, what hides keys, and dropout."""
+    """The arguments of the operators: the factors, what hides keys, and dropout."""
 
     factors: Factors
     mask: Tensor | None
@@ -150,15 +150,14 @@ class Attention:
         for i, block in enumerate(self._blocks()):
             weights, keep = block.weights(), None
             if self.seed is not None:
-                keep = self.dropout(i, block, weights)
+                keep = self.draw(self.seed, i, block, weights)
+                keep = keep.div_(1 - self.dropout_p) if self.dropout_p < 1 else keep
             yield block, weights, keep
 
-    def dropout(self, index: int, block: Block, weights: Tensor) -> Tensor:
-        """Factors 0 or 1/(1−p) for the weights of a block."""
-        assert self.seed is not None
-        generator = torch.Generator(weights.device).manual_seed(int(self.seed) + index)
-        keep = torch.empty_like(weights).bernoulli_(1 - self.dropout_p, generator=generator)
-        return keep.div_(1 - self.dropout_p) if self.dropout_p < 1 else keep
+    def draw(self, seed: Tensor, index: int, block: Block, weights: Tensor) -> Tensor:
+        """1 where dropout keeps the weights of a block, else 0."""
+        generator = torch.Generator(weights.device).manual_seed(int(seed) + index)
+        return torch.empty_like(weights).bernoulli_(1 - self.dropout_p, generator=generator)
 
     def forward(self) -> Tensor:
         """The output, (B, T, H, D)."""
@@ -173,13 +172,11 @@ class Attention:
         return (None,)
 
     def backward(self, grad: Tensor, saved: Sequence[None], needs: Sequence[bool]) -> list[Tensor]:
-        return self._as_inputs(self.gradients(grad, self._trains_shared(needs)), needs)
+        # The second tensor is the shared scores, if there are any.
+        return self._as_inputs(self.gradients(grad, needs[1]), needs)
 
     def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor]:
-        return self._as_inputs(_zero_gradients(self.factors, self._trains_shared(needs)), needs)
-
-    def _trains_shared(self, needs: Sequence[bool]) -> bool:
-        return self.factors.shared is not None and needs[1]
+        return self._as_inputs(_zero_gradients(self.factors, needs[1]), needs)
 
     def _as_inputs(self, total: Factors, needs: Sequence[bool]) -> list[Tensor]:
         """The gradients that are needed, in the dtypes of the inputs."""
@@ -326,13 +323,10 @@ def _weigh_shared(total: Factors, factors: Factors, train_shared: bool) -> None:
     total.shared = total.shared.mul_(weight[:, None, None]) if train_shared else None
 
 
-_forward = operator(
-    "blockwise",
-    Attention.of,
-    "Tensor[] tensors, bool[] present, int count_inner, Tensor? mask, SymInt? offset, float dropout_p, Tensor? seed",
-    1,
-    torch.Tag.cudagraph_unsafe,
+_ARGUMENTS = (
+    "Tensor[] tensors, bool[] present, int count_inner, Tensor? mask, SymInt? offset, float dropout_p, Tensor? seed"
 )
+_forward = operator("blockwise", Attention.of, _ARGUMENTS, 1, torch.Tag.cudagraph_unsafe)
 
 
 def blockwise_attention(

@@ -10,12 +10,12 @@ from torch.nn import functional as F
 
 from ..layout import is_transformed
 from ..logits import FactoredLogits, GroupedLogits, Logits, MixedLogits, OuterLogits, SharedLogits
-from .batched import allows_any_mask, batched_attention
+from .batched import batched_attention, is_supported
 from .blocks import has_triton, wide
 from .blockwise import blockwise_attention
 from .eager import eager_attention
 from .inner import inner_attention
-from .shared import cached_attention, has_small_range, shared_attention
+from .shared import cached_attention, shared_attention
 from .softmax_cache import CachedLogits
 
 
@@ -80,7 +80,7 @@ def attend(
         if scores.dim() == 4:
             return eager_attention(logits, value, mask, offset, dropout_p)
         dropout = F.dropout(torch.ones_like(scores, dtype=wide(scores)), dropout_p) if dropout_p > 0 else None
-        attention = shared_attention if _in_blocks(scores, value, mask) else batched_attention
+        attention = batched_attention if is_supported(scores, value, mask) else shared_attention
         return attention(scores, value, mask, offset, dropout, value_is_masked, _is_finite(logits))
     if factored.inner and not factored.outer and _fused(factored, value, mask, dropout_p):
         bias = None if factored.shared is None else factored.weighted_shared()
@@ -115,13 +115,6 @@ def _attend_groups(
         for group, part in zip(logits.groups, parts, strict=True)
     ]
     return torch.cat([y.permute(order) for y in outputs], dim=order.index(1)).permute(back)
-
-
-def _in_blocks(scores: Tensor, value: Tensor, mask: Tensor | None) -> bool:
-    """Whether shared logits are computed in blocks: on a CPU, and where a mask may need a softmax per example."""
-    if value.device.type == "cpu":
-        return True
-    return mask is not None and not allows_any_mask(value) and not has_small_range(scores)
 
 
 def _kernel(factored: FactoredLogits, value: Tensor) -> Callable[..., Tensor]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,7 +72,7 @@ class SharedCall:
             norm.fill_(-1)
             self.forward_one_by_one(out)
         else:
-            self.write(out, norm, self._weights())
+            self.write(out, norm, self.weights())
         return out, norm
 
     def forward_one_by_one(self, out: Tensor) -> None:
@@ -95,7 +96,7 @@ class SharedCall:
     def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor]:
         return [x.new_empty(x.shape) for x, need in zip((self.scores, self.value), needs, strict=False) if need]
 
-    def backward(self, grad: Tensor, saved: Sequence[Tensor | None], needs: Sequence[bool]) -> list[Tensor]:
+    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor]:
         grads = zip(self._wide_gradients(grad, *saved, needs[0]), (self.scores, self.value), needs, strict=False)
         return [x.to(like.dtype) for x, like, need in grads if need]
 
@@ -117,7 +118,7 @@ class SharedCall:
         if self.mask is not None and not self.value_is_masked:
             grad_value *= self.mask.to(grad_value.dtype)
 
-    def _weights(self) -> Iterator[_Tile]:
+    def weights(self) -> Iterator[_Tile]:
         """The blocks with softmax(R), or with E where there is a mask."""
         return _weights(self.scores, self.offset, block_softmax if self.mask is None else exponentials)
 
@@ -135,19 +136,17 @@ class SharedCall:
         total = torch.zeros_like(self.value, dtype=wide(self.value), memory_format=torch.contiguous_format)
         return like.new_empty(shape, dtype=wide(like)), total
 
-    def _wide_gradients(
-        self, grad: Tensor, out: Tensor | None, norm: Tensor | None, train_scores: bool
-    ) -> tuple[Tensor, Tensor]:
+    def _wide_gradients(self, grad: Tensor, out: Any, norm: Any, train_scores: bool) -> tuple[Tensor, Tensor]:
         """Gradients of scores, empty unless `train_scores`, and value, in float32 or higher."""
         if norm is not None and bool(norm.flatten()[0] < 0):
             return self.gradients_one_by_one(grad, train_scores)
         value, (grad_scores, grad_value) = self.masked_value(), self._empty_sums(train_scores)
         value_HNS, sum_HNS = value.flatten(1, 2), grad_value.flatten(1, 2)
-        mask = None if norm is None or self.mask is None else self.mask.to(norm.dtype)
-        norm = None if norm is None else nonzero(norm)
-        for h, t, last, weights_HTS in self._weights():
+        if self.mask is not None:
+            mask_BS, norm = self.mask.to(norm.dtype), nonzero(norm)
+        for h, t, last, weights_HTS in self.weights():
             grad_HDBT = grad[h, :, :, t]
-            if norm is not None and out is not None:
+            if self.mask is not None:
                 grad_HDBT = grad_HDBT / norm[h, None, :, t]
                 inner_HTB = (grad_HDBT * out[h, :, :, t]).sum(dim=1).mT
             grad_HNT = grad_HDBT.to(value.dtype).flatten(1, 2)
@@ -164,8 +163,8 @@ class SharedCall:
                 block.copy_(torch.bmm(grad_HNT.mT, value_HNS[h, :, :last]))
             if keep is not None:
                 block *= keep
-            if mask is not None:
-                mask_HBS = mask[None, :, :last].to(block.dtype).expand(block.shape[0], -1, -1)
+            if self.mask is not None:
+                mask_HBS = mask_BS[None, :, :last].to(block.dtype).expand(block.shape[0], -1, -1)
                 block.baddbmm_(inner_HTB.to(block.dtype), mask_HBS, alpha=-1)
                 block *= weights_HTS
             elif block.is_contiguous():

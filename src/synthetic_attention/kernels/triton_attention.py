@@ -34,8 +34,6 @@ from .triton_kernels import (
 # Wider queries, values and outer factors do not fit into the registers.
 _WIDEST = 128
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
-
 # Kinds of calls, each of its own kernels, that failed, and the reasons of which a warning was given.
 _failed: set[Any] = set()
 _reasons: set[str] = set()
@@ -74,14 +72,12 @@ def _unless_it_fails(launch: Callable[..., None]) -> Callable[..., bool]:
 class _Blocks(Attention):
     """Blocks of rows with the dropout of the kernels, so that either can compute the backward of the other."""
 
-    def dropout(self, index: int, block: Block, weights: Tensor) -> Tensor:
-        assert self.seed is not None
+    def draw(self, seed: Tensor, index: int, block: Block, weights: Tensor) -> Tensor:
         device, heads = weights.device, self.factors.value.shape[1]
         b, h, t = (torch.arange(x.start, x.stop, device=device) for x in (block.b, block.h, block.t))
-        stream = (self.seed + b[:, None] * heads + h).flatten()[:, None, None]
+        stream = (seed + b[:, None] * heads + h).flatten()[:, None, None]
         place = t[:, None] * self.factors.value.shape[2] + torch.arange(block.columns, device=device)
-        kept = philox_uniform(stream, place) >= self.dropout_p
-        return kept.to(weights.dtype).div_(1 - self.dropout_p)
+        return (philox_uniform(stream, place) >= self.dropout_p).to(weights.dtype)
 
 
 @dataclass
@@ -360,10 +356,8 @@ def _by_row(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-_forward = operator(
-    "triton",
-    Call,
+_ARGUMENTS = (
     "Tensor value, Tensor? query, Tensor? key, Tensor? shared, Tensor? weight, Tensor? bias, Tensor? tiled, "
-    "Tensor? repeated, Tensor? mask, Tensor? seed, float scale, SymInt? offset, float dropout_p",
-    2,
+    "Tensor? repeated, Tensor? mask, Tensor? seed, float scale, SymInt? offset, float dropout_p"
 )
+_forward = operator("triton", Call, _ARGUMENTS, 2)
