@@ -50,11 +50,12 @@ def _unless_it_fails(launch: Callable[..., None]) -> Callable[..., bool]:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            # An error that leaves the device unusable, as an illegal access to memory, is raised again here.
+            # An error that leaves the device unusable, such as an illegal memory access, is raised again here.
             if torch.cuda.is_initialized():
-                torch.cuda.synchronize()
+                with torch.cuda.device_of(call.value):
+                    torch.cuda.synchronize()
             _failed.add(call.kind())
-            reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:400]
             if reason not in _reasons:
                 _reasons.add(reason)
                 warnings.warn(
