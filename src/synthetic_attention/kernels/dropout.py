@@ -55,7 +55,8 @@ def _draw(like: Tensor, p: float) -> tuple[Tensor, float]:
 
 def philox_uniform(seed: Tensor, place: Tensor) -> Tensor:
     """`tl.rand(seed, place)` of Triton: numbers in [0, 1) of Philox-4×32-10, of int64 tensors that broadcast."""
-    low, c0, c1, c2, c3 = 2**32 - 1, place & (2**32 - 1), 0, torch.zeros_like(place), 0
+    low, zero = 2**32 - 1, torch.zeros_like(place)
+    c0, c1, c2, c3 = place & low, zero, zero, zero
     k0, k1 = seed & low, seed >> 32 & low
     for _ in range(10):
         # The 64 bits of the products of unsigned numbers: int64 drops what is above.

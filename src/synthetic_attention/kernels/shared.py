@@ -97,7 +97,9 @@ class SharedCall:
         return [x.new_empty(x.shape) for x, need in zip((self.scores, self.value), needs, strict=False) if need]
 
     def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor]:
-        grads = zip(self._wide_gradients(grad, *saved, needs[0]), (self.scores, self.value), needs, strict=False)
+        grads = zip(
+            self._wide_gradients(grad, saved[0], saved[1], needs[0]), (self.scores, self.value), needs, strict=False
+        )
         return [x.to(like.dtype) for x, like, need in grads if need]
 
     def gradients_one_by_one(self, grad: Tensor, train_scores: bool) -> tuple[Tensor, Tensor]:
@@ -110,8 +112,9 @@ class SharedCall:
 
     def masked_value(self) -> Tensor:
         """m ∘ V."""
-        is_masked = self.mask is None or self.value_is_masked
-        return self.value if is_masked else self.value * self.mask.to(self.value.dtype)
+        if self.mask is None or self.value_is_masked:
+            return self.value
+        return self.value * self.mask.to(self.value.dtype)
 
     def mask_gradient(self, grad_value: Tensor) -> None:
         """From the gradient of m ∘ V to that of V, in place."""
@@ -125,8 +128,8 @@ class SharedCall:
     def _examples(self) -> Iterator[tuple[slice, SharedCall]]:
         """Each example with its mask in the scores."""
         assert self.mask is not None
-        for b in range(len(self.mask)):
-            scores, b = self.scores.masked_fill(~self.mask[b], -torch.inf), slice(b, b + 1)
+        for i in range(len(self.mask)):
+            scores, b = self.scores.masked_fill(~self.mask[i], -torch.inf), slice(i, i + 1)
             yield b, SharedCall(scores, self.value[:, :, b], None, self.offset, self.dropout, False, False)
 
     def _empty_sums(self, train_scores: bool) -> tuple[Tensor, Tensor]:

@@ -151,15 +151,15 @@ class Call:
         tiled, repeated = total.outer[0] if total.outer else (None, None)
         query = None if query is None else query * self.scale
         every = (total.value, query, key, total.shared, total.shared_weight, total.bias, tiled, repeated)
-        given = [x for x, need in zip(every, needs, strict=False) if need]
+        given = [x for x, need in zip(every, needs, strict=False) if need and x is not None]
         return [to.copy_(x) for to, x in zip(self.empty_gradients(needs), given, strict=True)]
 
     def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor]:
         return self._as_inputs(self.buffers(needs[3] or self.weight is not None, parts=1), needs)
 
     def _by_blocks(self) -> _Blocks:
-        inner = [] if self.query is None else [(self.query * self.scale, self.key)]
-        outer = [] if self.tiled is None else [(self.tiled, self.repeated)]
+        inner = [] if self.query is None or self.key is None else [(self.query * self.scale, self.key)]
+        outer = [] if self.tiled is None or self.repeated is None else [(self.tiled, self.repeated)]
         factors = Factors(self.value, self.shared, self.weight, self.bias, inner, outer)
         return _Blocks(factors, self.mask, self.offset, self.dropout_p, self.seed)
 
