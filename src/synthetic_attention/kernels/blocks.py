@@ -126,8 +126,6 @@ def operator(name: str, call: Callable[..., Any], arguments: str, outputs: int, 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         output = output if isinstance(output, tuple) else (output,)
         ctx.mark_non_differentiable(*output[1:])
-        # Without zeros as the gradients of these.
-        ctx.set_materialize_grads(False)
         every = *call(*inputs).saved(output), *inputs
         ctx.others = _map(lambda x: None if isinstance(x, Tensor) else x, every)
         ctx.save_for_backward(*(x if isinstance(x, Tensor) else None for x in _flat(every)))

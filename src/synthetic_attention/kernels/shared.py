@@ -97,10 +97,8 @@ class SharedCall:
         return [x.new_empty(x.shape) for x, need in zip((self.scores, self.value), needs, strict=False) if need]
 
     def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor]:
-        grads = zip(
-            self._wide_gradients(grad, saved[0], saved[1], needs[0]), (self.scores, self.value), needs, strict=False
-        )
-        return [x.to(like.dtype) for x, like, need in grads if need]
+        own = self._wide_gradients(grad, saved[0], saved[1], needs[0])
+        return [x.to(like.dtype) for x, like, need in zip(own, (self.scores, self.value), needs, strict=False) if need]
 
     def gradients_one_by_one(self, grad: Tensor, train_scores: bool) -> tuple[Tensor, Tensor]:
         """Gradients of scores and value, in float32 or higher, the careful way."""
