@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from synthetic_attention.logits import FactoredLogits
 
 pytest.importorskip("triton")
 # The interpreter was asked for by conftest.py before the kernels were defined.
+from synthetic_attention.kernels import triton_attention as module
 from synthetic_attention.kernels.triton_attention import Call, supports, triton_attention
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
@@ -226,6 +229,138 @@ def test_shared_logits_of_a_wide_range_with_dropout(device):
     weights = torch.softmax(theirs["r"].expand(B, -1, -1, -1).masked_fill(~mask[:, None, None], -torch.inf), dim=-1)
     want = (weights * dropout) @ theirs["v"]
     compare(batched_attention(scores, value, mask, None, dropout), want, ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+KERNELS = [
+    "forward_kernel",
+    "delta_kernel",
+    "backward_rows_kernel",
+    "backward_columns_kernel",
+    "backward_shared_kernel",
+]
+
+
+@pytest.fixture
+def break_kernel(monkeypatch):
+    """Makes the kernel of a name raise at its launch. No kernel has failed before."""
+    monkeypatch.setattr(module, "_failed", set())
+    monkeypatch.setattr(module, "_reasons", set())
+
+    class Broken:
+        def __init__(self, error):
+            self.error = error
+
+        def __getitem__(self, grid):
+            raise self.error
+
+    return lambda name, error: monkeypatch.setattr(module, name, Broken(error))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("form", ["outer + inner + shared", "learned key", "one weight"])
+def test_blocks_of_rows_take_over_from_a_kernel_that_fails(form, kernel, break_kernel):
+    """Outputs and gradients against float64, also where only the backward fails; one warning, none in the next call."""
+    rows, keys, offset, _ = SHAPES["causal, padded, keys that no row sees"]
+    t = leaves(form, rows, keys)
+    u = {name: x.detach().double().requires_grad_() for name, x in t.items()}
+    mask = holes(keys, "cpu")
+    want = eager_attention(logits(u), u["v"], mask, offset, 0.0)
+    break_kernel(kernel, RuntimeError("out of resource: shared memory, Required: 262144"))
+    with pytest.warns(RuntimeWarning, match="out of resource: shared memory, Required: 262144") as found:
+        compare(compute(t, mask, offset), want, t, u, atol=1e-4, rtol=1e-4)
+    assert len(found) == 1
+    torch.testing.assert_close(compute(t, mask, offset).double(), want, atol=1e-4, rtol=1e-4)
+
+
+def test_another_reason_is_another_warning(break_kernel):
+    for reason, dtype in (("one", torch.float32), ("one", torch.float16), ("two", torch.float32)):
+        break_kernel("forward_kernel", ValueError(reason))
+        t = leaves("inner", 9, 9 if reason == "one" else 10, dtype=dtype)
+        offset = None if reason == "one" else 0
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            compute(t, None, offset)
+        assert [reason in str(w.message) for w in found] == [True] * ((reason, dtype) != ("one", torch.float16))
+
+
+@pytest.mark.parametrize("kernel", ["forward_kernel", "backward_shared_kernel"])
+def test_dropout_is_the_same_if_blocks_of_rows_take_over(kernel, break_kernel):
+    t = leaves("shared + inner", 37, 41)
+    g, results = torch.randn(B, H, 37, D), []
+    for fails in (False, True):
+        if fails:
+            break_kernel(kernel, RuntimeError("Failed to find C compiler"))
+        torch.manual_seed(11)
+        with pytest.warns(RuntimeWarning) if fails else nullcontext():
+            out = compute(t, None, 4, dropout_p=0.3)
+            results.append([out.detach(), *torch.autograd.grad(out, list(t.values()), g)])
+    torch.testing.assert_close(results[0], results[1], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("of the device"), KeyboardInterrupt()], ids=repr)
+def test_other_errors_are_raised(error, break_kernel):
+    break_kernel("forward_kernel", error)
+    with pytest.raises(type(error)):
+        compute(leaves("inner", 9, 9), None, None)
+
+
+def test_an_error_that_leaves_the_device_unusable_is_raised(monkeypatch, break_kernel):
+    """After an illegal access to memory every call fails, and so does waiting for the device."""
+
+    def synchronize():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    break_kernel("forward_kernel", RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered"))
+    with pytest.raises(RuntimeError, match="CUDA error: an illegal memory access"):
+        compute(leaves("inner", 9, 9), None, None)
+    assert not module._failed
+
+
+@pytest.mark.parametrize("kernel", ["forward_kernel", "backward_columns_kernel"])
+@pytest.mark.parametrize("spread", [30.0, 200.0])
+def test_shared_logits_of_a_wide_range_if_a_kernel_fails(spread, kernel, break_kernel):
+    """The flag is read back, and a softmax per example computed where weights vanish; dropout stays the same."""
+    keys = 20
+    scores = (-torch.linspace(0, spread, keys) + 0.1 * torch.randn(H, keys, keys)).requires_grad_()
+    value = torch.randn(H, D, B, keys).permute(2, 0, 3, 1).requires_grad_()
+    mask = torch.ones(B, keys, dtype=torch.bool)
+    mask[0, : keys - 1] = False
+    dropout = F.dropout(torch.ones_like(scores), 0.4)
+    ours = {"r": scores, "v": value}
+    theirs = {name: x.detach().double().requires_grad_() for name, x in ours.items()}
+    weights = torch.softmax(theirs["r"].expand(B, -1, -1, -1).masked_fill(~mask[:, None, None], -torch.inf), dim=-1)
+    break_kernel(kernel, OSError("no space left on device"))
+    with pytest.warns(RuntimeWarning, match="no space left") as found:
+        compare(
+            batched_attention(scores, value, mask, None, dropout), (weights * dropout) @ theirs["v"],
+            ours, theirs, atol=1e-4, rtol=1e-4,
+        )  # fmt: skip
+    assert len(found) == 1
+
+
+def test_without_a_gpu_the_compiled_kernels_fail_and_blocks_of_rows_take_over():
+    """Triton itself, not its interpreter: what it raises here is real."""
+    code = """
+import warnings
+import torch
+import test_triton_attention as tests
+t = tests.leaves("outer + inner + shared", 20, 20)
+u = {name: x.detach().double().requires_grad_() for name, x in t.items()}
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    got = tests.compute(t, None, 0)
+    want = tests.eager_attention(tests.logits(u), u["v"], None, 0, 0.0)
+    tests.compare(got, want, t, u, atol=1e-4, rtol=1e-4)
+print([w.category.__name__ for w in found])
+"""
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "['RuntimeWarning']"
 
 
 class ComparedStrides(TorchDispatchMode):

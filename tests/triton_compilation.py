@@ -1,6 +1,7 @@
 """Compile the Triton kernels for a GPU that is not there: `main(90)` prints the shared memory of each as JSON."""
 
 import json
+import warnings
 from unittest import mock
 
 import torch
@@ -62,11 +63,13 @@ def run(dtype=torch.bfloat16, width=64, inner=True, shared=True, bias=False, out
     )
     out, lse = call.empty_outputs()
     out = out.transpose(1, 2)
-    call.forward(out, lse)
-    call.backward(out, out, lse, call.empty_gradients(True, parts=2))
+    call.launch_forward(out, lse)
+    call.launch_backward(out, out, lse, call.buffers(True, parts=2))
 
 
 def main(capability):
+    # What does not compile gives a warning.
+    warnings.simplefilter("error")
     driver.set_active(Driver(capability))
     shared, launch = {}, JITFunction.run
     for name, case in CASES.items():

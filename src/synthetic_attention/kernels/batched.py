@@ -6,21 +6,21 @@ computed in a few bands, each up to its last key. Nothing is read back from the 
 
 Under a key mask m of an example, Y = P (m ∘ V) / P m: the same P serves all examples. If a mask hides so much of a row
 that P m vanishes, the Triton kernels compute all rows again, with a softmax per example; a flag on the device starts
-them.
+them. Where they do not run, the flag is read back.
 
 Shape legend: B batch, H heads, T queries, S keys, D width of a value, N = D·B.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from .blocks import has_triton, hide_later, refuse_second_derivative, slices, wide, without_autocast
-from .shared import nonzero
+from .blocks import block_softmax, has_triton, hide_later, operator, slices, wide
+from .shared import ARGUMENTS, SharedCall, has_small_range, nonzero
 
 if TYPE_CHECKING:
     from .triton_attention import Call
@@ -28,8 +28,137 @@ if TYPE_CHECKING:
 # Rows of a causal band: products of fewer rows do not fill a device.
 _BAND_ROWS, _MOST_BANDS = 256, 8
 # Below this sum of P a row is computed again: float32 and bfloat16 end at 1e-38.
-_LEAST_SUM = 1e-30
-_WIDEST_AGAIN = 128
+_LEAST_SUM, _WIDEST_AGAIN = 1e-30, 128
+
+
+class BatchedCall(SharedCall):
+    """softmax(scores) · value in a few products over all heads and examples."""
+
+    def empty_outputs(self) -> tuple[Tensor, ...]:
+        """Output (H, D, B, T); with a mask the denominators (H, B, T); P (H, T, S) if it is kept for the backward; lse.
+
+        lse (B, H, T) are the logarithms of the denominators of rows that were computed again, if that is possible.
+        """
+        out, norm = super().empty_outputs()
+        heads, width, batch, rows = out.shape
+        # P is kept where it is smaller than the values, else it is computed again.
+        kept = self.scores.new_empty(self.scores.shape if self.scores.numel() <= self.value.numel() else (0,))
+        again = self.mask is not None and _can_compute_again(width, self.value)
+        lse = self.value.new_empty((batch, heads, rows) if again else (0,), dtype=torch.float32)
+        return out, norm, kept, lse
+
+    def forward(self) -> tuple[Tensor, ...]:
+        out, norm, kept, lse = self.empty_outputs()
+        weights, value = self._softmax(), self.masked_value()
+        narrow = weights.to(value.dtype)
+        for t, last in self._bands():
+            band = narrow[:, t, :last].mT
+            if self.mask is not None:
+                norm[:, :, t] = _product(self._mask_per_head(last, band.dtype), band, norm.dtype)
+            if self.dropout is not None:
+                band = band * self.dropout[:, t, :last].mT.to(band.dtype)
+            torch.bmm(value.flatten(1, 2)[:, :, :last], band, out=out.flatten(1, 2)[:, :, t])
+        if self.mask is not None:
+            out /= nonzero(norm)[:, None]
+        if lse.numel():
+            again = self._again(norm)
+            if not again.launch_forward(out.permute(2, 0, 3, 1), lse) and bool(again.flag):
+                self.forward_one_by_one(out)
+        return out, norm, weights if kept.numel() else kept, lse
+
+    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor]:
+        out, norm, weights, lse = saved
+        weights, value, given = weights if weights.numel() else self._softmax(), self.masked_value(), grad
+        grad_value, inner = self.value.new_empty(self.value.shape), None
+        if norm is not None:
+            grad = (grad / nonzero(norm)[:, None]).to(value.dtype)
+            # Σ g′ · Y of each row and example.
+            inner = (grad * out).sum(dim=1, dtype=wide(value))
+        narrow = weights.to(value.dtype)
+        if self.dropout is not None:
+            narrow = narrow * self.dropout.to(narrow.dtype)
+        grad_HNT, sum_HNS = grad.flatten(1, 2), grad_value.flatten(1, 2)
+        seen = 0
+        for t, last in self._bands():
+            # The keys that this band of rows is the first to see: no sum over bands, which would round.
+            torch.bmm(grad_HNT[:, :, t.start :], narrow[:, t.start :, seen:last], out=sum_HNS[:, :, seen:last])
+            seen = last
+        sum_HNS[:, :, seen:] = 0
+        self.mask_gradient(grad_value)
+        grad_scores = self._gradient_of_scores(grad_HNT, value.flatten(1, 2), weights, inner) if needs[0] else None
+        if lse.numel():
+            again, scores = self._again(norm), None if grad_scores is None else grad_scores[None]
+            by_example, *others = (x.permute(2, 0, 3, 1) for x in (grad_value, given, out))
+            into = type(again)(by_example, shared=scores)
+            if not again.launch_backward(*others, lse, into) and bool(again.flag):
+                pair = self.gradients_one_by_one(given, needs[0])
+                grad_scores, grad_value = pair[0].to(self.scores.dtype), pair[1].to(value.dtype)
+        return [x for x, need in zip((grad_scores, grad_value), needs, strict=False) if need and x is not None]
+
+    def _gradient_of_scores(self, grad_HNT: Tensor, value_HNS: Tensor, weights: Tensor, inner: Tensor | None) -> Tensor:
+        total = self.scores.new_empty(self.scores.shape)
+        for t, last in self._bands():
+            band = weights[:, t, :last]
+            dtype = band.dtype if inner is None else wide(band)
+            grad_band = _product(grad_HNT[:, :, t].mT, value_HNS[:, :, :last], dtype)
+            if self.dropout is not None:
+                grad_band *= self.dropout[:, t, :last].to(dtype)
+            if inner is None:
+                grad_band = torch._softmax_backward_data(grad_band, band, -1, self.scores.dtype)
+            else:
+                mask_HBS = self._mask_per_head(last, dtype)
+                grad_band = grad_band.baddbmm_(inner[:, :, t].mT.to(dtype), mask_HBS, alpha=-1).mul_(band)
+            if grad_band.shape == total.shape and grad_band.dtype == total.dtype:
+                return grad_band
+            total[:, t, :last] = grad_band
+            total[:, t, last:] = 0
+        return total
+
+    def _bands(self) -> Iterator[tuple[slice, int]]:
+        """Bands of rows, and how many keys they see."""
+        rows, columns = self.scores.shape[1:]
+        if self.offset is None or self.offset >= columns - 1:
+            yield slice(0, rows), columns
+            return
+        for t in slices(rows, max(_BAND_ROWS, -(-rows // _MOST_BANDS))):
+            yield t, min(columns, self.offset + t.stop)
+
+    def _softmax(self) -> Tensor:
+        """P (H, T, S). Causal bands are defined up to their last key only."""
+        weights = None
+        for t, last in self._bands():
+            band = hide_later(self.scores[:, t, :last], self.offset, t.start, in_place=False)
+            band = torch.softmax(band, dim=-1) if self.is_finite else block_softmax(band)
+            if band.shape == self.scores.shape:
+                return band
+            weights = self.scores.new_empty(self.scores.shape) if weights is None else weights
+            weights[:, t, :last] = band
+        assert weights is not None
+        return weights
+
+    def _mask_per_head(self, columns: int, dtype: torch.dtype) -> Tensor:
+        """(H, B, columns)."""
+        assert self.mask is not None
+        return self.mask[:, :columns].to(dtype).expand(len(self.scores), -1, -1)
+
+    def _again(self, norm: Tensor) -> Call:
+        """The Triton kernels for these arguments, which run if a row sees keys and the sum of their P vanishes."""
+        from .triton_attention import Call
+
+        mask, offset, scores, dropout = self.mask, self.offset, self.scores, self.dropout
+        assert mask is not None
+        seen = mask.any(dim=1, keepdim=True) if offset is None else mask.cumsum(dim=1) > 0
+        if offset is not None:
+            last = torch.arange(offset, offset + norm.shape[-1], device=mask.device).clamp_(max=mask.shape[1] - 1)
+            seen = seen[:, last]
+        flag = ((norm < _LEAST_SUM) & seen).any().to(torch.int32)
+        scores = scores if scores.stride(-1) == 1 else scores.contiguous()
+        kept = None if dropout is None else dropout.contiguous()
+        value = self.value.permute(2, 0, 3, 1)
+        return Call(value, shared=scores, mask=mask.contiguous(), offset=offset, kept=kept, flag=flag)
+
+
+_forward = operator("batched", BatchedCall, ARGUMENTS, 4)
 
 
 def batched_attention(
@@ -41,16 +170,7 @@ def batched_attention(
     value_is_masked: bool = False,
     is_finite: bool = False,
 ) -> Tensor:
-    """softmax(scores) · value, of scores (H, T, S), as in `attend`; row t sees keys ≤ offset + t, or all.
-
-    Args:
-        value: (B, H, S, D); fastest as a view of a contiguous (H, D, B, S).
-        dropout: (H, T, S), factors 0 or 1/(1−p) on the weights, one mask for the whole batch; or None.
-        is_finite: no score is −inf, which spares three passes over the scores.
-
-    Returns:
-        (B, H, T, D), a view of a contiguous (H, D, B, T).
-    """
+    """`shared_attention`; `is_finite` spares three passes over the scores."""
     if mask is not None and value.dtype == torch.float16:
         # P m may be as small as exp(−range of R), and float16 ends at exp(−17).
         out = batched_attention(scores.float(), value.float(), mask, offset, dropout, value_is_masked, is_finite)
@@ -60,34 +180,17 @@ def batched_attention(
     return out_HDBT.permute(2, 0, 3, 1)
 
 
-def _bands(rows: int, columns: int, offset: int | None) -> Iterator[tuple[slice, int]]:
-    """Bands of rows, and how many keys they see."""
-    if offset is None or offset >= columns - 1:
-        yield slice(0, rows), columns
-        return
-    for t in slices(rows, max(_BAND_ROWS, -(-rows // _MOST_BANDS))):
-        yield t, min(columns, offset + t.stop)
+def is_supported(scores: Tensor, value: Tensor, mask: Tensor | None) -> bool:
+    """Whether this is an accelerator, and rows whose weights vanish under the mask are computed again, or none can."""
+    if mask is None or value.device.type == "cpu":
+        return value.device.type != "cpu"
+    # float64 ends at 1e-308.
+    is_safe = value.dtype == torch.float64 or _can_compute_again(value.shape[-1], value)
+    return is_safe or has_small_range(scores)
 
 
-def _softmax(scores: Tensor, offset: int | None, is_finite: bool) -> Tensor:
-    """P (H, T, S). Causal bands are defined up to their last key only."""
-    rows, columns = scores.shape[1:]
-    if offset is None or offset >= columns - 1:
-        return _plain_softmax(scores, is_finite)
-    weights = scores.new_empty(scores.shape)
-    for t, last in _bands(rows, columns, offset):
-        band = scores[:, t, :last]
-        if offset + t.start < last - 1:
-            band = hide_later(band.clone(), offset + t.start)
-        weights[:, t, :last] = _plain_softmax(band, is_finite)
-    return weights
-
-
-def _plain_softmax(scores: Tensor, is_finite: bool) -> Tensor:
-    if is_finite:
-        return torch.softmax(scores, dim=-1)
-    empty = scores.amax(dim=-1, keepdim=True) == -torch.inf
-    return torch.softmax(scores.masked_fill(empty, 0), dim=-1).masked_fill_(empty, 0)
+def _can_compute_again(width: int, value: Tensor) -> bool:
+    return has_triton(value) and value.dtype != torch.float64 and width <= _WIDEST_AGAIN
 
 
 def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
@@ -95,184 +198,3 @@ def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     if a.dtype == dtype:
         return torch.bmm(a, b)
     return torch.bmm(a, b, out_dtype=dtype) if a.is_cuda else torch.bmm(a.to(dtype), b.to(dtype))
-
-
-def _operator(name: str) -> Any:
-    return torch.library.custom_op(f"synthetic_attention::{name}", mutates_args=())
-
-
-@_operator("batched_forward")
-def _forward(
-    scores: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    offset: int | None,
-    dropout: Tensor | None,
-    value_is_masked: bool,
-    is_finite: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Output (H, D, B, T); with a mask the denominators (H, B, T); P (H, T, S) if it is kept for the backward; lse.
-
-    lse (B, H, T) are the logarithms of the denominators of rows that were computed again, if that is possible.
-    """
-    out, norm, kept, lse = _results(scores, value, mask)
-    given = value
-    with without_autocast(value.device.type):
-        weights = _softmax(scores, offset, is_finite)
-        narrow = weights.to(value.dtype)
-        if mask is not None and not value_is_masked:
-            value = value * mask.to(value.dtype)
-        for t, last in _bands(scores.shape[1], scores.shape[2], offset):
-            band = narrow[:, t, :last].mT
-            if mask is not None:
-                mask_HBS = mask[:, :last].to(band.dtype).expand(len(band), -1, -1)
-                norm[:, :, t] = _product(mask_HBS, band, norm.dtype)
-            if dropout is not None:
-                band = band * dropout[:, t, :last].mT.to(band.dtype)
-            torch.bmm(value.flatten(1, 2)[:, :, :last], band, out=out.flatten(1, 2)[:, :, t])
-        if mask is not None:
-            out /= nonzero(norm)[:, None]
-            if lse.numel():
-                _again(scores, given, mask, offset, dropout, norm).forward(out.permute(2, 0, 3, 1), lse)
-    return out, norm, weights if kept.numel() else kept, lse
-
-
-def allows_any_mask(value: Tensor) -> bool:
-    """Whether rows whose weights vanish under a mask are computed again, or do not vanish: float64 ends at 1e-308."""
-    return value.dtype == torch.float64 or _can_compute_again(value.shape[-1], value)
-
-
-def _can_compute_again(width: int, value: Tensor) -> bool:
-    return has_triton(value) and value.dtype != torch.float64 and width <= _WIDEST_AGAIN
-
-
-def _again(
-    scores: Tensor, value: Tensor, mask: Tensor, offset: int | None, dropout: Tensor | None, norm: Tensor
-) -> Call:
-    """The Triton kernels for these arguments, which run if a row sees keys and the sum of their P vanishes."""
-    from .triton_attention import Call
-
-    seen = mask.any(dim=1, keepdim=True) if offset is None else mask.cumsum(dim=1) > 0
-    if offset is not None:
-        last = torch.arange(offset, offset + norm.shape[-1], device=mask.device).clamp_(max=mask.shape[1] - 1)
-        seen = seen[:, last]
-    flag = ((norm < _LEAST_SUM) & seen).any().to(torch.int32)
-    scores = scores if scores.stride(-1) == 1 else scores.contiguous()
-    kept = None if dropout is None else dropout.contiguous()
-    by_example = value.permute(2, 0, 3, 1)
-    return Call(by_example, shared=scores, mask=mask.contiguous(), offset=offset, kept=kept, flag=flag)
-
-
-def _results(scores: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    heads, width, batch, _ = value.shape
-    rows = scores.shape[1]
-    norm = scores.new_empty(heads, 0 if mask is None else batch, rows, dtype=wide(scores))
-    # P is kept where it is smaller than the values, else it is computed again.
-    kept = scores.new_empty(scores.shape if scores.numel() <= value.numel() else (0,))
-    again = mask is not None and _can_compute_again(width, value)
-    lse = value.new_empty((batch, heads, rows) if again else (0,), dtype=torch.float32)
-    return value.new_empty(heads, width, batch, rows), norm, kept, lse
-
-
-@_forward.register_fake
-def _forward_fake(scores: Tensor, value: Tensor, mask: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _results(scores, value, mask)
-
-
-@_operator("batched_backward")
-def _backward(
-    grad: Tensor,
-    scores: Tensor,
-    value: Tensor,
-    weights: Tensor,
-    out: Tensor | None,
-    norm: Tensor | None,
-    lse: Tensor,
-    mask: Tensor | None,
-    offset: int | None,
-    dropout: Tensor | None,
-    value_is_masked: bool,
-    is_finite: bool,
-    train_scores: bool,
-) -> tuple[Tensor, Tensor]:
-    """Gradients of scores (H, T, S), empty unless `train_scores`, and of value (H, D, B, S)."""
-    rows, columns = scores.shape[1:]
-    given, given_grad = value, grad
-    grad_scores, grad_value = _gradients(scores, value, train_scores)
-    with without_autocast(value.device.type):
-        weights = weights if weights.numel() else _softmax(scores, offset, is_finite)
-        inner = None
-        if mask is not None:
-            assert norm is not None
-            assert out is not None
-            grad = (grad / nonzero(norm)[:, None]).to(value.dtype)
-            # Σ g′ · Y of each row and example.
-            inner = (grad * out).sum(dim=1, dtype=wide(value))
-            value = value if value_is_masked else value * mask.to(value.dtype)
-        narrow = weights.to(value.dtype)
-        if dropout is not None:
-            narrow = narrow * dropout.to(narrow.dtype)
-        value_HNS, grad_HNT, sum_HNS = value.flatten(1, 2), grad.flatten(1, 2), grad_value.flatten(1, 2)
-        seen = 0
-        for t, last in _bands(rows, columns, offset):
-            # The keys that this band of rows is the first to see: no sum over bands, which would round.
-            torch.bmm(grad_HNT[:, :, t.start :], narrow[:, t.start :, seen:last], out=sum_HNS[:, :, seen:last])
-            seen = last
-        sum_HNS[:, :, seen:] = 0
-        if mask is not None and not value_is_masked:
-            grad_value *= mask.to(grad_value.dtype)
-        for t, last in _bands(rows, columns, offset) if train_scores else ():
-            band = weights[:, t, :last]
-            dtype = band.dtype if inner is None else wide(band)
-            grad_band = _product(grad_HNT[:, :, t].mT, value_HNS[:, :, :last], dtype)
-            if dropout is not None:
-                grad_band *= dropout[:, t, :last].to(dtype)
-            if inner is None or mask is None:
-                grad_band = torch._softmax_backward_data(grad_band, band, -1, scores.dtype)
-            else:
-                mask_HBS = mask[:, :last].to(dtype).expand(len(band), -1, -1)
-                grad_band = grad_band.baddbmm_(inner[:, :, t].mT.to(dtype), mask_HBS, alpha=-1).mul_(band)
-            if grad_band.shape == scores.shape and grad_band.dtype == scores.dtype:
-                grad_scores = grad_band
-                break
-            grad_scores[:, t, :last] = grad_band
-            grad_scores[:, t, last:] = 0
-        if lse.numel():
-            assert mask is not None
-            assert out is not None
-            assert norm is not None
-            call = _again(scores, given, mask, offset, dropout, norm)
-            grad, out, into = (x.permute(2, 0, 3, 1) for x in (given_grad, out, grad_value))
-            call.backward(grad, out, lse, type(call)(into, shared=grad_scores[None] if train_scores else None))
-    return grad_scores, grad_value
-
-
-def _gradients(scores: Tensor, value: Tensor, train_scores: bool) -> tuple[Tensor, Tensor]:
-    shape = scores.shape if train_scores else (0,)
-    return scores.new_empty(shape), torch.empty_like(value, memory_format=torch.contiguous_format)
-
-
-@_backward.register_fake
-def _backward_fake(grad: Tensor, scores: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    return _gradients(scores, value, others[-1])
-
-
-def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    scores, value, mask, ctx.offset, dropout, ctx.value_is_masked, ctx.is_finite = inputs
-    out, norm, weights, lse = output
-    ctx.mark_non_differentiable(norm, weights, lse)
-    ctx.save_for_backward(scores, value, weights, *((None, None) if mask is None else (out, norm)), lse, mask, dropout)
-
-
-def _autograd(ctx, grad: Tensor, *_: Tensor | None):  # type: ignore[no-untyped-def]
-    scores, value, weights, out, norm, lse, mask, dropout = ctx.saved_tensors
-    train = ctx.needs_input_grad[0]
-    grad_scores, grad_value = _backward(
-        *(grad, scores, value, weights, out, norm, lse, mask, ctx.offset, dropout),
-        *(ctx.value_is_masked, ctx.is_finite, train),
-    )
-    return grad_scores if train else None, grad_value, None, None, None, None, None
-
-
-_forward.register_autograd(_autograd, setup_context=_setup_context)
-_backward.register_autograd(refuse_second_derivative)

@@ -1,9 +1,9 @@
-"""Helpers shared by the blockwise kernels: blocks, their masks and softmax."""
+"""Helpers shared by the kernels: blocks, their masks and softmax, and operators with a first derivative."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from typing import Any
@@ -52,10 +52,13 @@ def blocks(
             yield h, t, columns if offset is None else min(columns, offset + t.stop)
 
 
-def hide_later(scores: Tensor, first_row: int) -> Tensor:
-    """−inf, in place, where key s is after row t: s > first_row + t. Adding it is faster than `masked_fill`."""
+def hide_later(scores: Tensor, offset: int | None, start: int, in_place: bool = True) -> Tensor:
+    """−inf in rows from `start` on where key s is after row t: s > offset + t. Adding it beats `masked_fill`."""
+    if offset is None or offset + start >= scores.shape[-1] - 1:
+        return scores
+    scores = scores if in_place else scores.clone()
     # Only in the last columns are there keys that some of the rows may not see.
-    later = scores[..., first_row + 1 :]
+    later = scores[..., offset + start + 1 :]
     later += torch.full(later.shape[-2:], -torch.inf, dtype=scores.dtype, device=scores.device).triu_()
     return scores
 
@@ -70,21 +73,84 @@ def without_autocast(device: str) -> AbstractContextManager[Any]:
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
+def exponentials(block: Tensor) -> Tensor:
+    """exp(R − rowmax); 0 in rows with nothing allowed."""
+    maximum = block.amax(dim=-1, keepdim=True)
+    return (block - maximum.masked_fill_(maximum == -torch.inf, 0)).exp_()
+
+
 def block_softmax(scores: Tensor) -> Tensor:
     """Softmax over the last axis of scores in float32 or higher; rows of −inf become zeros."""
     if scores.device.type != "cpu":
         empty = scores.amax(dim=-1, keepdim=True) == -torch.inf
         return torch.softmax(scores.masked_fill(empty, 0), dim=-1).masked_fill_(empty, 0)
     if scores.shape[-1] <= SHORT_ROW:
-        highest = scores.amax(dim=-1, keepdim=True)
-        exponentials = (scores - highest.masked_fill_(highest == -torch.inf, 0)).exp_()
-        total = exponentials.sum(dim=-1, keepdim=True)
-        return exponentials.div_(total.masked_fill_(total == 0, 1))
+        weights = exponentials(scores)
+        total = weights.sum(dim=-1, keepdim=True)
+        return weights.div_(total.masked_fill_(total == 0, 1))
     weights = torch.softmax(scores, dim=-1)
     # A row of −inf comes out as NaN: few masks have one, and asking costs less than a pass over the scores.
     if bool(weights[..., 0].isnan().any()):
         weights.masked_fill_((scores == -torch.inf).all(dim=-1, keepdim=True), 0)
     return weights
+
+
+def operator(name: str, call: Callable[..., Any], arguments: str, outputs: int, *tags: torch.Tag) -> Any:
+    """The operator `name_forward`, with its first derivative, `name_backward`.
+
+    Args:
+        call: from the arguments to an object. Its `forward()` returns the output, the only one with a derivative, and
+            what is computed with it; `empty_outputs()` the like without numbers; `saved(outputs)` those that
+            `backward(grad, saved, needs)` uses, with None for the others; this one the gradients of the tensors that
+            need them, and `empty_gradients(needs)` the like without numbers.
+        arguments: their schema. Tensors may be in lists.
+        outputs: how many tensors `forward` returns.
+    """
+
+    def define(direction: str, schema: str) -> Any:
+        full = f"synthetic_attention::{name}_{direction}"
+        return torch.library.custom_op(full, mutates_args=(), schema=schema, tags=tags)
+
+    @define("forward", f"({arguments}) -> ({', '.join(['Tensor'] * outputs)})")
+    def forward(*inputs: Any) -> Any:
+        with without_autocast(_flat(inputs)[0].device.type):
+            return call(*inputs).forward()
+
+    saved = ", ".join(f"Tensor? saved_{i}" for i in range(outputs))
+
+    @define("backward", f"(Tensor grad, {saved}, {arguments}, bool[] needs) -> Tensor[]")
+    def backward(grad: Tensor, *inputs: Any) -> list[Tensor]:
+        with without_autocast(grad.device.type):
+            return call(*inputs[outputs:-1]).backward(grad, inputs[:outputs], inputs[-1])
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        output = output if isinstance(output, tuple) else (output,)
+        ctx.mark_non_differentiable(*output[1:])
+        every = *call(*inputs).saved(output), *inputs
+        ctx.others = _map(lambda x: None if isinstance(x, Tensor) else x, every)
+        ctx.save_for_backward(*(x if isinstance(x, Tensor) else None for x in _flat(every)))
+
+    def autograd(ctx: Any, grad: Tensor, *_: Tensor | None) -> tuple[Any, ...]:
+        saved = iter(ctx.saved_tensors)
+        every = _map(lambda other: other if (x := next(saved)) is None else x, ctx.others)
+        grads = iter(backward(grad, *every, _flat(ctx.needs_input_grad)))
+        return _map(lambda need: next(grads) if need else None, ctx.needs_input_grad)
+
+    forward.register_fake(lambda *inputs: call(*inputs).empty_outputs())
+    backward.register_fake(lambda grad, *inputs: call(*inputs[outputs:-1]).empty_gradients(inputs[-1]))
+    forward.register_autograd(autograd, setup_context=setup_context)
+    backward.register_autograd(refuse_second_derivative)
+    return forward
+
+
+def _flat(values: Sequence[Any]) -> list[Any]:
+    """The values, and those in lists."""
+    return [x for value in values for x in (value if isinstance(value, list) else (value,))]
+
+
+def _map(change: Callable[[Any], Any], values: Sequence[Any]) -> tuple[Any, ...]:
+    """Change each value, in lists too."""
+    return tuple([change(x) for x in value] if isinstance(value, list) else change(value) for value in values)
 
 
 def refuse_second_derivative(ctx: Any, *grads: Any) -> None:

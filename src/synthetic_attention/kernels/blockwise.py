@@ -18,16 +18,7 @@ import torch
 from torch import Tensor
 
 from ..logits import FactoredLogits, without_overflow
-from .blocks import (
-    block_bytes,
-    block_softmax,
-    blocks,
-    hide_later,
-    refuse_second_derivative,
-    slices,
-    wide,
-    without_autocast,
-)
+from .blocks import block_bytes, block_softmax, blocks, hide_later, operator, slices, wide
 from .onednn import add_product, batch_product, sum_with_product, write_product
 
 # Examples are worked on together, at the price of copies, while the scores of one are smaller than this.
@@ -127,14 +118,12 @@ class Block:
         if self.mask is not None:
             hidden = torch.zeros(self.mask.shape, dtype=scores.dtype, device=scores.device)
             self.per_head(scores).add_(hidden.masked_fill_(~self.mask, -torch.inf)[:, None, None])
-        if self.offset is not None and self.offset + self.t.start < self.columns - 1:
-            hide_later(scores, self.offset + self.t.start)
-        return scores
+        return hide_later(scores, self.offset, self.t.start)
 
 
 @dataclass
 class Attention:
-    """The arguments of both operators: the factors, what hides keys, and dropout."""
+    """The arguments of the operators: the factors, what hides keys, and dropout."""
 
     factors: Factors
     mask: Tensor | None
@@ -151,7 +140,7 @@ class Attention:
         pairs = list(zip(factors[::2], factors[1::2], strict=True))
         return cls(Factors(value, shared, weight, bias, pairs[:count_inner], pairs[count_inner:]), *others)
 
-    def empty_output(self) -> Tensor:
+    def empty_outputs(self) -> Tensor:
         """(B, T, H, D)."""
         batch, heads, _, width = self.factors.value.shape
         return self.factors.value.new_empty(batch, self.factors.rows, heads, width)
@@ -161,10 +150,54 @@ class Attention:
         for i, block in enumerate(self._blocks()):
             weights, keep = block.weights(), None
             if self.seed is not None:
-                generator = torch.Generator(weights.device).manual_seed(int(self.seed) + i)
-                keep = torch.empty_like(weights).bernoulli_(1 - self.dropout_p, generator=generator)
+                keep = self.draw(self.seed, i, block, weights)
                 keep = keep.div_(1 - self.dropout_p) if self.dropout_p < 1 else keep
             yield block, weights, keep
+
+    def draw(self, seed: Tensor, index: int, block: Block, weights: Tensor) -> Tensor:
+        """1 where dropout keeps the weights of a block, else 0."""
+        generator = torch.Generator(weights.device).manual_seed(int(seed) + index)
+        return torch.empty_like(weights).bernoulli_(1 - self.dropout_p, generator=generator)
+
+    def forward(self) -> Tensor:
+        """The output, (B, T, H, D)."""
+        out, value = self.empty_outputs(), self.factors.value
+        for block, weights, keep in self.blocks():
+            weights = weights if keep is None else weights.mul_(keep)
+            _write(out, block, weights.to(value.dtype), block.factors.value)
+        return out
+
+    def saved(self, outputs: tuple[Tensor, ...]) -> tuple[None, ...]:
+        """The backward computes the weights again."""
+        return (None,)
+
+    def backward(self, grad: Tensor, saved: Sequence[None], needs: Sequence[bool]) -> list[Tensor]:
+        # The second tensor is the shared scores, if there are any.
+        return self._as_inputs(self.gradients(grad, needs[1]), needs)
+
+    def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor]:
+        return self._as_inputs(_zero_gradients(self.factors, needs[1]), needs)
+
+    def _as_inputs(self, total: Factors, needs: Sequence[bool]) -> list[Tensor]:
+        """The gradients that are needed, in the dtypes of the inputs."""
+        pairs = [(x, y) for x, y in zip(total.tensors(), self.factors.tensors(), strict=True) if y is not None]
+        return [x.to(y.dtype) for (x, y), need in zip(pairs, needs, strict=False) if need and x is not None]
+
+    def gradients(self, grad: Tensor, train_shared: bool) -> Factors:
+        """The gradients of all factors, in float32 or higher; without `train_shared` that of shared is left out."""
+        total = _zero_gradients(self.factors, train_shared or self.factors.shared_weight is not None)
+        for block, weights, keep in self.blocks():
+            g = _matrices(grad[block.b, block.t, block.h].transpose(1, 2))
+            kept = weights if keep is None else weights * keep
+            _add(total.value, block, kept.to(g.dtype).mT, g)
+            grad_weights = batch_product(g, block.factors.value.mT).to(weights.dtype)
+            if keep is not None:
+                grad_weights *= keep
+            # In place: it reads each row before it writes it.
+            torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, weights.dtype, grad_input=grad_weights)
+            _add_gradients(total, block, grad_weights)
+        _weigh_shared(total, self.factors, train_shared)
+        return total
 
     def _blocks(self) -> Iterator[Block]:
         batch, heads, columns, _ = self.factors.value.shape
@@ -290,10 +323,10 @@ def _weigh_shared(total: Factors, factors: Factors, train_shared: bool) -> None:
     total.shared = total.shared.mul_(weight[:, None, None]) if train_shared else None
 
 
-def _as_inputs(total: Factors, factors: Factors) -> list[Tensor]:
-    """All gradients except the missing ones, in the dtypes of the inputs."""
-    pairs = zip(total.tensors(), factors.tensors(), strict=True)
-    return [g.to(x.dtype) for g, x in pairs if g is not None and x is not None]
+_ARGUMENTS = (
+    "Tensor[] tensors, bool[] present, int count_inner, Tensor? mask, SymInt? offset, float dropout_p, Tensor? seed"
+)
+_forward = operator("blockwise", Attention.of, _ARGUMENTS, 1, torch.Tag.cudagraph_unsafe)
 
 
 def blockwise_attention(
@@ -307,80 +340,3 @@ def blockwise_attention(
     given, present = [x for x in tensors if x is not None], [x is not None for x in tensors]
     seed = torch.randint(2**62, (1,)) if dropout_p > 0 else None
     return _forward(given, present, len(inner), mask, offset, dropout_p, seed).transpose(1, 2)
-
-
-_ARGUMENTS = (
-    "Tensor[] tensors, bool[] present, int count_inner, Tensor? mask, SymInt? offset, float dropout_p, Tensor? seed"
-)
-
-
-def _operator(name: str, schema: str) -> Any:
-    tags = (torch.Tag.cudagraph_unsafe,)
-    return torch.library.custom_op(f"synthetic_attention::{name}", mutates_args=(), schema=schema, tags=tags)
-
-
-@_operator("blockwise_forward", f"({_ARGUMENTS}) -> Tensor")
-def _forward(*arguments: Any) -> Tensor:
-    """The output, (B, T, H, D)."""
-    call = Attention.of(*arguments)
-    out, value = call.empty_output(), call.factors.value
-    with without_autocast(value.device.type):
-        for block, weights, keep in call.blocks():
-            weights = weights if keep is None else weights.mul_(keep)
-            _write(out, block, weights.to(value.dtype), block.factors.value)
-    return out
-
-
-@_forward.register_fake
-def _forward_fake(*arguments: Any) -> Tensor:
-    return Attention.of(*arguments).empty_output()
-
-
-@_operator("blockwise_backward", f"(Tensor grad, {_ARGUMENTS}, bool train_shared) -> Tensor[]")
-def _backward(grad: Tensor, *arguments: Any) -> list[Tensor]:
-    """The gradients of all tensors that there are; without `train_shared` that of shared is left out."""
-    *arguments, train_shared = arguments  # type: ignore[assignment]
-    call = Attention.of(*arguments)
-    factors = call.factors
-    total = _zero_gradients(factors, train_shared or factors.shared_weight is not None)
-    with without_autocast(grad.device.type):
-        for block, weights, keep in call.blocks():
-            g = _matrices(grad[block.b, block.t, block.h].transpose(1, 2))
-            kept = weights if keep is None else weights * keep
-            _add(total.value, block, kept.to(g.dtype).mT, g)
-            grad_weights = batch_product(g, block.factors.value.mT).to(weights.dtype)
-            if keep is not None:
-                grad_weights *= keep
-            # In place: it reads each row before it writes it.
-            torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, weights.dtype, grad_input=grad_weights)
-            _add_gradients(total, block, grad_weights)
-    _weigh_shared(total, factors, train_shared)
-    return _as_inputs(total, factors)
-
-
-@_backward.register_fake
-def _backward_fake(grad: Tensor, *arguments: Any) -> list[Tensor]:
-    *arguments, train_shared = arguments  # type: ignore[assignment]
-    factors = Attention.of(*arguments).factors
-    return _as_inputs(_zero_gradients(factors, train_shared), factors)
-
-
-def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    tensors, ctx.present, ctx.count_inner, mask, ctx.offset, ctx.dropout_p, seed = inputs
-    ctx.save_for_backward(*tensors, mask, seed)
-
-
-def _autograd(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
-    *tensors, mask, seed = ctx.saved_tensors
-    has_shared = ctx.present[1]
-    train_shared = has_shared and ctx.needs_input_grad[0][1]
-    grads = list(
-        _backward(grad, tensors, ctx.present, ctx.count_inner, mask, ctx.offset, ctx.dropout_p, seed, train_shared)
-    )
-    if has_shared and not train_shared:
-        grads.insert(1, None)
-    return grads, None, None, None, None, None, None
-
-
-_forward.register_autograd(_autograd, setup_context=_setup_context)
-_backward.register_autograd(refuse_second_derivative)

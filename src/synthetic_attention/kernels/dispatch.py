@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..layout import is_transformed
 from ..logits import FactoredLogits, GroupedLogits, Logits, MixedLogits, OuterLogits, SharedLogits
-from .batched import allows_any_mask, batched_attention
+from .batched import batched_attention, is_supported
 from .blocks import has_triton, wide
 from .blockwise import blockwise_attention
 from .eager import eager_attention
 from .inner import inner_attention
-from .shared import cached_attention, has_small_range, shared_attention
+from .shared import cached_attention, shared_attention
 from .softmax_cache import CachedLogits
 
 
@@ -52,29 +54,14 @@ def attend(
     Raises:
         ValueError: logits, value and mask do not fit together, dropout_p is no probability, or query_offset negative.
     """
-    if not 0 <= dropout_p <= 1:
-        raise ValueError(f"got dropout_p={dropout_p}; expected a probability in [0, 1]")
-    if query_offset < 0:
-        raise ValueError(f"got query_offset={query_offset}; expected the position of the first row, at least 0")
-    if not isinstance(logits, Logits):
-        raise TypeError(f"got logits of type {type(logits).__name__}; expected one of the forms in logits.py")
-    if len(value.shape) != 4:
-        raise ValueError(f"got a value of shape {tuple(value.shape)}; expected (B, H, S, D)")
-    batch, heads, columns, width = value.shape
-    rows, mask, offset = logits.rows, attention_mask, query_offset if is_causal else None
-    if mask is not None:
-        if mask.shape != (batch, columns):
-            raise ValueError(
-                f"got an attention_mask of shape {tuple(mask.shape)}; expected (B, S) = {(batch, columns)}"
-            )
-        mask = mask.bool()
+    _check_arguments(logits, value, attention_mask, dropout_p, query_offset)
+    batch, heads, columns, _ = value.shape
+    mask, offset = None if attention_mask is None else attention_mask.bool(), query_offset if is_causal else None
     if attn_bias is not None:
-        logits = logits.plus(SharedLogits.from_bias(attn_bias, batch, heads, rows, columns).scores)
+        logits = logits.plus(SharedLogits.from_bias(attn_bias, batch, heads, logits.rows, columns).scores)
     if not torch.compiler.is_exporting():
-        _check(logits, rows, value)
-    if not columns:
-        return value.new_zeros(batch, heads, rows, width)
-    if rows <= 1 or not batch or _as_written():
+        _check_terms(logits, logits.rows, value)
+    if not columns or logits.rows <= 1 or not batch or _as_written():
         return eager_attention(logits, value, mask, offset, dropout_p)
     if isinstance(logits, GroupedLogits):
         return _attend_groups(logits, value, mask, offset, dropout_p, value_is_masked)
@@ -92,23 +79,28 @@ def attend(
         scores = factored.weighted_shared()
         if scores.dim() == 4:
             return eager_attention(logits, value, mask, offset, dropout_p)
-        dropout = None
-        if dropout_p > 0:
-            dropout = F.dropout(torch.ones_like(scores, dtype=wide(scores)), dropout_p)
-        if value.device.type == "cpu":
-            return shared_attention(scores, value, mask, offset, dropout, value_is_masked)
-        if mask is not None and not allows_any_mask(value) and not has_small_range(scores):
-            return eager_attention(logits, value, mask, offset, dropout_p)
-        return batched_attention(scores, value, mask, offset, dropout, value_is_masked, _is_finite(logits))
+        dropout = F.dropout(torch.ones_like(scores, dtype=wide(scores)), dropout_p) if dropout_p > 0 else None
+        attention = batched_attention if is_supported(scores, value, mask) else shared_attention
+        return attention(scores, value, mask, offset, dropout, value_is_masked, _is_finite(logits))
     if factored.inner and not factored.outer and _fused(factored, value, mask, dropout_p):
         bias = None if factored.shared is None else factored.weighted_shared()
         return inner_attention(factored.joined(), bias, value, mask, offset, dropout_p)
-    if value.is_cuda and has_triton(value):
-        from .triton_attention import supports, triton_attention
+    return _kernel(factored, value)(factored, value, mask, offset, dropout_p)
 
-        if supports(factored, value):
-            return triton_attention(factored, value, mask, offset, dropout_p)
-    return blockwise_attention(factored, value, mask, offset, dropout_p)
+
+def _check_arguments(logits: Logits, value: Tensor, mask: Tensor | None, dropout_p: float, query_offset: int) -> None:
+    """Raise TypeError or ValueError, as `attend` says."""
+    if not 0 <= dropout_p <= 1:
+        raise ValueError(f"got dropout_p={dropout_p}; expected a probability in [0, 1]")
+    if query_offset < 0:
+        raise ValueError(f"got query_offset={query_offset}; expected the position of the first row, at least 0")
+    if not isinstance(logits, Logits):
+        raise TypeError(f"got logits of type {type(logits).__name__}; expected one of the forms in logits.py")
+    if len(value.shape) != 4:
+        raise ValueError(f"got a value of shape {tuple(value.shape)}; expected (B, H, S, D)")
+    expected = value.shape[0], value.shape[2]
+    if mask is not None and mask.shape != expected:
+        raise ValueError(f"got an attention_mask of shape {tuple(mask.shape)}; expected (B, S) = {expected}")
 
 
 def _attend_groups(
@@ -123,6 +115,16 @@ def _attend_groups(
         for group, part in zip(logits.groups, parts, strict=True)
     ]
     return torch.cat([y.permute(order) for y in outputs], dim=order.index(1)).permute(back)
+
+
+def _kernel(factored: FactoredLogits, value: Tensor) -> Callable[..., Tensor]:
+    """Triton, where it computes these logits, or blocks of rows."""
+    if value.is_cuda and has_triton(value):
+        from .triton_attention import supports, triton_attention
+
+        if supports(factored, value):
+            return triton_attention
+    return blockwise_attention
 
 
 def _is_finite(logits: Logits) -> bool:
@@ -162,17 +164,17 @@ def _fused(factored: FactoredLogits, value: Tensor, mask: Tensor | None, dropout
     return dropout_p == 0 and (widths == width or columns > BLOCKWISE_KEYS)
 
 
-def _check(logits: Logits, rows: int, value: Tensor) -> None:
+def _check_terms(logits: Logits, rows: int, value: Tensor) -> None:
     """Raise ValueError unless all terms have these rows, and the examples, heads and keys of the value."""
     if isinstance(logits, MixedLogits):
         for term in logits.terms:
-            _check(term, rows, value)
+            _check_terms(term, rows, value)
         return
     if isinstance(logits, GroupedLogits):
         if sum(logits.sizes) != value.shape[1]:
             raise ValueError(f"got groups of {logits.sizes} heads with a value {tuple(value.shape)}; expected its H")
         for group, part in zip(logits.groups, value.split(logits.sizes, dim=1), strict=True):
-            _check(group, rows, part)
+            _check_terms(group, rows, part)
         return
     (batch, heads, own_rows, own_columns), (all_batch, all_heads, columns, _) = logits.shape, value.shape
     fits = (batch, heads) == (all_batch, all_heads)

@@ -51,3 +51,16 @@ def _draw(like: Tensor, p: float) -> tuple[Tensor, float]:
     kept = torch.empty(like.numel(), dtype=like.dtype)
     torch.ge(bits.view(torch.int8)[: like.numel()], dropped - _LEVELS // 2, out=kept)
     return kept.view(like.shape), _LEVELS / (_LEVELS - dropped)
+
+
+def philox_uniform(seed: Tensor, place: Tensor) -> Tensor:
+    """`tl.rand(seed, place)` of Triton: numbers in [0, 1) of Philox-4×32-10, of int64 tensors that broadcast."""
+    low, zero = 2**32 - 1, torch.zeros_like(place)
+    c0, c1, c2, c3 = place & low, zero, zero, zero
+    k0, k1 = seed & low, seed >> 32 & low
+    for _ in range(10):
+        # The 64 bits of the products of unsigned numbers: int64 drops what is above.
+        a, b = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = (b >> 32 & low) ^ c1 ^ k0, b & low, (a >> 32 & low) ^ c3 ^ k1, a & low
+        k0, k1 = k0 + 0x9E3779B9 & low, k1 + 0xBB67AE85 & low
+    return torch.where(c0 > low // 2, low - c0, c0).float() * 4.6566127342e-10

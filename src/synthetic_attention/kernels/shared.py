@@ -17,17 +17,171 @@ Shape legend: B batch, H heads, T queries, S keys, D width of a value, N = D·B.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .blocks import block_softmax, blocks, hide_later, refuse_second_derivative, wide, without_autocast
+from .blocks import block_softmax, blocks, exponentials, hide_later, operator, wide, without_autocast
 from .onednn import add_product, write_product
 
 # E under a mask cannot vanish while a row's scores differ by less than this: exp(−60) is far from the end of float32.
 SAFE_RANGE = 60.0
+# Heads, rows and number of columns of a block, and its weights (H, T, S) in float32 or higher.
+_Tile = tuple[slice, slice, int, Tensor]
+
+
+@dataclass
+class SharedCall:
+    """softmax(scores) · value in blocks that fit into the caches of a CPU; `batched.py` has it for accelerators.
+
+    Attributes:
+        scores: (H, T, S).
+        value: (H, D, B, S).
+        mask: (B, S), bool.
+        offset: row t sees keys ≤ offset + t; None for all.
+        dropout: (H, T, S), factors 0 or 1/(1−p) on the weights, one mask for the whole batch; or None.
+        value_is_masked: value is zero at masked keys, and its gradient there is not looked at.
+        is_finite: no score is −inf.
+    """
+
+    scores: Tensor
+    value: Tensor
+    mask: Tensor | None
+    offset: int | None
+    dropout: Tensor | None
+    value_is_masked: bool
+    is_finite: bool
+
+    def empty_outputs(self) -> tuple[Tensor, ...]:
+        """Output (H, D, B, T), and with a mask the denominators (H, B, T): all −1 if the careful way was taken."""
+        (heads, width, batch, _), rows = self.value.shape, self.scores.shape[1]
+        norm = self.scores.new_empty(heads, 0 if self.mask is None else batch, rows, dtype=wide(self.scores))
+        return self.value.new_empty(heads, width, batch, rows), norm
+
+    def saved(self, outputs: tuple[Tensor, ...]) -> Sequence[Tensor | None]:
+        """Without a mask the output and the denominators are not needed."""
+        return outputs if self.mask is not None else (None, None, *outputs[2:])
+
+    def forward(self) -> tuple[Tensor, ...]:
+        out, norm = self.empty_outputs()
+        # E is multiplied in the dtype of the values, and float16 ends at exp(−17).
+        if self.mask is not None and (self.value.dtype == torch.float16 or not has_small_range(self.scores)):
+            norm.fill_(-1)
+            self.forward_one_by_one(out)
+        else:
+            self.write(out, norm, self.weights())
+        return out, norm
+
+    def forward_one_by_one(self, out: Tensor) -> None:
+        """Write the output, the careful way: a softmax per example."""
+        for b, example in self._examples():
+            out[:, :, b] = example.forward()[0]
+
+    def write(self, out: Tensor, norm: Tensor, tiles: Iterable[_Tile]) -> None:
+        """Write the weighted sums to `out`; with a mask also the denominators, by which they are divided."""
+        value = self.masked_value()
+        value_HNS, out_HNT = value.flatten(1, 2), out.flatten(1, 2)
+        mask_SB = None if self.mask is None else self.mask.to(norm.dtype).mT
+        for h, t, last, weights_HTS in tiles:
+            if mask_SB is not None:
+                norm[h, :, t] = (weights_HTS @ mask_SB[:last]).mT
+            kept = weights_HTS if self.dropout is None else weights_HTS.mul_(self.dropout[h, t, :last])
+            write_product(value_HNS[h, :, :last], kept.to(value.dtype).mT, out_HNT[h, :, t])
+            if mask_SB is not None:
+                out[h, :, :, t] /= nonzero(norm[h, :, t])[:, None]
+
+    def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor]:
+        return [x.new_empty(x.shape) for x, need in zip((self.scores, self.value), needs, strict=False) if need]
+
+    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor]:
+        own = self._wide_gradients(grad, saved[0], saved[1], needs[0])
+        return [x.to(like.dtype) for x, like, need in zip(own, (self.scores, self.value), needs, strict=False) if need]
+
+    def gradients_one_by_one(self, grad: Tensor, train_scores: bool) -> tuple[Tensor, Tensor]:
+        """Gradients of scores and value, in float32 or higher, the careful way."""
+        grad_scores, grad_value = self._empty_sums(train_scores)
+        for b, example in self._examples():
+            own_scores, grad_value[:, :, b] = example._wide_gradients(grad[:, :, b], None, None, train_scores)
+            grad_scores = own_scores if b.start == 0 else grad_scores.add_(own_scores)
+        return grad_scores, grad_value
+
+    def masked_value(self) -> Tensor:
+        """m ∘ V."""
+        if self.mask is None or self.value_is_masked:
+            return self.value
+        return self.value * self.mask.to(self.value.dtype)
+
+    def mask_gradient(self, grad_value: Tensor) -> None:
+        """From the gradient of m ∘ V to that of V, in place."""
+        if self.mask is not None and not self.value_is_masked:
+            grad_value *= self.mask.to(grad_value.dtype)
+
+    def weights(self) -> Iterator[_Tile]:
+        """The blocks with softmax(R), or with E where there is a mask."""
+        return _weights(self.scores, self.offset, block_softmax if self.mask is None else exponentials)
+
+    def _examples(self) -> Iterator[tuple[slice, SharedCall]]:
+        """Each example with its mask in the scores."""
+        assert self.mask is not None
+        for i in range(len(self.mask)):
+            scores, b = self.scores.masked_fill(~self.mask[i], -torch.inf), slice(i, i + 1)
+            yield b, SharedCall(scores, self.value[:, :, b], None, self.offset, self.dropout, False, False)
+
+    def _empty_sums(self, train_scores: bool) -> tuple[Tensor, Tensor]:
+        """The gradient of scores, empty unless `train_scores`, and zeros for that of value."""
+        like, shape = self.scores, self.scores.shape if train_scores else (0,)
+        # Sums over blocks of rows: in float32, or many small addends would be lost in bfloat16.
+        total = torch.zeros_like(self.value, dtype=wide(self.value), memory_format=torch.contiguous_format)
+        return like.new_empty(shape, dtype=wide(like)), total
+
+    def _wide_gradients(self, grad: Tensor, out: Any, norm: Any, train_scores: bool) -> tuple[Tensor, Tensor]:
+        """Gradients of scores, empty unless `train_scores`, and value, in float32 or higher."""
+        if norm is not None and bool(norm.flatten()[0] < 0):
+            return self.gradients_one_by_one(grad, train_scores)
+        value, (grad_scores, grad_value) = self.masked_value(), self._empty_sums(train_scores)
+        value_HNS, sum_HNS = value.flatten(1, 2), grad_value.flatten(1, 2)
+        if self.mask is not None:
+            mask_BS, norm = self.mask.to(norm.dtype), nonzero(norm)
+        for h, t, last, weights_HTS in self.weights():
+            grad_HDBT = grad[h, :, :, t]
+            if self.mask is not None:
+                grad_HDBT = grad_HDBT / norm[h, None, :, t]
+                inner_HTB = (grad_HDBT * out[h, :, :, t]).sum(dim=1).mT
+            grad_HNT = grad_HDBT.to(value.dtype).flatten(1, 2)
+            keep = None if self.dropout is None else self.dropout[h, t, :last]
+            kept = weights_HTS if keep is None else weights_HTS * keep
+            add_product(sum_HNS[h, :, :last], grad_HNT, kept.to(value.dtype))
+            if not train_scores:
+                continue
+            grad_scores[h, t, last:] = 0
+            block = grad_scores[h, t, :last]
+            if block.dtype == value.dtype:
+                write_product(grad_HNT.mT, value_HNS[h, :, :last], block)
+            else:
+                block.copy_(torch.bmm(grad_HNT.mT, value_HNS[h, :, :last]))
+            if keep is not None:
+                block *= keep
+            if self.mask is not None:
+                mask_HBS = mask_BS[None, :, :last].to(block.dtype).expand(block.shape[0], -1, -1)
+                block.baddbmm_(inner_HTB.to(block.dtype), mask_HBS, alpha=-1)
+                block *= weights_HTS
+            elif block.is_contiguous():
+                torch.ops.aten._softmax_backward_data.out(block, weights_HTS, -1, block.dtype, grad_input=block)
+            else:
+                # Its `out` has to be contiguous, though it does not check.
+                block.copy_(torch.ops.aten._softmax_backward_data(block, weights_HTS, -1, block.dtype))
+        self.mask_gradient(grad_value)
+        return grad_scores, grad_value
+
+
+# The schema of a `SharedCall`.
+ARGUMENTS = (
+    "Tensor scores, Tensor value, Tensor? mask, SymInt? offset, Tensor? dropout, bool value_is_masked, bool is_finite"
+)
+_forward = operator("shared", SharedCall, ARGUMENTS, 2, torch.Tag.cudagraph_unsafe)
 
 
 def shared_attention(
@@ -37,17 +191,17 @@ def shared_attention(
     offset: int | None,
     dropout: Tensor | None,
     value_is_masked: bool = False,
+    is_finite: bool = False,
 ) -> Tensor:
-    """softmax(scores) · value, of scores (H, T, S), as in `attend`; row t sees keys ≤ offset + t, or all.
+    """softmax(scores) · value, as in `attend`; arguments as in `SharedCall`, but for the order of the axes of value.
 
     Args:
         value: (B, H, S, D); fastest as a view of a contiguous (H, D, B, S).
-        dropout: (H, T, S), factors 0 or 1/(1−p) on the weights, one mask for the whole batch; or None.
 
     Returns:
         (B, H, T, D), a view of a contiguous (H, D, B, T).
     """
-    out_HDBT, _ = _forward(scores, value.permute(1, 3, 0, 2), mask, offset, dropout, value_is_masked)
+    out_HDBT, _ = _forward(scores, value.permute(1, 3, 0, 2), mask, offset, dropout, value_is_masked, is_finite)
     return out_HDBT.permute(2, 0, 3, 1)
 
 
@@ -58,209 +212,29 @@ def cached_attention(
 
     A mask changes only the denominators, Y = P (m ∘ V) / P m, for any m: P is as good as E.
     """
-    value = value.permute(1, 3, 0, 2)
-    out, norm = _results(weights, value, mask)
+    call = SharedCall(weights, value.permute(1, 3, 0, 2), mask, offset, None, value_is_masked, False)
+    out, norm = call.empty_outputs()
     with without_autocast(value.device.type):
-        if mask is not None and not value_is_masked:
-            value = value * mask.to(value.dtype)
-        tiles = ((h, t, last, weights[h, t, :last], None) for h, t, last in _blocks(weights, offset))
-        _products(out, norm, tiles, value, mask)
+        call.write(out, norm, ((h, t, last, weights[h, t, :last]) for h, t, last in _blocks(weights, offset)))
     return out.permute(2, 0, 3, 1)
 
 
-def _one_by_one(scores: Tensor, mask: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Each example with its mask in the scores: the careful way, a softmax per example."""
-    for b in range(mask.shape[0]):
-        yield slice(b, b + 1), scores.masked_fill(~mask[b], -torch.inf)
-
-
-@torch.library.custom_op("synthetic_attention::shared_forward", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
-def _forward(
-    scores: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    offset: int | None,
-    dropout: Tensor | None,
-    value_is_masked: bool,
-) -> tuple[Tensor, Tensor]:
-    """Output (H, D, B, T), and with a mask the denominators (H, B, T): all −1 if the careful way was taken."""
-    out, norm = _results(scores, value, mask)
-    with without_autocast(value.device.type):
-        # E is multiplied in the dtype of the values, and float16 ends at exp(−17).
-        if mask is not None and (value.dtype == torch.float16 or not has_small_range(scores)):
-            norm.fill_(-1)
-            for b, own in _one_by_one(scores, mask):
-                alone = torch.empty_like(out[:, :, b], memory_format=torch.contiguous_format)
-                _products(alone, norm, _weights(own, offset, dropout, block_softmax), value[:, :, b], None)
-                out[:, :, b] = alone
-        else:
-            if mask is not None and not value_is_masked:
-                value = value * mask.to(value.dtype)
-            normalise = block_softmax if mask is None else exponentials
-            _products(out, norm, _weights(scores, offset, dropout, normalise), value, mask)
-    return out, norm
-
-
-def _results(scores: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    heads, width, batch, _ = value.shape
-    rows = scores.shape[1]
-    norm = scores.new_empty(heads, 0 if mask is None else batch, rows, dtype=wide(scores))
-    return value.new_empty(heads, width, batch, rows), norm
-
-
-# Heads, rows and number of columns of a block, its weights (H, T, S) in float32 or higher, its dropout factors.
-_Tile = tuple[slice, slice, int, Tensor, Tensor | None]
+def softmax(scores: Tensor, offset: int | None) -> Tensor:
+    """All weights (H, T, S), zeros where a causal row sees nothing."""
+    weights = torch.zeros(scores.shape, dtype=wide(scores), device=scores.device)
+    for h, t, last, block in _weights(scores, offset, block_softmax):
+        weights[h, t, :last] = block
+    return weights
 
 
 def _blocks(scores: Tensor, offset: int | None) -> Iterator[tuple[slice, slice, int]]:
     return blocks(scores.shape, max(4, scores.element_size()), scores.device, offset)
 
 
-def _weights(
-    scores: Tensor, offset: int | None, dropout: Tensor | None, normalise: Callable[[Tensor], Tensor]
-) -> Iterator[_Tile]:
-    """The blocks with softmax(R), or with E."""
+def _weights(scores: Tensor, offset: int | None, normalise: Callable[[Tensor], Tensor]) -> Iterator[_Tile]:
     for h, t, last in _blocks(scores, offset):
         block = scores[h, t, :last].to(wide(scores))
-        if offset is not None and offset + t.start < last - 1:
-            block = hide_later(block.clone(), offset + t.start)
-        weights_HTS = normalise(block)
-        yield h, t, last, weights_HTS, None if dropout is None else dropout[h, t, :last]
-
-
-def _products(out: Tensor, norm: Tensor, tiles: Iterable[_Tile], value: Tensor, mask: Tensor | None) -> None:
-    """Write the weighted sums to `out`; with a mask also the denominators, by which they are divided."""
-    value_HNS, out_HNT = value.flatten(1, 2), out.flatten(1, 2)
-    mask_SB = None if mask is None else mask.to(norm.dtype).mT
-    for h, t, last, weights_HTS, keep in tiles:
-        if mask_SB is not None:
-            norm[h, :, t] = (weights_HTS @ mask_SB[:last]).mT
-        kept = weights_HTS if keep is None else weights_HTS.mul_(keep)
-        write_product(value_HNS[h, :, :last], kept.to(value.dtype).mT, out_HNT[h, :, t])
-        if mask_SB is not None:
-            out[h, :, :, t] /= nonzero(norm[h, :, t])[:, None]
-
-
-@_forward.register_fake
-def _forward_fake(scores: Tensor, value: Tensor, mask: Tensor | None, *_: Any) -> tuple[Tensor, Tensor]:
-    return _results(scores, value, mask)
-
-
-@torch.library.custom_op("synthetic_attention::shared_backward", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
-def _backward(
-    grad: Tensor,
-    scores: Tensor,
-    value: Tensor,
-    out: Tensor | None,
-    norm: Tensor | None,
-    mask: Tensor | None,
-    offset: int | None,
-    dropout: Tensor | None,
-    value_is_masked: bool,
-    train_scores: bool,
-) -> tuple[Tensor, Tensor]:
-    """Gradients of scores (H, T, S), empty unless `train_scores`, and of value (H, D, B, S)."""
-    grad_scores = torch.empty(scores.shape if train_scores else (0,), dtype=wide(scores), device=scores.device)
-    # Sums over blocks of rows: in float32, or many small addends would be lost in bfloat16.
-    grad_value = torch.zeros_like(value, dtype=wide(value), memory_format=torch.contiguous_format)
-    with without_autocast(value.device.type):
-        if mask is None:
-            _add_gradients(grad_scores, grad_value, _weights(scores, offset, dropout, block_softmax), grad, value)
-        elif norm is None or out is None or bool(norm.flatten()[0] < 0):
-            for b, own in _one_by_one(scores, mask):
-                own_value = torch.zeros_like(grad_value[:, :, b], memory_format=torch.contiguous_format)
-                own_scores = torch.empty_like(grad_scores)
-                tiles = _weights(own, offset, dropout, block_softmax)
-                _add_gradients(own_scores, own_value, tiles, grad[:, :, b], value[:, :, b])
-                grad_value[:, :, b] = own_value
-                grad_scores = own_scores if b.start == 0 else grad_scores.add_(own_scores)
-        else:
-            masked = value if value_is_masked else value * mask.to(value.dtype)
-            tiles = _weights(scores, offset, dropout, exponentials)
-            _add_gradients(grad_scores, grad_value, tiles, grad, masked, (out, nonzero(norm), mask.to(norm.dtype)))
-            if not value_is_masked:
-                grad_value *= mask.to(grad_value.dtype)
-    return grad_scores.to(scores.dtype), grad_value.to(value.dtype)
-
-
-def _add_gradients(
-    grad_scores: Tensor,
-    grad_value: Tensor,
-    tiles: Iterable[_Tile],
-    grad: Tensor,
-    value: Tensor,
-    masked: tuple[Tensor, Tensor, Tensor] | None = None,
-) -> None:
-    """Add the gradients of the blocks. `masked`, where weights are E: output, denominators (H, B, T), mask (B, S)."""
-    value_HNS, sum_HNS = value.flatten(1, 2), grad_value.flatten(1, 2)
-    for h, t, last, weights_HTS, keep in tiles:
-        grad_HDBT = grad[h, :, :, t]
-        if masked is not None:
-            out, norm, mask_BS = masked
-            grad_HDBT = grad_HDBT / norm[h, None, :, t]
-            inner_HTB = (grad_HDBT * out[h, :, :, t]).sum(dim=1).mT
-        grad_HNT = grad_HDBT.to(value.dtype).flatten(1, 2)
-        kept = weights_HTS if keep is None else weights_HTS * keep
-        add_product(sum_HNS[h, :, :last], grad_HNT, kept.to(value.dtype))
-        if not grad_scores.numel():
-            continue
-        grad_scores[h, t, last:] = 0
-        block = grad_scores[h, t, :last]
-        if block.dtype == value.dtype:
-            write_product(grad_HNT.mT, value_HNS[h, :, :last], block)
-        else:
-            block.copy_(torch.bmm(grad_HNT.mT, value_HNS[h, :, :last]))
-        if keep is not None:
-            block *= keep
-        if masked is not None:
-            mask_HBS = mask_BS[None, :, :last].to(block.dtype).expand(block.shape[0], -1, -1)
-            block.baddbmm_(inner_HTB.to(block.dtype), mask_HBS, alpha=-1)
-            block *= weights_HTS
-        elif block.is_contiguous():
-            torch.ops.aten._softmax_backward_data.out(block, weights_HTS, -1, block.dtype, grad_input=block)
-        else:
-            # Its `out` has to be contiguous, though it does not check.
-            block.copy_(torch.ops.aten._softmax_backward_data(block, weights_HTS, -1, block.dtype))
-
-
-@_backward.register_fake
-def _backward_fake(grad: Tensor, scores: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    contiguous, train_scores = torch.contiguous_format, others[-1]
-    grad_scores = torch.empty_like(scores, memory_format=contiguous) if train_scores else scores.new_empty(0)
-    return grad_scores, torch.empty_like(value, memory_format=contiguous)
-
-
-def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    scores, value, mask, ctx.offset, dropout, ctx.value_is_masked = inputs
-    out, norm = output if mask is not None else (None, None)
-    ctx.save_for_backward(scores, value, mask, dropout, out, norm)
-
-
-def _autograd(ctx, grad: Tensor, _grad_norm: Tensor | None):  # type: ignore[no-untyped-def]
-    scores, value, mask, dropout, out, norm = ctx.saved_tensors
-    train = ctx.needs_input_grad[0]
-    grad_scores, grad_value = _backward(
-        grad, scores, value, out, norm, mask, ctx.offset, dropout, ctx.value_is_masked, train
-    )
-    return grad_scores if train else None, grad_value, None, None, None, None
-
-
-_forward.register_autograd(_autograd, setup_context=_setup_context)
-_backward.register_autograd(refuse_second_derivative)
-
-
-def softmax(scores: Tensor, offset: int | None) -> Tensor:
-    """All weights (H, T, S), zeros where a causal row sees nothing."""
-    weights = torch.zeros(scores.shape, dtype=wide(scores), device=scores.device)
-    for h, t, last, block, _ in _weights(scores, offset, None, block_softmax):
-        weights[h, t, :last] = block
-    return weights
-
-
-def exponentials(block: Tensor) -> Tensor:
-    """exp(R − rowmax); 0 in rows with nothing allowed."""
-    maximum = block.amax(dim=-1, keepdim=True)
-    return (block - maximum.masked_fill_(maximum == -torch.inf, 0)).exp_()
+        yield h, t, last, normalise(hide_later(block, offset, t.start, in_place=False))
 
 
 def has_small_range(scores: Tensor) -> bool:

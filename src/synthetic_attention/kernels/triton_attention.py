@@ -7,15 +7,19 @@ Shape legend: B batch, H heads, T queries, S keys, K width of a query, D width o
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
 from ..logits import FactoredLogits
-from .blocks import refuse_second_derivative
+from .blocks import operator
+from .blockwise import Attention, Block, Factors
+from .dropout import philox_uniform
 from .triton_kernels import (
     Sizes,
     Strides,
@@ -30,6 +34,51 @@ from .triton_kernels import (
 # Wider queries, values and outer factors do not fit into the registers.
 _WIDEST = 128
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# Kinds of calls, each of its own kernels, that failed, and the reasons of which a warning was given.
+_failed: set[Any] = set()
+_reasons: set[str] = set()
+
+
+def _unless_it_fails(launch: Callable[..., None]) -> Callable[..., bool]:
+    """Whether the kernels ran. If they cannot be compiled or launched, calls of that kind never run them again."""
+
+    def attempt(call: Call, *arguments: Any) -> bool:
+        if _failed and call.kind() in _failed:
+            return False
+        try:
+            launch(call, *arguments)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            # An error that leaves the device unusable, such as an illegal memory access, is raised again here.
+            if torch.cuda.is_initialized():
+                with torch.cuda.device_of(call.value):
+                    torch.cuda.synchronize()
+            _failed.add(call.kind())
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+            if reason not in _reasons:
+                _reasons.add(reason)
+                warnings.warn(
+                    f"got {reason} from Triton in {launch.__name__} of attention; expected its kernels to compile and "
+                    "start. Blocks of rows give the same results instead, more slowly: see docs/gpu.md",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            return False
+        return True
+
+    return attempt
+
+
+class _Blocks(Attention):
+    """Blocks of rows with the dropout of the kernels, so that either can compute the backward of the other."""
+
+    def draw(self, seed: Tensor, index: int, block: Block, weights: Tensor) -> Tensor:
+        device, heads = weights.device, self.factors.value.shape[1]
+        b, h, t = (torch.arange(x.start, x.stop, device=device) for x in (block.b, block.h, block.t))
+        stream = (seed + b[:, None] * heads + h).flatten()[:, None, None]
+        place = t[:, None] * self.factors.value.shape[2] + torch.arange(block.columns, device=device)
+        return (philox_uniform(stream, place) >= self.dropout_p).to(weights.dtype)
 
 
 @dataclass
@@ -66,6 +115,12 @@ class Call:
     kept: Tensor | None = None
     flag: Tensor | None = None
 
+    def kind(self) -> tuple[Any, ...]:
+        """What kernels are compiled for."""
+        dtypes = [x.dtype if isinstance(x, Tensor) else None for x in vars(self).values()]
+        widths = self._tile(128, 64), _block(self._key_width), _block(self.value.shape[-1])
+        return self.value.device, self.offset is None, *dtypes, *widths
+
     @property
     def rows(self) -> int:
         return next(x.shape[-2] for x in (self.query, self.shared, self.tiled) if x is not None)
@@ -76,13 +131,47 @@ class Call:
         out = self.value.new_empty(batch, self.rows, heads, width)
         return out, self.value.new_empty(batch, heads, self.rows, dtype=torch.float32)
 
-    def forward(self, out: Tensor, lse: Tensor) -> None:
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """The output and the logarithms; those are NaN if blocks of rows took over."""
+        out, lse = self.empty_outputs()
+        if not self.launch_forward(out.transpose(1, 2), lse):
+            out, lse = self._by_blocks().forward(), lse.fill_(torch.nan)
+        return out, lse
+
+    def saved(self, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return outputs
+
+    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor]:
+        (out, lse), train_shared = saved, needs[3] or self.weight is not None
+        into = self.buffers(train_shared, self.parts())
+        if self.launch_backward(grad.transpose(1, 2), out.transpose(1, 2), lse, into):
+            return self._as_inputs(into, needs)
+        total = self._by_blocks().gradients(grad, needs[3])
+        query, key = total.inner[0] if total.inner else (None, None)
+        tiled, repeated = total.outer[0] if total.outer else (None, None)
+        query = None if query is None else query * self.scale
+        every = (total.value, query, key, total.shared, total.shared_weight, total.bias, tiled, repeated)
+        given = [x for x, need in zip(every, needs, strict=False) if need and x is not None]
+        return [to.copy_(x) for to, x in zip(self.empty_gradients(needs), given, strict=True)]
+
+    def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor]:
+        return self._as_inputs(self.buffers(needs[3] or self.weight is not None, parts=1), needs)
+
+    def _by_blocks(self) -> _Blocks:
+        inner = [] if self.query is None or self.key is None else [(self.query * self.scale, self.key)]
+        outer = [] if self.tiled is None or self.repeated is None else [(self.tiled, self.repeated)]
+        factors = Factors(self.value, self.shared, self.weight, self.bias, inner, outer)
+        return _Blocks(factors, self.mask, self.offset, self.dropout_p, self.seed)
+
+    @_unless_it_fails
+    def launch_forward(self, out: Tensor, lse: Tensor) -> None:
         """Write the output (B, H, T, D), of any strides, and lse (B, H, T)."""
         tile = self._tile(128, 64)
         with torch.cuda.device_of(self.value):
             forward_kernel[self._grid(tile)](out, lse, out.stride(), *self._arguments(tile), **self._constants(tile))
 
-    def backward(self, grad: Tensor, out: Tensor, lse: Tensor, into: Call) -> None:
+    @_unless_it_fails
+    def launch_backward(self, grad: Tensor, out: Tensor, lse: Tensor, into: Call) -> None:
         """Write the gradients of `into.value` and of what else `into` has, all (B, …) for `key` and `bias`.
 
         `into.shared` is (parts, H, T, S), `into.weight` (H, parts, tiles).
@@ -110,8 +199,8 @@ class Call:
                     *(into.shared, into.weight, batch, -(-batch // parts), *given, sizes), **constants
                 )
 
-    def empty_gradients(self, train_shared: bool, parts: int) -> Call:
-        """What `backward` writes, the gradient of R in this many parts of the batch."""
+    def buffers(self, train_shared: bool, parts: int) -> Call:
+        """What `launch_backward` writes, the gradient of R in this many parts of the batch."""
         batch, heads, columns, _ = self.value.shape
 
         def by_token(x: Tensor | None) -> Tensor | None:
@@ -135,6 +224,20 @@ class Call:
             if self.weight is not None:
                 into.weight = x.new_empty(heads, parts, self._count(self._tile(128, 64)), dtype=torch.float32)
         return into
+
+    def _as_inputs(self, into: Call, needs: Sequence[bool]) -> list[Tensor]:
+        """The gradients in the shapes and dtypes of the arguments."""
+        if self.key is not None and into.key is not None and self.key.shape[0] < into.key.shape[0]:
+            into.key = into.key.sum(dim=0, keepdim=True)
+        if self.bias is not None and into.bias is not None:
+            into.bias = into.bias.sum(dim=0).to(self.bias.dtype)
+        if self.shared is not None and into.shared is not None:
+            into.shared = into.shared[0] if len(into.shared) == 1 else into.shared.sum(dim=0).to(self.shared.dtype)
+        if self.weight is not None and into.weight is not None:
+            total = into.weight.sum(dim=(1, 2))
+            into.weight = (total.sum(dim=0, keepdim=True) if len(self.weight) == 1 else total).to(self.weight.dtype)
+        every = (into.value, into.query, into.key, into.shared, into.weight, into.bias, into.tiled, into.repeated)
+        return [x for x, need in zip(every, needs, strict=False) if need and x is not None]
 
     def _tile(self, rows: int, columns: int) -> _Tile:
         """Rows and columns of a tile, fewer where registers and shared memory are short."""
@@ -196,8 +299,7 @@ class Call:
         }
 
 
-@dataclass(frozen=True)
-class _Tile:
+class _Tile(NamedTuple):
     """Rows and columns of a tile of logits; `step` columns of it are in use."""
 
     rows: int
@@ -259,78 +361,4 @@ _ARGUMENTS = (
     "Tensor value, Tensor? query, Tensor? key, Tensor? shared, Tensor? weight, Tensor? bias, Tensor? tiled, "
     "Tensor? repeated, Tensor? mask, Tensor? seed, float scale, SymInt? offset, float dropout_p"
 )
-
-
-def _operator(name: str, schema: str) -> Any:
-    return torch.library.custom_op(f"synthetic_attention::{name}", mutates_args=(), schema=schema)
-
-
-@_operator("triton_forward", f"({_ARGUMENTS}) -> (Tensor, Tensor)")
-def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
-    """The output (B, T, H, D), and the logarithms of its denominators."""
-    call = Call(*arguments)
-    out, lse = call.empty_outputs()
-    call.forward(out.transpose(1, 2), lse)
-    return out, lse
-
-
-@_forward.register_fake
-def _forward_fake(*arguments: Any) -> tuple[Tensor, Tensor]:
-    return Call(*arguments).empty_outputs()
-
-
-@_operator("triton_backward", f"(Tensor grad, Tensor out, Tensor lse, {_ARGUMENTS}, bool train_shared) -> Tensor[]")
-def _backward(grad: Tensor, out: Tensor, lse: Tensor, *arguments: Any) -> list[Tensor]:
-    """The gradients of the floating-point tensors that there are; without `train_shared` not that of shared."""
-    *arguments, train_shared = arguments  # type: ignore[assignment]
-    call = Call(*arguments)
-    into = call.empty_gradients(train_shared or call.weight is not None, call.parts())
-    call.backward(grad.transpose(1, 2), out.transpose(1, 2), lse, into)
-    return _as_inputs(call, into, train_shared)
-
-
-@_backward.register_fake
-def _backward_fake(grad: Tensor, out: Tensor, lse: Tensor, *arguments: Any) -> list[Tensor]:
-    *arguments, train_shared = arguments  # type: ignore[assignment]
-    call = Call(*arguments)
-    return _as_inputs(call, call.empty_gradients(train_shared or call.weight is not None, parts=1), train_shared)
-
-
-def _trained(call: Call, train_shared: bool) -> list[Tensor]:
-    shared = call.shared if train_shared else None
-    every = (call.value, call.query, call.key, shared, call.weight, call.bias, call.tiled, call.repeated)
-    return [x for x in every if x is not None]
-
-
-def _as_inputs(call: Call, into: Call, train_shared: bool) -> list[Tensor]:
-    """The gradients in the shapes and dtypes of the arguments."""
-    if call.key is not None and into.key is not None and call.key.shape[0] < into.key.shape[0]:
-        into.key = into.key.sum(dim=0, keepdim=True)
-    if call.bias is not None and into.bias is not None:
-        into.bias = into.bias.sum(dim=0).to(call.bias.dtype)
-    if call.shared is not None and into.shared is not None:
-        into.shared = into.shared[0] if len(into.shared) == 1 else into.shared.sum(dim=0).to(call.shared.dtype)
-    if call.weight is not None and into.weight is not None:
-        per_head = into.weight.sum(dim=(1, 2))
-        into.weight = (per_head.sum(dim=0, keepdim=True) if len(call.weight) == 1 else per_head).to(call.weight.dtype)
-    return _trained(into, train_shared)
-
-
-def _setup_context(ctx, inputs, output) -> None:
-    *tensors, ctx.scale, ctx.offset, ctx.dropout_p = inputs
-    out, lse = output
-    ctx.mark_non_differentiable(lse)
-    ctx.save_for_backward(out, lse, *tensors)
-
-
-def _autograd(ctx, grad: Tensor, _: Tensor | None):
-    out, lse, *tensors = ctx.saved_tensors
-    shared = tensors[3]
-    train_shared = shared is not None and ctx.needs_input_grad[3]
-    grads = iter(_backward(grad, out, lse, *tensors, ctx.scale, ctx.offset, ctx.dropout_p, train_shared))
-    missing = [x is None or (x is shared and not train_shared) for x in tensors[:8]]
-    return *(None if absent else next(grads) for absent in missing), None, None, None, None, None
-
-
-_forward.register_autograd(_autograd, setup_context=_setup_context)
-_backward.register_autograd(refuse_second_derivative)
+_forward = operator("triton", Call, _ARGUMENTS, 2)

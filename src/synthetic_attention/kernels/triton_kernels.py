@@ -13,61 +13,18 @@ N columns of a tile; b, h the example and head of a program.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 import triton
 import triton.language as tl
 
-
-class Terms(NamedTuple):
-    """The tensors of `triton_attention.Call`, pointers in a kernel. A term that is None is not compiled."""
-
-    value: Any
-    query: Any
-    key: Any
-    shared: Any
-    weight: Any
-    bias: Any
-    tiled: Any
-    repeated: Any
-    mask: Any
-    seed: Any
-    kept: Any
-    flag: Any
-
-
-class Strides(NamedTuple):
-    """Strides of the terms that may have gaps. The last one is 1, except that of value."""
-
-    value: Any
-    query: Any
-    key: Any
-    shared: Any
-    weight: Any
-    tiled: Any
-    repeated: Any
-
-
-class Sizes(NamedTuple):
-    """Numbers of a call.
-
-    Attributes:
-        rows, columns: T and S.
-        step: columns of a block that are in use.
-        offset: row t sees keys ≤ offset + t; None for all.
-        scale: of the inner product.
-        dropout_p: probability with which weights are dropped.
-        key_width, value_width: K and D.
-    """
-
-    rows: Any
-    columns: Any
-    step: Any
-    offset: Any
-    scale: Any
-    dropout_p: Any
-    key_width: Any
-    value_width: Any
+# The tensors of `triton_attention.Call`, pointers in a kernel. A term that is None is not compiled.
+Terms = namedtuple("Terms", "value query key shared weight bias tiled repeated mask seed kept flag")
+# Strides of the terms that may have gaps. The last one is 1, except that of value.
+Strides = namedtuple("Strides", "value query key shared weight tiled repeated")
+# Numbers of a call: T and S; the columns of a block that are in use; row t sees keys ≤ offset + t, or with None all;
+# the scale of the inner product; the probability with which weights are dropped; K and D.
+Sizes = namedtuple("Sizes", "rows columns step offset scale dropout_p key_width value_width")
 
 
 @triton.jit
