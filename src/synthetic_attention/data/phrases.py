@@ -43,7 +43,8 @@ _UNITS = {
 _NOUNS = {
     "event": "the meeting|die Sitzung, the course|der Kurs, the concert|das Konzert, the exam|die Prüfung, "
     "the exhibition|die Ausstellung, the workshop|der Workshop, the conference|die Konferenz, the game|das Spiel",
-    "figure": "revenue|der Umsatz, profit|der Gewinn, the price|der Preis, the rent|die Miete, the salary|das Gehalt",
+    "figure": "the revenue|der Umsatz, the profit|der Gewinn, the price|der Preis, "
+    "the rent|die Miete, the salary|das Gehalt",
     "person": "she|sie, he|er, Anna|Anna, Mr. Weber|Herr Weber, Ms. Keller|Frau Keller, the teacher|die Lehrerin, "
     "my sister|meine Schwester, our neighbor|unser Nachbar, the doctor|der Arzt, the student|die Studentin",
     "thing": "the package|das Paket, the machine|die Maschine, the lamp|die Lampe, the book|das Buch, "
@@ -86,7 +87,7 @@ On {date}, {subject} {verb}s {rest}.|Am {date} {verb_de} {subject} {rest_de}.
 Perhaps {subject} {verb}s {rest}.|Vielleicht {verb_de} {subject} {rest_de}.
 Today {subject} {verb}s {rest}.|Heute {verb_de} {subject} {rest_de}.
 Why does {subject} {verb} {rest}?|Warum {verb_de} {subject} {rest_de}?
-Why must {subject} {verb} {rest}?|Warum muss {subject} {rest_de} {infinitive_de}?
+Since when does {subject} {verb} {rest}?|Seit wann {verb_de} {subject} {rest_de}?
 Do you know whether {subject} {verb}s {rest}?|Wissen Sie, ob {subject} {rest_de} {verb_de}?
 {person1} says that {subject} must {verb} {rest}.|{person1} sagt, dass {subject} {rest_de} {infinitive_de} muss.
 {person1} hopes that {subject} will {verb} {rest}.|{person1} hofft, dass {subject} {rest_de} {infinitive_de} wird.
