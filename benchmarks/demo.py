@@ -1,4 +1,4 @@
-"""Train four models on example phrases, score and compare them: what `make demo` runs, in less than five minutes.
+"""Train four models on example phrases, score and compare them: what `make demo` runs, in less than four minutes.
 
     python benchmarks/demo.py [FOLDER] [--steps 800]
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import shlex
 import subprocess
 import sys
@@ -18,7 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 SYNTHESIZERS = {
@@ -27,8 +30,9 @@ SYNTHESIZERS = {
     "dense": "each token predicts its own weights without looking at the others",
     "random+vanilla": "a mixture of both with learned weights",
 }
-SPLITS = {"test": "known sentences, new values", "test_templates": "new sentences"}
+SPLITS = {"test": "known sentences, new values", "test_templates": "new sentences of known parts"}
 SAMPLES = 3
+EXAMPLE = "The concert in Vienna begins at 8:30 PM."
 console = Console(highlight=False)
 
 
@@ -53,13 +57,15 @@ def main() -> None:
     for name, idea in SYNTHESIZERS.items():
         console.print(f"  [bold]{name:15}[/]{idea}")
     results = run_comparison(data, output, options.steps)
-    for split in SPLITS:
-        print_samples(results, data, output, split)
+    print_results(results, data, output)
     best = max(results["runs"], key=lambda run: run["tests"]["test"]["scores"]["exact_match"])
-    console.print(f"{(time.monotonic() - started) / 60:.1f} minutes; everything is in {options.folder}. Next:\n")
-    run = output / best["folder"]
-    console.print(f'$ synthesizer generate {run} "The concert in Vienna begins at 8:30 PM."', soft_wrap=True)
-    console.print(f'$ synthesizer inspect {run} "The concert in Vienna begins at 8:30 PM."', soft_wrap=True)
+    minutes = (time.monotonic() - started) / 60
+    console.rule(f"[bold]{minutes:.1f} minutes; everything is in {options.folder}", align="left")
+    console.print("Next, with sentences of the parts above, which are all that these models know:\n")
+    program = os.path.relpath(Path(sys.executable).with_name("synthesizer"))
+    for command in ("generate", "inspect"):
+        console.print(f'$ {program} {command} {output / best["folder"]} "{EXAMPLE}"', soft_wrap=True)
+    console.print("\nOther text: docs/translation.md. Which synthesizer: docs/choosing.md.")
 
 
 def run_comparison(data: Path, output: Path, steps: int) -> dict[str, Any]:
@@ -84,22 +90,27 @@ def run_comparison(data: Path, output: Path, steps: int) -> dict[str, Any]:
     return json.loads((output / "results.json").read_text(encoding="utf-8"))
 
 
-def print_samples(results: dict[str, Any], data: Path, output: Path, split: str) -> None:
-    """Print the first phrases of a split, the reference and the output of each model."""
-    console.rule(f"[bold]Test: {SPLITS[split]}", align="left")
-    sources, references = (read_lines(data / f"{split}.{side}") for side in ("en", "de"))
-    outputs = {
-        run["row"]: read_lines(output / run["folder"] / run["tests"][split]["predictions"]) for run in results["runs"]
-    }
-    exact = {run["row"]: run["tests"][split]["scores"]["exact_match"] for run in results["runs"]}
-    console.print("Without any mistake: " + ", ".join(f"{name} {score:.0f} %" for name, score in exact.items()) + "\n")
-    for index in range(SAMPLES):
-        console.print(Text(sources[index], style="bold"))
-        console.print(Text(f"  {'reference':15}{references[index]}", style="dim"))
-        for name, lines in outputs.items():
-            mark, colour = ("✓", "green") if lines[index] == references[index] else ("✗", "red")
-            console.print(Text(f"{mark} {name:15}{lines[index]}", style=colour))
-        console.print()
+def print_results(results: dict[str, Any], data: Path, output: Path) -> None:
+    """Print how many translations are right, and the first phrases of each split with all that was made of them."""
+    console.rule("[bold]Translations without any mistake", align="left")
+    table = Table("synthesizer", box=box.SIMPLE_HEAD)
+    for name in SPLITS.values():
+        table.add_column(name, justify="right")
+    for run in results["runs"]:
+        table.add_row(run["row"], *(f"{run['tests'][split]['scores']['exact_match']:.0f} %" for split in SPLITS))
+    console.print(table)
+    for split, name in SPLITS.items():
+        console.print(f"[bold]Examples: {name}[/]\n")
+        files = [data / f"{split}.en", data / f"{split}.de"]
+        files += [output / run["folder"] / run["tests"][split]["predictions"] for run in results["runs"]]
+        for english, german, *outputs in list(zip(*map(read_lines, files), strict=False))[:SAMPLES]:
+            console.print(f"  {english}", markup=False)
+            for text in dict.fromkeys((german, *outputs)):
+                names = [run["row"] for run, line in zip(results["runs"], outputs, strict=True) if line == text]
+                who = "all" if len(names) == len(outputs) else ", ".join(names) or "expected, by none"
+                mark, colour = ("✓", "green") if text == german else ("✗", "red")
+                console.print(Text(f"  {mark} {text}", colour).append(f"  {who}", "dim"))
+            console.print()
 
 
 def read_lines(path: Path) -> list[str]:

@@ -45,7 +45,7 @@ _NOUNS = {
     "the exhibition|die Ausstellung, the workshop|der Workshop, the conference|die Konferenz, the game|das Spiel",
     "figure": "the revenue|der Umsatz, the profit|der Gewinn, the price|der Preis, "
     "the rent|die Miete, the salary|das Gehalt",
-    "person": "she|sie, he|er, Anna|Anna, Mr. Weber|Herr Weber, Ms. Keller|Frau Keller, the teacher|die Lehrerin, "
+    "person": "Anna|Anna, Mr. Weber|Herr Weber, Ms. Keller|Frau Keller, the teacher|die Lehrerin, she|sie, he|er, "
     "my sister|meine Schwester, our neighbor|unser Nachbar, the doctor|der Arzt, the student|die Studentin",
     "thing": "the package|das Paket, the machine|die Maschine, the lamp|die Lampe, the book|das Buch, "
     "the statue|die Statue, the bicycle|das Fahrrad, the door|die Tür, the painting|das Gemälde",
@@ -81,15 +81,15 @@ _FRAMES = """
 {subject} {verb}s {rest}.|{subject} {verb_de} {rest_de}.
 {subject} will {verb} {rest}.|{subject} wird {rest_de} {infinitive_de}.
 {person1} knows that {subject} {verb}s {rest}.|{person1} weiß, dass {subject} {rest_de} {verb_de}.
-On {weekday}, {subject} will {verb} {rest}.|Am {weekday} wird {subject} {rest_de} {infinitive_de}.
-{subject} must {verb} {rest}.|{subject} muss {rest_de} {infinitive_de}.
-On {date}, {subject} {verb}s {rest}.|Am {date} {verb_de} {subject} {rest_de}.
+On {weekday}, {subject} should {verb} {rest}.|Am {weekday} sollte {subject} {rest_de} {infinitive_de}.
+{subject} should {verb} {rest}.|{subject} sollte {rest_de} {infinitive_de}.
+On {date}, {subject} will {verb} {rest}.|Am {date} wird {subject} {rest_de} {infinitive_de}.
 Perhaps {subject} {verb}s {rest}.|Vielleicht {verb_de} {subject} {rest_de}.
-Today {subject} {verb}s {rest}.|Heute {verb_de} {subject} {rest_de}.
+Of course {subject} {verb}s {rest}.|Natürlich {verb_de} {subject} {rest_de}.
 Why does {subject} {verb} {rest}?|Warum {verb_de} {subject} {rest_de}?
 Since when does {subject} {verb} {rest}?|Seit wann {verb_de} {subject} {rest_de}?
 Do you know whether {subject} {verb}s {rest}?|Wissen Sie, ob {subject} {rest_de} {verb_de}?
-{person1} says that {subject} must {verb} {rest}.|{person1} sagt, dass {subject} {rest_de} {infinitive_de} muss.
+{person1} says that {subject} should {verb} {rest}.|{person1} sagt, dass {subject} {rest_de} {infinitive_de} sollte.
 {person1} hopes that {subject} will {verb} {rest}.|{person1} hofft, dass {subject} {rest_de} {infinitive_de} wird.
 """
 
@@ -193,6 +193,7 @@ def make_phrases(train: int = 15_000, held_out: int = 500, seed: int = 0) -> dic
         raise UserError(f"can only hold out {len(rest)} phrases of {2 * held_out}; choose fewer, or more to train on")
     values = {kind: [pair for pair in pairs if (kind, pair) in parts] for kind, pairs in values.items()}
     others = _fill(rng, unseen, values, held_out, seen)
+    rng.shuffle(others)
     splits = {"train": training, "valid": rest[::2], "test": rest[1::2], "test_templates": others}
     return {split: tuple(members) for split, members in splits.items()}
 
