@@ -107,7 +107,7 @@ def print_results(results: dict[str, Any], data: Path, output: Path) -> None:
             console.print(f"  {english}", markup=False)
             for text in dict.fromkeys((german, *outputs)):
                 names = [run["row"] for run, line in zip(results["runs"], outputs, strict=True) if line == text]
-                who = "all" if len(names) == len(outputs) else ", ".join(names) or "expected, by none"
+                who = "all models" if len(names) == len(outputs) else ", ".join(names) or "no model"
                 mark, colour = ("✓", "green") if text == german else ("✗", "red")
                 console.print(Text(f"  {mark} {text}", colour).append(f"  {who}", "dim"))
             console.print()

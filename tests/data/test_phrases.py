@@ -55,7 +55,8 @@ def test_held_out_phrases_combine_known_parts(corpus: dict[str, tuple[Phrase, ..
     for split in SPLITS[1:]:
         for phrase in corpus[split]:
             assert values.issuperset(phrase.values)
-            assert phrase.frame in frames and phrase.clause in clauses
+            assert phrase.frame in frames
+            assert phrase.clause in clauses
             assert _words([phrase.english, phrase.german]) <= words
             assert ((phrase.frame, phrase.clause) in combinations) == (split != "test_templates")
 
