@@ -46,11 +46,15 @@ def main() -> None:
     for name in ("torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)
     from synthetic_attention.data.phrases import write_phrases
+    from synthetic_attention.errors import UserError
 
     started = time.monotonic()
     data, output = options.folder / "data", options.folder / "comparison"
     console.rule("[bold]English phrases and their German translations", align="left")
-    write_phrases(data)
+    try:
+        write_phrases(data)
+    except UserError as error:
+        sys.exit(str(error))
     for english, german in zip(*(read_lines(data / f"train.{side}")[:SAMPLES] for side in ("en", "de")), strict=True):
         console.print(f"  {english}\n    [dim]{german}[/]")
     console.rule(f"[bold]Four models, {options.steps:,} steps each", align="left")

@@ -144,7 +144,9 @@ def _draw(kind: str, rng: random.Random) -> Pair:
 
 def all_values(seed: int = 0) -> dict[str, list[Pair]]:
     """The values of each kind of slot, without duplicates: all names, and 90 random dates, times or figures."""
-    values: dict[str, list[Pair]] = {kind: _rows(nouns.replace(", ", "\n")) for kind, nouns in _NOUNS.items()}
+    values = {
+        kind: [(noun, german) for noun, german in _rows(nouns.replace(", ", "\n"))] for kind, nouns in _NOUNS.items()
+    }
     for kind in ("date", "time", "percent", "money", *_UNITS):
         # Each kind has its own generator: a change of one does not change the others.
         rng, drawn = random.Random(f"{seed}/{kind}"), dict[Pair, None]()
