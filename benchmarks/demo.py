@@ -31,7 +31,6 @@ SYNTHESIZERS = {
     "random+vanilla": "a mixture of both with learned weights",
 }
 SPLITS = {"test": "known sentences, new values", "test_templates": "new sentences of known parts"}
-SAMPLES = 3
 EXAMPLE = "The concert in Vienna begins at 8:30 PM."
 console = Console(highlight=False)
 
@@ -55,14 +54,14 @@ def main() -> None:
         write_phrases(data)
     except UserError as error:
         sys.exit(str(error))
-    for english, german in zip(*(read_lines(data / f"train.{side}")[:SAMPLES] for side in ("en", "de")), strict=True):
+    for english, german in zip(*(read_lines(data / f"train.{side}")[:3] for side in ("en", "de")), strict=True):
         console.print(f"  {english}\n    [dim]{german}[/]")
     console.rule(f"[bold]Four models, {options.steps:,} steps each", align="left")
     for name, idea in SYNTHESIZERS.items():
         console.print(f"  [bold]{name:15}[/]{idea}")
     results = run_comparison(data, output, options.steps)
     print_results(results, data, output)
-    best = max(results["runs"], key=lambda run: run["tests"]["test"]["scores"]["exact_match"])
+    best = max(results["runs"], key=lambda run: run["tests"]["test_templates"]["scores"]["exact_match"])
     minutes = (time.monotonic() - started) / 60
     console.rule(f"[bold]{minutes:.1f} minutes; everything is in {options.folder}", align="left")
     console.print("Next, with sentences of the parts above, which are all that these models know:\n")
@@ -95,7 +94,7 @@ def run_comparison(data: Path, output: Path, steps: int) -> dict[str, Any]:
 
 
 def print_results(results: dict[str, Any], data: Path, output: Path) -> None:
-    """Print how many translations are right, and the first phrases of each split with all that was made of them."""
+    """Print how many translations are right, and of each split the first phrases and the first with a mistake."""
     console.rule("[bold]Translations without any mistake", align="left")
     table = Table("synthesizer", box=box.SIMPLE_HEAD)
     for name in SPLITS.values():
@@ -104,10 +103,12 @@ def print_results(results: dict[str, Any], data: Path, output: Path) -> None:
         table.add_row(run["row"], *(f"{run['tests'][split]['scores']['exact_match']:.0f} %" for split in SPLITS))
     console.print(table)
     for split, name in SPLITS.items():
-        console.print(f"[bold]Examples: {name}[/]\n")
+        console.print(f"[bold]{name.capitalize()}: the first, and the first with a mistake[/]\n")
         files = [data / f"{split}.en", data / f"{split}.de"]
         files += [output / run["folder"] / run["tests"][split]["predictions"] for run in results["runs"]]
-        for english, german, *outputs in list(zip(*map(read_lines, files), strict=False))[:SAMPLES]:
+        rows = list(zip(*map(read_lines, files), strict=False))
+        wrong = next((row for row in rows if len({*row[1:]}) > 1), rows[0])
+        for english, german, *outputs in dict.fromkeys((*rows[:2], wrong)):
             console.print(f"  {english}", markup=False)
             for text in dict.fromkeys((german, *outputs)):
                 names = [run["row"] for run, line in zip(results["runs"], outputs, strict=True) if line == text]

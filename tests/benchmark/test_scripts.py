@@ -82,23 +82,23 @@ def test_samples_are_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     demo: Any = load_script("demo")
-    lines = {"vanilla": "eins\nzwei\nfalsch\n", "random": "eins\nfalsch\nfalsch\n", "dense": "eins\nzwei\nfalsch\n"}
+    lines = {"vanilla": "eins\nzwei\ndrei\nvier\n", "random": "eins\nzwei\ndrei\nfalsch\n"}
     runs = []
     for name, text in lines.items():
         tests = {split: {"predictions": "test.de", "scores": {"exact_match": 66.7}} for split in demo.SPLITS}
         runs.append({"row": name, "folder": name, "tests": tests})
         (tmp_path / name).mkdir()
         (tmp_path / name / "test.de").write_text(text, encoding="utf-8")
-    for split in demo.SPLITS:
-        for side, text in (("en", "one\ntwo\nthree\n"), ("de", "eins\nzwei\ndrei\n")):
+    for split, first in zip(demo.SPLITS, ("eins", "1"), strict=True):
+        for side, text in (("en", "one\ntwo\nthree\nfour\n"), ("de", f"{first}\nzwei\ndrei\nvier\n")):
             (tmp_path / f"{split}.{side}").write_text(text, encoding="utf-8")
     monkeypatch.setattr(demo, "console", Console(width=80, highlight=False))
     demo.print_results({"runs": runs}, tmp_path, tmp_path)
     printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert max(map(len, printed)) <= 80
     assert [line.split() for line in printed if "67 %" in line] == [[name, *["67", "%"] * 2] for name in lines]
-    first, second, third = "✓ eins  all models", "✓ zwei  vanilla, dense", "✗ falsch  random"
-    samples = ["one", first, "", "two", second, third, "", "three", "✓ drei  no model", "✗ falsch  all models"]
+    two = ["", "two", "✓ zwei  all models", ""]
     start = printed.index("one")
-    assert printed[start : start + len(samples)] == samples
-    assert printed.count(first) == len(demo.SPLITS)
+    mistake = ["four", "✓ vier  vanilla", "✗ falsch  random", ""]
+    assert printed[start : start + 10] == ["one", "✓ eins  all models", *two, *mistake]
+    assert printed[start + 12 :] == ["one", "✓ 1  no model", "✗ eins  all models", *two]
