@@ -27,7 +27,7 @@ from rich.text import Text
 SYNTHESIZERS = {
     "vanilla": "softmax(QKᵀ): compares every pair of tokens",
     "random": "a learned matrix, the same for all sentences: looks at no token",
-    "dense": "each token predicts its own weights without looking at the others",
+    "dense": "each token predicts its own weights from itself alone",
     "random+vanilla": "a mixture of both with learned weights",
 }
 SPLITS = {"test": "known sentences, new values", "test_templates": "new sentences of known parts"}
@@ -64,7 +64,7 @@ def main() -> None:
     best = max(results["runs"], key=lambda run: run["tests"]["test_templates"]["scores"]["exact_match"])
     minutes = (time.monotonic() - started) / 60
     console.rule(f"[bold]{minutes:.1f} minutes; everything is in {options.folder}", align="left")
-    console.print("Next, with sentences of the parts above, which are all that these models know:\n")
+    console.print("Next (the models know only such sentences):\n")
     program = os.path.relpath(Path(sys.executable).with_name("synthesizer"))
     for command in ("generate", "inspect"):
         console.print(f'$ {program} {command} {output / best["folder"]} "{EXAMPLE}"', soft_wrap=True)
