@@ -1,4 +1,4 @@
-"""Train four models on example phrases, score and compare them: what `make demo` runs, in less than five minutes.
+"""Train four models on example phrases, score and compare them: what `make demo` runs, in less than four minutes.
 
     python benchmarks/demo.py [FOLDER] [--steps 800]
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import shlex
 import subprocess
 import sys
@@ -18,17 +19,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 SYNTHESIZERS = {
     "vanilla": "softmax(QKᵀ): compares every pair of tokens",
     "random": "a learned matrix, the same for all sentences: looks at no token",
-    "dense": "each token predicts its own weights without looking at the others",
+    "dense": "each token predicts its own weights from itself alone",
     "random+vanilla": "a mixture of both with learned weights",
 }
-SPLITS = {"test": "known sentences, new values", "test_templates": "new sentences"}
-SAMPLES = 3
+SPLITS = {"test": "known sentences, new values", "test_templates": "new sentences of known parts"}
+EXAMPLE = "The concert in Vienna begins at 8:30 PM."
 console = Console(highlight=False)
 
 
@@ -42,24 +45,30 @@ def main() -> None:
     for name in ("torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)
     from synthetic_attention.data.phrases import write_phrases
+    from synthetic_attention.errors import UserError
 
     started = time.monotonic()
     data, output = options.folder / "data", options.folder / "comparison"
     console.rule("[bold]English phrases and their German translations", align="left")
-    write_phrases(data)
-    for english, german in zip(*(read_lines(data / f"train.{side}")[:SAMPLES] for side in ("en", "de")), strict=True):
+    try:
+        write_phrases(data)
+    except UserError as error:
+        sys.exit(str(error))
+    for english, german in zip(*(read_lines(data / f"train.{side}")[:3] for side in ("en", "de")), strict=True):
         console.print(f"  {english}\n    [dim]{german}[/]")
     console.rule(f"[bold]Four models, {options.steps:,} steps each", align="left")
     for name, idea in SYNTHESIZERS.items():
         console.print(f"  [bold]{name:15}[/]{idea}")
     results = run_comparison(data, output, options.steps)
-    for split in SPLITS:
-        print_samples(results, data, output, split)
-    best = max(results["runs"], key=lambda run: run["tests"]["test"]["scores"]["exact_match"])
-    console.print(f"{(time.monotonic() - started) / 60:.1f} minutes; everything is in {options.folder}. Next:\n")
-    run = output / best["folder"]
-    console.print(f'$ synthesizer generate {run} "The concert in Vienna begins at 8:30 PM."', soft_wrap=True)
-    console.print(f'$ synthesizer inspect {run} "The concert in Vienna begins at 8:30 PM."', soft_wrap=True)
+    print_results(results, data, output)
+    best = max(results["runs"], key=lambda run: run["tests"]["test_templates"]["scores"]["exact_match"])
+    minutes = (time.monotonic() - started) / 60
+    console.rule(f"[bold]{minutes:.1f} minutes; everything is in {options.folder}", align="left")
+    console.print("Next (the models know only such sentences):\n")
+    program = os.path.relpath(Path(sys.executable).with_name("synthesizer"))
+    for command in ("generate", "inspect"):
+        console.print(f'$ {program} {command} {output / best["folder"]} "{EXAMPLE}"', soft_wrap=True)
+    console.print("\nOther text: docs/translation.md. Which synthesizer: docs/choosing.md.")
 
 
 def run_comparison(data: Path, output: Path, steps: int) -> dict[str, Any]:
@@ -84,22 +93,29 @@ def run_comparison(data: Path, output: Path, steps: int) -> dict[str, Any]:
     return json.loads((output / "results.json").read_text(encoding="utf-8"))
 
 
-def print_samples(results: dict[str, Any], data: Path, output: Path, split: str) -> None:
-    """Print the first phrases of a split, the reference and the output of each model."""
-    console.rule(f"[bold]Test: {SPLITS[split]}", align="left")
-    sources, references = (read_lines(data / f"{split}.{side}") for side in ("en", "de"))
-    outputs = {
-        run["row"]: read_lines(output / run["folder"] / run["tests"][split]["predictions"]) for run in results["runs"]
-    }
-    exact = {run["row"]: run["tests"][split]["scores"]["exact_match"] for run in results["runs"]}
-    console.print("Without any mistake: " + ", ".join(f"{name} {score:.0f} %" for name, score in exact.items()) + "\n")
-    for index in range(SAMPLES):
-        console.print(Text(sources[index], style="bold"))
-        console.print(Text(f"  {'reference':15}{references[index]}", style="dim"))
-        for name, lines in outputs.items():
-            mark, colour = ("✓", "green") if lines[index] == references[index] else ("✗", "red")
-            console.print(Text(f"{mark} {name:15}{lines[index]}", style=colour))
-        console.print()
+def print_results(results: dict[str, Any], data: Path, output: Path) -> None:
+    """Print how many translations are right, and of each split the first phrases and the first with a mistake."""
+    console.rule("[bold]Translations without any mistake", align="left")
+    table = Table("synthesizer", box=box.SIMPLE_HEAD)
+    for name in SPLITS.values():
+        table.add_column(name, justify="right")
+    for run in results["runs"]:
+        table.add_row(run["row"], *(f"{run['tests'][split]['scores']['exact_match']:.0f} %" for split in SPLITS))
+    console.print(table)
+    for split, name in SPLITS.items():
+        console.print(f"[bold]{name.capitalize()}: the first, and the first with a mistake[/]\n")
+        files = [data / f"{split}.en", data / f"{split}.de"]
+        files += [output / run["folder"] / run["tests"][split]["predictions"] for run in results["runs"]]
+        rows = list(zip(*map(read_lines, files), strict=False))
+        wrong = next((row for row in rows if len({*row[1:]}) > 1), rows[0])
+        for english, german, *outputs in dict.fromkeys((*rows[:2], wrong)):
+            console.print(f"  {english}", markup=False)
+            for text in dict.fromkeys((german, *outputs)):
+                names = [run["row"] for run, line in zip(results["runs"], outputs, strict=True) if line == text]
+                who = "all models" if len(names) == len(outputs) else ", ".join(names) or "no model"
+                mark, colour = ("✓", "green") if text == german else ("✗", "red")
+                console.print(Text(f"  {mark} {text}", colour).append(f"  {who}", "dim"))
+            console.print()
 
 
 def read_lines(path: Path) -> list[str]:

@@ -82,17 +82,23 @@ def test_samples_are_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     demo: Any = load_script("demo")
+    lines = {"vanilla": "eins\nzwei\ndrei\nvier\n", "random": "eins\nzwei\ndrei\nfalsch\n"}
     runs = []
-    for name in demo.SYNTHESIZERS:
-        tests = {split: {"predictions": f"{split}.de", "scores": {"exact_match": 66.7}} for split in demo.SPLITS}
-        runs.append({"row": name, "folder": f"{name}/seed-0", "tests": tests})
-        (tmp_path / name / "seed-0").mkdir(parents=True)
-        (tmp_path / name / "seed-0/test.de").write_text("eins\nfalsch\ndrei\n", encoding="utf-8")
-    for side, lines in (("en", "one\ntwo\nthree\n"), ("de", "eins\nzwei\ndrei\n")):
-        (tmp_path / f"test.{side}").write_text(lines, encoding="utf-8")
+    for name, text in lines.items():
+        tests = {split: {"predictions": "test.de", "scores": {"exact_match": 66.7}} for split in demo.SPLITS}
+        runs.append({"row": name, "folder": name, "tests": tests})
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "test.de").write_text(text, encoding="utf-8")
+    for split, first in zip(demo.SPLITS, ("eins", "1"), strict=True):
+        for side, text in (("en", "one\ntwo\nthree\nfour\n"), ("de", f"{first}\nzwei\ndrei\nvier\n")):
+            (tmp_path / f"{split}.{side}").write_text(text, encoding="utf-8")
     monkeypatch.setattr(demo, "console", Console(width=80, highlight=False))
-    demo.print_samples({"runs": runs}, tmp_path, tmp_path, "test")
-    printed = capsys.readouterr().out
-    assert max(map(len, printed.splitlines())) <= 80
-    assert "vanilla 67 %, random 67 %, dense 67 %" in printed
-    assert (printed.count("✓"), printed.count("✗")) == (8, 4)
+    demo.print_results({"runs": runs}, tmp_path, tmp_path)
+    printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert max(map(len, printed)) <= 80
+    assert [line.split() for line in printed if "67 %" in line] == [[name, *["67", "%"] * 2] for name in lines]
+    two = ["", "two", "✓ zwei  all models", ""]
+    start = printed.index("one")
+    mistake = ["four", "✓ vier  vanilla", "✗ falsch  random", ""]
+    assert printed[start : start + 10] == ["one", "✓ eins  all models", *two, *mistake]
+    assert printed[start + 12 :] == ["one", "✓ 1  no model", "✗ eins  all models", *two]
