@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -34,12 +35,37 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def damage_reported(what: str) -> Iterator[None]:
-    """Raise errors inside as a UserError: `what` cannot be loaded, with the reason."""
+def damage_reported(what: object) -> Iterator[None]:
+    """Raise whatever fails inside as a UserError: `what` cannot be loaded, with the reason."""
     try:
         yield
-    except MemoryError:
-        raise
-    # Readers of JSON, weights, optimizer states and configurations have many errors; tokenizers raises Exception.
-    except Exception as error:
+    except BaseException as error:
+        if not _is_failure(error):
+            raise
         raise UserError(f"{what} cannot be loaded: {one_line(error)}") from error
+
+
+@contextmanager
+def unwritable_reported(what: object) -> Iterator[None]:
+    """Raise whatever fails inside, except UserErrors, as an OSError: `what` cannot be written, with the reason."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, UserError) or not _is_failure(error):
+            raise
+        raise OSError(f"{what} cannot be written: {one_line(error)}") from error
+
+
+def _is_failure(error: BaseException) -> bool:
+    # Panics of the tokenizers library are no `Exception`.
+    is_panic = type(error).__name__ == "PanicException"
+    return is_panic or (isinstance(error, Exception) and not isinstance(error, MemoryError))
+
+
+@contextmanager
+def unread_ignored() -> Iterator[None]:
+    """Ignore that standard error cannot be written inside, and from then on: its reader, or the terminal, is gone."""
+    try:
+        yield
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -235,17 +235,20 @@ def split_file(data: Path, split: str, endings: Sequence[str]) -> Path:
     return paths[0]
 
 
-def find_split(folder: Path, split: str, languages: tuple[str, str]) -> str:
-    """The stem of the parallel files {stem}.{language} of a split, which are found like `split_files`."""
+def find_split(folder: Path, split: str, languages: tuple[str, str]) -> tuple[str, Path, Path]:
+    """The stem and the paths of the parallel files {stem}.{language} of a split, found like `split_files`."""
     first, second = (
-        {path.name.removesuffix(f".{language}") for path in split_files(folder, split, (f".{language}",))}
+        {
+            path.name.removesuffix(".gz").removesuffix(f".{language}"): path
+            for path in split_files(folder, split, (f".{language}",))
+        }
         for language in languages
     )
-    both = sorted(first & second)
+    both = sorted(first.keys() & second.keys())
     if len(both) != 1:
-        names = ", ".join(both or sorted(first | second))
+        names = ", ".join(both or sorted(first.keys() | second.keys()))
         raise UserError(f"{folder}: expected one split {split!r} with files .{' and .'.join(languages)}; found {names}")
-    return both[0]
+    return both[0], first[both[0]], second[both[0]]
 
 
 def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = None) -> list[Path]:

@@ -5,10 +5,11 @@ Shape legend: B batch, S source tokens, T new tokens, P cached tokens, H heads, 
 
 from __future__ import annotations
 
+import glob
+import io
 import logging
 import math
 import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +20,11 @@ from torch import Tensor, nn
 from torch.export import Dim
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from ..errors import UserError, require
+from ..errors import UserError, require, unwritable_reported
 from ..kernels import split_heads
 from ..layout import TokenLayout
 from ..models import SynthesizerPreTrainedModel
+from ..staging import remove_left, staged
 
 Tensors = dict[str, Tensor]
 
@@ -70,14 +72,21 @@ def export_model(
     file = Path(file)
     graphs = {file.with_name(f"{file.stem}{part}{file.suffix}"): graph for part, graph in _graphs(model, with_cache)}
     for path in graphs:
-        if path.is_dir() or (path.exists() and not overwrite):
-            raise UserError(f"{path} exists; choose another file, or pass overwrite=True (--overwrite)")
+        _check_new(path, overwrite)
+        remove_left(path.parent, f".{glob.escape(path.name)}-????????")
     file.parent.mkdir(parents=True, exist_ok=True)
     was_training = model.training
     model.eval()
     try:
         for path, graph in graphs.items():
-            _write(graph, path, format, model.config.max_position_embeddings)
+            save = _export(graph, format, model.config.max_position_embeddings)
+            with unwritable_reported(path), staged(path.parent, f".{path.name}-") as folder:
+                save(folder / path.name)
+                # Another process may have written the file meanwhile.
+                _check_new(path, overwrite)
+                # Weights over two gigabytes are in a file of their own, whose name is in the graph.
+                for written in sorted(folder.iterdir(), reverse=True):
+                    written.replace(path.with_name(written.name))
     finally:
         model.train(was_training)
     return list(graphs)
@@ -136,25 +145,28 @@ class _Graph(nn.Module):
         return self.compute(self.model, given if named is None else named)
 
 
-def _write(graph: _Graph, file: Path, kind: str, max_length: int) -> None:
-    with torch.no_grad(), tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as folder:
-        part = Path(folder) / file.name
-        if kind == "torch":
-            sizes = {"batch": Dim("batch", min=1, max=_LARGEST_BATCH)}
-            shapes = {
-                name: {axis: sizes.setdefault(size, Dim(size, min=1, max=max_length)) for axis, size in axes.items()}
-                for name, axes in graph.axes.items()
-            }
-            program = torch.export.export(graph, (), graph.inputs, dynamic_shapes=shapes)
-            torch.export.save(program, part)
-        else:
-            _save_onnx(graph, part)
-        # Weights over two gigabytes are in a file of their own, whose name is in the graph.
-        for written in sorted(Path(folder).iterdir(), reverse=True):
-            written.replace(file.with_name(written.name))
+def _check_new(file: Path, overwrite: bool) -> None:
+    if file.is_dir() or (file.exists() and not overwrite):
+        raise UserError(f"{file} exists; choose another file, or pass overwrite=True (--overwrite)")
 
 
-def _save_onnx(graph: _Graph, file: Path) -> None:
+@torch.no_grad()
+def _export(graph: _Graph, kind: str, max_length: int) -> Callable[[Path], object]:
+    """The program of a graph, as a function that saves it."""
+    if kind == "onnx":
+        return _export_onnx(graph)
+    sizes = {"batch": Dim("batch", min=1, max=_LARGEST_BATCH)}
+    shapes = {
+        name: {axis: sizes.setdefault(size, Dim(size, min=1, max=max_length)) for axis, size in axes.items()}
+        for name, axes in graph.axes.items()
+    }
+    # Into memory: PyTorch aborts the process if it cannot write to a file.
+    program = io.BytesIO()
+    torch.export.save(torch.export.export(graph, (), graph.inputs, dynamic_shapes=shapes), program)
+    return lambda file: file.write_bytes(program.getbuffer())
+
+
+def _export_onnx(graph: _Graph) -> Callable[[Path], object]:
     from onnxscript import opset18
 
     logger = logging.getLogger("torch.onnx")
@@ -177,7 +189,7 @@ def _save_onnx(graph: _Graph, file: Path) -> None:
             )
     finally:
         logger.setLevel(level)
-    cast(Any, program).save(file)
+    return cast(Any, program).save
 
 
 def _graphs(model: SynthesizerPreTrainedModel, with_cache: bool) -> list[tuple[str, _Graph]]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from safetensors import SafetensorError
 
 from ..errors import UserError, one_line
 
@@ -27,23 +26,33 @@ def shortage_reported(
     # The reader of our output is gone.
     except BrokenPipeError:
         raise
-    except (OSError, MemoryError, RuntimeError, SafetensorError) as error:
+    except (OSError, MemoryError, RuntimeError) as error:
         problem = one_line(error)
         if is_out_of_memory(error):
             problem = f"out of memory; {less_memory}"
-        elif type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        elif _is_compilation(error):
             problem = f"torch.compile failed: {problem}; {without_compile}"
-        # Gloo has no exception class.
-        elif isinstance(error, torch.distributed.DistError) or "/gloo/" in problem:
+        elif _is_lost_process(error):
             problem = LOST_PROCESS
-        # The error of torch.save on a full disk.
-        elif "inline_container" in problem:
-            problem = f"a checkpoint could not be written, as on a full disk: {problem}"
-        elif not isinstance(error, OSError | SafetensorError):
+        elif not isinstance(error, OSError):
             raise
         raise UserError(f"{problem}; {left()}") from error
+
+
+def is_shortage(error: Exception) -> bool:
+    """Whether `shortage_reported` reports an error."""
+    return isinstance(error, OSError) or is_out_of_memory(error) or _is_compilation(error) or _is_lost_process(error)
 
 
 def is_out_of_memory(error: Exception) -> bool:
     # PyTorch has an exception class for the memory of devices, none for that of the CPU.
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _is_compilation(error: Exception) -> bool:
+    return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
+
+
+def _is_lost_process(error: Exception) -> bool:
+    # Gloo has no exception class.
+    return isinstance(error, torch.distributed.DistError) or "/gloo/" in str(error)

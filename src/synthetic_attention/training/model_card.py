@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from ..data.hub import is_hub_name
+from ..errors import damage_reported
 from ..tasks.base import Task, format_score
 from .run_folder import RunFolder
 
@@ -31,8 +32,15 @@ print(tokenizer.batch_decode(model.generate(**tokenizer("…", return_tensors="p
 def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
     """Write README.md from run.yaml, metrics.json and the evaluations, unless the user has made it their own."""
     path = run.path / "README.md"
-    if not metrics["best"] or (path.exists() and _MARK not in path.read_text(encoding="utf-8", errors="replace")):
+    if path.exists() and _MARK not in path.read_text(encoding="utf-8", errors="replace"):
         return
+    with damage_reported(f"{run.path}: metrics.json or a file of evaluation/"):
+        card = _card(run, metrics) if metrics["best"] else None
+    if card is not None:
+        run.write_text("README.md", card)
+
+
+def _card(run: RunFolder, metrics: Mapping[str, Any]) -> str:
     info = run.read_info()
     task, data = run.read_task(info), Path(info["data"])
     model = task.model_class.__name__
@@ -45,7 +53,7 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
     options = ", max_new_tokens=20" if tag == "text-generation" else ""
     usage = _PIPELINE.format(tag=tag, options=options) if model in _TAGS else _GENERATE
     examples = f"{metrics['train_examples']:,} " if metrics["train_examples"] else "streamed "
-    card = f"""\
+    return f"""\
 ---
 {yaml.safe_dump({key: value for key, value in header.items() if value}, sort_keys=False)}---
 
@@ -75,7 +83,6 @@ import synthetic_attention  # registers the models
 {commands}
 ```
 """
-    run.write_text("README.md", card)
 
 
 def _table(run: RunFolder, task: Task[Any, Any], best: Mapping[str, Any]) -> Iterator[str]:
