@@ -35,31 +35,18 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def damage_reported(what: object) -> Iterator[None]:
-    """Raise whatever fails inside as a UserError: `what` cannot be loaded, with the reason."""
+def damage_reported(what: object, action: str = "loaded") -> Iterator[None]:
+    """Raise whatever fails inside as a UserError that names `what`; with "written" as an OSError, except UserErrors."""
     try:
         yield
     except BaseException as error:
-        if not _is_failure(error):
+        is_read = action == "loaded"
+        # Panics of the tokenizers library are no `Exception`.
+        is_failure = isinstance(error, Exception) or type(error).__name__ == "PanicException"
+        if not is_failure or isinstance(error, MemoryError if is_read else MemoryError | UserError):
             raise
-        raise UserError(f"{what} cannot be loaded: {one_line(error)}") from error
-
-
-@contextmanager
-def unwritable_reported(what: object) -> Iterator[None]:
-    """Raise whatever fails inside, except UserErrors, as an OSError: `what` cannot be written, with the reason."""
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, UserError) or not _is_failure(error):
-            raise
-        raise OSError(f"{what} cannot be written: {one_line(error)}") from error
-
-
-def _is_failure(error: BaseException) -> bool:
-    # Panics of the tokenizers library are no `Exception`.
-    is_panic = type(error).__name__ == "PanicException"
-    return is_panic or (isinstance(error, Exception) and not isinstance(error, MemoryError))
+        kind = UserError if is_read else OSError
+        raise kind(f"{what} cannot be {action}: {one_line(error)}") from error
 
 
 @contextmanager

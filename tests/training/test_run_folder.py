@@ -12,9 +12,10 @@ from unittest.mock import MagicMock
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from synthetic_attention.staging import FileLock, lock_folder
 from synthetic_attention.tasks import UserError
 from synthetic_attention.training.run import resume_run
-from synthetic_attention.training.run_folder import FileLock, RunFolder, lock_folder
+from synthetic_attention.training.run_folder import RunFolder
 from training.runs import Kill, Small, generate_lines, silent, snapshot, start
 
 
@@ -122,7 +123,7 @@ def test_a_full_disk_leaves_what_is_there(corpus: Path, tmp_path: Path, small: S
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(owner, name, MagicMock(side_effect=error))
-            with pytest.raises(UserError, match=rf"run: .*{re.escape(str(error))}; nothing was changed"):
+            with pytest.raises(UserError, match=rf"run cannot be written: .*{re.escape(str(error))}; "):
                 start(corpus, run, settings, overwrite=True)
         assert snapshot(tmp_path) == before
 

@@ -14,8 +14,6 @@ import io
 import json
 import math
 import os
-import shutil
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -28,6 +26,7 @@ from typing import Any, Generic, TypeVar
 from filelock import FileLock
 
 from ..errors import UserError, damage_reported
+from ..staging import remove_left, staged
 
 Payload = TypeVar("Payload")
 _T = TypeVar("_T")
@@ -276,14 +275,12 @@ def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
     try:
         if not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(folder.with_name(f"{name}.lock")) as lock:
+            with _locked(folder.with_name(f"{name}.lock")):
                 if not folder.is_dir():
-                    # With the lock, none of them belongs to a living process.
-                    for left in folder.parent.glob(f".partial-{name}-*") if lock else ():
-                        shutil.rmtree(left, ignore_errors=True)
-                    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".partial-{name}-") as stage:
-                        write(Path(stage))
-                        Path(stage).rename(folder)
+                    remove_left(folder.parent, f".partial-{name}-*")
+                    with staged(folder.parent, f".partial-{name}-") as stage:
+                        write(stage)
+                        stage.rename(folder)
     except OSError as error:
         # Another process may have been faster.
         if not folder.is_dir():

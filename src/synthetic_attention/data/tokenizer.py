@@ -71,21 +71,17 @@ def encodings(
     backend.encode_special_tokens = True
     if maximum is not None:
         backend.enable_truncation(maximum)
-
-    def encode_chunk(chunk: list[str | tuple[str, str]]) -> list[Encoding]:
-        # The regular expressions of a foreign tokenizer can fail on a text.
-        with damage_reported(f"{tokenizer.name_or_path}: tokenizer.json"):
-            return backend.encode_batch_fast(chunk)
-
     chunk: list[str | tuple[str, str]] = []
     size = 0
-    for text in texts:
-        chunk.append(text)
-        size += len(text) if isinstance(text, str) else sum(map(len, text))
-        if size >= _CHUNK_CHARACTERS:
-            yield from encode_chunk(chunk)
-            chunk, size = [], 0
-    yield from encode_chunk(chunk)
+    # The regular expressions of a foreign tokenizer can fail on a text.
+    with damage_reported(f"{tokenizer.name_or_path}: tokenizer.json"):
+        for text in texts:
+            chunk.append(text)
+            size += len(text) if isinstance(text, str) else sum(map(len, text))
+            if size >= _CHUNK_CHARACTERS:
+                yield from backend.encode_batch_fast(chunk)
+                chunk, size = [], 0
+        yield from backend.encode_batch_fast(chunk)
     backend.no_truncation()
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from ..errors import UserError, require, unwritable_reported
+from ..errors import UserError, damage_reported, require
 from ..kernels import split_heads
 from ..layout import TokenLayout
 from ..models import SynthesizerPreTrainedModel
@@ -79,14 +79,7 @@ def export_model(
     model.eval()
     try:
         for path, graph in graphs.items():
-            save = _export(graph, format, model.config.max_position_embeddings)
-            with unwritable_reported(path), staged(path.parent, f".{path.name}-") as folder:
-                save(folder / path.name)
-                # Another process may have written the file meanwhile.
-                _check_new(path, overwrite)
-                # Weights over two gigabytes are in a file of their own, whose name is in the graph.
-                for written in sorted(folder.iterdir(), reverse=True):
-                    written.replace(path.with_name(written.name))
+            _write(graph, path, format, model.config.max_position_embeddings, overwrite)
     finally:
         model.train(was_training)
     return list(graphs)
@@ -151,22 +144,29 @@ def _check_new(file: Path, overwrite: bool) -> None:
 
 
 @torch.no_grad()
-def _export(graph: _Graph, kind: str, max_length: int) -> Callable[[Path], object]:
-    """The program of a graph, as a function that saves it."""
-    if kind == "onnx":
-        return _export_onnx(graph)
-    sizes = {"batch": Dim("batch", min=1, max=_LARGEST_BATCH)}
-    shapes = {
-        name: {axis: sizes.setdefault(size, Dim(size, min=1, max=max_length)) for axis, size in axes.items()}
-        for name, axes in graph.axes.items()
-    }
-    # Into memory: PyTorch aborts the process if it cannot write to a file.
-    program = io.BytesIO()
-    torch.export.save(torch.export.export(graph, (), graph.inputs, dynamic_shapes=shapes), program)
-    return lambda file: file.write_bytes(program.getbuffer())
+def _write(graph: _Graph, file: Path, kind: str, max_length: int, overwrite: bool) -> None:
+    if kind == "torch":
+        sizes = {"batch": Dim("batch", min=1, max=_LARGEST_BATCH)}
+        shapes = {
+            name: {axis: sizes.setdefault(size, Dim(size, min=1, max=max_length)) for axis, size in axes.items()}
+            for name, axes in graph.axes.items()
+        }
+        # Into memory: PyTorch aborts the process if it cannot write to a file.
+        content = io.BytesIO()
+        torch.export.save(torch.export.export(graph, (), graph.inputs, dynamic_shapes=shapes), content)
+    else:
+        program = _onnx_program(graph)
+    with damage_reported(file, "written"), staged(file.parent, f".{file.name}-") as folder:
+        part = folder / file.name
+        part.write_bytes(content.getbuffer()) if kind == "torch" else program.save(part)
+        # Another process may have written it meanwhile.
+        _check_new(file, overwrite)
+        # Weights over two gigabytes are in a file of their own, whose name is in the graph.
+        for written in sorted(folder.iterdir(), reverse=True):
+            written.replace(file.with_name(written.name))
 
 
-def _export_onnx(graph: _Graph) -> Callable[[Path], object]:
+def _onnx_program(graph: _Graph) -> Any:
     from onnxscript import opset18
 
     logger = logging.getLogger("torch.onnx")
@@ -189,7 +189,7 @@ def _export_onnx(graph: _Graph) -> Callable[[Path], object]:
             )
     finally:
         logger.setLevel(level)
-    return cast(Any, program).save
+    return program
 
 
 def _graphs(model: SynthesizerPreTrainedModel, with_cache: bool) -> list[tuple[str, _Graph]]:

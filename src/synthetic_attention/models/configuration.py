@@ -3,12 +3,10 @@
 # No annotations from __future__: the strict dataclass checks types, and ignores those that are strings.
 import copy
 import inspect
-import numbers
 import sys
 from dataclasses import fields
 from typing import Any, ClassVar, Literal, Self, cast
 
-import torch
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
@@ -155,7 +153,6 @@ class SynthesizerConfig(PreTrainedConfig):
             self.num_decoder_layers = self.num_layers
         if self.decoder_start_token_id is None:
             self.decoder_start_token_id = self.pad_token_id if self.bos_token_id is None else self.bos_token_id
-        self._check_inherited(kwargs)
         self._check_values()
         self._check_tokens()
         self._check_stacks()
@@ -190,17 +187,6 @@ class SynthesizerConfig(PreTrainedConfig):
                 # Where other libraries have the longest sequence.
                 hint = did_you_mean({"max_length": "max_position_embeddings"}.get(name, name), known)
                 raise ValueError(f"got unknown field {name!r}{hint}")
-
-    def _check_inherited(self, given: dict[str, Any]) -> None:
-        for name in ("dtype", "torch_dtype"):
-            dtype = given.get(name)
-            if isinstance(dtype, str) and not isinstance(getattr(torch, dtype, None), torch.dtype):
-                raise ValueError(f"got {name}={dtype!r}; expected the name of a torch.dtype, such as float32")
-        labels = given.get("num_labels", 0)
-        if not isinstance(labels, numbers.Integral) or labels < 0:
-            raise ValueError(f"got num_labels={labels!r}; expected a whole number, at least 0")
-        if not all(str(key).isdecimal() for key in self.id2label or ()):
-            raise ValueError(f"got id2label={self.id2label!r}; expected the names of labels by their numbers")
 
     def _check_values(self) -> None:
         for name, (low, high) in _RANGES.items():

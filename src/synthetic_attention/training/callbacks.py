@@ -145,15 +145,15 @@ class ProgressReport(TrainerCallback):
             total = args.max_steps if args.minutes is None else None
             self.bar = tqdm(total=total, initial=state.global_step, unit="step", dynamic_ncols=True, leave=False)
 
+    @unread_ignored()
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if self.bar is not None:
-            with unread_ignored():
-                self.bar.update(state.global_step - self.bar.n)
+            self.bar.update(state.global_step - self.bar.n)
 
+    @unread_ignored()
     def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if self.bar is not None:
-            with unread_ignored():
-                self.bar.close()
+            self.bar.close()
 
     @unread_ignored()
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:

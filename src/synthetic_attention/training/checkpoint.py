@@ -22,7 +22,7 @@ from safetensors import safe_open
 from torch import nn
 
 from ..data.sampler import Place
-from ..errors import damage_reported, unwritable_reported
+from ..errors import damage_reported
 from ..validation import fits
 from .arguments import SynthesizerTrainingArguments
 from .sharding import OPTIMIZER, copy_whole, shard_names
@@ -54,13 +54,14 @@ class Progress:
     log: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.seconds = float(self.seconds)
         # JSON has no tuples.
         self.place = Place(*self.place)
         self.snapshots = [(int(step), float(score)) for step, score in self.snapshots]
 
     def write(self, checkpoint: Path) -> None:
         """Write `progress.json` in one step."""
-        with unwritable_reported(checkpoint / _PROGRESS):
+        with damage_reported(checkpoint / _PROGRESS, "written"):
             partial = checkpoint / f"{_PROGRESS}.partial"
             partial.write_text(json.dumps(asdict(self), allow_nan=False), encoding="utf-8")
             partial.replace(checkpoint / _PROGRESS)
@@ -100,8 +101,8 @@ class Checkpoint:
         """Whether training ends here, validated; raises UserError if a score, as of `metric`, is damaged."""
         with damage_reported(f"{self.path}: the checkpoint"):
             best = self.progress.best
-            if best and not fits(best.get(metric), float):
-                raise ValueError(f"no valid best {metric}")
+            if best and not (fits(best.get(metric), float) and fits(best.get("step"), int)):
+                raise ValueError(f"no valid best {metric} and step")
             lacks_validation = self.lacks_validation(training)
             return self.is_complete(training) and not lacks_validation
 

@@ -14,7 +14,7 @@ from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import broadcast_object_list, gather_object  # type: ignore[import-untyped]
 
 from ..data.examples import OnLongInput
-from ..errors import UserError
+from ..errors import UserError, damage_reported
 from ..kernels import quantize_int8
 from ..tasks import get_task
 from ..tasks.base import EvaluationLoop, Task, format_score
@@ -112,7 +112,8 @@ def evaluate_run(
         return results
     try:
         if metrics := run.read_metrics():
-            update_model_card(run, metrics)
+            with damage_reported(f"the scores of {run.path}/metrics.json", "written"):
+                update_model_card(run, metrics)
     except (UserError, OSError) as error:
         report(f"README.md not written: {error}")
     return results

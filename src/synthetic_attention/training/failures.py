@@ -27,32 +27,24 @@ def shortage_reported(
     except BrokenPipeError:
         raise
     except (OSError, MemoryError, RuntimeError) as error:
-        problem = one_line(error)
-        if is_out_of_memory(error):
-            problem = f"out of memory; {less_memory}"
-        elif _is_compilation(error):
-            problem = f"torch.compile failed: {problem}; {without_compile}"
-        elif _is_lost_process(error):
-            problem = LOST_PROCESS
-        elif not isinstance(error, OSError):
+        if (problem := describe_shortage(error, less_memory, without_compile)) is None:
             raise
         raise UserError(f"{problem}; {left()}") from error
 
 
-def is_shortage(error: Exception) -> bool:
-    """Whether `shortage_reported` reports an error."""
-    return isinstance(error, OSError) or is_out_of_memory(error) or _is_compilation(error) or _is_lost_process(error)
+def describe_shortage(error: Exception, less_memory: str = "", without_compile: str = "") -> str | None:
+    """The message of an error that `shortage_reported` reports; None for others."""
+    problem = one_line(error)
+    if is_out_of_memory(error):
+        return f"out of memory; {less_memory}"
+    if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        return f"torch.compile failed: {problem}; {without_compile}"
+    # Gloo has no exception class.
+    if isinstance(error, torch.distributed.DistError) or "/gloo/" in problem:
+        return LOST_PROCESS
+    return problem if isinstance(error, OSError) else None
 
 
 def is_out_of_memory(error: Exception) -> bool:
     # PyTorch has an exception class for the memory of devices, none for that of the CPU.
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def _is_compilation(error: Exception) -> bool:
-    return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
-
-
-def _is_lost_process(error: Exception) -> bool:
-    # Gloo has no exception class.
-    return isinstance(error, torch.distributed.DistError) or "/gloo/" in str(error)

@@ -32,15 +32,8 @@ print(tokenizer.batch_decode(model.generate(**tokenizer("…", return_tensors="p
 def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
     """Write README.md from run.yaml, metrics.json and the evaluations, unless the user has made it their own."""
     path = run.path / "README.md"
-    if path.exists() and _MARK not in path.read_text(encoding="utf-8", errors="replace"):
+    if not metrics["best"] or (path.exists() and _MARK not in path.read_text(encoding="utf-8", errors="replace")):
         return
-    with damage_reported(f"{run.path}: metrics.json or a file of evaluation/"):
-        card = _card(run, metrics) if metrics["best"] else None
-    if card is not None:
-        run.write_text("README.md", card)
-
-
-def _card(run: RunFolder, metrics: Mapping[str, Any]) -> str:
     info = run.read_info()
     task, data = run.read_task(info), Path(info["data"])
     model = task.model_class.__name__
@@ -53,7 +46,7 @@ def _card(run: RunFolder, metrics: Mapping[str, Any]) -> str:
     options = ", max_new_tokens=20" if tag == "text-generation" else ""
     usage = _PIPELINE.format(tag=tag, options=options) if model in _TAGS else _GENERATE
     examples = f"{metrics['train_examples']:,} " if metrics["train_examples"] else "streamed "
-    return f"""\
+    card = f"""\
 ---
 {yaml.safe_dump({key: value for key, value in header.items() if value}, sort_keys=False)}---
 
@@ -83,6 +76,7 @@ import synthetic_attention  # registers the models
 {commands}
 ```
 """
+    run.write_text("README.md", card)
 
 
 def _table(run: RunFolder, task: Task[Any, Any], best: Mapping[str, Any]) -> Iterator[str]:
@@ -91,7 +85,8 @@ def _table(run: RunFolder, task: Task[Any, Any], best: Mapping[str, Any]) -> Ite
     for path in sorted((run.path / "evaluation").glob("*.json")):
         # The digest of the data is left out.
         split, _, settings = path.stem.partition(".")
-        rows[f"{split} {settings.partition('.')[2]}".strip()] = json.loads(path.read_text(encoding="utf-8"))
+        with damage_reported(path):
+            rows[f"{split} {settings.partition('.')[2]}".strip()] = json.loads(path.read_text(encoding="utf-8"))
     labels = {key: label for key, label in task.score_labels.items() if any(key in row for row in rows.values())}
     yield f"| | {' | '.join(labels.values())} |\n{'|---' * (len(labels) + 1)}|"
     for name, row in rows.items():

@@ -31,32 +31,26 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ..data.hub import is_hub_name
-from ..errors import UserError, damage_reported, unwritable_reported
+from ..errors import UserError, damage_reported
 from ..staging import LOCK, lock_folder, remove_left, staged
 from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained, reset_generation
 from ..validation import fits, resolve_path
 from .settings import Settings, load_yaml
 
-# The entries of run.yaml that every run needs.
-_INFO = {"task": str, "data": str, "options": dict, "settings": dict, "fingerprints": dict, "commands": list[str]}
-_ENTRIES: dict[str, dict[str, Any]] = {
-    "settings": {"synthesizer": str | list | dict, "training": dict},
-    "from": {"path": str, "weights_sha256": str, "scratch": bool},
+# The entries of run.yaml that every run needs, and those of one that started from another.
+_INFO = {
+    **{"task": str, "data": str, "options": dict[str, Any], "fingerprints": dict[str, Any], "commands": list[str]},
+    **{"settings.synthesizer": str | list[Any] | dict[str, Any], "settings.training": dict[str, Any]},
+    **{"resumed_with": list[Any] | None, "processes": int | None},
 }
+_FROM = {"from.path": str, "from.weights_sha256": str, "from.scratch": bool}
 # The entries of config.json that make transformers load kernels from the hub, other weights, or other libraries.
 _FOREIGN = (
     *("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"),
     *("quantization_config", "transformers_weights"),
 )
 _PARTIAL = ".partial-"
-
-
-class _PlainDumper(yaml.SafeDumper):
-    """Writes values that occur twice twice: `load_yaml` refuses aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
 
 
 def data_path(info: Mapping[str, Any], data: Path | None) -> Path:
@@ -72,10 +66,11 @@ def portable_path(data: Path) -> str:
     return str(data if is_hub_name(data) else resolve_path(data))
 
 
-def _misfits(values: Any, kinds: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """The names of missing values, and of values of another type."""
-    found = values if isinstance(values, dict) else {}
-    return [f"{prefix}{name}" for name, kind in kinds.items() if not (name in found and fits(found[name], kind))]
+def _entry(info: Any, name: str) -> Any:
+    """An entry such as "settings.training"; None if it is missing."""
+    for part in name.split("."):
+        info = info.get(part) if isinstance(info, dict) else None
+    return info
 
 
 @dataclass(frozen=True)
@@ -132,33 +127,27 @@ class RunFolder:
     def created(self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool) -> Iterator[None]:
         """Create the folder with run.yaml and the tokenizer, and lock it inside. A replaced run is removed last."""
         with ExitStack() as locks:
-            with unwritable_reported(self.path):
-                self._create(info, tokenizer, overwrite, locks)
+            is_empty = self._is_empty
+            with damage_reported(self.path, "written"), self._started() as new:
+                old = new.path.with_name("old")
+                new.checkpoints.mkdir()
+                tokenizer.save_pretrained(new.path)
+                new.write_yaml("run.yaml", info)
+                # Locked before it is in its place.
+                locks.enter_context(new.locked())
+                self.check_new(overwrite and not is_empty)
+                if self.path.exists() and not is_empty:
+                    locks.enter_context(self.locked())
+                    try:
+                        self.path.rename(old)
+                        new.path.rename(self.path)
+                    except BaseException:
+                        if old.exists() and not self.path.exists():
+                            old.rename(self.path)
+                        raise
+                else:
+                    self._fill(new)
             yield
-
-    def _create(
-        self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool, locks: ExitStack
-    ) -> None:
-        is_empty = self._is_empty
-        with self._started() as new:
-            old = new.path.with_name("old")
-            new.checkpoints.mkdir()
-            tokenizer.save_pretrained(new.path)
-            new.write_yaml("run.yaml", info)
-            # Locked before it is in its place.
-            locks.enter_context(new.locked())
-            self.check_new(overwrite and not is_empty)
-            if self.path.exists() and not is_empty:
-                locks.enter_context(self.locked())
-                try:
-                    self.path.rename(old)
-                    new.path.rename(self.path)
-                except BaseException:
-                    if old.exists() and not self.path.exists():
-                        old.rename(self.path)
-                    raise
-            else:
-                self._fill(new)
 
     def check_empty(self) -> None:
         """Check that the folder is empty or does not exist, and can be written."""
@@ -169,7 +158,7 @@ class RunFolder:
     @contextmanager
     def written(self) -> Iterator[RunFolder]:
         """A temporary folder whose content becomes that of this one, which is new or empty, at the end."""
-        with unwritable_reported(self.path), self._started() as new:
+        with damage_reported(self.path, "written"), self._started() as new:
             yield new
             self.check_empty()
             self._fill(new)
@@ -217,22 +206,14 @@ class RunFolder:
         if not path.is_file():
             problem = "no such folder" if not self.path.exists() else "not a run (no run.yaml)"
             raise UserError(f"{self.path}: {problem}; expected a folder made by `synthesizer train`")
+        # Reading a pipe would wait for its writer.
+        if pipe := next((each for each in self.path.rglob("*") if each.is_fifo()), None):
+            raise UserError(f"{pipe}: a pipe; expected a file")
         with damage_reported(path):
-            # Reading a pipe would wait for its writer.
-            if pipes := [each.name for each in self.path.rglob("*") if each.is_fifo()]:
-                raise ValueError(f"the folder has {pipes[0]}, a pipe; expected files")
             content = load_yaml(path.read_text(encoding="utf-8"))
             info: dict[str, Any] = content if isinstance(content, dict) else {}
-            wrong = _misfits(info, _INFO)
-            for name, kinds in _ENTRIES.items():
-                if not wrong and name in info:
-                    wrong = _misfits(info[name], kinds, f"{name}.")
-            if not fits(info.get("resumed_with", []), list[Any]):
-                wrong.append("resumed_with")
-            processes = info.get("processes", 1)
-            if type(processes) is not int or processes < 1:
-                wrong.append("processes")
-            if wrong:
+            kinds = _INFO | (_FROM if "from" in info else {})
+            if wrong := [name for name, kind in kinds.items() if not fits(_entry(info, name), kind)]:
                 raise ValueError(f"no valid {', '.join(wrong)}")
         return info
 
@@ -253,7 +234,7 @@ class RunFolder:
 
     def load_tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer of the run."""
-        with damage_reported(f"{self.path}: the run"):
+        with damage_reported(f"{self.path}: the tokenizer"):
             # transformers would advise to install other packages.
             if not (self.path / "tokenizer.json").is_file():
                 raise ValueError("tokenizer.json is missing")
@@ -271,14 +252,15 @@ class RunFolder:
         """
         self.check_model()
         tokenizer = self.load_tokenizer()
-        with damage_reported(f"{self.path}: the run"):
-            model_class = cast(Any, task.model_class)
+        model_class = cast(Any, task.model_class)
+        with damage_reported(self.path / "config.json"):
             config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
             kind = config.get("model_type")
             if kind != (expected := model_class.config_class.model_type):
-                raise ValueError(f"config.json has model_type {kind!r}; expected {expected!r}")
+                raise ValueError(f"it has model_type {kind!r}; expected {expected!r}")
             if foreign := [name for name in _FOREIGN if config.get(name)]:
-                raise ValueError(f"config.json has {', '.join(foreign)}, for other weights or code; delete them")
+                raise ValueError(f"it has {', '.join(foreign)}, for other weights or code; delete them")
+        with damage_reported(f"{self.path}: the model"):
             # With it transformers would load another model.
             if (self.path / "adapter_config.json").exists():
                 raise ValueError("it has adapter_config.json; expected a whole model (`merge_and_unload` of peft)")
@@ -322,13 +304,12 @@ class RunFolder:
 
     def write_yaml(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a YAML file of the run."""
-        text = yaml.dump(dict(content), Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=120)
-        self.write_text(name, text)
+        self.write_text(name, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120))
 
     @contextmanager
     def _staged(self, name: str) -> Iterator[Path]:
         """A temporary folder on the same disk; its files, `name` among them, move into the run, each in one step."""
-        with unwritable_reported(self.path / name), staged(self.path, _PARTIAL) as stage:
+        with damage_reported(self.path / name, "written"), staged(self.path, _PARTIAL) as stage:
             yield stage
             # The weights last: with them the run has a model.
             files = [path for path in stage.rglob("*") if path.is_file()]

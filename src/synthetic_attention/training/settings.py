@@ -252,18 +252,11 @@ def read_function_options(overrides: Sequence[str]) -> dict[str, dict[str, Any]]
     return options
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Refuses aliases: a few bytes of them make gigabytes, or a list that contains itself."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("got an alias, *name; expected the value itself")
-        return super().compose_node(parent, index)
-
-
 def load_yaml(text: str) -> Any:
-    """The value of a YAML document without aliases."""
-    return yaml.load(text, _PlainLoader)
+    """The value of a YAML document; it has no aliases, of which a few bytes can make gigabytes."""
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+        raise yaml.YAMLError("got an alias, *name; expected the value itself")
+    return yaml.safe_load(text)
 
 
 def parse_synthesizer(text: str) -> str | list[str] | dict[str, Any]:

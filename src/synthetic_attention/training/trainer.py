@@ -24,14 +24,14 @@ from transformers.trainer_callback import PrinterCallback, TrainerCallback, Trai
 
 from ..data.examples import Examples, TrainingData
 from ..data.sampler import Items, TokenBatchSampler
-from ..errors import UserError, damage_reported, unwritable_reported
+from ..errors import UserError, damage_reported
 from ..synthesizers import Mixture, SynthesizingFunction
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss
 from ..tasks.memory import check_training
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
 from .device import any_process, failing_together
-from .failures import is_shortage
+from .failures import describe_shortage
 from .model_card import update_model_card
 from .run_folder import RunFolder
 from .settings import Settings, build_config
@@ -79,6 +79,8 @@ class _Loop(TrainerCallback):
         # They fail if the values of a damaged checkpoint are no numbers.
         self.trainer.current_progress()
         self.trainer.store_flos()
+        # Trainer needs it when saving; the checkpoint of another Trainer may lack it.
+        cast(dict[str, Any], state.stateful_callbacks).update(TrainerControl=control.state())
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.trainer.clock.start()
@@ -102,7 +104,7 @@ class _Loop(TrainerCallback):
             trainer.check_finite("a weight", math.nan)
         progress = trainer.current_progress()
         if args.should_save:
-            with unwritable_reported(trainer.checkpoint_path):
+            with damage_reported(trainer.checkpoint_path, "written"):
                 commit_checkpoint(trainer.checkpoint_path, progress)
         trainer.accelerator.wait_for_everyone()
         if state.global_step % args.eval_steps == 0 or trainer.is_complete():
@@ -176,7 +178,7 @@ class SynthesizerTrainer(Trainer):
         try:
             self.train(resume_from_checkpoint=start)
         except Exception as error:
-            if start is None or self.loaded or isinstance(error, UserError) or is_shortage(error):
+            if start is None or self.loaded or isinstance(error, UserError) or describe_shortage(error):
                 raise
             with damage_reported(f"{start}: the checkpoint"):
                 raise
@@ -205,7 +207,7 @@ class SynthesizerTrainer(Trainer):
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         # On a full disk, PyTorch and safetensors raise errors of their own.
-        with unwritable_reported(self.checkpoint_path):
+        with damage_reported(self.checkpoint_path, "written"):
             super()._save_checkpoint(*args, **kwargs)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
@@ -323,8 +325,9 @@ class SynthesizerTrainer(Trainer):
         """Write log.jsonl anew, or append to it."""
         if self.args.should_save:
             path = self.run.path / "log.jsonl"
-            with unwritable_reported(path), path.open(mode, encoding="utf-8") as file:
-                file.writelines(json.dumps({"step": 0, **entry}, allow_nan=False) + "\n" for entry in entries)
+            lines = [json.dumps({"step": 0, **entry}, allow_nan=False) + "\n" for entry in entries]
+            with damage_reported(path, "written"), path.open(mode, encoding="utf-8") as file:
+                file.writelines(lines)
 
     def is_complete(self) -> bool:
         """Whether training ends at this step; the same in all processes, whose clocks differ."""
