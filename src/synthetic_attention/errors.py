@@ -40,12 +40,10 @@ def damage_reported(what: object, action: str = "loaded") -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        is_read = action == "loaded"
+        kind, passed = (UserError, MemoryError) if action == "loaded" else (OSError, MemoryError | UserError)
         # Panics of the tokenizers library are no `Exception`.
-        is_failure = isinstance(error, Exception) or type(error).__name__ == "PanicException"
-        if not is_failure or isinstance(error, MemoryError if is_read else MemoryError | UserError):
+        if isinstance(error, passed) or not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
-        kind = UserError if is_read else OSError
         raise kind(f"{what} cannot be {action}: {one_line(error)}") from error
 
 

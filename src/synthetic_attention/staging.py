@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import glob
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -19,10 +20,13 @@ LOCK = ".lock"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
-def lock_folder(folder: Path, message: str) -> AbstractContextManager[object]:
-    """Lock a folder until the context or the process ends; no effect, and None, on a file system without locks."""
+def lock_file(path: Path, message: str | None = None) -> AbstractContextManager[object]:
+    """Lock a file until the context or the process ends; no effect, and None, on a file system without locks.
+
+    While another process has the lock, this one waits, or raises UserError with `message`.
+    """
     try:
-        return FileLock(folder / LOCK).acquire(timeout=0)
+        return FileLock(path).acquire(timeout=-1 if message is None else 0)
     except Timeout:
         raise UserError(message) from None
     except (OSError, NotImplementedError) as error:
@@ -33,24 +37,25 @@ def lock_folder(folder: Path, message: str) -> AbstractContextManager[object]:
 
 @contextmanager
 def staged(home: Path, prefix: str) -> Iterator[Path]:
-    """The folder "new" in a temporary one in `home`, which is locked until the context or the process ends."""
-    with ExitStack() as stack:
-        is_locked = False
-        while not is_locked:
-            made = tempfile.TemporaryDirectory(dir=home, prefix=prefix, ignore_cleanup_errors=True)
-            folder = Path(stack.enter_context(made))
-            # Before it has a lock, `remove_left` of another process may take it.
-            with suppress(UserError, FileNotFoundError):
-                stack.enter_context(lock_folder(folder, "taken"))
-                is_locked = folder.exists()
-        (folder / "new").mkdir()
-        yield folder / "new"
+    """A new folder inside a temporary one in `home`; those with this prefix of killed processes are removed."""
+    remove_left(home, f"{glob.escape(prefix)}????????")
+    folder, lock = Path(tempfile.mkdtemp(dir=home, prefix=prefix)), None
+    while lock is None:
+        # Another process may remove the folder while it has no lock; the lock makes it again.
+        with suppress(FileNotFoundError):
+            lock = lock_file(folder / LOCK)
+    try:
+        with lock:
+            (folder / "new").mkdir(parents=True)
+            yield folder / "new"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_left(home: Path, pattern: str, replaced: Path | None = None) -> None:
     """Remove the folders of `staged` that killed processes left; "old" in one becomes `replaced` if that is gone."""
     for folder in home.glob(pattern):
-        with suppress(UserError, OSError), lock_folder(folder, "its process is alive") as lock:
+        with suppress(UserError, OSError), lock_file(folder / LOCK, "its process is alive") as lock:
             if replaced is not None and (folder / "old").exists() and not replaced.exists():
                 # Killed between the two steps of a replacement.
                 (folder / "old").rename(replaced)

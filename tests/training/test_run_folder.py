@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from synthetic_attention.staging import FileLock, lock_folder
+from synthetic_attention.staging import LOCK, FileLock, lock_file
 from synthetic_attention.tasks import UserError
 from synthetic_attention.training.run import resume_run
 from synthetic_attention.training.run_folder import RunFolder
@@ -133,7 +133,7 @@ def test_the_next_start_removes_what_killed_ones_left(corpus: Path, tmp_path: Pa
     dead, alive, other = (tmp_path / f".partial-{name}" for name in ("run-abcdefgh", "run-12345678", "runs-abcdefgh"))
     for path in (dead, alive, other):
         (path / "new").mkdir(parents=True)
-    with lock_folder(alive, ""):
+    with lock_file(alive / LOCK):
         start(corpus, run, settings)
     assert {*tmp_path.iterdir()} == {run, alive, other}
     # Killed between the two steps of --overwrite: the old run is back.
@@ -149,4 +149,4 @@ def test_only_file_systems_without_locks_go_without(tmp_path: Path, monkeypatch:
         error = OSError(number, os.strerror(number))
         monkeypatch.setattr(FileLock, "acquire", MagicMock(side_effect=error))
         with pytest.raises(PermissionError) if number == errno.EACCES else nullcontext():
-            lock_folder(tmp_path, "")
+            lock_file(tmp_path / LOCK)

@@ -239,8 +239,6 @@ def _user_errors() -> Iterator[None]:
     """Raise each ValueError as a UserError."""
     try:
         yield
-    except UserError:
-        raise
     # The strict dataclass of huggingface_hub reports a wrong type with exceptions of its own.
     except (ValueError, StrictDataclassError) as error:
         raise UserError(one_line(error)) from error

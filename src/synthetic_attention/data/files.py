@@ -16,17 +16,14 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from glob import glob
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from filelock import FileLock
-
 from ..errors import UserError, damage_reported
-from ..staging import remove_left, staged
+from ..staging import lock_file, staged
 
 Payload = TypeVar("Payload")
 _T = TypeVar("_T")
@@ -236,17 +233,15 @@ def split_file(data: Path, split: str, endings: Sequence[str]) -> Path:
 
 def find_split(folder: Path, split: str, languages: tuple[str, str]) -> tuple[str, Path, Path]:
     """The stem and the paths of the parallel files {stem}.{language} of a split, found like `split_files`."""
+    endings = [f".{language}" for language in languages]
     first, second = (
-        {
-            path.name.removesuffix(".gz").removesuffix(f".{language}"): path
-            for path in split_files(folder, split, (f".{language}",))
-        }
-        for language in languages
+        {path.name.removesuffix(".gz").removesuffix(end): path for path in split_files(folder, split, [end])}
+        for end in endings
     )
     both = sorted(first.keys() & second.keys())
     if len(both) != 1:
         names = ", ".join(both or sorted(first.keys() | second.keys()))
-        raise UserError(f"{folder}: expected one split {split!r} with files .{' and .'.join(languages)}; found {names}")
+        raise UserError(f"{folder}: expected one split {split!r} with files {' and '.join(endings)}; found {names}")
     return both[0], first[both[0]], second[both[0]]
 
 
@@ -275,9 +270,8 @@ def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
     try:
         if not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(folder.with_name(f"{name}.lock")):
+            with lock_file(folder.with_name(f"{name}.lock")):
                 if not folder.is_dir():
-                    remove_left(folder.parent, f".partial-{name}-*")
                     with staged(folder.parent, f".partial-{name}-") as stage:
                         write(stage)
                         stage.rename(folder)
@@ -293,13 +287,6 @@ def read_cached(name: str, write: Callable[[Path], None], read: Callable[[Path],
     folder = cached_folder(name, write)
     with damage_reported(f"{folder} (delete it to write it again)"):
         return read(folder)
-
-
-def _locked(path: Path) -> AbstractContextManager[object]:
-    try:
-        return FileLock(path).acquire()
-    except (OSError, NotImplementedError):
-        return nullcontext()
 
 
 def _no_file(folder: Path, name: str) -> UserError:

@@ -5,7 +5,6 @@ Shape legend: B batch, S source tokens, T new tokens, P cached tokens, H heads, 
 
 from __future__ import annotations
 
-import glob
 import io
 import logging
 import math
@@ -24,7 +23,7 @@ from ..errors import UserError, damage_reported, require
 from ..kernels import split_heads
 from ..layout import TokenLayout
 from ..models import SynthesizerPreTrainedModel
-from ..staging import remove_left, staged
+from ..staging import staged
 
 Tensors = dict[str, Tensor]
 
@@ -73,7 +72,6 @@ def export_model(
     graphs = {file.with_name(f"{file.stem}{part}{file.suffix}"): graph for part, graph in _graphs(model, with_cache)}
     for path in graphs:
         _check_new(path, overwrite)
-        remove_left(path.parent, f".{glob.escape(path.name)}-????????")
     file.parent.mkdir(parents=True, exist_ok=True)
     was_training = model.training
     model.eval()

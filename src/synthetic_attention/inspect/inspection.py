@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ..baselines import Linformer
 from ..errors import UserError, damage_reported
-from ..staging import remove_left, staged
+from ..staging import staged
 from ..tasks.base import Task
 from ..training.device import choose_device
 from ..training.failures import shortage_reported
@@ -108,11 +107,9 @@ def inspect_run(
     starts = [] if before is None else collect.attention_layers(before)
     earlier = _earlier_files(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".partial-{target.name}"
-    remove_left(target.parent, f"{glob.escape(prefix)}-????????")
     advice = "give shorter texts, a smaller --sample, or a device with more memory"
     with (
-        staged(target.parent, f"{prefix}-") as stage,
+        staged(target.parent, f".partial-{target.name}-") as stage,
         shortage_reported(advice, lambda: "nothing was written"),
     ):
         synthesizer = info["settings"]["synthesizer"]

@@ -79,7 +79,7 @@ class Checkpoint:
     def open(cls, path: Path) -> Checkpoint:
         """Read the checkpoint at `path`; raises UserError if files are missing or damaged."""
         with damage_reported(f"{path}: the checkpoint"):
-            content = json.loads((path / _PROGRESS).read_text(encoding="utf-8"), parse_constant=_refuse)
+            content = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
             progress = Progress(**content)
             if json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] != _step(path):
                 raise ValueError("trainer_state.json has another step")
@@ -158,11 +158,6 @@ def averaged_weights(model: nn.Module, checkpoint: Path, snapshots: Sequence[Sna
         yield
     finally:
         model.load_state_dict(own)
-
-
-def _refuse(constant: str) -> None:
-    """For numbers that JSON does not have, and `Progress.write` would not write."""
-    raise ValueError(f"got {constant} in {_PROGRESS}")
 
 
 def _snapshot_paths(checkpoint: Path, snapshots: Iterable[Snapshot]) -> list[Path]:

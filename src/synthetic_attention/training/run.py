@@ -174,8 +174,9 @@ def resume_run(
             settings = run.read_settings(info).with_budget(max_steps, minutes)
             settings, checkpoint = _continued(run, info, settings, batches_per_update)
             if checkpoint and checkpoint.is_over(settings.training, task.metric_for_best_model):
-                steps = f"{checkpoint.step} steps"
-                raise RunCompleteError(f"the run is complete, with {steps}; give more --steps or --minutes")
+                raise RunCompleteError(
+                    f"the run is complete, with {checkpoint.step} steps; give more --steps or --minutes"
+                )
             check_launch(settings.training)
             path = data_path(info, data)
             task.check_requirements()
@@ -220,11 +221,7 @@ def _check_expected(info: Mapping[str, Any], expected: Mapping[str, Any], output
 def _continued(
     run: RunFolder, info: Mapping[str, Any], settings: Settings, batches: int | None
 ) -> tuple[Settings, Checkpoint | None]:
-    """The settings to continue a run with, and its checkpoint; `batches` is a new number of batches per update.
-
-    Raises:
-        UserError: the processes cannot share the batches of an update.
-    """
+    """The settings to continue a run with, and its checkpoint; `batches` is a new number of batches per update."""
     checkpoint, processes = last_checkpoint(run.checkpoints), PartialState().num_processes
     # Runs of older versions have no record.
     before = info.get("processes", checkpoint.progress.processes if checkpoint else processes)

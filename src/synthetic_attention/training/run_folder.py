@@ -20,7 +20,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -32,19 +32,19 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ..data.hub import is_hub_name
 from ..errors import UserError, damage_reported
-from ..staging import LOCK, lock_folder, remove_left, staged
+from ..staging import LOCK, lock_file, remove_left, staged
 from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained, reset_generation
 from ..validation import fits, resolve_path
 from .settings import Settings, load_yaml
 
 # The entries of run.yaml that every run needs, and those of one that started from another.
-_INFO = {
+_INFO: dict[str, Any] = {
     **{"task": str, "data": str, "options": dict[str, Any], "fingerprints": dict[str, Any], "commands": list[str]},
-    **{"settings.synthesizer": str | list[Any] | dict[str, Any], "settings.training": dict[str, Any]},
+    **{"settings": {"synthesizer": str | list[Any] | dict[str, Any], "training": dict[str, Any]}},
     **{"resumed_with": list[Any] | None, "processes": int | None},
 }
-_FROM = {"from.path": str, "from.weights_sha256": str, "from.scratch": bool}
+_FROM = {"from": {"path": str, "weights_sha256": str, "scratch": bool}}
 # The entries of config.json that make transformers load kernels from the hub, other weights, or other libraries.
 _FOREIGN = (
     *("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"),
@@ -66,13 +66,6 @@ def portable_path(data: Path) -> str:
     return str(data if is_hub_name(data) else resolve_path(data))
 
 
-def _entry(info: Any, name: str) -> Any:
-    """An entry such as "settings.training"; None if it is missing."""
-    for part in name.split("."):
-        info = info.get(part) if isinstance(info, dict) else None
-    return info
-
-
 @dataclass(frozen=True)
 class RunFolder:
     """A run at `path`. Only its methods read and write; they raise UserError for files that are missing or damaged."""
@@ -91,12 +84,11 @@ class RunFolder:
 
     def read_metrics(self) -> dict[str, Any] | None:
         """metrics.json of a finished run; None if the run is not finished or the file cannot be read."""
-        try:
-            metrics = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
         # ValueError also for a number of over 4,300 digits, RecursionError for deep lists.
-        except (FileNotFoundError, ValueError, RecursionError):
-            return None
-        return metrics if isinstance(metrics, dict) and metrics.get("finished") is True else None
+        with suppress(FileNotFoundError, ValueError, RecursionError):
+            metrics = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
+            return metrics if isinstance(metrics, dict) and metrics.get("finished") is True else None
+        return None
 
     def read_log(self) -> list[dict[str, Any]]:
         """The entries of log.jsonl, without a last line that was cut off; none of a converted model."""
@@ -188,7 +180,7 @@ class RunFolder:
     def locked(self) -> AbstractContextManager[object]:
         """Keep other processes from training this run; the lock ends with the process."""
         message = f"{self.path}: another process is training this run; wait for its end, or choose another --output"
-        return lock_folder(self.path, message)
+        return lock_file(self.path / LOCK, message)
 
     def remove_left(self) -> None:
         """Remove what killed processes left of this run, or bring back the run that one of them was replacing."""
@@ -213,7 +205,7 @@ class RunFolder:
             content = load_yaml(path.read_text(encoding="utf-8"))
             info: dict[str, Any] = content if isinstance(content, dict) else {}
             kinds = _INFO | (_FROM if "from" in info else {})
-            if wrong := [name for name, kind in kinds.items() if not fits(_entry(info, name), kind)]:
+            if wrong := [name for name, kind in kinds.items() if not fits(info.get(name), kind)]:
                 raise ValueError(f"no valid {', '.join(wrong)}")
         return info
 
@@ -352,7 +344,7 @@ class PretrainedRun:
             )
         settings = run.read_settings(info)
         run.check_model()
-        with damage_reported(f"{path}: the run"), (run.path / "model.safetensors").open("rb") as weights:
+        with (run.path / "model.safetensors").open("rb") as weights:
             digest = hashlib.file_digest(weights, "sha256").hexdigest()
         finished, processes = run.is_finished(info), info.get("processes", 1)
         return cls(run, own, settings, digest, finished, info["fingerprints"], scratch, processes)

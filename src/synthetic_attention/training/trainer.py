@@ -76,11 +76,9 @@ class _Loop(TrainerCallback):
         # Trainer saved its state before the last validation, so the log entries are ours.
         state.log_history = [*self.trainer.progress.log]
         self.trainer.write_log("w", state.log_history)
-        # They fail if the values of a damaged checkpoint are no numbers.
+        # Those of another Trainer would stop it later; numbers that are none show here.
+        vars(state).update(total_flos=0, stateful_callbacks={"TrainerControl": control.state()})
         self.trainer.current_progress()
-        self.trainer.store_flos()
-        # Trainer needs it when saving; the checkpoint of another Trainer may lack it.
-        cast(dict[str, Any], state.stateful_callbacks).update(TrainerControl=control.state())
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.trainer.clock.start()
@@ -104,8 +102,7 @@ class _Loop(TrainerCallback):
             trainer.check_finite("a weight", math.nan)
         progress = trainer.current_progress()
         if args.should_save:
-            with damage_reported(trainer.checkpoint_path, "written"):
-                commit_checkpoint(trainer.checkpoint_path, progress)
+            commit_checkpoint(trainer.checkpoint_path, progress)
         trainer.accelerator.wait_for_everyone()
         if state.global_step % args.eval_steps == 0 or trainer.is_complete():
             trainer.evaluate()
