@@ -21,10 +21,7 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def lock_file(path: Path, message: str | None = None) -> AbstractContextManager[object]:
-    """Lock a file until the context or the process ends; no effect, and None, on a file system without locks.
-
-    While another process has the lock, this one waits, or raises UserError with `message`.
-    """
+    """Wait for a lock, or with a message raise UserError; it is None on a file system without locks."""
     try:
         return FileLock(path).acquire(timeout=-1 if message is None else 0)
     except Timeout:

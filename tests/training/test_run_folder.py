@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from synthetic_attention.staging import LOCK, FileLock, lock_file
+from synthetic_attention.staging import LOCK, FileLock, lock_file, remove_left, staged
 from synthetic_attention.tasks import UserError
 from synthetic_attention.training.run import resume_run
 from synthetic_attention.training.run_folder import RunFolder
@@ -150,3 +150,27 @@ def test_only_file_systems_without_locks_go_without(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(FileLock, "acquire", MagicMock(side_effect=error))
         with pytest.raises(PermissionError) if number == errno.EACCES else nullcontext():
             lock_file(tmp_path / LOCK)
+
+
+def test_a_living_process_keeps_its_temporary_folder(tmp_path: Path) -> None:
+    (tmp_path / ".partial-12345678/new").mkdir(parents=True)
+    with staged(tmp_path, ".partial-") as folder:
+        remove_left(tmp_path, ".partial-*")
+        assert [*tmp_path.iterdir()] == [folder.parent]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_that_is_taken_before_its_lock_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    acquire, calls = FileLock.acquire, []
+
+    def taken_once(self: FileLock, **options: float) -> object:
+        calls.append(self.lock_file)
+        if len(calls) == 1:
+            Path(self.lock_file).parent.rmdir()
+            raise FileNotFoundError
+        return acquire(self, **options)
+
+    monkeypatch.setattr(FileLock, "acquire", taken_once)
+    with staged(tmp_path, ".partial-") as folder:
+        assert {path.name for path in folder.parent.iterdir()} == {".lock", "new"}
+    assert len(calls) == 2

@@ -97,8 +97,7 @@ def train(
     if resume_if_exists:
         assert output is not None
         choose_training_device(device)
-        run = RunFolder(resolve_path(output))
-        run.remove_left()
+        (run := RunFolder(resolve_path(output))).remove_left()
         # A process may see a new folder later than others.
         resume = any_process(run.exists)
     if resume:

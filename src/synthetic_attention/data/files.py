@@ -263,8 +263,7 @@ def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = 
 def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
     """The folder `name` in the user's cache ($XDG_CACHE_HOME or ~/.cache); `write` fills it if it does not exist.
 
-    It is filled under a temporary name and then renamed. Other processes wait meanwhile, where the file system has
-    locks; elsewhere each one fills it, and the first to finish is used. What a killed process left is removed.
+    Other processes wait meanwhile; on a file system without locks each one fills it, and the first to finish is used.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "synthetic-attention" / name
     try:

@@ -100,11 +100,9 @@ class Checkpoint:
     def is_over(self, training: SynthesizerTrainingArguments, metric: str) -> bool:
         """Whether training ends here, validated; raises UserError if a score, as of `metric`, is damaged."""
         with damage_reported(f"{self.path}: the checkpoint"):
-            best = self.progress.best
-            if best and not (fits(best.get(metric), float) and fits(best.get("step"), int)):
+            if (best := self.progress.best) and not (fits(best.get(metric), float) and fits(best.get("step"), int)):
                 raise ValueError(f"no valid best {metric} and step")
-            lacks_validation = self.lacks_validation(training)
-            return self.is_complete(training) and not lacks_validation
+            return not self.lacks_validation(training) and self.is_complete(training)
 
     def is_complete(self, training: SynthesizerTrainingArguments) -> bool:
         """Whether training ends here."""

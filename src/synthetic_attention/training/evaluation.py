@@ -109,7 +109,6 @@ def evaluate_run(
     except OSError as error:
         results.update(predictions=None)
         report(f"predictions and scores not written: {error}")
-        return results
     try:
         if metrics := run.read_metrics():
             with damage_reported(f"the scores of {run.path}/metrics.json", "written"):

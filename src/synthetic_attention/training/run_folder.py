@@ -247,8 +247,7 @@ class RunFolder:
         model_class = cast(Any, task.model_class)
         with damage_reported(self.path / "config.json"):
             config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-            kind = config.get("model_type")
-            if kind != (expected := model_class.config_class.model_type):
+            if (kind := config.get("model_type")) != (expected := model_class.config_class.model_type):
                 raise ValueError(f"it has model_type {kind!r}; expected {expected!r}")
             if foreign := [name for name in _FOREIGN if config.get(name)]:
                 raise ValueError(f"it has {', '.join(foreign)}, for other weights or code; delete them")
@@ -266,10 +265,9 @@ class RunFolder:
             # transformers would initialise missing weights.
             if problems := [f"{name} {kind}" for kind in ("missing", "unexpected") for name in found[f"{kind}_keys"]]:
                 raise ValueError(f"the weights do not fit config.json: {', '.join(problems[:3])}")
-            if device.type != "meta":
-                weights = model.state_dict().items()
-                if infinite := [name for name, weight in weights if not weight.isfinite().all()]:
-                    raise ValueError(f"model.safetensors has weights that are not finite: {', '.join(infinite[:3])}")
+            weights = {} if device.type == "meta" else model.state_dict()
+            if infinite := [name for name, weight in weights.items() if not weight.isfinite().all()]:
+                raise ValueError(f"model.safetensors has weights that are not finite: {', '.join(infinite[:3])}")
             # Commands take settings of generation as options, not from generation_config.json.
             reset_generation(task, model)
             if len(tokenizer) > model.config.vocab_size:

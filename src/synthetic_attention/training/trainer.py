@@ -267,9 +267,8 @@ class SynthesizerTrainer(Trainer):
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         """The schedule of transformers, or T5's."""
         args = self.args
-        if args.lr_scheduler_type == "polynomial":
-            # Its rate at the end of the warm-up is divided by the steps that are left.
-            num_training_steps = max(num_training_steps, args.warmup_steps + 1)
+        # The polynomial one divides by the steps that are left after the warm-up.
+        num_training_steps = max(num_training_steps, args.warmup_steps + 1)
         if self.lr_scheduler is None and args.lr_scheduler_type == "inverse_sqrt" and args.constant_steps:
             target = cast(Optimizer, optimizer or self.optimizer)
             self.lr_scheduler = constant_then_inverse_sqrt(target, args.warmup_steps, args.constant_steps)
@@ -321,9 +320,11 @@ class SynthesizerTrainer(Trainer):
     def write_log(self, mode: str, entries: list[dict[str, Any]]) -> None:
         """Write log.jsonl anew, or append to it."""
         if self.args.should_save:
-            path = self.run.path / "log.jsonl"
             lines = [json.dumps({"step": 0, **entry}, allow_nan=False) + "\n" for entry in entries]
-            with damage_reported(path, "written"), path.open(mode, encoding="utf-8") as file:
+            with (
+                damage_reported("log.jsonl", "written"),
+                (self.run.path / "log.jsonl").open(mode, encoding="utf-8") as file,
+            ):
                 file.writelines(lines)
 
     def is_complete(self) -> bool:
