@@ -73,7 +73,6 @@ def encodings(
         backend.enable_truncation(maximum)
     chunk: list[str | tuple[str, str]] = []
     size = 0
-    # The regular expressions of a foreign tokenizer can fail on a text.
     with damage_reported(f"{tokenizer.name_or_path}: tokenizer.json"):
         for text in texts:
             chunk.append(text)

@@ -157,7 +157,6 @@ def _write(graph: _Graph, file: Path, kind: str, max_length: int, overwrite: boo
     with damage_reported(file, "written"), staged(file.parent, f".{file.name}-") as folder:
         part = folder / file.name
         part.write_bytes(content.getbuffer()) if kind == "torch" else program.save(part)
-        # Another process may have written it meanwhile.
         _check_new(file, overwrite)
         # Weights over two gigabytes are in a file of their own, whose name is in the graph.
         for written in sorted(folder.iterdir(), reverse=True):

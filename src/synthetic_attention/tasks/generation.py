@@ -41,7 +41,6 @@ def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> Gener
     values = {"do_sample": False, "num_beams": 1, **known, **options}
     if not 0 < values.get("top_p", 1.0) <= 1:
         raise UserError(f"got top_p={values['top_p']}; expected more than 0 and at most 1 (all tokens)")
-    # Logits divided by less may be infinite.
     if 0 < values.get("temperature", 1.0) < 1e-6:
         raise UserError(
             f"got temperature={values['temperature']}; expected 0 (the most probable token), or 1e-6 or more"

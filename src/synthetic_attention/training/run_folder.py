@@ -84,7 +84,6 @@ class RunFolder:
 
     def read_metrics(self) -> dict[str, Any] | None:
         """metrics.json of a finished run; None if the run is not finished or the file cannot be read."""
-        # ValueError also for a number of over 4,300 digits, RecursionError for deep lists.
         with suppress(FileNotFoundError, ValueError, RecursionError):
             metrics = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
             return metrics if isinstance(metrics, dict) and metrics.get("finished") is True else None
