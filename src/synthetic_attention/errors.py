@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -34,12 +35,22 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def damage_reported(what: str) -> Iterator[None]:
-    """Raise errors inside as a UserError: `what` cannot be loaded, with the reason."""
+def damage_reported(what: object, action: str = "loaded") -> Iterator[None]:
+    """Raise whatever fails inside as a UserError that names `what`; with "written" as an OSError, except UserErrors."""
     try:
         yield
-    except MemoryError:
-        raise
-    # Readers of JSON, weights, optimizer states and configurations have many errors; tokenizers raises Exception.
-    except Exception as error:
-        raise UserError(f"{what} cannot be loaded: {one_line(error)}") from error
+    except BaseException as error:
+        kind, passed = (UserError, MemoryError) if action == "loaded" else (OSError, MemoryError | UserError)
+        # Panics of the tokenizers library are no `Exception`.
+        if isinstance(error, passed) or not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
+            raise
+        raise kind(f"{what} cannot be {action}: {one_line(error)}") from error
+
+
+@contextmanager
+def unread_ignored() -> Iterator[None]:
+    """Ignore that standard error cannot be written inside, and from then on: its reader, or the terminal, is gone."""
+    try:
+        yield
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

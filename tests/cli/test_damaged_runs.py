@@ -1,10 +1,12 @@
 """A run with a damaged or foreign file: one line that names it, from every command that reads the file."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
@@ -22,6 +24,11 @@ COMMANDS = {
 def run(trained: Path, tmp_path: Path) -> Path:
     """A copy of a run, to be damaged."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def edit(path: Path, **changes: object) -> None:
+    """Change entries of a JSON file."""
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
 
 
 def command(call: Call, name: str, run: Path) -> Result:
@@ -66,7 +73,7 @@ def test_code_and_weights_from_elsewhere_are_refused(call: Call, run: Path, name
     path = run / "config.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**content, name: "evil/kernel"}), encoding="utf-8")
-    check_error(command(call, "generate", run), run, f"config.json has {name}")
+    check_error(command(call, "generate", run), run / "config.json", f"it has {name}")
     # Entries that transformers follows only with trust_remote_code.
     path.write_text(json.dumps({**content, "auto_map": {"AutoModelForSeq2SeqLM": "evil.Model"}}), encoding="utf-8")
     assert command(call, "generate", run)[0] == 0
@@ -93,16 +100,67 @@ def test_settings_that_no_option_sets_are_refused(
     check_error(call("train", "translation", *new), run, f"unknown {group} settings: {name}")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("use_cache", 0), ("eos_token_id", "x"), ("return_dict_in_generate", True)]
-)
-def test_settings_of_generation(call: Call, run: Path, name: str, value: object) -> None:
-    path = run / "generation_config.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**content, name: value}), encoding="utf-8")
-    check_error(command(call, "generate", run), run, f"generation_config.json has {name}={value!r}")
-    path.write_text(json.dumps({**content, "max_new_tokens": 3}), encoding="utf-8")
-    assert command(call, "generate", run)[0] == 0
+def test_settings_of_generation_have_no_effect(call: Call, run: Path) -> None:
+    result = command(call, "generate", run)
+    odd = {"use_cache": 0, "eos_token_id": "x", "return_dict_in_generate": True, "num_beams": 8, "max_new_tokens": 3}
+    edit(run / "generation_config.json", **odd)
+    assert command(call, "generate", run) == result
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite(call: Call, run: Path, value: float) -> None:
+    weights = load_file(run / "model.safetensors")
+    name = sorted(weights)[-1]
+    weights[name].view(-1)[-1] = value
+    save_file(weights, run / "model.safetensors", metadata={"format": "pt"})
+    for each in ("generate", "evaluate"):
+        check_error(command(call, each, run), run, "model.safetensors has weights that are not finite", name)
+
+
+def test_tokens_outside_of_the_vocabulary(call: Call, run: Path) -> None:
+    path = run / "tokenizer.json"
+    text = path.read_text(encoding="utf-8")
+    model = json.loads(text)["model"]
+    model["vocab"][max(model["vocab"], key=model["vocab"].get)] = 9999
+    processor = json.loads(text)["post_processor"]
+    processor["special_tokens"]["</s>"]["ids"] = [9999]
+    for change in ({"model": model}, {"post_processor": processor}):
+        path.write_text(text, encoding="utf-8")
+        edit(path, **change)
+        for name in COMMANDS:
+            check_error(command(call, name, run), run, "tokenizer.json has token 9999")
+
+
+def test_a_tokenizer_that_panics(call: Call, run: Path) -> None:
+    split = {"type": "Split", "pattern": {"Regex": "([a-z ]+)+[A-Z]$"}, "behavior": "Isolated", "invert": False}
+    own = json.loads((run / "tokenizer.json").read_text(encoding="utf-8"))["pre_tokenizer"]
+    edit(run / "tokenizer.json", pre_tokenizer={"type": "Sequence", "pretokenizers": [split, own]})
+    code, _, err = call("generate", run, "the tea is on the table " * 9)
+    assert (code, err.splitlines()[-1].split(":")[1].strip()) == (1, str(run))
+    assert "tokenizer.json cannot be loaded" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("content", ["[" * 200_000, f'{{"finished": {"1" * 5000}}}'], ids=["deep", "digits"])
+def test_json_that_python_does_not_read(call: Call, run: Path, content: str) -> None:
+    (run / "evaluation").mkdir(exist_ok=True)
+    for name in ("metrics.json", "evaluation/x.json"):
+        (run / name).write_text(content, encoding="utf-8")
+        assert command(call, "evaluate", run)[0] == 0
+    check_error(command(call, "resume", run), run / "evaluation/x.json")
+    for name, fact in (("config.json", "config.json"), ("tokenizer_config.json", "the tokenizer")):
+        (run / name).write_text(content, encoding="utf-8")
+        check_error(command(call, "generate", run), run, fact)
+    (path,) = (run / "checkpoints").glob("*/progress.json")
+    path.write_text(content, encoding="utf-8")
+    check_error(command(call, "resume", run), path.parent)
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.json", "checkpoints/checkpoint-2/progress.json"])
+def test_a_pipe_is_not_read(call: Call, run: Path, name: str) -> None:
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    for each in COMMANDS:
+        check_error(command(call, each, run), run / name, "a pipe")
 
 
 def test_a_tokenizer_of_another_run(call: Call, run: Path, corpus: Path) -> None:
@@ -125,6 +183,8 @@ def test_run_yaml(call: Call, run: Path, name: str) -> None:
         without = {other: value for other, value in info.items() if other != key}
         (run / "run.yaml").write_text(yaml.safe_dump(without), encoding="utf-8")
         check_error(command(call, name, run), "run.yaml", key)
+    (run / "run.yaml").write_text(yaml.safe_dump(info).replace("synthesizer: random+vanilla", "synthesizer: &s [*s]"))
+    check_error(command(call, name, run), "run.yaml", "alias")
     for content, fact in (("", "no valid task, data"), ("- 1", "no valid task"), ("[", "run.yaml")):
         (run / "run.yaml").write_text(content)
         check_error(command(call, name, run), "run.yaml", fact)
@@ -141,7 +201,10 @@ def test_run_yaml(call: Call, run: Path, name: str) -> None:
         ("progress.json", b'{"seconds": "x"}'),
         ("progress.json", b'{"last": null}'),
         ("progress.json", b'{"best": {"step": 2, "bleu": "x"}}'),
+        ("progress.json", b'{"best": {"bleu": 1.0}}'),
+        ("progress.json", b'{"tokens": "x"}'),
         ("progress.json", b'{"log": [{"step": 2, "loss": NaN}]}'),
+        ("progress.json", b'{"log": [1]}'),
         ("trainer_state.json", b'{"global_step": 1}'),
         ("model.safetensors", b"damaged"),
         ("optimizer.pt", None),
@@ -157,3 +220,19 @@ def test_checkpoints(call: Call, run: Path, name: str, content: bytes | None) ->
     else:
         path.write_bytes(content)
     check_error(command(call, "resume", run), "checkpoint-2")
+
+
+def test_states_of_another_trainer(call: Call, run: Path) -> None:
+    checkpoint = run / "checkpoints/checkpoint-2"
+    edit(checkpoint / "trainer_state.json", total_flos="x", stateful_callbacks={"Other": {"args": {}}})
+    assert command(call, "resume", run)[0] == 0
+
+
+def test_errors_of_the_first_step(call: Call, run: Path) -> None:
+    checkpoint = run / "checkpoints/checkpoint-2"
+    state = torch.load(checkpoint / "scheduler.pt")
+    torch.save({**state, "base_lrs": [0.1] * 9}, checkpoint / "scheduler.pt")
+    check_error(command(call, "resume", run), checkpoint)
+    torch.save(state, checkpoint / "scheduler.pt")
+    edit(checkpoint / "trainer_state.json", logging_steps=0)
+    check_error(command(call, "resume", run), checkpoint)

@@ -95,7 +95,7 @@ def test_long_lines(call: Call, trained: Path) -> None:
     [
         (["evaluate", "--split", "tset"], ["tset", "train", "valid"], 1),
         (["evaluate", "--data", "nowhere"], ["nowhere"], 1),
-        (["evaluate", "--length-penalty", "nan"], ["--length-penalty"], 2),
+        (["evaluate", "--length-penalty", "nan"], ["length_penalty=nan"], 1),
         (["evaluate", "--num-beams", 0], ["--num-beams"], 2),
         (["evaluate", "--on-long", "drop"], ["'drop'"], 2),
         (["generate", "--device", "hpu:7", "one"], ["hpu"], 1),

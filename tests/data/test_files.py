@@ -146,11 +146,11 @@ def test_missing_files_are_listed(tmp_path: Path) -> None:
 
 
 def test_parallel_files_are_found_by_alias_and_prefix(tmp_path: Path) -> None:
-    _touch(tmp_path, "val.en", "val.de", "test_2016.en", "test_2016.de", "train.en")
-    assert find_split(tmp_path, "valid", ("en", "de")) == "val"
-    assert find_split(tmp_path, "test", ("en", "de")) == "test_2016"
-    assert find_split(tmp_path, "test_2016", ("en", "de")) == "test_2016"
-    with pytest.raises(UserError, match=r"no file train\.de; the files there are: .*train\.en, val\.de"):
+    _touch(tmp_path, "val.en", "val.de.gz", "test_2016.en", "test_2016.de", "train.en")
+    assert find_split(tmp_path, "valid", ("en", "de")) == ("val", tmp_path / "val.en", tmp_path / "val.de.gz")
+    assert find_split(tmp_path, "test", ("en", "de"))[0] == "test_2016"
+    assert find_split(tmp_path, "test_2016", ("en", "de"))[0] == "test_2016"
+    with pytest.raises(UserError, match=r"no file train\.de; the files there are: .*train\.en, val\.de\.gz"):
         find_split(tmp_path, "train", ("en", "de"))
     with pytest.raises(UserError, match=r"dev2.*test_2016\.en"):
         find_split(tmp_path, "dev2", ("en", "de"))

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -200,3 +201,25 @@ def test_int8_models(build: Callable, tmp_path: Path, monkeypatch: pytest.Monkey
     else:
         program = torch.export.load(file).module()
         check(model, lambda inputs: program(**inputs)["logits"])
+
+
+@pytest.mark.parametrize("kind", ["torch", "onnx"])
+def test_a_file_that_cannot_be_written(
+    kind: Any, build: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, model = tmp_path / "model", build("classifier")
+    (tmp_path / ".model-12345678/new").mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        full = MagicMock(side_effect=RuntimeError("PytorchStreamWriter failed"))
+        patch.setattr(Path, "write_bytes", full)
+        patch.setattr(torch.onnx.ONNXProgram, "save", full)
+        with pytest.raises(OSError, match=f"{file} cannot be written: Pytorch"):
+            export_model(model, file, kind)
+    # That of a killed process is gone too.
+    assert not [*tmp_path.iterdir()]
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.onnx.ONNXProgram, "save", lambda self, part: file.touch())
+        patch.setattr(Path, "write_bytes", lambda self, content: file.touch())
+        with pytest.raises(UserError, match="exists"):
+            export_model(model, file, kind, overwrite=False)
+    assert [*tmp_path.iterdir()] == [file]

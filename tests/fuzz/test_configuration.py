@@ -20,8 +20,9 @@ from synthetic_attention.synthesizers import OPTIONS, known
 
 REFUSED = (ValueError, StrictDataclassError)
 TINY = {"vocab_size": 11, "d_model": 8, "num_heads": 2, "d_ff": 8, "num_layers": 1, "max_position_embeddings": 8}
-KEYWORDS = ["attn_implementation", "head_dim", "hidden_size", "num_hidden_layers", "num_labels", "output_attentions"]
-FIELDS = [*(field.name for field in fields(SynthesizerConfig)), *KEYWORDS, "layer_types", "per_layer_config", "to_dict"]
+# Ours; those of the base class are transformers' to check.
+OWN = [field.name for field in fields(SynthesizerConfig) if field.name in SynthesizerConfig.__annotations__]
+FIELDS = [*OWN, "head_dim", "hidden_size", "num_hidden_layers", "layer_types", "per_layer_config", "to_dict"]
 HEADS = [getattr(models, name) for name in models.__all__ if name.startswith("SynthesizerFor")]
 # Values that JSON has, larger than any size but small enough to build a model where they are valid.
 _NUMBERS = [0, 1, 2, 3, 4, 8, 16, -1, 2.5, 0.3, -0.5, 10**20, 10**400, 1e308]
@@ -47,7 +48,7 @@ def _options(name: str, odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 def assert_names(error: Exception, given: Iterable[str]) -> None:
     """The message names one of the fields that were given, by any of its names, or the function of an option."""
-    aliases = {"embed_dim": "d_model", "id2label": "num_labels", **SynthesizerConfig.attribute_map}
+    aliases = {"embed_dim": "d_model", **SynthesizerConfig.attribute_map}
     names = {*given, *(aliases.get(name, name) for name in given), *OPTIONS, "synthesizer"}
     assert any(name in str(error) for name in names), error
 

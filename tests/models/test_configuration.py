@@ -51,9 +51,6 @@ def test_the_defaults_are_the_papers_base_size() -> None:
         # The default tokens are 0, 1 and 2.
         ({"vocab_size": 1}, ["bos_token_id=1", "vocab_size=1"]),
         ({"pad_token_id": -1}, ["pad_token_id=-1"]),
-        ({"dtype": "vanilla"}, ["dtype='vanilla'"]),
-        ({"id2label": {"a": "b"}}, ["id2label={'a': 'b'}"]),
-        ({"num_labels": None}, ["num_labels=None"]),
         ({"layer_types": 3}, ["layer_types"]),
         ({"is_encoder_decoder": False, "num_decoder_layers": 3}, ["num_layers=6", "num_decoder_layers=3"]),
     ],

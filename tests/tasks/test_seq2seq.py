@@ -69,7 +69,9 @@ def test_settings_are_in_results_and_file_names() -> None:
         {"temperature": 0.5},
         {"do_sample": True, "temperature": -1},
         {"do_sample": True, "top_k": -1},
+        {"do_sample": True, "temperature": 1e-38},
         {"do_sample": True, "top_p": 0.0},
+        {"do_sample": True, "top_p": float("nan")},
         {"do_sample": True, "num_beams": 2},
     ],
 )

@@ -48,8 +48,8 @@ class Kill(TrainerCallback):
             self.action()
 
 
-class KilledError(Exception):
-    pass
+class KilledError(BaseException):
+    """No Exception: as after SIGKILL, nothing handles it."""
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from synthetic_attention import SynthesizerAttention
 from synthetic_attention.tasks import UserError
 from synthetic_attention.tasks.translation import Translation
+from synthetic_attention.training import device
 from synthetic_attention.training.device import choose_device, choose_training_device
 from synthetic_attention.training.evaluation import evaluate_run
 from synthetic_attention.training.run_folder import RunFolder
@@ -31,6 +32,12 @@ def test_a_launcher_that_started_one_process_of_several_is_refused(monkeypatch: 
     assert choose_training_device("cpu") == torch.device("cpu")
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     with pytest.raises(UserError, match=r"one process, .* torchrun"):
+        choose_training_device("cpu")
+
+
+def test_an_environment_that_torchrun_does_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "PartialState", lambda cpu: int("x"))
+    with pytest.raises(UserError, match=r"WORLD_SIZE .*'x'"):
         choose_training_device("cpu")
 
 

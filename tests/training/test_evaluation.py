@@ -89,3 +89,23 @@ def test_a_run_that_cannot_be_written_to_is_scored_all_the_same(
     assert results["predictions"] is None
     assert results["bleu"] >= 0
     assert "predictions and scores not written: not evaluation/test." in lines[0]
+
+
+def test_leftovers_go_and_a_full_disk_is_named(
+    corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, lines, write = tmp_path / "run", list[str](), Path.write_text
+    start(corpus, run, small("max_steps=1"))
+    for folder in (run / ".partial-12345678", tmp_path / ".partial-run-12345678"):
+        (folder / "new").mkdir(parents=True)
+
+    def full(self: Path, *args: str, **options: str) -> int:
+        if self.name == "README.md":
+            raise OSError(27, "File too large")
+        return write(self, *args, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    results = evaluate_run(run, num_beams=1, report=lines.append)
+    assert Path(results["predictions"]).is_file()
+    assert re.fullmatch(r"README.md not written: .*README.md cannot be written: .* File too large", lines[-1])
+    assert not [*tmp_path.rglob(".partial-*")]

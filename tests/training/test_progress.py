@@ -1,5 +1,7 @@
 """Progress lines."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,3 +43,19 @@ def test_a_terminal_has_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert "5/10" in text
     assert "12,345 tokens/s" in text
     assert text.endswith("\r")
+
+
+def test_training_goes_on_without_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    before = os.dup(2)
+    try:
+        with os.fdopen(writer, "w", buffering=1) as broken:
+            monkeypatch.setattr("sys.stderr", broken)
+            ProgressReport().on_log(SynthesizerTrainingArguments(max_steps=9), TrainerState(global_step=5), None, LOG)
+            # What was not written is written when the file is closed.
+            os.dup2(2, writer)
+        assert os.path.samestat(os.fstat(2), Path(os.devnull).stat())
+    finally:
+        os.dup2(before, 2)
+        os.close(before)

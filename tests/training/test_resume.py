@@ -75,14 +75,16 @@ def test_a_signal_after_the_last_validation_changes_nothing(corpus: Path, tmp_pa
     assert outcome.metrics["finished"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_a_checkpoint_to_go_on_from(
     corpus: Path, tmp_path: Path, small: Small, straight: Path, number: int
 ) -> None:
     run = tmp_path / "run"
-    before = signal.getsignal(number)
+    # Where `nohup` starts the tests, this one is ignored.
+    before = signal.signal(number, signal.SIG_DFL) if number == signal.SIGHUP else signal.getsignal(number)
     outcome = start(corpus, run, small(), callbacks=[Kill(3, lambda: os.kill(os.getpid(), number))])
-    assert signal.getsignal(number) is before
+    assert signal.getsignal(number) is (signal.SIG_DFL if number == signal.SIGHUP else before)
+    signal.signal(number, before)
     assert (outcome.signal, outcome.metrics["finished"]) == (number, False)
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["checkpoint-3"]
     # Not validated yet, but usable.
@@ -173,3 +175,18 @@ def test_resuming_notes_versions_and_data_and_cleans_up(
     assert shlex.split(info["commands"][1]) == ["synthesizer", "train", "--synthesizer", "{encoder: dense}"]
     assert not [path for path in run.rglob("*") if "partial" in path.name]
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["checkpoint-2"]
+
+
+def test_leftovers_go_also_from_a_complete_run(corpus: Path, tmp_path: Path, small: Small) -> None:
+    run = tmp_path / "run"
+    start(corpus, run, small("max_steps=1"))
+    shutil.copytree(run / "checkpoints/checkpoint-1", run / "checkpoints/checkpoint-0")
+    (run / ".partial-12345678/new").mkdir(parents=True)
+    # Killed between the two steps of --overwrite.
+    (tmp_path / ".partial-run-12345678").mkdir()
+    run.rename(tmp_path / ".partial-run-12345678/old")
+    with pytest.raises(UserError, match="the run is complete"):
+        resume_run(run, report=silent)
+    assert [*tmp_path.iterdir()] == [run]
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["checkpoint-1"]
+    assert not [*run.glob(".partial-*")]

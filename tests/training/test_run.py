@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -118,7 +119,6 @@ def test_a_model_that_diverged_is_never_the_best(
     ("error", "message"),
     [
         (OSError(28, "No space left on device"), r"No space left on device; --resume continues from checkpoint-4"),
-        (RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64"), r"full disk: .* checkpoint-4"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), r"out of memory; .* batch_tokens \(now 200\)"),
         (torch.OutOfMemoryError("CUDA out of memory"), "out of memory; .* checkpoint-4"),
         (torch._dynamo.exc.TorchDynamoException("no compiler"), "torch.compile failed: no compiler; leave out"),
@@ -133,6 +133,20 @@ def test_a_full_disk_and_too_little_memory_are_said_and_other_errors_pass(
 
     with pytest.raises(type(error) if "bug" in message else UserError, match=message):
         start(corpus, tmp_path / "run", small(), callbacks=[Kill(6, fail)])
+
+
+def test_a_checkpoint_that_cannot_be_written_is_named(
+    corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch has an error of its own for a full disk."""
+    monkeypatch.setattr(torch, "save", MagicMock(side_effect=RuntimeError("basic_ios::clear: iostream error")))
+    with pytest.raises(UserError, match=r"checkpoint-4 cannot be written: basic_ios.*; no checkpoint was saved yet"):
+        start(corpus, tmp_path / "run", small())
+
+
+def test_a_polynomial_schedule_may_end_with_its_warm_up(corpus: Path, tmp_path: Path, small: Small) -> None:
+    metrics = start(corpus, tmp_path / "run", small("lr_scheduler_type=polynomial", "warmup_steps=3", "max_steps=3"))
+    assert metrics.metrics["finished"]
 
 
 def test_accumulation_equals_one_large_batch(

@@ -12,9 +12,10 @@ from unittest.mock import MagicMock
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from synthetic_attention.staging import LOCK, FileLock, lock_file, remove_left, staged
 from synthetic_attention.tasks import UserError
 from synthetic_attention.training.run import resume_run
-from synthetic_attention.training.run_folder import FileLock, RunFolder, lock_folder
+from synthetic_attention.training.run_folder import RunFolder
 from training.runs import Kill, Small, generate_lines, silent, snapshot, start
 
 
@@ -122,7 +123,7 @@ def test_a_full_disk_leaves_what_is_there(corpus: Path, tmp_path: Path, small: S
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(owner, name, MagicMock(side_effect=error))
-            with pytest.raises(UserError, match=rf"run: .*{re.escape(str(error))}; nothing was changed"):
+            with pytest.raises(UserError, match=rf"run cannot be written: .*{re.escape(str(error))}; "):
                 start(corpus, run, settings, overwrite=True)
         assert snapshot(tmp_path) == before
 
@@ -132,7 +133,7 @@ def test_the_next_start_removes_what_killed_ones_left(corpus: Path, tmp_path: Pa
     dead, alive, other = (tmp_path / f".partial-{name}" for name in ("run-abcdefgh", "run-12345678", "runs-abcdefgh"))
     for path in (dead, alive, other):
         (path / "new").mkdir(parents=True)
-    with lock_folder(alive, ""):
+    with lock_file(alive / LOCK):
         start(corpus, run, settings)
     assert {*tmp_path.iterdir()} == {run, alive, other}
     # Killed between the two steps of --overwrite: the old run is back.
@@ -148,4 +149,28 @@ def test_only_file_systems_without_locks_go_without(tmp_path: Path, monkeypatch:
         error = OSError(number, os.strerror(number))
         monkeypatch.setattr(FileLock, "acquire", MagicMock(side_effect=error))
         with pytest.raises(PermissionError) if number == errno.EACCES else nullcontext():
-            lock_folder(tmp_path, "")
+            lock_file(tmp_path / LOCK)
+
+
+def test_a_living_process_keeps_its_temporary_folder(tmp_path: Path) -> None:
+    (tmp_path / ".partial-12345678/new").mkdir(parents=True)
+    with staged(tmp_path, ".partial-") as folder:
+        remove_left(tmp_path, ".partial-*")
+        assert [*tmp_path.iterdir()] == [folder.parent]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_that_is_taken_before_its_lock_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    acquire, calls = FileLock.acquire, []
+
+    def taken_once(self: FileLock, **options: float) -> object:
+        calls.append(self.lock_file)
+        if len(calls) == 1:
+            Path(self.lock_file).parent.rmdir()
+            raise FileNotFoundError
+        return acquire(self, **options)
+
+    monkeypatch.setattr(FileLock, "acquire", taken_once)
+    with staged(tmp_path, ".partial-") as folder:
+        assert {path.name for path in folder.parent.iterdir()} == {".lock", "new"}
+    assert len(calls) == 2

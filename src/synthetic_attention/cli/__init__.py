@@ -25,6 +25,10 @@ for _name in ("torchao", "torch.utils._pytree"):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0, 1 for a user's error, 2 for wrong usage, 130 after Ctrl-C."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        # Python has None for a stream that is closed; a file that is opened next would get its number.
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         names = ", ".join(missing)
         sys.exit(f"Error: {names} missing; the command needs: pip install 'synthetic-attention[train]'")

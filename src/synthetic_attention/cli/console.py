@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 
+from ..errors import unread_ignored
+
 
 def say(message: str) -> None:
     """Print a line to standard error. Of the processes that torchrun starts, only the first one prints."""
     if _is_first_process():
-        print(message, file=sys.stderr, flush=True)
+        with unread_ignored():
+            print(message, file=sys.stderr, flush=True)
 
 
 def write(text: str) -> None:

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from ..tasks.base import Task
 
 
-def number(text: str, least: float | None = None, most: float = 2**31 - 1) -> Any:
-    """An option for a number, with its help text, which leaves out the technical limit `most`."""
+def number(text: str, least: float | None = None, most: int = 2**31 - 1) -> Any:
+    """An option for a number, with its help text, which leaves out the technical limit `most` of a whole one."""
 
     def check(value: float | None) -> float | None:
-        # NaN too.
-        if value is not None and not value <= most:
+        if isinstance(value, int) and value > most:
             raise BadParameter(f"got {value}; expected at most {most}")
         return value
 

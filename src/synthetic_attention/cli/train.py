@@ -97,8 +97,9 @@ def train(
     if resume_if_exists:
         assert output is not None
         choose_training_device(device)
+        (run := RunFolder(resolve_path(output))).remove_left()
         # A process may see a new folder later than others.
-        resume = any_process(RunFolder(output).exists)
+        resume = any_process(run.exists)
     if resume:
         assert output is not None
         expected = {**opt.given(locals(), "task", "preset", "overrides"), **task_options, **settings}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import UserError
+from ..errors import UserError, damage_reported
 from ..metrics.embeddings import OWN_VECTORS
 from ..tasks import get_task
 from ..training.callbacks import BusyMachine
@@ -39,11 +40,10 @@ Summary = Mapping[str, Any] | None
 
 def read_runs(folder: Path) -> list[dict[str, Any]]:
     """The runs in results.json; none if the file is missing or damaged, so that all are scored again."""
-    try:
+    with suppress(UserError), damage_reported(folder):
         runs = json.loads((folder / "results.json").read_text(encoding="utf-8"))["runs"]
         return [run for run in runs if {"row", "seed"} <= run.keys()]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []
+    return []
 
 
 def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:

@@ -23,15 +23,16 @@ from pathlib import Path
 from signal import SIGINT
 from typing import Any
 
-import yaml
 from transformers import TrainerCallback
 
 from ..errors import UserError, damage_reported
 from ..metrics.text import can_compute
+from ..staging import LOCK, lock_file
 from ..training.device import choose_training_device
 from ..training.evaluation import evaluate_run
 from ..training.run import Report, resume_run, start_run
-from ..training.run_folder import RunFolder, lock_folder
+from ..training.run_folder import RunFolder
+from ..training.settings import load_yaml
 from ..validation import resolve_path
 from .plan import Comparison, Plan, differences, make_plan, recipe, tokenizer_record
 from .results import FAILED, FINISHED, PENDING, make_results, markdown_page, read_runs
@@ -74,7 +75,7 @@ def compare(
     Raises:
         UserError: an argument cannot be used, or a run in `output` was trained in another way. Nothing is written then.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if os.environ.get("WORLD_SIZE", "1") != "1":
         raise UserError(
             "compare trains each run in one process; start it without torchrun, and give --jobs for several"
         )
@@ -86,11 +87,11 @@ def compare(
     runner = _Runner(folder, plan, device, report, callbacks, jobs)
     runner.check()
     folder.path.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder.path, f"{folder.path}: another process runs this comparison; wait for its end"):
+    with lock_file(folder.path / LOCK, f"{folder.path}: another process runs this comparison; wait for its end"):
         if _with_earlier(folder, rows, seeds) != plan.seeds:
             raise UserError(f"{folder.path}: another process changed this comparison; run the same command again")
         for path in (folder.path, *(path for path in folder.path.iterdir() if path.is_dir())):
-            RunFolder(path).remove_partial()
+            RunFolder(path).remove_left()
         folder.write_yaml(_RECORD, {"rows": {row.label: numbers for row, numbers in plan.seeds.items()}})
         # Seed by seed, so that a table with all rows exists early.
         signal = runner.run([(row, seed) for seed in seeds for row in rows])
@@ -107,13 +108,11 @@ def _with_earlier(folder: RunFolder, rows: Sequence[Row], seeds: Sequence[int]) 
     """
     path, found = folder.path / _RECORD, dict[Row, list[int]]()
     if path.exists():
-        try:
-            for label, numbers in yaml.safe_load(path.read_text(encoding="utf-8"))["rows"].items():
+        with damage_reported(f"{path}, which lists rows and their seeds,"):
+            for label, numbers in load_yaml(path.read_text(encoding="utf-8"))["rows"].items():
                 (row,) = parse_rows([label])
                 if trained := [seed for seed in numbers if _run_folder(folder, row, seed).exists]:
                     found[row] = trained
-        except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError):
-            raise UserError(f"{path}: expected rows and their seeds, as `synthesizer compare` writes them") from None
     elif folder.path.exists() and folder.has_content:
         raise UserError(f"{folder.path}: the folder has files and is no comparison; choose another --output")
     order = [*rows] if set(found) <= set(rows) else [*found, *(row for row in rows if row not in found)]

@@ -17,7 +17,6 @@ from torch import Tensor
 from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import (
     AutoTokenizer,
-    GenerationConfig,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     set_seed,
@@ -26,7 +25,7 @@ from transformers import (
 from ..errors import UserError, damage_reported, one_line
 from ..inspect.collect import attention_layers
 from ..models import SynthesizerModel, SynthesizerPreTrainedModel
-from ..tasks.base import Task, limit_generation
+from ..tasks.base import Task, reset_generation
 from ..tasks.language_modeling import LanguageModeling
 from ..tasks.seq2seq import SequenceToSequence
 from ..training.device import choose_device
@@ -224,9 +223,7 @@ def _make_run(name: str, source: _Source, task: Task[Any, Any], data: Path) -> N
     config.bos_token_id = source.tokenizer.bos_token_id
     if config.pad_token_id is None:
         config.pad_token_id = tokenizer.eos_token_id
-    # Commands take settings of generation as options.
-    cast(Any, model).generation_config = GenerationConfig.from_model_config(config)
-    limit_generation(task, model)
+    reset_generation(task, model)
     source.info = {
         "task": task.name,
         "options": asdict(task),
@@ -242,8 +239,6 @@ def _user_errors() -> Iterator[None]:
     """Raise each ValueError as a UserError."""
     try:
         yield
-    except UserError:
-        raise
     # The strict dataclass of huggingface_hub reports a wrong type with exceptions of its own.
     except (ValueError, StrictDataclassError) as error:
         raise UserError(one_line(error)) from error

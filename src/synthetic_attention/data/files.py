@@ -14,20 +14,16 @@ import io
 import json
 import math
 import os
-import shutil
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from glob import glob
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from filelock import FileLock
-
 from ..errors import UserError, damage_reported
+from ..staging import lock_file, staged
 
 Payload = TypeVar("Payload")
 _T = TypeVar("_T")
@@ -235,17 +231,18 @@ def split_file(data: Path, split: str, endings: Sequence[str]) -> Path:
     return paths[0]
 
 
-def find_split(folder: Path, split: str, languages: tuple[str, str]) -> str:
-    """The stem of the parallel files {stem}.{language} of a split, which are found like `split_files`."""
+def find_split(folder: Path, split: str, languages: tuple[str, str]) -> tuple[str, Path, Path]:
+    """The stem and the paths of the parallel files {stem}.{language} of a split, found like `split_files`."""
+    endings = [f".{language}" for language in languages]
     first, second = (
-        {path.name.removesuffix(f".{language}") for path in split_files(folder, split, (f".{language}",))}
-        for language in languages
+        {path.name.removesuffix(".gz").removesuffix(end): path for path in split_files(folder, split, [end])}
+        for end in endings
     )
-    both = sorted(first & second)
+    both = sorted(first.keys() & second.keys())
     if len(both) != 1:
-        names = ", ".join(both or sorted(first | second))
-        raise UserError(f"{folder}: expected one split {split!r} with files .{' and .'.join(languages)}; found {names}")
-    return both[0]
+        names = ", ".join(both or sorted(first.keys() | second.keys()))
+        raise UserError(f"{folder}: expected one split {split!r} with files {' and '.join(endings)}; found {names}")
+    return both[0], first[both[0]], second[both[0]]
 
 
 def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = None) -> list[Path]:
@@ -266,21 +263,17 @@ def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = 
 def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
     """The folder `name` in the user's cache ($XDG_CACHE_HOME or ~/.cache); `write` fills it if it does not exist.
 
-    It is filled under a temporary name and then renamed. Other processes wait meanwhile, where the file system has
-    locks; elsewhere each one fills it, and the first to finish is used. What a killed process left is removed.
+    Other processes wait meanwhile; on a file system without locks each one fills it, and the first to finish is used.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "synthetic-attention" / name
     try:
         if not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(folder.with_name(f"{name}.lock")) as lock:
+            with lock_file(folder.with_name(f"{name}.lock")):
                 if not folder.is_dir():
-                    # With the lock, none of them belongs to a living process.
-                    for left in folder.parent.glob(f".partial-{name}-*") if lock else ():
-                        shutil.rmtree(left, ignore_errors=True)
-                    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".partial-{name}-") as stage:
-                        write(Path(stage))
-                        Path(stage).rename(folder)
+                    with staged(folder.parent, f".partial-{name}-") as stage:
+                        write(stage)
+                        stage.rename(folder)
     except OSError as error:
         # Another process may have been faster.
         if not folder.is_dir():
@@ -293,13 +286,6 @@ def read_cached(name: str, write: Callable[[Path], None], read: Callable[[Path],
     folder = cached_folder(name, write)
     with damage_reported(f"{folder} (delete it to write it again)"):
         return read(folder)
-
-
-def _locked(path: Path) -> AbstractContextManager[object]:
-    try:
-        return FileLock(path).acquire()
-    except (OSError, NotImplementedError):
-        return nullcontext()
 
 
 def _no_file(folder: Path, name: str) -> UserError:

@@ -9,7 +9,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from ..errors import UserError
+from ..errors import UserError, damage_reported
 
 # In the order of their ids, which are the defaults of SynthesizerConfig.
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -73,13 +73,14 @@ def encodings(
         backend.enable_truncation(maximum)
     chunk: list[str | tuple[str, str]] = []
     size = 0
-    for text in texts:
-        chunk.append(text)
-        size += len(text) if isinstance(text, str) else sum(map(len, text))
-        if size >= _CHUNK_CHARACTERS:
-            yield from backend.encode_batch_fast(chunk)
-            chunk, size = [], 0
-    yield from backend.encode_batch_fast(chunk)
+    with damage_reported(f"{tokenizer.name_or_path}: tokenizer.json"):
+        for text in texts:
+            chunk.append(text)
+            size += len(text) if isinstance(text, str) else sum(map(len, text))
+            if size >= _CHUNK_CHARACTERS:
+                yield from backend.encode_batch_fast(chunk)
+                chunk, size = [], 0
+        yield from backend.encode_batch_fast(chunk)
     backend.no_truncation()
 
 

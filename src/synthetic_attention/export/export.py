@@ -5,10 +5,10 @@ Shape legend: B batch, S source tokens, T new tokens, P cached tokens, H heads, 
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from torch.export import Dim
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from ..errors import UserError, require
+from ..errors import UserError, damage_reported, require
 from ..kernels import split_heads
 from ..layout import TokenLayout
 from ..models import SynthesizerPreTrainedModel
+from ..staging import staged
 
 Tensors = dict[str, Tensor]
 
@@ -70,14 +71,13 @@ def export_model(
     file = Path(file)
     graphs = {file.with_name(f"{file.stem}{part}{file.suffix}"): graph for part, graph in _graphs(model, with_cache)}
     for path in graphs:
-        if path.is_dir() or (path.exists() and not overwrite):
-            raise UserError(f"{path} exists; choose another file, or pass overwrite=True (--overwrite)")
+        _check_new(path, overwrite)
     file.parent.mkdir(parents=True, exist_ok=True)
     was_training = model.training
     model.eval()
     try:
         for path, graph in graphs.items():
-            _write(graph, path, format, model.config.max_position_embeddings)
+            _write(graph, path, format, model.config.max_position_embeddings, overwrite)
     finally:
         model.train(was_training)
     return list(graphs)
@@ -136,25 +136,34 @@ class _Graph(nn.Module):
         return self.compute(self.model, given if named is None else named)
 
 
-def _write(graph: _Graph, file: Path, kind: str, max_length: int) -> None:
-    with torch.no_grad(), tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as folder:
-        part = Path(folder) / file.name
-        if kind == "torch":
-            sizes = {"batch": Dim("batch", min=1, max=_LARGEST_BATCH)}
-            shapes = {
-                name: {axis: sizes.setdefault(size, Dim(size, min=1, max=max_length)) for axis, size in axes.items()}
-                for name, axes in graph.axes.items()
-            }
-            program = torch.export.export(graph, (), graph.inputs, dynamic_shapes=shapes)
-            torch.export.save(program, part)
-        else:
-            _save_onnx(graph, part)
+def _check_new(file: Path, overwrite: bool) -> None:
+    if file.is_dir() or (file.exists() and not overwrite):
+        raise UserError(f"{file} exists; choose another file, or pass overwrite=True (--overwrite)")
+
+
+@torch.no_grad()
+def _write(graph: _Graph, file: Path, kind: str, max_length: int, overwrite: bool) -> None:
+    if kind == "torch":
+        sizes = {"batch": Dim("batch", min=1, max=_LARGEST_BATCH)}
+        shapes = {
+            name: {axis: sizes.setdefault(size, Dim(size, min=1, max=max_length)) for axis, size in axes.items()}
+            for name, axes in graph.axes.items()
+        }
+        # Into memory: PyTorch aborts the process if it cannot write to a file.
+        content = io.BytesIO()
+        torch.export.save(torch.export.export(graph, (), graph.inputs, dynamic_shapes=shapes), content)
+    else:
+        program = _onnx_program(graph)
+    with damage_reported(file, "written"), staged(file.parent, f".{file.name}-") as folder:
+        part = folder / file.name
+        part.write_bytes(content.getbuffer()) if kind == "torch" else program.save(part)
+        _check_new(file, overwrite)
         # Weights over two gigabytes are in a file of their own, whose name is in the graph.
-        for written in sorted(Path(folder).iterdir(), reverse=True):
+        for written in sorted(folder.iterdir(), reverse=True):
             written.replace(file.with_name(written.name))
 
 
-def _save_onnx(graph: _Graph, file: Path) -> None:
+def _onnx_program(graph: _Graph) -> Any:
     from onnxscript import opset18
 
     logger = logging.getLogger("torch.onnx")
@@ -177,7 +186,7 @@ def _save_onnx(graph: _Graph, file: Path) -> None:
             )
     finally:
         logger.setLevel(level)
-    cast(Any, program).save(file)
+    return program
 
 
 def _graphs(model: SynthesizerPreTrainedModel, with_cache: bool) -> list[tuple[str, _Graph]]:

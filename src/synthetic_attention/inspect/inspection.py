@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +13,8 @@ import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ..baselines import Linformer
-from ..errors import UserError
+from ..errors import UserError, damage_reported
+from ..staging import staged
 from ..tasks.base import Task
 from ..training.device import choose_device
 from ..training.failures import shortage_reported
@@ -108,11 +109,11 @@ def inspect_run(
     target.parent.mkdir(parents=True, exist_ok=True)
     advice = "give shorter texts, a smaller --sample, or a device with more memory"
     with (
-        tempfile.TemporaryDirectory(dir=target.parent, prefix=".partial-") as stage,
+        staged(target.parent, f".partial-{target.name}-") as stage,
         shortage_reported(advice, lambda: "nothing was written"),
     ):
         synthesizer = info["settings"]["synthesizer"]
-        page = Page(Path(stage), f"{run}: {task.name}, {synthesizer}")
+        page = Page(stage, f"{run}: {task.name}, {synthesizer}")
         page.add_section("How to read this", _NOTE)
         for number, inputs in enumerate(shown, start=1):
             report(f"drawing text {number} of {len(shown)}")
@@ -154,11 +155,10 @@ def _earlier_files(folder: Path) -> list[str]:
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return []
-    try:
+    with suppress(UserError), damage_reported(folder):
         # Names only: no path out of the folder.
         return [Path(name).name for name in json.loads((folder / _NUMBERS).read_text(encoding="utf-8"))["files"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{folder}: not a folder that `synthesizer inspect` wrote; choose another --output") from None
+    raise UserError(f"{folder}: not a folder that `synthesizer inspect` wrote; choose another --output")
 
 
 def _read_data(

@@ -3,24 +3,22 @@
 # No annotations from __future__: the strict dataclass checks types, and ignores those that are strings.
 import copy
 import inspect
-import numbers
 import sys
 from dataclasses import fields
 from typing import Any, ClassVar, Literal, Self, cast
 
-import torch
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from ..synthesizers import key_heads, validate
-from ..validation import LIMIT, check_value, did_you_mean
+from ..validation import LIMIT, did_you_mean
 from .cache import layer_type
 
 __all__ = ["SynthesizerConfig"]
 
-# There are lists of layers and of labels; a thousand layers take seconds to build.
-_MOST_LAYERS, _MOST_LABELS = 10**4, 10**6
+# There are lists of layers; a thousand take seconds to build.
+_MOST_LAYERS = 10**4
 # The smallest value of a field, and the value below which it has to be.
 _RANGES = {
     **dict.fromkeys(("vocab_size", "d_model", "d_kv", "num_heads", "d_ff", "max_position_embeddings"), (1, LIMIT)),
@@ -30,20 +28,6 @@ _RANGES = {
     # Two per direction.
     "relative_attention_num_buckets": (4, LIMIT),
     "relative_attention_max_distance": (1, LIMIT),
-}
-# Fields of the base class, whose types transformers does not check.
-_INHERITED: dict[str, Any] = {
-    **dict.fromkeys(("attn_implementation", "_attn_implementation"), str | dict[str, Any] | None),
-    "architectures": list[str] | None,
-    "chunk_size_feed_forward": int,
-    "dtype": str | torch.dtype | None,
-    "id2label": dict[Any, Any] | None,
-    "label2id": dict[Any, Any] | None,
-    "output_attentions": bool | None,
-    "output_hidden_states": bool | None,
-    "return_dict": bool | None,
-    "torch_dtype": str | torch.dtype | None,
-    "transformers_version": str | None,
 }
 _CHOICES = {
     "position_embedding_type": ("sinusoidal", "learned", "relative"),
@@ -175,7 +159,6 @@ class SynthesizerConfig(PreTrainedConfig):
             self.num_decoder_layers = self.num_layers
         if self.decoder_start_token_id is None:
             self.decoder_start_token_id = self.pad_token_id if self.bos_token_id is None else self.bos_token_id
-        self._check_inherited(kwargs)
         self._check_values()
         self._check_tokens()
         self._check_stacks()
@@ -210,20 +193,6 @@ class SynthesizerConfig(PreTrainedConfig):
                 # Where other libraries have the longest sequence.
                 hint = did_you_mean({"max_length": "max_position_embeddings"}.get(name, name), known)
                 raise ValueError(f"got unknown field {name!r}{hint}")
-
-    def _check_inherited(self, given: dict[str, Any]) -> None:
-        given = {**vars(self), **given}
-        for name in _INHERITED.keys() & given.keys():
-            check_value(name, given[name], _INHERITED[name])
-        for name in ("dtype", "torch_dtype"):
-            dtype = given.get(name)
-            if isinstance(dtype, str) and not isinstance(getattr(torch, dtype, None), torch.dtype):
-                raise ValueError(f"got {name}={dtype!r}; expected the name of a torch.dtype, such as float32")
-        labels = given.get("num_labels", 0)
-        if not isinstance(labels, numbers.Integral) or not 0 <= int(labels) < _MOST_LABELS:
-            raise ValueError(f"got num_labels={labels!r}; expected a whole number, at least 0 and below {_MOST_LABELS}")
-        if not all(str(key).isdecimal() for key in self.id2label or ()):
-            raise ValueError(f"got id2label={self.id2label!r}; expected the names of labels by their numbers")
 
     def _check_values(self) -> None:
         for name, (low, high) in _RANGES.items():

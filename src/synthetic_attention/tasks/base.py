@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import GenerationConfig
 
 from ..data.classification import listed
 from ..data.examples import Examples, OnLong, OnLongInput, Pair, TextExamples, pair_collate, token_batches
@@ -24,7 +25,7 @@ from ..models.loss import IGNORED
 from ..validation import check_value
 
 if TYPE_CHECKING:
-    from transformers import GenerationConfig, PreTrainedModel
+    from transformers import PreTrainedModel
     from transformers import PreTrainedTokenizerFast as Tokenizer
 
     from ..models import SynthesizerConfig
@@ -295,15 +296,16 @@ class Task(ABC, Generic[_S, _E]):
 def build_model(task: Task[Any, Any], config: SynthesizerConfig) -> PreTrainedModel:
     """A new model for a task. A sequence-to-sequence model generates up to its maximum length by default."""
     model: PreTrainedModel = task.model_class(config)
-    limit_generation(task, model)
+    reset_generation(task, model)
     return model
 
 
-def limit_generation(task: Task[Any, Any], model: PreTrainedModel) -> None:
-    """Let a sequence-to-sequence model generate up to its maximum length."""
-    if task.predict_with_generate:
-        assert model.generation_config is not None
-        model.generation_config.max_new_tokens = model.config.max_position_embeddings - 1
+def reset_generation(task: Task[Any, Any], model: PreTrainedModel) -> None:
+    """Generate as the model's configuration says; a sequence-to-sequence model up to its maximum length."""
+    if model.can_generate():
+        model.generation_config = config = GenerationConfig.from_model_config(model.config)
+        if task.predict_with_generate:
+            config.max_new_tokens = model.config.max_position_embeddings - 1
 
 
 def load_pretrained(model: PreTrainedModel, pretrained: PreTrainedModel) -> str | None:

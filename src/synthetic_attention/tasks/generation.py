@@ -39,14 +39,18 @@ def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> Gener
     if unknown := options.keys() - known:
         raise UserError(f"got unknown option {', '.join(sorted(unknown))}; expected some of: {', '.join(known)}")
     values = {"do_sample": False, "num_beams": 1, **known, **options}
+    if not 0 < values.get("top_p", 1.0) <= 1:
+        raise UserError(f"got top_p={values['top_p']}; expected more than 0 and at most 1 (all tokens)")
+    if 0 < values.get("temperature", 1.0) < 1e-6:
+        raise UserError(
+            f"got temperature={values['temperature']}; expected 0 (the most probable token), or 1e-6 or more"
+        )
     for name, value in values.items():
         least = 1 if name in ("num_beams", "max_new_tokens") else 0
         # A power of a length that is still a float.
         most = 30 if name == "length_penalty" else LIMIT
         if value is not None and not least <= value < most:
             raise UserError(f"got {name}={value}; expected a number, at least {least} and below {most}")
-    if not 0 < values.get("top_p", 1.0) <= 1:
-        raise UserError(f"got top_p={values['top_p']}; expected more than 0 and at most 1 (all tokens)")
     least, most = values.get("min_new_tokens", 0), values["max_new_tokens"]
     if most is not None and most <= least:
         raise UserError(f"got max_new_tokens={most}; expected more than min_new_tokens={least}")

@@ -58,8 +58,7 @@ class Translation(SequenceToSequence):
         if is_hub_name(data):
             source = HubDataset.of(data, self.subset, self.revision)
             return Records(split, lambda: self._hub_pairs(source, split, stream), size=lambda: source.size(split))
-        stem = find_split(data, split, languages)
-        first, second = (data / f"{stem}.{language}" for language in languages)
+        stem, first, second = find_split(data, split, languages)
         return Records(stem, lambda: parallel_lines(first, second), (first, second))
 
     def make_split(self, records: Records[Any], rows: Sequence[Any], first: int = 1) -> TextPairs:

@@ -17,9 +17,11 @@ import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import TrainerCallback, TrainerState
 
+from ..errors import unread_ignored
+
 # CPU times are counted in hundredths of a second.
 _LEAST_SECONDS = 2.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class TrainingClock:
@@ -100,7 +102,7 @@ class BusyMachine:
 
 
 class StopRequest:
-    """Turns the first Ctrl-C or SIGTERM into a request to stop after a checkpoint; the second one interrupts.
+    """Turns the first Ctrl-C, SIGTERM or SIGHUP into a request to stop after a checkpoint; the second one interrupts.
 
     With `at_once`, while nothing is trained, the first one interrupts.
     """
@@ -111,7 +113,9 @@ class StopRequest:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Handle the signals inside; no effect outside of the main thread, where Python does not allow it."""
-        numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
+        numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else []
+        # As `nohup` has it.
+        numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._receive) for number in numbers}
         try:
             yield
@@ -125,7 +129,8 @@ class StopRequest:
         if interrupts:
             raise KeyboardInterrupt
         # A signal may arrive inside of print(), which is not reentrant.
-        os.write(2, b"\nstopping after the next checkpoint; a second signal stops at once\n")
+        with unread_ignored():
+            os.write(2, b"\nstopping after the next checkpoint; a second signal stops at once\n")
 
 
 class ProgressReport(TrainerCallback):
@@ -140,14 +145,17 @@ class ProgressReport(TrainerCallback):
             total = args.max_steps if args.minutes is None else None
             self.bar = tqdm(total=total, initial=state.global_step, unit="step", dynamic_ncols=True, leave=False)
 
+    @unread_ignored()
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)
 
+    @unread_ignored()
     def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if self.bar is not None:
             self.bar.close()
 
+    @unread_ignored()
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero:
             return

@@ -8,7 +8,6 @@ where the file system has them.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -55,23 +54,17 @@ class Progress:
     log: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(Progress).items():
-            value = getattr(self, name)
-            # Those of tuples are checked below.
-            wrong = name not in ("place", "snapshots") and not fits(value, kind)
-            if wrong or (isinstance(value, int | float) and not int(name == "processes") <= value < math.inf):
-                raise ValueError(f"got {name} {value!r}")
+        self.seconds = float(self.seconds)
         # JSON has no tuples.
         self.place = Place(*self.place)
-        if any(type(part) is not int or part < 0 for part in self.place) or self.place.batches > (self.batches or 0):
-            raise ValueError(f"got the place {self.place}")
         self.snapshots = [(int(step), float(score)) for step, score in self.snapshots]
 
     def write(self, checkpoint: Path) -> None:
         """Write `progress.json` in one step."""
-        partial = checkpoint / f"{_PROGRESS}.partial"
-        partial.write_text(json.dumps(asdict(self), allow_nan=False), encoding="utf-8")
-        partial.replace(checkpoint / _PROGRESS)
+        with damage_reported(checkpoint / _PROGRESS, "written"):
+            partial = checkpoint / f"{_PROGRESS}.partial"
+            partial.write_text(json.dumps(asdict(self), allow_nan=False), encoding="utf-8")
+            partial.replace(checkpoint / _PROGRESS)
 
 
 @dataclass(frozen=True)
@@ -86,12 +79,10 @@ class Checkpoint:
     def open(cls, path: Path) -> Checkpoint:
         """Read the checkpoint at `path`; raises UserError if files are missing or damaged."""
         with damage_reported(f"{path}: the checkpoint"):
-            content = json.loads((path / _PROGRESS).read_text(encoding="utf-8"), parse_constant=_refuse)
+            content = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
             progress = Progress(**content)
             if json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] != _step(path):
                 raise ValueError("trainer_state.json has another step")
-            if (path / "scaler.pt").exists():
-                raise ValueError("it has scaler.pt, which no run writes: bfloat16 needs no scaled gradients; delete it")
             snapshots = _snapshot_paths(path, progress.snapshots)
             if (path / OPTIMIZER).is_dir():
                 optimizer = [path / OPTIMIZER / name for name in shard_names(path / OPTIMIZER)]
@@ -106,14 +97,21 @@ class Checkpoint:
                     raise ValueError(f"{file.relative_to(path)} missing")
         return cls(path, _step(path), progress)
 
+    def is_over(self, training: SynthesizerTrainingArguments, metric: str) -> bool:
+        """Whether training ends here, validated; raises UserError if a score, as of `metric`, is damaged."""
+        with damage_reported(f"{self.path}: the checkpoint"):
+            if (best := self.progress.best) and not (fits(best.get(metric), float) and fits(best.get("step"), int)):
+                raise ValueError(f"no valid best {metric} and step")
+            return not self.lacks_validation(training) and self.is_complete(training)
+
     def is_complete(self, training: SynthesizerTrainingArguments) -> bool:
         """Whether training ends here."""
         return training.is_complete(self.step, self.progress.seconds)
 
     def lacks_validation(self, training: SynthesizerTrainingArguments) -> bool:
         """Whether a validation is due here and was interrupted."""
-        due = self.step % training.eval_steps == 0 or self.is_complete(training)
-        return due and self.progress.last.get("step") != self.step
+        lacks = self.progress.last.get("step") != self.step
+        return lacks and (self.step % training.eval_steps == 0 or self.is_complete(training))
 
 
 def last_checkpoint(folder: Path) -> Checkpoint | None:
@@ -134,23 +132,22 @@ def commit_checkpoint(path: Path, progress: Progress) -> None:
             except OSError:
                 shutil.copyfile(old, new)
     progress.write(path)
-    for other in {*path.parent.glob("checkpoint-*")} - {path}:
-        shutil.rmtree(other)
+    remove_others(path.parent)
 
 
-def remove_incomplete(folder: Path) -> None:
-    """Remove interrupted saves."""
-    for path in {*folder.glob("checkpoint-*")} - {*_complete_paths(folder)}:
+def remove_others(folder: Path) -> None:
+    """Remove interrupted saves, and checkpoints that a process was removing when it was killed."""
+    for path in {*folder.glob("checkpoint-*")} - {*_complete_paths(folder)[-1:]}:
         shutil.rmtree(path)
 
 
 @contextmanager
 def averaged_weights(model: nn.Module, checkpoint: Path, snapshots: Sequence[Snapshot]) -> Iterator[None]:
     """Replace the model's weights by the mean of those of `snapshots`, in `checkpoint`; restore them at the end."""
-    files = [safe_open(path, framework="pt") for path in _snapshot_paths(checkpoint, snapshots)]
     state = model.state_dict()
     own = {name: value.clone() for name, value in state.items()}
-    with torch.no_grad():
+    with torch.no_grad(), damage_reported(f"{checkpoint}: the snapshots"):
+        files = [safe_open(path, framework="pt") for path in _snapshot_paths(checkpoint, snapshots)]
         # Tied weights have two names in the model and one in a file; setting one sets both.
         for name in files[0].keys():  # noqa: SIM118 (no dictionary)
             # In float64, so that the mean of equal weights is exact.
@@ -159,11 +156,6 @@ def averaged_weights(model: nn.Module, checkpoint: Path, snapshots: Sequence[Sna
         yield
     finally:
         model.load_state_dict(own)
-
-
-def _refuse(constant: str) -> None:
-    """For numbers that JSON does not have, and `Progress.write` would not write."""
-    raise ValueError(f"got {constant} in {_PROGRESS}")
 
 
 def _snapshot_paths(checkpoint: Path, snapshots: Iterable[Snapshot]) -> list[Path]:

@@ -21,6 +21,7 @@ from ..tasks.base import EvaluationLoop, Task, format_score
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from ..tasks.language_modeling import LanguageModeling
+from ..validation import resolve_path
 from .arguments import Sharding
 from .device import choose_device, choose_training_device, describe_device, failing_together
 from .failures import shortage_reported
@@ -59,6 +60,7 @@ def evaluate_run(
         generation_options: fields of `GenerationConfig`, such as num_beams.
     """
     run = RunFolder(path)
+    RunFolder(resolve_path(path)).remove_left()
     info = run.read_info()
     task = run.read_task(info).with_evaluation_options(scoring or {})
     generation = evaluation_config(task, generation_options)
@@ -104,14 +106,15 @@ def evaluate_run(
     try:
         run.write_text(predictions, evaluation.predictions)
         run.write_json(f"{name}.json", results)
-        if metrics := run.read_metrics():
-            with damage_reported(f"{run.path}: metrics.json or a file of evaluation/"):
-                update_model_card(run, metrics)
-    except UserError as error:
-        report(f"README.md not written: {error}")
     except OSError as error:
         results.update(predictions=None)
         report(f"predictions and scores not written: {error}")
+    try:
+        if metrics := run.read_metrics():
+            with damage_reported(f"the scores of {run.path}/metrics.json", "written"):
+                update_model_card(run, metrics)
+    except (UserError, OSError) as error:
+        report(f"README.md not written: {error}")
     return results
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from ..data.hub import is_hub_name
+from ..errors import damage_reported
 from ..tasks.base import Task, format_score
 from .run_folder import RunFolder
 
@@ -84,7 +85,8 @@ def _table(run: RunFolder, task: Task[Any, Any], best: Mapping[str, Any]) -> Ite
     for path in sorted((run.path / "evaluation").glob("*.json")):
         # The digest of the data is left out.
         split, _, settings = path.stem.partition(".")
-        rows[f"{split} {settings.partition('.')[2]}".strip()] = json.loads(path.read_text(encoding="utf-8"))
+        with damage_reported(path):
+            rows[f"{split} {settings.partition('.')[2]}".strip()] = json.loads(path.read_text(encoding="utf-8"))
     labels = {key: label for key, label in task.score_labels.items() if any(key in row for row in rows.values())}
     yield f"| | {' | '.join(labels.values())} |\n{'|---' * (len(labels) + 1)}|"
     for name, row in rows.items():

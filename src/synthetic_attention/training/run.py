@@ -22,9 +22,9 @@ from ..errors import UserError, one_line
 from ..tasks.base import Split, Task, build_model
 from ..tasks.large import IN_MEMORY, LargeSplit, encode_large, new_tokenizer
 from ..tasks.memory import check_training
-from ..validation import fits, resolve_path
+from ..validation import resolve_path
 from .arguments import Sharding, SynthesizerTrainingArguments
-from .checkpoint import Checkpoint, last_checkpoint
+from .checkpoint import Checkpoint, last_checkpoint, remove_others
 from .device import (
     check_agreement,
     choose_training_device,
@@ -159,21 +159,27 @@ def resume_run(
     """
     place = choose_training_device(device)
     run = RunFolder(resolve_path(output))
+    run.remove_left()
     info = run.read_info()
     if "converted_from" in info:
         raise UserError(f"{output}: a converted model, not an interrupted run; start from it with --from {output}")
     with entered_by_main_process(run.locked):
         with failing_together():
+            if PartialState().is_main_process:
+                remove_others(run.checkpoints)
             _check_expected(info, expected or {}, output)
             if sharding is not None:
                 info["settings"]["training"]["sharding"] = sharding
-            settings, checkpoint = _continued(run, info, max_steps, minutes, batches_per_update)
+            task = run.read_task(info)
+            settings = run.read_settings(info).with_budget(max_steps, minutes)
+            settings, checkpoint = _continued(run, info, settings, batches_per_update)
+            if checkpoint and checkpoint.is_over(settings.training, task.metric_for_best_model):
+                raise RunCompleteError(
+                    f"the run is complete, with {checkpoint.step} steps; give more --steps or --minutes"
+                )
             check_launch(settings.training)
-            task, path = run.read_task(info), data_path(info, data)
+            path = data_path(info, data)
             task.check_requirements()
-            best, metric = checkpoint.progress.best if checkpoint else {}, task.metric_for_best_model
-            if checkpoint and best and not fits(best.get(metric), float):
-                raise UserError(f"{checkpoint.path}: the checkpoint cannot be loaded: no valid best {metric}")
             splits = read_splits(task, path, settings.training)
             for name, split in splits.items():
                 if split.fingerprint() != info["fingerprints"].get(name):
@@ -196,7 +202,6 @@ def resume_run(
         )
         with _shortage_reported(run, settings):
             if PartialState().is_main_process:
-                run.remove_partial()
                 if checkpoint:
                     # A checkpoint of an older version gets its number of batches while run.yaml tells it.
                     checkpoint.progress.write(checkpoint.path)
@@ -214,24 +219,16 @@ def _check_expected(info: Mapping[str, Any], expected: Mapping[str, Any], output
 
 
 def _continued(
-    run: RunFolder, info: Mapping[str, Any], max_steps: int | None, minutes: float | None, batches: int | None
+    run: RunFolder, info: Mapping[str, Any], settings: Settings, batches: int | None
 ) -> tuple[Settings, Checkpoint | None]:
-    """The settings to continue a run with, and its checkpoint; `batches` is a new number of batches per update.
-
-    Raises:
-        UserError: the run is complete, or the processes cannot share the batches of an update.
-    """
-    settings = run.read_settings(info).with_budget(max_steps, minutes)
+    """The settings to continue a run with, and its checkpoint; `batches` is a new number of batches per update."""
     checkpoint, processes = last_checkpoint(run.checkpoints), PartialState().num_processes
     # Runs of older versions have no record.
     before = info.get("processes", checkpoint.progress.processes if checkpoint else processes)
     batches_before = before * settings.training.gradient_accumulation_steps
     if checkpoint and checkpoint.progress.batches is None:
         checkpoint.progress.batches = checkpoint.step * batches_before
-    settings = settings.with_batches_per_update(batches or batches_before, processes)
-    if checkpoint and checkpoint.is_complete(settings.training) and not checkpoint.lacks_validation(settings.training):
-        raise RunCompleteError(f"the run is complete, with {checkpoint.step} steps; give more --steps or --minutes")
-    return settings, checkpoint
+    return settings.with_batches_per_update(batches or batches_before, processes), checkpoint
 
 
 def prepare_inputs(

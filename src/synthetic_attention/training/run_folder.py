@@ -14,63 +14,43 @@ Every file is written elsewhere and then moved: a run that is killed has the old
 
 from __future__ import annotations
 
-import errno
 import glob
 import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 import yaml
-from filelock import FileLock, Timeout
 from torch import Tensor
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ..data.hub import is_hub_name
-from ..errors import UserError, damage_reported, one_line
+from ..errors import UserError, damage_reported
+from ..staging import LOCK, lock_file, remove_left, staged
 from ..tasks import get_task
-from ..tasks.base import Task, load_pretrained
+from ..tasks.base import Task, load_pretrained, reset_generation
 from ..validation import fits, resolve_path
-from .checkpoint import remove_incomplete
-from .settings import Settings
+from .settings import Settings, load_yaml
 
-# The entries of run.yaml that every run needs.
-_INFO = {"task": str, "data": str, "options": dict, "settings": dict, "fingerprints": dict, "commands": list[str]}
-_ENTRIES: dict[str, dict[str, Any]] = {
-    "settings": {"synthesizer": str | list | dict, "training": dict},
-    "from": {"path": str, "weights_sha256": str, "scratch": bool},
+# The entries of run.yaml that every run needs, and those of one that started from another.
+_INFO: dict[str, Any] = {
+    **{"task": str, "data": str, "options": dict[str, Any], "fingerprints": dict[str, Any], "commands": list[str]},
+    **{"settings": {"synthesizer": str | list[Any] | dict[str, Any], "training": dict[str, Any]}},
+    **{"resumed_with": list[Any] | None, "processes": int | None},
 }
-# The entries of generation_config.json that a command replaces or does not read.
-_OPEN = ("max_new_tokens", "transformers_version", "_from_model_config")
+_FROM = {"from": {"path": str, "weights_sha256": str, "scratch": bool}}
 # The entries of config.json that make transformers load kernels from the hub, other weights, or other libraries.
 _FOREIGN = (
     *("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"),
     *("quantization_config", "transformers_weights"),
 )
-_PARTIAL = ".partial"
-# The lock file of a folder; it stays, and means nothing while no process holds it.
-_LOCK = ".lock"
-# The errors of a file system without locks.
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
-
-
-def lock_folder(folder: Path, message: str) -> AbstractContextManager[object]:
-    """Lock a folder until the context or the process ends; no effect on a file system without locks."""
-    try:
-        return FileLock(folder / _LOCK).acquire(timeout=0)
-    except Timeout:
-        raise UserError(message) from None
-    except (OSError, NotImplementedError) as error:
-        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
-            raise
-        return nullcontext()
+_PARTIAL = ".partial-"
 
 
 def data_path(info: Mapping[str, Any], data: Path | None) -> Path:
@@ -84,26 +64,6 @@ def data_path(info: Mapping[str, Any], data: Path | None) -> Path:
 def portable_path(data: Path) -> str:
     """The data as run.yaml has it: independent of the current directory."""
     return str(data if is_hub_name(data) else resolve_path(data))
-
-
-def _misfits(values: Any, kinds: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """The names of missing values, and of values of another type."""
-    found = values if isinstance(values, dict) else {}
-    return [f"{prefix}{name}" for name, kind in kinds.items() if not (name in found and fits(found[name], kind))]
-
-
-def check_generation_config(model: PreTrainedModel) -> None:
-    """Raise ValueError if generation_config.json has other settings than `train` writes: most would break a command."""
-    if getattr(model, "generation_config", None) is None:
-        return
-    ours = GenerationConfig.from_model_config(model.config).to_dict()
-    for name, value in model.generation_config.to_dict().items():
-        expected = ours.get(name)
-        if name not in _OPEN and value is not None and (type(value), value) != (type(expected), expected):
-            raise ValueError(
-                f"generation_config.json has {name}={value!r}; expected {expected!r}, as `train` writes it; pass "
-                "options of generation to the command"
-            )
 
 
 @dataclass(frozen=True)
@@ -124,18 +84,17 @@ class RunFolder:
 
     def read_metrics(self) -> dict[str, Any] | None:
         """metrics.json of a finished run; None if the run is not finished or the file cannot be read."""
-        try:
+        with suppress(FileNotFoundError, ValueError, RecursionError):
             metrics = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
-        except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError):
-            return None
-        return metrics if isinstance(metrics, dict) and metrics.get("finished") is True else None
+            return metrics if isinstance(metrics, dict) and metrics.get("finished") is True else None
+        return None
 
     def read_log(self) -> list[dict[str, Any]]:
         """The entries of log.jsonl, without a last line that was cut off; none of a converted model."""
         path = self.path / "log.jsonl"
         if not path.exists():
             return []
-        with damage_reported(str(path)):
+        with damage_reported(path):
             *lines, _ = path.read_text(encoding="utf-8").split("\n")
             return [dict(json.loads(line)) for line in lines]
 
@@ -159,40 +118,27 @@ class RunFolder:
     def created(self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool) -> Iterator[None]:
         """Create the folder with run.yaml and the tokenizer, and lock it inside. A replaced run is removed last."""
         with ExitStack() as locks:
-            try:
-                self._create(info, tokenizer, overwrite, locks)
-            # tokenizers raises Exception for a full disk.
-            except Exception as error:
-                if not isinstance(error, OSError) and type(error) is not Exception:
-                    raise
-                raise UserError(
-                    f"{self.path}: the run folder cannot be made: {one_line(error)}; nothing was changed"
-                ) from error
+            is_empty = self._is_empty
+            with damage_reported(self.path, "written"), self._started() as new:
+                old = new.path.with_name("old")
+                new.checkpoints.mkdir()
+                tokenizer.save_pretrained(new.path)
+                new.write_yaml("run.yaml", info)
+                # Locked before it is in its place.
+                locks.enter_context(new.locked())
+                self.check_new(overwrite and not is_empty)
+                if self.path.exists() and not is_empty:
+                    locks.enter_context(self.locked())
+                    try:
+                        self.path.rename(old)
+                        new.path.rename(self.path)
+                    except BaseException:
+                        if old.exists() and not self.path.exists():
+                            old.rename(self.path)
+                        raise
+                else:
+                    self._fill(new)
             yield
-
-    def _create(
-        self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool, locks: ExitStack
-    ) -> None:
-        is_empty = self._is_empty
-        with self._started() as new:
-            old = new.path.with_name("old")
-            new.checkpoints.mkdir()
-            tokenizer.save_pretrained(new.path)
-            new.write_yaml("run.yaml", info)
-            # Locked before it is in its place.
-            locks.enter_context(new.locked())
-            self.check_new(overwrite and not is_empty)
-            if self.path.exists() and not is_empty:
-                locks.enter_context(self.locked())
-                try:
-                    self.path.rename(old)
-                    new.path.rename(self.path)
-                except BaseException:
-                    if old.exists() and not self.path.exists():
-                        old.rename(self.path)
-                    raise
-            else:
-                self._fill(new)
 
     def check_empty(self) -> None:
         """Check that the folder is empty or does not exist, and can be written."""
@@ -203,26 +149,19 @@ class RunFolder:
     @contextmanager
     def written(self) -> Iterator[RunFolder]:
         """A temporary folder whose content becomes that of this one, which is new or empty, at the end."""
-        with self._started() as new:
+        with damage_reported(self.path, "written"), self._started() as new:
             yield new
             self.check_empty()
             self._fill(new)
 
     @contextmanager
     def _started(self) -> Iterator[RunFolder]:
-        """The folder "new" in a temporary one on the same disk. What killed starts left there is removed before."""
+        """A temporary folder on the same disk."""
         home = self.path if self._is_empty else self.path.parent
         home.mkdir(parents=True, exist_ok=True)
-        self._remove_killed_starts(home)
-        stage = tempfile.TemporaryDirectory(
-            dir=home, prefix=f"{_PARTIAL}-{self.path.name}-", ignore_cleanup_errors=True
-        )
-        # Another start may have the lock for the moment in which it looks for killed ones.
-        message = f"{self.path}: another process starts a run here; choose another --output"
-        with stage as name, lock_folder(Path(name), message):
-            new = RunFolder(Path(name, "new"))
-            new.path.mkdir()
-            yield new
+        self.remove_left()
+        with staged(home, f"{_PARTIAL}{self.path.name}-") as new:
+            yield RunFolder(new)
 
     def _fill(self, new: RunFolder) -> None:
         """Move a new folder here. An empty one is filled and not replaced: it may be a mount or the current one."""
@@ -240,28 +179,17 @@ class RunFolder:
     def locked(self) -> AbstractContextManager[object]:
         """Keep other processes from training this run; the lock ends with the process."""
         message = f"{self.path}: another process is training this run; wait for its end, or choose another --output"
-        return lock_folder(self.path, message)
+        return lock_file(self.path / LOCK, message)
 
-    def remove_partial(self) -> None:
-        """Remove files that a killed process was writing."""
-        self._remove_killed_starts(self.path.parent)
-        for path in self.path.glob(f"{_PARTIAL}*"):
-            shutil.rmtree(path)
-        remove_incomplete(self.checkpoints)
-
-    def _remove_killed_starts(self, home: Path) -> None:
-        """Remove what killed starts of this run left in `home`; a start that is alive holds its lock."""
-        for path in home.glob(f"{_PARTIAL}-{glob.escape(self.path.name)}-????????"):
-            with suppress(UserError, OSError), lock_folder(path, "the start is alive"):
-                if (path / "old").exists() and not self.path.exists():
-                    # Killed between the two steps of a replacement.
-                    (path / "old").rename(self.path)
-                shutil.rmtree(path, ignore_errors=True)
+    def remove_left(self) -> None:
+        """Remove what killed processes left of this run, or bring back the run that one of them was replacing."""
+        remove_left(self.path.parent, f"{_PARTIAL}{glob.escape(self.path.name)}-????????", self.path)
+        remove_left(self.path, f"{_PARTIAL}*")
 
     @property
     def has_content(self) -> bool:
         """Whether the folder has files other than locks and leftovers of killed processes."""
-        return any(path.name != _LOCK and not path.name.startswith(_PARTIAL) for path in self.path.iterdir())
+        return any(path.name != LOCK and not path.name.startswith(_PARTIAL) for path in self.path.iterdir())
 
     def read_info(self) -> dict[str, Any]:
         """Read run.yaml."""
@@ -269,19 +197,14 @@ class RunFolder:
         if not path.is_file():
             problem = "no such folder" if not self.path.exists() else "not a run (no run.yaml)"
             raise UserError(f"{self.path}: {problem}; expected a folder made by `synthesizer train`")
-        with damage_reported(str(path)):
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        # Reading a pipe would wait for its writer.
+        if pipe := next((each for each in self.path.rglob("*") if each.is_fifo()), None):
+            raise UserError(f"{pipe}: a pipe; expected a file")
+        with damage_reported(path):
+            content = load_yaml(path.read_text(encoding="utf-8"))
             info: dict[str, Any] = content if isinstance(content, dict) else {}
-            wrong = _misfits(info, _INFO)
-            for name, kinds in _ENTRIES.items():
-                if not wrong and name in info:
-                    wrong = _misfits(info[name], kinds, f"{name}.")
-            if not fits(info.get("resumed_with", []), list[Any]):
-                wrong.append("resumed_with")
-            processes = info.get("processes", 1)
-            if type(processes) is not int or processes < 1:
-                wrong.append("processes")
-            if wrong:
+            kinds = _INFO | (_FROM if "from" in info else {})
+            if wrong := [name for name, kind in kinds.items() if not fits(info.get(name), kind)]:
                 raise ValueError(f"no valid {', '.join(wrong)}")
         return info
 
@@ -302,11 +225,14 @@ class RunFolder:
 
     def load_tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer of the run."""
-        with damage_reported(f"{self.path}: the run"):
+        with damage_reported(f"{self.path}: the tokenizer"):
             # transformers would advise to install other packages.
             if not (self.path / "tokenizer.json").is_file():
                 raise ValueError("tokenizer.json is missing")
-            return PreTrainedTokenizerFast.from_pretrained(str(self.path), local_files_only=True)
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(str(self.path), local_files_only=True)
+            if (last := max([*tokenizer.get_vocab().values(), *tokenizer("").input_ids])) >= len(tokenizer):
+                raise ValueError(f"tokenizer.json has token {last}; expected ids below {len(tokenizer)}, its size")
+            return tokenizer
 
     def load(
         self, task: Task[Any, Any], device: torch.device, bf16: bool = False
@@ -317,14 +243,14 @@ class RunFolder:
         """
         self.check_model()
         tokenizer = self.load_tokenizer()
-        with damage_reported(f"{self.path}: the run"):
-            model_class = cast(Any, task.model_class)
+        model_class = cast(Any, task.model_class)
+        with damage_reported(self.path / "config.json"):
             config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-            kind = config.get("model_type")
-            if kind != (expected := model_class.config_class.model_type):
-                raise ValueError(f"config.json has model_type {kind!r}; expected {expected!r}")
+            if (kind := config.get("model_type")) != (expected := model_class.config_class.model_type):
+                raise ValueError(f"it has model_type {kind!r}; expected {expected!r}")
             if foreign := [name for name in _FOREIGN if config.get(name)]:
-                raise ValueError(f"config.json has {', '.join(foreign)}, for other weights or code; delete them")
+                raise ValueError(f"it has {', '.join(foreign)}, for other weights or code; delete them")
+        with damage_reported(f"{self.path}: the model"):
             # With it transformers would load another model.
             if (self.path / "adapter_config.json").exists():
                 raise ValueError("it has adapter_config.json; expected a whole model (`merge_and_unload` of peft)")
@@ -338,14 +264,18 @@ class RunFolder:
             # transformers would initialise missing weights.
             if problems := [f"{name} {kind}" for kind in ("missing", "unexpected") for name in found[f"{kind}_keys"]]:
                 raise ValueError(f"the weights do not fit config.json: {', '.join(problems[:3])}")
-            check_generation_config(model)
+            weights = {} if device.type == "meta" else model.state_dict()
+            if infinite := [name for name, weight in weights.items() if not weight.isfinite().all()]:
+                raise ValueError(f"model.safetensors has weights that are not finite: {', '.join(infinite[:3])}")
+            # Commands take settings of generation as options, not from generation_config.json.
+            reset_generation(task, model)
             if len(tokenizer) > model.config.vocab_size:
                 raise ValueError(f"tokenizer.json has {len(tokenizer)} tokens, the model {model.config.vocab_size}")
         return model.eval().to(device, torch.bfloat16 if bf16 else torch.float32), tokenizer
 
     def save_model(self, model: PreTrainedModel, weights: dict[str, Tensor] | None = None) -> None:
         """Save `model` as the best model, with `weights` instead of its own."""
-        with self._staged() as stage:
+        with self._staged("model.safetensors") as stage:
             model.save_pretrained(stage, state_dict=weights)
             # Files of safetensors can only be read by their owner.
             for path in stage.glob("*.safetensors"):
@@ -353,7 +283,7 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Write a file of the run, and its folders."""
-        with self._staged() as stage:
+        with self._staged(name) as stage:
             (stage / name).parent.mkdir(parents=True, exist_ok=True)
             (stage / name).write_text(text, encoding="utf-8")
 
@@ -366,10 +296,9 @@ class RunFolder:
         self.write_text(name, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120))
 
     @contextmanager
-    def _staged(self) -> Iterator[Path]:
-        """A temporary folder on the same disk; its files move into the run at the end, each in one step."""
-        with tempfile.TemporaryDirectory(dir=self.path, prefix=f"{_PARTIAL}-") as name:
-            stage = Path(name)
+    def _staged(self, name: str) -> Iterator[Path]:
+        """A temporary folder on the same disk; its files, `name` among them, move into the run, each in one step."""
+        with damage_reported(self.path / name, "written"), staged(self.path, _PARTIAL) as stage:
             yield stage
             # The weights last: with them the run has a model.
             files = [path for path in stage.rglob("*") if path.is_file()]
@@ -412,7 +341,7 @@ class PretrainedRun:
             )
         settings = run.read_settings(info)
         run.check_model()
-        with damage_reported(f"{path}: the run"), (run.path / "model.safetensors").open("rb") as weights:
+        with (run.path / "model.safetensors").open("rb") as weights:
             digest = hashlib.file_digest(weights, "sha256").hexdigest()
         finished, processes = run.is_finished(info), info.get("processes", 1)
         return cls(run, own, settings, digest, finished, info["fingerprints"], scratch, processes)

@@ -252,6 +252,13 @@ def read_function_options(overrides: Sequence[str]) -> dict[str, dict[str, Any]]
     return options
 
 
+def load_yaml(text: str) -> Any:
+    """The value of a YAML document; it has no aliases, of which a few bytes can make gigabytes."""
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+        raise yaml.YAMLError("got an alias, *name; expected the value itself")
+    return yaml.safe_load(text)
+
+
 def parse_synthesizer(text: str) -> str | list[str] | dict[str, Any]:
     """A name, or YAML for a list or {encoder: …, decoder: …}."""
     return _read_yaml(text) if text.lstrip().startswith(("[", "{")) else text
@@ -279,7 +286,7 @@ def _model_fields() -> list[str]:
 
 def _read_yaml(text: str) -> Any:
     try:
-        value = yaml.safe_load(text)
+        value = load_yaml(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"got {text!r}; expected a YAML value: {one_line(error)}") from None
     # YAML 1.1 reads 1:30 as a number to the base 60, and 1e-3 as a string.

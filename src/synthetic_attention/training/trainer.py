@@ -31,6 +31,7 @@ from ..tasks.memory import check_training
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
 from .device import any_process, failing_together
+from .failures import describe_shortage
 from .model_card import update_model_card
 from .run_folder import RunFolder
 from .settings import Settings, build_config
@@ -75,9 +76,11 @@ class _Loop(TrainerCallback):
         # Trainer saved its state before the last validation, so the log entries are ours.
         state.log_history = [*self.trainer.progress.log]
         self.trainer.write_log("w", state.log_history)
+        # Those of another Trainer would stop it later; numbers that are none show here.
+        vars(state).update(total_flos=0, stateful_callbacks={"TrainerControl": control.state()})
+        self.trainer.current_progress()
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self.trainer.loaded = True
         self.trainer.clock.start()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -88,6 +91,7 @@ class _Loop(TrainerCallback):
             control.should_training_stop = control.should_save = control.should_log = True
         if control.should_save:
             trainer.clock.stop()
+        trainer.loaded = True
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
@@ -149,7 +153,7 @@ class SynthesizerTrainer(Trainer):
         self.inputs, self.task, self.run = inputs, task, run
         self.progress = progress = Progress() if start is None else start.progress
         self.clock = TrainingClock(self.args.device, progress.seconds)
-        # Errors before the first step come from a damaged checkpoint.
+        # Errors until the end of the first step come from a damaged checkpoint.
         self.loaded = False
         self.stop_request = StopRequest()
         self._start = start
@@ -171,7 +175,7 @@ class SynthesizerTrainer(Trainer):
         try:
             self.train(resume_from_checkpoint=start)
         except Exception as error:
-            if start is None or self.loaded or isinstance(error, UserError | OSError):
+            if start is None or self.loaded or isinstance(error, UserError) or describe_shortage(error):
                 raise
             with damage_reported(f"{start}: the checkpoint"):
                 raise
@@ -197,6 +201,11 @@ class SynthesizerTrainer(Trainer):
             super().save_model(output_dir, _internal_call)
         elif self.args.should_save:
             self.inputs.model.save_pretrained(cast(str, output_dir), state_dict=weights)
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        # On a full disk, PyTorch and safetensors raise errors of their own.
+        with damage_reported(self.checkpoint_path, "written"):
+            super()._save_checkpoint(*args, **kwargs)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         if not is_sharded(self.inputs.model):
@@ -258,6 +267,8 @@ class SynthesizerTrainer(Trainer):
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         """The schedule of transformers, or T5's."""
         args = self.args
+        # The polynomial one divides by the steps that are left after the warm-up.
+        num_training_steps = max(num_training_steps, args.warmup_steps + 1)
         if self.lr_scheduler is None and args.lr_scheduler_type == "inverse_sqrt" and args.constant_steps:
             target = cast(Optimizer, optimizer or self.optimizer)
             self.lr_scheduler = constant_then_inverse_sqrt(target, args.warmup_steps, args.constant_steps)
@@ -309,8 +320,12 @@ class SynthesizerTrainer(Trainer):
     def write_log(self, mode: str, entries: list[dict[str, Any]]) -> None:
         """Write log.jsonl anew, or append to it."""
         if self.args.should_save:
-            with (self.run.path / "log.jsonl").open(mode, encoding="utf-8") as file:
-                file.writelines(json.dumps({"step": 0, **entry}, allow_nan=False) + "\n" for entry in entries)
+            lines = [json.dumps({"step": 0, **entry}, allow_nan=False) + "\n" for entry in entries]
+            with (
+                damage_reported("log.jsonl", "written"),
+                (self.run.path / "log.jsonl").open(mode, encoding="utf-8") as file,
+            ):
+                file.writelines(lines)
 
     def is_complete(self) -> bool:
         """Whether training ends at this step; the same in all processes, whose clocks differ."""

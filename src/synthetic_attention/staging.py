@@ -1,0 +1,60 @@
+"""Locks, and temporary folders in which files are written before they move to their place."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from .errors import UserError
+
+# The lock file of a folder; it stays, and means nothing while no process holds it.
+LOCK = ".lock"
+# The errors of a file system without locks.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+
+
+def lock_file(path: Path, message: str | None = None) -> AbstractContextManager[object]:
+    """Wait for a lock, or with a message raise UserError; it is None on a file system without locks."""
+    try:
+        return FileLock(path).acquire(timeout=-1 if message is None else 0)
+    except Timeout:
+        raise UserError(message) from None
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+            raise
+        return nullcontext()
+
+
+@contextmanager
+def staged(home: Path, prefix: str) -> Iterator[Path]:
+    """A new folder inside a temporary one in `home`; those with this prefix of killed processes are removed."""
+    remove_left(home, f"{glob.escape(prefix)}????????")
+    folder, lock = Path(tempfile.mkdtemp(dir=home, prefix=prefix)), None
+    while lock is None:
+        # Another process may remove the folder while it has no lock; the lock makes it again.
+        with suppress(FileNotFoundError):
+            lock = lock_file(folder / LOCK)
+    try:
+        with lock:
+            (folder / "new").mkdir(parents=True)
+            yield folder / "new"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_left(home: Path, pattern: str, replaced: Path | None = None) -> None:
+    """Remove the folders of `staged` that killed processes left; "old" in one becomes `replaced` if that is gone."""
+    for folder in home.glob(pattern):
+        with suppress(UserError, OSError), lock_file(folder / LOCK, "its process is alive") as lock:
+            if replaced is not None and (folder / "old").exists() and not replaced.exists():
+                # Killed between the two steps of a replacement.
+                (folder / "old").rename(replaced)
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)
