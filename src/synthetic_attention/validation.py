@@ -6,24 +6,12 @@ import difflib
 import numbers
 import types
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from .errors import UserError
 
 # Numbers are below this: sizes of tensors are 32-bit, and nothing overflows.
 LIMIT = 2**31
-
-
-def resolve_path(path: Path) -> Path:
-    """The absolute path without symbolic links; UserError if they lead back to themselves.
-
-    Python 3.11 and 3.12 raise RuntimeError for these, 3.13 nothing.
-    """
-    try:
-        return path.resolve()
-    except RuntimeError:
-        raise UserError(f"{path}: a symbolic link that leads back to itself; expected a file or folder") from None
 
 
 def check_value(name: str, value: Any, kind: Any) -> None:

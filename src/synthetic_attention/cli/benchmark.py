@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Option
 
 from ..errors import UserError
-from ..validation import resolve_path
 from . import options as opt
 from .console import set_up_libraries
 
@@ -189,7 +188,7 @@ def _where(flags: Mapping[str, Any]) -> dict[str, Any]:
     from ..training.device import choose_device
 
     path = flags["json"]
-    if path is not None and (resolve_path(path).is_dir() or not resolve_path(path).parent.is_dir()):
+    if path is not None and (path.resolve().is_dir() or not path.resolve().parent.is_dir()):
         raise UserError(f"got --json {path}; expected a file in a folder that exists")
     device = choose_device(flags["device"])
     if device.index is not None:

@@ -87,7 +87,6 @@ def train(
     from ..training.run_folder import PretrainedRun, RunFolder
     from ..training.settings import parse_synthesizer, read_settings
     from ..training.sharding import launched_sharding
-    from ..validation import resolve_path
 
     set_up_libraries(threads)
     sharding = sharding or launched_sharding()
@@ -97,14 +96,14 @@ def train(
     if resume_if_exists:
         assert output is not None
         choose_training_device(device)
-        (run := RunFolder(resolve_path(output))).remove_left()
+        (run := RunFolder(output.resolve())).remove_left()
         # A process may see a new folder later than others.
         resume = any_process(run.exists)
     if resume:
         assert output is not None
         expected = {**opt.given(locals(), "task", "preset", "overrides"), **task_options, **settings}
         if source_run is not None:
-            expected["from"] = str(resolve_path(source_run))
+            expected["from"] = str(source_run.resolve())
         if synthesizer is not None:
             expected["synthesizer"] = parse_synthesizer(synthesizer)
         try:

@@ -19,7 +19,6 @@ from rich.text import Text
 from ..errors import UserError, damage_reported
 from ..metrics.embeddings import OWN_VECTORS
 from ..tasks import get_task
-from ..training.callbacks import BusyMachine
 from ..training.settings import parse_synthesizer
 
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ def throughput_warnings(plan: Plan, runs: Sequence[Results]) -> Iterator[str]:
             yield (
                 f"WARNING: {'; '.join(steps)}. The first was {slower:.1f} times slower, but its model costs at most "
                 f"{explained:.1f} times as much: the machine was probably busy. Remove its folder "
-                f"to train it again, or give all rows the same --steps; {BusyMachine.remedy}."
+                "to train it again with fewer jobs at a time, or give all rows the same --steps."
             )
 
 

@@ -33,7 +33,6 @@ from ..training.evaluation import evaluate_run
 from ..training.run import Report, resume_run, start_run
 from ..training.run_folder import RunFolder
 from ..training.settings import load_yaml
-from ..validation import resolve_path
 from .plan import Comparison, Plan, differences, make_plan, recipe, tokenizer_record
 from .results import FAILED, FINISHED, PENDING, make_results, markdown_page, read_runs
 from .rows import Row, parse_rows
@@ -80,7 +79,7 @@ def compare(
             "compare trains each run in one process; start it without torchrun, and give --jobs for several"
         )
     place = choose_training_device(device)
-    folder = RunFolder(resolve_path(output))
+    folder = RunFolder(output.resolve())
     # The name of a run inside: `check_new` refuses folders with content.
     RunFolder(folder.path / "row").check_new(overwrite=False)
     plan = make_plan(comparison, _with_earlier(folder, rows, seeds), place)

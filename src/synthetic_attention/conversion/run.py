@@ -32,7 +32,6 @@ from ..training.device import choose_device
 from ..training.failures import shortage_reported
 from ..training.run_folder import RunFolder, data_path, portable_path
 from ..training.settings import Settings
-from ..validation import resolve_path
 from .calibrate import CALIBRATED, calibrate
 from .choose import (
     Budget,
@@ -318,7 +317,7 @@ def _random_batch(model: SynthesizerPreTrainedModel) -> dict[str, Tensor]:
 
 
 def _write(output: Path, source: _Source, new: SynthesizerPreTrainedModel, found: ConversionReport) -> None:
-    with RunFolder(resolve_path(output)).written() as folder:
+    with RunFolder(output.resolve()).written() as folder:
         if (tokenizer := source.tokenizer) is not None:
             tokenizer.model_max_length = min(tokenizer.model_max_length, new.config.max_position_embeddings)
             tokenizer.save_pretrained(folder.path)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..validation import resolve_path
 from .files import MalformedLineError, Parsed, as_number, json_object, numbered_lines, parse_lines
 from .hub import HubDataset
 
@@ -111,7 +110,7 @@ def task_files(data: Path, task: GlueTask, split: str) -> dict[str, Path]:
     if task.suite == "glue":
         stem = "dev" if split == "valid" else split
         names = {subset: [f"{stem}_{subset}.tsv" if subset else f"{stem}.tsv"] for subset in task.subsets(split)}
-    own = [data] if resolve_path(data).name.lower() in task.names else []
+    own = [data] if data.resolve().name.lower() in task.names else []
     for folder in (data / task.suite / task.folder, data / task.folder, *own):
         files = {path.name: path for path in folder.glob("*.*")}
         if "train.jsonl" in files:

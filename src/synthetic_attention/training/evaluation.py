@@ -21,7 +21,6 @@ from ..tasks.base import EvaluationLoop, Task, format_score
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from ..tasks.language_modeling import LanguageModeling
-from ..validation import resolve_path
 from .arguments import Sharding
 from .device import choose_device, choose_training_device, describe_device, failing_together
 from .failures import shortage_reported
@@ -60,7 +59,7 @@ def evaluate_run(
         generation_options: fields of `GenerationConfig`, such as num_beams.
     """
     run = RunFolder(path)
-    RunFolder(resolve_path(path)).remove_left()
+    RunFolder(path.resolve()).remove_left()
     info = run.read_info()
     task = run.read_task(info).with_evaluation_options(scoring or {})
     generation = evaluation_config(task, generation_options)

@@ -22,7 +22,6 @@ from ..errors import UserError, one_line
 from ..tasks.base import Split, Task, build_model
 from ..tasks.large import IN_MEMORY, LargeSplit, encode_large, new_tokenizer
 from ..tasks.memory import check_training
-from ..validation import resolve_path
 from .arguments import Sharding, SynthesizerTrainingArguments
 from .checkpoint import Checkpoint, last_checkpoint, remove_others
 from .device import (
@@ -93,12 +92,12 @@ def start_run(
         settings = settings.with_batches_per_update(batches_per_update, processes)
     check_launch(settings.training)
     # Resolved, because a link or the current directory cannot be replaced.
-    run = RunFolder(resolve_path(output))
+    run = RunFolder(output.resolve())
     run.check_new(overwrite)
     with entered_by_main_process(run.locked if run.exists else nullcontext):
         # Refused now, and not after the data was read: another process trains the run that would be replaced.
         pass
-    if not is_hub_name(data) and resolve_path(data).is_relative_to(run.path):
+    if not is_hub_name(data) and data.resolve().is_relative_to(run.path):
         raise UserError(f"{data}: the data is inside {output}, which would be replaced; choose another --output")
     if pretrained is not None and pretrained.run.path.is_relative_to(run.path):
         raise UserError(f"{pretrained.run.path}: the run to start from would be replaced; choose another --output")
@@ -158,7 +157,7 @@ def resume_run(
             training it, or the processes cannot share the batches of an update.
     """
     place = choose_training_device(device)
-    run = RunFolder(resolve_path(output))
+    run = RunFolder(output.resolve())
     run.remove_left()
     info = run.read_info()
     if "converted_from" in info:

@@ -35,7 +35,7 @@ from ..errors import UserError, damage_reported
 from ..staging import LOCK, lock_file, remove_left, staged
 from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained, reset_generation
-from ..validation import fits, resolve_path
+from ..validation import fits
 from .settings import Settings, load_yaml
 
 # The entries of run.yaml that every run needs, and those of one that started from another.
@@ -63,7 +63,7 @@ def data_path(info: Mapping[str, Any], data: Path | None) -> Path:
 
 def portable_path(data: Path) -> str:
     """The data as run.yaml has it: independent of the current directory."""
-    return str(data if is_hub_name(data) else resolve_path(data))
+    return str(data if is_hub_name(data) else data.resolve())
 
 
 @dataclass(frozen=True)
@@ -331,7 +331,7 @@ class PretrainedRun:
         Raises:
             UserError: it does not exist, has no model yet, is damaged, or its model class does not fit.
         """
-        run = RunFolder(resolve_path(path))
+        run = RunFolder(path.resolve())
         info = run.read_info()
         own = run.read_task(info)
         if own.model_class not in (possible := {task.model_class, *task.pretrained_classes}):
