@@ -48,7 +48,7 @@ _MANY_COLUMNS = 2048
 _IMPOSSIBLE = -1e9
 
 
-def generate(model: Any, inputs: Tensor | None = None, generation_config: Any = None, *args: Any, **kwargs: Any) -> Any:
+def generate(model: Any, inputs: Any = None, generation_config: Any = None, *args: Any, **kwargs: Any) -> Any:
     """`model.generate()` with this package's decode loop: the same arguments, the same tokens.
 
     Args:

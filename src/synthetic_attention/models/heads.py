@@ -104,10 +104,10 @@ class _GenerationMixin(GenerationMixin):
         parent: Any = super()
         return parent.generate(inputs, *args, **kwargs)
 
-    def prepare_inputs_for_generation(self, *args: Any, tokenizer: Any = None, **kwargs: Any) -> Any:
+    def prepare_inputs_for_generation(self, input_ids: Tensor, *args: Any, tokenizer: Any = None, **kwargs: Any) -> Any:
         """The input of one step; the tokenizer is that of `stop_strings`, which `forward` does not take."""
         parent: Any = super()
-        return parent.prepare_inputs_for_generation(*args, **kwargs)
+        return parent.prepare_inputs_for_generation(input_ids, *args, **kwargs)
 
 
 class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
