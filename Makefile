@@ -34,7 +34,7 @@ test-slow: $(STAMP)
 test-cuda: export PYTHONPATH := $(CURDIR)/src
 test-cuda:
 	$(PYTHON) -m pytest -m cuda $(PYTEST_ARGS)
-	$(PYTHON) -m synthetic_attention.cli benchmark attention --device cuda --dtype bfloat16 --width 1024 --heads 16 \
+	$(PYTHON) -m synthesizer_lab benchmark attention --device cuda --dtype bfloat16 --width 1024 --heads 16 \
 		--tokens 65536 --lengths 512,1024,2048,4096 --masks full,causal --repeats 15 --json test-cuda.json
 
 # About ten minutes; `make test` has a small part of it.
@@ -55,11 +55,11 @@ demo: $(STAMP)
 	$(BIN)/python benchmarks/demo.py demo
 
 results: $(STAMP)
-	$(BIN)/python -m synthetic_attention.compare.experiments --data "$(DATA)" --output runs $(ONLY)
+	$(BIN)/python -m synthesizer_lab.compare.experiments --data "$(DATA)" --output runs $(ONLY)
 
 # The tables of README.md and docs/results.md, from the results in RUNS.
 tables: $(STAMP)
-	$(BIN)/python -m synthetic_attention.compare.documents $(if $(RUNS),--runs "$(RUNS)")
+	$(BIN)/python -m synthesizer_lab.compare.documents $(if $(RUNS),--runs "$(RUNS)")
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from synthetic_attention.benchmark.generation import GenerationCase, make_contenders
-from synthetic_attention.benchmark.harness import Measurement, time_turns
-from synthetic_attention.benchmark.tables import tables
+from synthesizer_lab.benchmark.generation import GenerationCase, make_contenders
+from synthesizer_lab.benchmark.harness import Measurement, time_turns
+from synthesizer_lab.benchmark.tables import tables
 
 Engine = Callable[[GenerationCase], object]
 

@@ -44,8 +44,8 @@ def main() -> None:
     # transformers imports torchao where it is installed, which then names its libraries that do not fit this machine.
     for name in ("torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    from synthetic_attention.data.phrases import write_phrases
-    from synthetic_attention.errors import UserError
+    from synthesizer_lab.data.phrases import write_phrases
+    from synthesizer_lab.errors import UserError
 
     started = time.monotonic()
     data, output = options.folder / "data", options.folder / "comparison"
@@ -80,7 +80,7 @@ def run_comparison(data: Path, output: Path, steps: int) -> dict[str, Any]:
     words += ["--set", "logging_steps=100", "--num-beams", "1", "--synthesizers", ",".join(SYNTHESIZERS)]
     words += [f"--split={split}" for split in SPLITS] + ["--data", str(data), "--output", str(output)]
     console.print(Text(f"\n$ synthesizer {shlex.join(words)}", style="cyan"))
-    with subprocess.Popen([sys.executable, "-m", "synthetic_attention.cli", *words]) as process:
+    with subprocess.Popen([sys.executable, "-m", "synthesizer_lab", *words]) as process:
         try:
             process.wait()
         except KeyboardInterrupt:

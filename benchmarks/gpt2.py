@@ -17,10 +17,10 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from synthetic_attention import SynthesizerConfig
-from synthetic_attention.cli import main
-from synthetic_attention.errors import UserError
+from synthesizer_lab.cli import main
+from synthesizer_lab.errors import UserError
 from synthetic_attention.models.loss import IGNORED, head_token_losses, linear_cross_entropy
-from synthetic_attention.tasks.language_modeling import LanguageModeling
+from synthesizer_lab.tasks.language_modeling import LanguageModeling
 
 
 class Gpt2(GPT2LMHeadModel):

@@ -20,8 +20,8 @@ from torchao.quantization import Int8DynamicActivationInt8WeightConfig, Int8Weig
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from synthetic_attention import export_model, generate, quantize_int8
-from synthetic_attention.benchmark.harness import time_turns
-from synthetic_attention.training.run_folder import RunFolder, data_path
+from synthesizer_lab.benchmark.harness import time_turns
+from synthesizer_lab.training.run_folder import RunFolder, data_path
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from onnx_generation import OnnxGenerator

@@ -15,9 +15,9 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from synthetic_attention.inspect.collect import attention_maps, text_inputs, with_output
-from synthetic_attention.training.device import choose_device
-from synthetic_attention.training.run_folder import RunFolder
+from synthesizer_lab.inspect.collect import attention_maps, text_inputs, with_output
+from synthesizer_lab.training.device import choose_device
+from synthesizer_lab.training.run_folder import RunFolder
 
 SENTENCE = "A man in a red shirt is riding a bicycle down the street."
 STACK_COLORS = {"encoder": "tab:blue", "decoder": "tab:orange"}

@@ -75,7 +75,7 @@ def test_names_in_a_program_called_synthesizer(tmp_path: Path) -> None:
 
 
 def test_command_names_the_extra_it_needs() -> None:
-    code = HIDE + "from synthetic_attention.cli import main; main(['--help'])"
+    code = HIDE + "from synthesizer_lab.cli import main; main(['--help'])"
     done = run("-c", code)
     assert done.returncode == 1
     # torchao, which transformers imports, may print lines before it.

@@ -2,8 +2,8 @@
 
 import pytest
 
-from synthetic_attention.benchmark.generation import GenerationCase, measure_generation
-from synthetic_attention.benchmark.tables import records
+from synthesizer_lab.benchmark.generation import GenerationCase, measure_generation
+from synthesizer_lab.benchmark.tables import records
 
 TINY = {"batch": 3, "prompt": (2, 2), "new_tokens": 4, "layers": 1, "width": 8, "heads": 2, "vocabulary": 20}
 

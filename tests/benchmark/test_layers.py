@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from synthetic_attention.benchmark import layers
-from synthetic_attention.benchmark.accuracy import Accuracy, check, reduced
-from synthetic_attention.benchmark.cases import MASKS, Case
-from synthetic_attention.benchmark.flops import count_flops, matrix_rate
-from synthetic_attention.benchmark.harness import Contender, Measurement, measure_memory, time_turns
-from synthetic_attention.benchmark.layers import VARIANTS, build_layer, measure_encoders, measure_layers
-from synthetic_attention.benchmark.tables import records, tables
-from synthetic_attention.errors import UserError
+from synthesizer_lab.benchmark import layers
+from synthesizer_lab.benchmark.accuracy import Accuracy, check, reduced
+from synthesizer_lab.benchmark.cases import MASKS, Case
+from synthesizer_lab.benchmark.flops import count_flops, matrix_rate
+from synthesizer_lab.benchmark.harness import Contender, Measurement, measure_memory, time_turns
+from synthesizer_lab.benchmark.layers import VARIANTS, build_layer, measure_encoders, measure_layers
+from synthesizer_lab.benchmark.tables import records, tables
+from synthesizer_lab.errors import UserError
 
 PURE = ("random", "fixed_random", "factorized_random", "dense", "factorized_dense")
 SMALL = Case(2, 24, width=16, heads=2)

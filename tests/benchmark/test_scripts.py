@@ -13,7 +13,7 @@ from transformers import GPT2LMHeadModel
 from cli.conftest import SETS, Call, call, check_error
 from scripts import load_script
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.tasks.language_modeling import LanguageModeling
+from synthesizer_lab.tasks.language_modeling import LanguageModeling
 
 __all__ = ["call"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from synthetic_attention.cli import main
+from synthesizer_lab.cli import main
 from training.conftest import SMALL, _one_thread, corpus
 from training.runs import snapshot
 

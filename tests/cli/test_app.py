@@ -12,8 +12,8 @@ from typer.main import get_command
 
 import synthetic_attention
 from cli.conftest import Call, check_error
-from synthetic_attention.cli.app import app
-from synthetic_attention.tasks.translation import Translation
+from synthesizer_lab.cli.app import app
+from synthesizer_lab.tasks.translation import Translation
 
 # Seconds to import, each of the first three.
 HEAVY = {"torch", "transformers", "datasets", "tokenizers", "numpy", "rich", "sacrebleu"}
@@ -24,8 +24,8 @@ FLOATS = {"--minutes", "--length-penalty", "--temperature", "--top-p", "--max-lo
 @pytest.mark.parametrize("form", ["script", "module"])
 def test_help_imports_nothing_heavy(form: str, tmp_path: Path) -> None:
     script = tmp_path / "synthesizer"
-    script.write_text("from synthetic_attention.cli import main\nmain()\n")
-    command = [str(script)] if form == "script" else ["-m", "synthetic_attention.cli"]
+    script.write_text("from synthesizer_lab.cli import main\nmain()\n")
+    command = [str(script)] if form == "script" else ["-m", "synthesizer_lab"]
     # Python writes the modules that it imports to standard error.
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *command, "--help"], capture_output=True, text=True, check=True
@@ -158,7 +158,7 @@ def test_an_interrupt_is_reported(call: Call, trained: Path, monkeypatch: pytest
 
 @pytest.mark.slow
 def test_a_closed_pipe_is_no_error(trained: Path) -> None:
-    command = [sys.executable, "-m", "synthetic_attention.cli", "generate", str(trained), "one"]
+    command = [sys.executable, "-m", "synthesizer_lab", "generate", str(trained), "one"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
@@ -183,6 +183,6 @@ def test_settings(call: Call) -> None:
 @pytest.mark.slow
 def test_closed_streams_are_empty() -> None:
     for closed in (">&-", "<&- >&- 2>&-"):
-        shell = f'exec "$0" -m synthetic_attention.cli settings learning_rate {closed}'
+        shell = f'exec "$0" -m synthesizer_lab settings learning_rate {closed}'
         done = subprocess.run(["sh", "-c", shell, sys.executable], capture_output=True, text=True, check=True)
         assert done.stdout == done.stderr == ""

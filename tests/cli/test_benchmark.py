@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Call, check_error
-from synthetic_attention.benchmark import layers
-from synthetic_attention.benchmark.accuracy import Accuracy
+from synthesizer_lab.benchmark import layers
+from synthesizer_lab.benchmark.accuracy import Accuracy
 
 SHAPES = ("--tokens", 32, "--lengths", "8,16", "--width", 16, "--heads", 2)
 TINY = (*SHAPES, "--variants", "random,dense", "--device", "cpu")

@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from cli.conftest import LANGUAGES, SETS, Call, check_error
-from synthetic_attention.compare import run as runner
+from synthesizer_lab.compare import run as runner
 
 
 @pytest.fixture

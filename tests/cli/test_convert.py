@@ -13,8 +13,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from cli.conftest import LANGUAGES, SETS, Call, check_error, corpus, snapshot
 from conversion.conftest import make_source
 from synthetic_attention.conversion.synthesize import stacks_of
-from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training.run_folder import PretrainedRun
+from synthesizer_lab.tasks.translation import Translation
+from synthesizer_lab.training.run_folder import PretrainedRun
 
 __all__ = ["corpus"]
 
@@ -22,7 +22,7 @@ __all__ = ["corpus"]
 @pytest.fixture(scope="module")
 def vanilla(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with vanilla, for tests that only read it."""
-    from synthetic_attention.cli import main
+    from synthesizer_lab.cli import main
 
     run = tmp_path_factory.mktemp("vanilla") / "run"
     command = ["train", "translation", "--data", corpus, *LANGUAGES, "--output", run, "--steps", 2, *SETS]

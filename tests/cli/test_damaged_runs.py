@@ -11,7 +11,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from cli.conftest import Call, Result, check_error
-from synthetic_attention.data.tokenizer import train_tokenizer
+from synthesizer_lab.data.tokenizer import train_tokenizer
 
 COMMANDS = {
     "generate": lambda run: ("generate", run, "one"),

@@ -11,8 +11,8 @@ import pytest
 
 from cli.conftest import SETS, Call, check_error, snapshot
 from documents import blocks
-from synthetic_attention.cli import generate, main
-from synthetic_attention.tasks import seq2seq
+from synthesizer_lab.cli import generate, main
+from synthesizer_lab.tasks import seq2seq
 
 LONG = "one plus two. " * 9 + "three, " * 30
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from cli.conftest import LANGUAGES, SETS, SMALL, Call, check_error, snapshot
-from synthetic_attention import tasks
+from synthesizer_lab import tasks
 
 TRAINING = [argument for override in SMALL[6:] for argument in ("--set", override)]
 
@@ -74,7 +74,7 @@ def test_resume_needs_only_the_output(call: Call, train: list[object], tmp_path:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_a_checkpoint(call: Call, train: list[object], tmp_path: Path, number: signal.Signals) -> None:
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "synthetic_attention.cli", *map(str, train), "--steps", "100000"]
+    command = [sys.executable, "-m", "synthesizer_lab", *map(str, train), "--steps", "100000"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from synthetic_attention.compare.plan import Comparison
-from synthetic_attention.compare.rows import parse_rows
-from synthetic_attention.compare.run import compare
-from synthetic_attention.tasks.translation import Translation
+from synthesizer_lab.compare.plan import Comparison
+from synthesizer_lab.compare.rows import parse_rows
+from synthesizer_lab.compare.run import compare
+from synthesizer_lab.tasks.translation import Translation
 from training.conftest import SMALL, _one_thread, corpus
 from training.runs import silent
 

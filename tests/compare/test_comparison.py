@@ -16,17 +16,17 @@ import torch
 from filelock import FileLock
 
 from compare.conftest import Results, failures, run_comparison, without_times
-from synthetic_attention.compare import run as runner
-from synthetic_attention.compare.results import markdown_page
-from synthetic_attention.errors import UserError
-from synthetic_attention.metrics.embeddings import OWN_VECTORS
-from synthetic_attention.metrics.text import NEEDS_JAVA
-from synthetic_attention.tasks.dialogue import Dialogue
-from synthetic_attention.tasks.seq2seq import TextPairs
-from synthetic_attention.training.evaluation import evaluate_run
-from synthetic_attention.training.run import resume_run
-from synthetic_attention.training.run_folder import RunFolder
-from synthetic_attention.training.trainer import SynthesizerTrainer
+from synthesizer_lab.compare import run as runner
+from synthesizer_lab.compare.results import markdown_page
+from synthesizer_lab.errors import UserError
+from synthesizer_lab.metrics.embeddings import OWN_VECTORS
+from synthesizer_lab.metrics.text import NEEDS_JAVA
+from synthesizer_lab.tasks.dialogue import Dialogue
+from synthesizer_lab.tasks.seq2seq import TextPairs
+from synthesizer_lab.training.evaluation import evaluate_run
+from synthesizer_lab.training.run import resume_run
+from synthesizer_lab.training.run_folder import RunFolder
+from synthesizer_lab.training.trainer import SynthesizerTrainer
 from training.conftest import SMALL
 from training.runs import Kill, KilledError, die, silent, snapshot
 

@@ -11,10 +11,10 @@ import pytest
 
 from compare.conftest import Results, make_row, run_comparison
 from documents import ROOT
-from synthetic_attention.compare import documents
-from synthetic_attention.compare.documents import DOCUMENTS, RESULTS, condense, fill, main
-from synthetic_attention.compare.experiments import Experiment, read_experiments
-from synthetic_attention.compare.results import markdown_table, notes
+from synthesizer_lab.compare import documents
+from synthesizer_lab.compare.documents import DOCUMENTS, RESULTS, condense, fill, main
+from synthesizer_lab.compare.experiments import Experiment, read_experiments
+from synthesizer_lab.compare.results import markdown_table, notes
 
 _COMMENT = "<!-- results mt: seeds; test_2016_flickr BLEU = BLEU -->\n\n"
 

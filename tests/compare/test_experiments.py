@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from documents import ROOT
-from synthetic_attention.cli.app import app
-from synthetic_attention.compare import experiments
-from synthetic_attention.compare.experiments import Experiment, main, read_experiments, run, with_requirements
+from synthesizer_lab.cli.app import app
+from synthesizer_lab.compare import experiments
+from synthesizer_lab.compare.experiments import Experiment, main, read_experiments, run, with_requirements
 
 FILE = ROOT / "benchmarks/experiments.yaml"
 

@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 
 from compare.conftest import mean, run_comparison
-from synthetic_attention.compare.documents import condense, fill
-from synthetic_attention.compare.experiments import Experiment
-from synthetic_attention.compare.intervals import difference_table, paired_bootstrap, t_interval
-from synthetic_attention.errors import UserError
+from synthesizer_lab.compare.documents import condense, fill
+from synthesizer_lab.compare.experiments import Experiment
+from synthesizer_lab.compare.intervals import difference_table, paired_bootstrap, t_interval
+from synthesizer_lab.errors import UserError
 
 PAIR = ["vanilla-control", "vanilla"]
 

@@ -9,10 +9,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from compare.conftest import make_run, mean
-from synthetic_attention.compare.plan import ModelSize
-from synthetic_attention.compare.results import markdown_page, markdown_table, print_comparison, throughput_warnings
-from synthetic_attention.compare.rows import Row
-from synthetic_attention.metrics.embeddings import OWN_VECTORS
+from synthesizer_lab.compare.plan import ModelSize
+from synthesizer_lab.compare.results import markdown_page, markdown_table, print_comparison, throughput_warnings
+from synthesizer_lab.compare.rows import Row
+from synthesizer_lab.metrics.embeddings import OWN_VECTORS
 
 
 def _printed(results: dict[str, Any], width: int) -> list[str]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from synthetic_attention.compare.rows import Row, parse_rows, parse_seeds
-from synthetic_attention.errors import UserError
+from synthesizer_lab.compare.rows import Row, parse_rows, parse_seeds
+from synthesizer_lab.errors import UserError
 
 
 @pytest.mark.parametrize(

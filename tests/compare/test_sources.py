@@ -11,13 +11,13 @@ import pytest
 from safetensors.torch import load_file
 
 from compare.conftest import Results, failures, run_comparison
-from synthetic_attention.compare.plan import Comparison, find_sources
-from synthetic_attention.compare.results import markdown_page
-from synthetic_attention.compare.rows import parse_rows
-from synthetic_attention.errors import UserError
-from synthetic_attention.tasks.span_corruption import SpanCorruption
-from synthetic_attention.tasks.summarization import Summarization
-from synthetic_attention.training.run_folder import RunFolder
+from synthesizer_lab.compare.plan import Comparison, find_sources
+from synthesizer_lab.compare.results import markdown_page
+from synthesizer_lab.compare.rows import parse_rows
+from synthesizer_lab.errors import UserError
+from synthesizer_lab.tasks.span_corruption import SpanCorruption
+from synthesizer_lab.tasks.summarization import Summarization
+from synthesizer_lab.training.run_folder import RunFolder
 from training.conftest import SMALL
 from training.runs import snapshot
 

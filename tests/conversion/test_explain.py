@@ -11,9 +11,9 @@ import torch
 
 from conversion.test_calibrate import batches, planted
 from models.conftest import build, tiny_config
-from synthetic_attention.conversion.choose import mean_loss
-from synthetic_attention.conversion.explain import explain
-from synthetic_attention.inspect.collect import attention_layers
+from synthesizer_lab.heads.choose import mean_loss
+from synthesizer_lab.heads.explain import explain
+from synthesizer_lab.inspect.collect import attention_layers
 from synthetic_attention.models import SynthesizerPreTrainedModel
 
 __all__ = ["build", "tiny_config"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from synthetic_attention.data.classification import Columns, find_classes, read_labeled
-from synthetic_attention.data.files import Parsed
-from synthetic_attention.tasks import UserError
+from synthesizer_lab.data.classification import Columns, find_classes, read_labeled
+from synthesizer_lab.data.files import Parsed
+from synthesizer_lab.tasks import UserError
 
 
 def _write(path: Path, text: str) -> Path:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from synthetic_attention.data import corpus
-from synthetic_attention.data.corpus import DOCUMENT_FIELDS, Corpus, read_texts, standard_library_data
-from synthetic_attention.data.files import fingerprint
-from synthetic_attention.errors import UserError
+from synthesizer_lab.data import corpus
+from synthesizer_lab.data.corpus import DOCUMENT_FIELDS, Corpus, read_texts, standard_library_data
+from synthesizer_lab.data.files import fingerprint
+from synthesizer_lab.errors import UserError
 
 
 def test_lines_of_files(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from synthetic_attention.data.files import (
+from synthesizer_lab.data.files import (
     MalformedLineError,
     Parsed,
     cached_folder,
@@ -25,7 +25,7 @@ from synthetic_attention.data.files import (
     split_files,
     texts_of,
 )
-from synthetic_attention.errors import UserError
+from synthesizer_lab.errors import UserError
 
 
 def test_only_newlines_end_a_line() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from synthetic_attention.data.files import Parsed
-from synthetic_attention.data.glue import SUITES, GlueExample, read_file, task_files
-from synthetic_attention.errors import UserError
+from synthesizer_lab.data.files import Parsed
+from synthesizer_lab.data.glue import SUITES, GlueExample, read_file, task_files
+from synthesizer_lab.errors import UserError
 
 
 def read(folder: Path, task: str, *rows: str | dict[str, Any], skip: bool = False) -> Parsed[GlueExample]:

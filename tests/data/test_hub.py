@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from synthetic_attention.data.corpus import hub_texts
-from synthetic_attention.data.files import Parsed
-from synthetic_attention.data.glue import SUITES, read_file
-from synthetic_attention.data.hub import HubDataset, NoSplitError, is_hub_name
-from synthetic_attention.data.summarization import read_summaries
-from synthetic_attention.errors import UserError
-from synthetic_attention.tasks.glue import Glue, SuperGlue
-from synthetic_attention.tasks.language_modeling import LanguageModeling
-from synthetic_attention.tasks.large import LargeSplit, encode_large, new_tokenizer
-from synthetic_attention.training.arguments import SynthesizerTrainingArguments
-from synthetic_attention.training.run import read_splits
+from synthesizer_lab.data.corpus import hub_texts
+from synthesizer_lab.data.files import Parsed
+from synthesizer_lab.data.glue import SUITES, read_file
+from synthesizer_lab.data.hub import HubDataset, NoSplitError, is_hub_name
+from synthesizer_lab.data.summarization import read_summaries
+from synthesizer_lab.errors import UserError
+from synthesizer_lab.tasks.glue import Glue, SuperGlue
+from synthesizer_lab.tasks.language_modeling import LanguageModeling
+from synthesizer_lab.tasks.large import LargeSplit, encode_large, new_tokenizer
+from synthesizer_lab.training.arguments import SynthesizerTrainingArguments
+from synthesizer_lab.training.run import read_splits
 from tasks.glue_files import superglue_row, write_superglue
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from synthetic_attention.data.files import Parsed
-from synthetic_attention.data.persona import read_convai2, read_dialogue_json
-from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.dialogue import Dialogue
+from synthesizer_lab.data.files import Parsed
+from synthesizer_lab.data.persona import read_convai2, read_dialogue_json
+from synthesizer_lab.tasks import UserError
+from synthesizer_lab.tasks.dialogue import Dialogue
 
 BOTH = """\
 1 your persona: i grow 30 kinds of beans .

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from synthetic_attention.data.phrases import CLAUSES, FRAMES, Pair, Phrase, all_values, make_phrases, write_phrases
-from synthetic_attention.errors import UserError
-from synthetic_attention.tasks import example_data
-from synthetic_attention.tasks.translation import Translation
+from synthesizer_lab.data.phrases import CLAUSES, FRAMES, Pair, Phrase, all_values, make_phrases, write_phrases
+from synthesizer_lab.errors import UserError
+from synthesizer_lab.tasks import example_data
+from synthesizer_lab.tasks.translation import Translation
 
 pytest.importorskip("babel", reason="Babel is not installed")
 SIZES = [(60, 6), (15_000, 500)]
@@ -97,7 +97,7 @@ def test_values_are_written_as_each_language_does(values: dict[str, list[Pair]])
 
 @pytest.mark.slow
 def test_the_files_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
-    module = "synthetic_attention.data.phrases"
+    module = "synthesizer_lab.data.phrases"
     code = f"import pathlib, {module} as phrases; phrases.write_phrases(pathlib.Path('other'), 400, 9)"
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environment)

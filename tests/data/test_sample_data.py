@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from synthetic_attention.data.classification import Columns, find_classes, read_labeled
-from synthetic_attention.data.files import Parsed
-from synthetic_attention.data.glue import SUITES, GlueExample, read_file, task_files
-from synthetic_attention.data.persona import read_convai2
-from synthetic_attention.data.summarization import read_summaries
-from synthetic_attention.tasks.classification import Classification
-from synthetic_attention.tasks.glue import Glue
-from synthetic_attention.tasks.glue_prompts import prompt, read_label, training_pairs
+from synthesizer_lab.data.classification import Columns, find_classes, read_labeled
+from synthesizer_lab.data.files import Parsed
+from synthesizer_lab.data.glue import SUITES, GlueExample, read_file, task_files
+from synthesizer_lab.data.persona import read_convai2
+from synthesizer_lab.data.summarization import read_summaries
+from synthesizer_lab.tasks.classification import Classification
+from synthesizer_lab.tasks.glue import Glue
+from synthesizer_lab.tasks.glue_prompts import prompt, read_label, training_pairs
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 pytestmark = [

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from synthetic_attention.data.files import Parsed
-from synthetic_attention.data.summarization import read_summaries
-from synthetic_attention.tasks import UserError
+from synthesizer_lab.data.files import Parsed
+from synthesizer_lab.data.summarization import read_summaries
+from synthesizer_lab.tasks import UserError
 
 
 def _write(path: Path, *rows: dict[str, object]) -> Path:

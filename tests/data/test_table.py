@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synthetic_attention.data.examples import TextExamples
-from synthetic_attention.data.records import Records, ahead
-from synthetic_attention.data.table import TokenTable
-from synthetic_attention.errors import UserError
+from synthesizer_lab.data.examples import TextExamples
+from synthesizer_lab.data.records import Records, ahead
+from synthesizer_lab.data.table import TokenTable
+from synthesizer_lab.errors import UserError
 
 NUMBERS = np.random.default_rng(0)
 

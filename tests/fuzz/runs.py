@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from synthetic_attention.cli import main
+from synthesizer_lab.cli import main
 from training.conftest import SMALL
 
 # Written by the planted code.

@@ -10,7 +10,7 @@ from typer.main import get_command
 
 from fuzz.harness import fuzzed, time_limit
 from fuzz.runs import CANARY, LANGUAGES, TAG, check_reported, home, run_command
-from synthetic_attention.cli.app import app
+from synthesizer_lab.cli.app import app
 from training.conftest import SMALL
 
 __all__ = ["home"]

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz.harness import DIGITS, fuzzed, misshapen, mutated, time_limit
-from synthetic_attention.errors import UserError
-from synthetic_attention.metrics.embeddings import read_word_vectors
-from synthetic_attention.tasks import get_task
+from synthesizer_lab.errors import UserError
+from synthesizer_lab.metrics.embeddings import read_word_vectors
+from synthesizer_lab.tasks import get_task
 from tasks.glue_files import HEADERS, superglue_row, write_glue
 
 WORDS = ("the", "tea", "of", "rain", "and", "bread", "in", "wind", "at", "a", "stone", "by", "river", "under")

@@ -10,9 +10,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, set_seed
 
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
-from synthetic_attention.data.tokenizer import encode, train_tokenizer
-from synthetic_attention.errors import UserError
-from synthetic_attention.inspect.collect import (
+from synthesizer_lab.data.tokenizer import encode, train_tokenizer
+from synthesizer_lab.errors import UserError
+from synthesizer_lab.inspect.collect import (
     attention_layers,
     attention_maps,
     attention_weights,

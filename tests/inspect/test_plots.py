@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from synthetic_attention.inspect.collect import AttentionMaps
-from synthetic_attention.inspect.page import Page
-from synthetic_attention.inspect.plots import draw_attention, draw_gates, draw_histograms
-from synthetic_attention.inspect.statistics import EDGES
+from synthesizer_lab.inspect.collect import AttentionMaps
+from synthesizer_lab.inspect.page import Page
+from synthesizer_lab.inspect.plots import draw_attention, draw_gates, draw_histograms
+from synthesizer_lab.inspect.statistics import EDGES
 
 
 def _maps(weights: list[np.ndarray], is_causal: bool = False) -> AttentionMaps:

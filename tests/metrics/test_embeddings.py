@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from synthetic_attention.metrics.embeddings import embedding_scores, read_word_vectors
-from synthetic_attention.tasks import UserError
+from synthesizer_lab.metrics.embeddings import embedding_scores, read_word_vectors
+from synthesizer_lab.tasks import UserError
 
 VECTORS = {"east": (1, 0), "north": (0, 1), "west": (-1, 0), "diagonal": (3, 3), "zoë": (0, 2), "none": (0, 0)}
 HALF = 1 / math.sqrt(2)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from synthetic_attention.metrics.glue import (
+from synthesizer_lab.metrics.glue import (
     SUITE_SCORES,
     accuracy,
     f1,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from synthetic_attention.metrics.language_modeling import count_text, text_scores
+from synthesizer_lab.metrics.language_modeling import count_text, text_scores
 
 
 def test_words_and_bytes_are_counted_with_line_ends() -> None:

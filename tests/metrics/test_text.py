@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 from rouge_score.rouge_scorer import RougeScorer
 
-from synthetic_attention.metrics.text import (
+from synthesizer_lab.metrics.text import (
     NEEDS_JAVA,
     bleu,
     cider,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from synthetic_attention.training.run import start_run
-from synthetic_attention.training.settings import read_settings
+from synthesizer_lab.training.run import start_run
+from synthesizer_lab.training.settings import read_settings
 
 SMALL = (
     *("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=64", "vocab_size=300"),

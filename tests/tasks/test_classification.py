@@ -12,13 +12,13 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from synthetic_attention.data.classification import Columns, guess_columns, read_labeled
-from synthetic_attention.data.files import Parsed
-from synthetic_attention.data.tokenizer import frame_texts, train_tokenizer
+from synthesizer_lab.data.classification import Columns, guess_columns, read_labeled
+from synthesizer_lab.data.files import Parsed
+from synthesizer_lab.data.tokenizer import frame_texts, train_tokenizer
 from synthetic_attention.models import SynthesizerConfig
-from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.base import EvaluationLoop, build_model, evaluate_loss
-from synthetic_attention.tasks.classification import Classification
+from synthesizer_lab.tasks import UserError
+from synthesizer_lab.tasks.base import EvaluationLoop, build_model, evaluate_loss
+from synthesizer_lab.tasks.classification import Classification
 
 ROWS = [("3", "Rain, again", "It rains."), ("1", "Tea", 'The "tea" is hot.'), ("2", "Wind", "It blows.")]
 

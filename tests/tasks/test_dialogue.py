@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from synthetic_attention.data.persona import Turn
-from synthetic_attention.data.tokenizer import decode
-from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.tasks.dialogue import Dialogue
-from synthetic_attention.tasks.seq2seq import TextPairs
-from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training.evaluation import evaluate_run
+from synthesizer_lab.data.persona import Turn
+from synthesizer_lab.data.tokenizer import decode
+from synthesizer_lab.tasks import UserError, get_task
+from synthesizer_lab.tasks.dialogue import Dialogue
+from synthesizer_lab.tasks.seq2seq import TextPairs
+from synthesizer_lab.tasks.translation import Translation
+from synthesizer_lab.training.evaluation import evaluate_run
 
 TEXT = """\
 1 your persona: i grow beans .

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synthetic_attention.data.examples import IGNORED
-from synthetic_attention.data.files import Parsed
-from synthetic_attention.data.glue import SUITES, GlueExample
-from synthetic_attention.data.sampler import TokenBatchSampler
-from synthetic_attention.data.tokenizer import decode, encode
-from synthetic_attention.metrics.glue import SUITE_SCORES
-from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.base import EvaluationLoop
-from synthetic_attention.tasks.glue import Glue, GlueSplit, GlueSuite, SuperGlue, suite_scores
-from synthetic_attention.tasks.glue_prompts import prompt, read_label, target, training_pairs
+from synthesizer_lab.data.examples import IGNORED
+from synthesizer_lab.data.files import Parsed
+from synthesizer_lab.data.glue import SUITES, GlueExample
+from synthesizer_lab.data.sampler import TokenBatchSampler
+from synthesizer_lab.data.tokenizer import decode, encode
+from synthesizer_lab.metrics.glue import SUITE_SCORES
+from synthesizer_lab.tasks import UserError
+from synthesizer_lab.tasks.base import EvaluationLoop
+from synthesizer_lab.tasks.glue import Glue, GlueSplit, GlueSuite, SuperGlue, suite_scores
+from synthesizer_lab.tasks.glue_prompts import prompt, read_label, target, training_pairs
 from tasks.glue_files import HEADERS, write_glue, write_superglue
 
 GLUE, SUPERGLUE = SUITES["glue"], SUITES["superglue"]
@@ -286,7 +286,7 @@ def test_a_long_prompt_loses_the_end_of_its_longest_text(monkeypatch: pytest.Mon
         read.extend(ids.tolist() for ids in prompts)
         return [[] for _ in prompts]
 
-    monkeypatch.setattr("synthetic_attention.tasks.seq2seq.generate_tokens", generate_tokens)
+    monkeypatch.setattr("synthesizer_lab.tasks.seq2seq.generate_tokens", generate_tokens)
     model: Any = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=50))
     found = task.evaluate(EvaluationLoop(model, tokenizer, on_long="truncate"), split)
     assert (read, found.truncated) == ([examples[0][0].tolist()], 1)

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthetic_attention.data.corpus import Corpus
-from synthetic_attention.data.examples import IGNORED
-from synthetic_attention.data.tokenizer import encode
+from synthesizer_lab.data.corpus import Corpus
+from synthesizer_lab.data.examples import IGNORED
+from synthesizer_lab.data.tokenizer import encode
 from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.base import EvaluationLoop, count_tokens, evaluate_loss
-from synthetic_attention.tasks.language_modeling import LanguageModeling, LanguageRows
+from synthesizer_lab.tasks import UserError
+from synthesizer_lab.tasks.base import EvaluationLoop, count_tokens, evaluate_loss
+from synthesizer_lab.tasks.language_modeling import LanguageModeling, LanguageRows
 
 END = 2
 LINES = [f"line {number} of a text that says {'so ' * (number % 5)}{number * number}" for number in range(40)]

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synthetic_attention.data.examples import Examples
-from synthetic_attention.data.hub import HubDataset
-from synthetic_attention.data.records import Records
-from synthetic_attention.data.sampler import TokenBatchSampler
-from synthetic_attention.errors import UserError
-from synthetic_attention.tasks import get_task, large
-from synthetic_attention.tasks.base import Task
-from synthetic_attention.tasks.large import LargeSplit, encode_large, new_tokenizer
-from synthetic_attention.training.arguments import SynthesizerTrainingArguments
-from synthetic_attention.training.run import read_splits
-from synthetic_attention.training.settings import read_task_options
+from synthesizer_lab.data.examples import Examples
+from synthesizer_lab.data.hub import HubDataset
+from synthesizer_lab.data.records import Records
+from synthesizer_lab.data.sampler import TokenBatchSampler
+from synthesizer_lab.errors import UserError
+from synthesizer_lab.tasks import get_task, large
+from synthesizer_lab.tasks.base import Task
+from synthesizer_lab.tasks.large import LargeSplit, encode_large, new_tokenizer
+from synthesizer_lab.training.arguments import SynthesizerTrainingArguments
+from synthesizer_lab.training.run import read_splits
+from synthesizer_lab.training.settings import read_task_options
 
 LINES = [f"{'yes and ' * (number % 5)}line {number} is {number * number}" for number in range(300)]
 MAXIMUM = 40

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from synthetic_attention import SynthesizerConfig
-from synthetic_attention.tasks import UserError, get_task, known_tasks
-from synthetic_attention.tasks.language_modeling import LanguageModeling
-from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training.arguments import argument_types
-from synthetic_attention.training.settings import parse_override, read_task_options
+from synthesizer_lab.tasks import UserError, get_task, known_tasks
+from synthesizer_lab.tasks.language_modeling import LanguageModeling
+from synthesizer_lab.tasks.translation import Translation
+from synthesizer_lab.training.arguments import argument_types
+from synthesizer_lab.training.settings import parse_override, read_task_options
 
 
 def test_text_stays_text_and_the_rest_is_yaml() -> None:

@@ -9,22 +9,22 @@ import pytest
 import torch
 
 from synthetic_attention import SynthesizerConfig
-from synthetic_attention.data.tokenizer import train_tokenizer
-from synthetic_attention.tasks import UserError, get_task, memory
-from synthetic_attention.tasks.base import EvaluationLoop, build_model
-from synthetic_attention.tasks.dialogue import Dialogue
-from synthetic_attention.tasks.generation import (
+from synthesizer_lab.data.tokenizer import train_tokenizer
+from synthesizer_lab.tasks import UserError, get_task, memory
+from synthesizer_lab.tasks.base import EvaluationLoop, build_model
+from synthesizer_lab.tasks.dialogue import Dialogue
+from synthesizer_lab.tasks.generation import (
     evaluation_config,
     generate_tokens,
     generation_label,
     generation_settings,
     make_generation_config,
 )
-from synthetic_attention.tasks.glue import Glue
-from synthetic_attention.tasks.language_modeling import LanguageModeling
-from synthetic_attention.tasks.seq2seq import TextPairs
-from synthetic_attention.tasks.summarization import Summarization
-from synthetic_attention.tasks.translation import Translation
+from synthesizer_lab.tasks.glue import Glue
+from synthesizer_lab.tasks.language_modeling import LanguageModeling
+from synthesizer_lab.tasks.seq2seq import TextPairs
+from synthesizer_lab.tasks.summarization import Summarization
+from synthesizer_lab.tasks.translation import Translation
 
 TRANSLATION = Translation("en", "de")
 TEXT = TextPairs("train", ["a cat sat", "two cats", "a dog"], ["eine Katze", "zwei Katzen", "Hund"])

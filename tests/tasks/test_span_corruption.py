@@ -14,12 +14,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from synthetic_attention.data.corpus import Corpus
-from synthetic_attention.data.tokenizer import decode, encode
-from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.tasks.base import count_tokens
-from synthetic_attention.tasks.span_corruption import SpanCorruption, SpanLayout, SpanLengths, corrupt, noise_mask
-from synthetic_attention.training.evaluation import evaluate_run, generate_chunks
+from synthesizer_lab.data.corpus import Corpus
+from synthesizer_lab.data.tokenizer import decode, encode
+from synthesizer_lab.tasks import UserError, get_task
+from synthesizer_lab.tasks.base import count_tokens
+from synthesizer_lab.tasks.span_corruption import SpanCorruption, SpanLayout, SpanLengths, corrupt, noise_mask
+from synthesizer_lab.training.evaluation import evaluate_run, generate_chunks
 
 LINES = [f"line {number} of a text that says {number * number}" for number in range(40)]
 TEXT = Corpus("train", LINES)

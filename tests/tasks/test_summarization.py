@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from synthetic_attention.metrics.text import rouge
-from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.tasks.summarization import Summarization
-from synthetic_attention.training.evaluation import evaluate_run
+from synthesizer_lab.metrics.text import rouge
+from synthesizer_lab.tasks import UserError, get_task
+from synthesizer_lab.tasks.summarization import Summarization
+from synthesizer_lab.training.evaluation import evaluate_run
 from training.runs import generate_lines
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven")

@@ -8,11 +8,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from synthetic_attention.data.tokenizer import decode, encode, train_tokenizer
-from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.generation import suppressed_tokens
-from synthetic_attention.tasks.seq2seq import TextPairs
-from synthetic_attention.tasks.translation import Translation
+from synthesizer_lab.data.tokenizer import decode, encode, train_tokenizer
+from synthesizer_lab.tasks import UserError
+from synthesizer_lab.tasks.generation import suppressed_tokens
+from synthesizer_lab.tasks.seq2seq import TextPairs
+from synthesizer_lab.tasks.translation import Translation
 
 TEXT = TextPairs(
     "train", ["a cat sat", "two cats", "", "a dog"] * 3, ["eine Katze saß", "zwei Katzen", "x", "Hund"] * 3

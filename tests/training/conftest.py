@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from synthetic_attention.data.phrases import write_phrases
-from synthetic_attention.training.settings import Settings, read_settings
+from synthesizer_lab.data.phrases import write_phrases
+from synthesizer_lab.training.settings import Settings, read_settings
 from training.runs import start
 
 SMALL = (

@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
-from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training.evaluation import generate_chunks
-from synthetic_attention.training.run import Outcome, start_run
-from synthetic_attention.training.settings import Settings
+from synthesizer_lab.tasks.translation import Translation
+from synthesizer_lab.training.evaluation import generate_chunks
+from synthesizer_lab.training.run import Outcome, start_run
+from synthesizer_lab.training.settings import Settings
 
 Small = Callable[..., Settings]
 

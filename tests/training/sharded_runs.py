@@ -10,14 +10,14 @@ from accelerate import PartialState
 from safetensors.torch import save_file
 from transformers import TrainerCallback
 
-from synthetic_attention.errors import UserError
-from synthetic_attention.tasks.language_modeling import LanguageModeling
-from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training import evaluation, trainer
-from synthetic_attention.training.evaluation import continue_prompt, evaluate_run, generate_chunks
-from synthetic_attention.training.run import resume_run
-from synthetic_attention.training.run_folder import PretrainedRun
-from synthetic_attention.training.sharding import gather_weights, shard_model
+from synthesizer_lab.errors import UserError
+from synthesizer_lab.tasks.language_modeling import LanguageModeling
+from synthesizer_lab.tasks.translation import Translation
+from synthesizer_lab.training import evaluation, trainer
+from synthesizer_lab.training.evaluation import continue_prompt, evaluate_run, generate_chunks
+from synthesizer_lab.training.run import resume_run
+from synthesizer_lab.training.run_folder import PretrainedRun
+from synthesizer_lab.training.sharding import gather_weights, shard_model
 from training.conftest import small_settings
 from training.runs import silent, start
 

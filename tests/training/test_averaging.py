@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training.checkpoint import Checkpoint
-from synthetic_attention.training.run import resume_run
+from synthesizer_lab.tasks import UserError
+from synthesizer_lab.tasks.translation import Translation
+from synthesizer_lab.training.checkpoint import Checkpoint
+from synthesizer_lab.training.run import resume_run
 from training.runs import Kill, Small, assert_same_runs, silent, start, start_and_kill
 
 OPTIONS = ("average_checkpoints=3", "eval_steps=2", "max_steps=10")

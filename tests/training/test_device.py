@@ -10,12 +10,12 @@ import yaml
 from safetensors.torch import load_file
 
 from synthetic_attention import SynthesizerAttention
-from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training import device
-from synthetic_attention.training.device import choose_device, choose_training_device
-from synthetic_attention.training.evaluation import evaluate_run
-from synthetic_attention.training.run_folder import RunFolder
+from synthesizer_lab.tasks import UserError
+from synthesizer_lab.tasks.translation import Translation
+from synthesizer_lab.training import device
+from synthesizer_lab.training.device import choose_device, choose_training_device
+from synthesizer_lab.training.evaluation import evaluate_run
+from synthesizer_lab.training.run_folder import RunFolder
 from training.runs import Small, generate_lines, logged, start
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 import yaml
 
-from synthetic_attention.errors import UserError
-from synthetic_attention.training import device
-from synthetic_attention.training.run import resume_run
+from synthesizer_lab.errors import UserError
+from synthesizer_lab.training import device
+from synthesizer_lab.training.run import resume_run
 from training.conftest import SMALL
 from training.runs import Small, start, weights, without_times
 
@@ -29,7 +29,7 @@ def _run(rank: int, port: int, arguments: list[str]) -> subprocess.Popen[str]:
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
     }
-    command = [sys.executable, "-m", "synthetic_attention.cli", *arguments]
+    command = [sys.executable, "-m", "synthesizer_lab", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from synthetic_attention.errors import UserError
+from synthesizer_lab.errors import UserError
 from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
-from synthetic_attention.tasks import memory
-from synthetic_attention.tasks.language_modeling import LanguageModeling
-from synthetic_attention.tasks.memory import count_parameters as count_all
-from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training import dry_run as module
-from synthetic_attention.training.dry_run import count_parameters, describe_dry_run, dry_run
-from synthetic_attention.training.run import start_run
+from synthesizer_lab.tasks import memory
+from synthesizer_lab.tasks.language_modeling import LanguageModeling
+from synthesizer_lab.tasks.memory import count_parameters as count_all
+from synthesizer_lab.tasks.translation import Translation
+from synthesizer_lab.training import dry_run as module
+from synthesizer_lab.training.dry_run import count_parameters, describe_dry_run, dry_run
+from synthesizer_lab.training.run import start_run
 from training.runs import Small, silent, snapshot, start
 
 

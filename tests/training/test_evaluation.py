@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from documents import blocks
-from synthetic_attention.tasks import UserError
-from synthetic_attention.training.evaluation import evaluate_run
-from synthetic_attention.training.run_folder import RunFolder
+from synthesizer_lab.tasks import UserError
+from synthesizer_lab.training.evaluation import evaluate_run
+from synthesizer_lab.training.run_folder import RunFolder
 from training.runs import Small, generate_lines, start
 
 

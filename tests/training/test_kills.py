@@ -25,7 +25,7 @@ def _run(arguments: list[str], processes: int, seconds: float) -> bool:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]
-    command = [sys.executable, "-m", "synthetic_attention.cli", *arguments]
+    command = [sys.executable, "-m", "synthesizer_lab", *arguments]
     common = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     started = []
     for rank in range(processes):

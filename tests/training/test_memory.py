@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from synthetic_attention.training.evaluation import generate_chunks
+from synthesizer_lab.training.evaluation import generate_chunks
 from training.runs import Kill, Small, start
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.training.trainer import mixture_weights
+from synthesizer_lab.training.trainer import mixture_weights
 
 LAYER = "model.decoder.layers.0.self_attn.function"
 

@@ -9,11 +9,11 @@ from torch import nn
 from transformers import T5Config, T5ForConditionalGeneration
 
 from synthetic_attention import SynthesizerForConditionalGeneration
-from synthetic_attention.inspect.collect import initial_model
-from synthetic_attention.training.arguments import SynthesizerTrainingArguments
-from synthetic_attention.training.run import resume_run
-from synthetic_attention.training.settings import build_config, read_settings
-from synthetic_attention.training.trainer import constant_then_inverse_sqrt
+from synthesizer_lab.inspect.collect import initial_model
+from synthesizer_lab.training.arguments import SynthesizerTrainingArguments
+from synthesizer_lab.training.run import resume_run
+from synthesizer_lab.training.settings import build_config, read_settings
+from synthesizer_lab.training.trainer import constant_then_inverse_sqrt
 from training.runs import Small, assert_same_runs, logged, silent, start, start_and_kill, weights
 
 ADAFACTOR = ("optim=adafactor", "learning_rate=0.01", "max_grad_norm=0", "warmup_steps=0", "constant_steps=4")

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
-from synthetic_attention.data.sampler import TokenBatchSampler
-from synthetic_attention.tasks import UserError, large
-from synthetic_attention.tasks.glue import Glue
-from synthetic_attention.tasks.language_modeling import LanguageModeling
-from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training.evaluation import evaluate_run
-from synthetic_attention.training.run import resume_run
-from synthetic_attention.training.settings import Settings
+from synthesizer_lab.data.sampler import TokenBatchSampler
+from synthesizer_lab.tasks import UserError, large
+from synthesizer_lab.tasks.glue import Glue
+from synthesizer_lab.tasks.language_modeling import LanguageModeling
+from synthesizer_lab.tasks.translation import Translation
+from synthesizer_lab.training.evaluation import evaluate_run
+from synthesizer_lab.training.run import resume_run
+from synthesizer_lab.training.settings import Settings
 from tasks.glue_files import write_glue
 from training.runs import Small, assert_same_runs, silent, start, start_and_kill
 

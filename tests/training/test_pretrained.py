@@ -11,16 +11,16 @@ import torch
 from safetensors.torch import load_file
 
 from synthetic_attention import SynthesizerConfig, SynthesizerForSequenceClassification
-from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.tasks.base import load_pretrained
-from synthetic_attention.tasks.classification import Classification
-from synthetic_attention.tasks.language_modeling import LanguageModeling
-from synthetic_attention.tasks.span_corruption import SpanCorruption
-from synthetic_attention.tasks.summarization import Summarization
-from synthetic_attention.training.evaluation import evaluate_run
-from synthetic_attention.training.run import resume_run
-from synthetic_attention.training.run_folder import PretrainedRun, RunFolder
-from synthetic_attention.training.settings import Settings, read_settings
+from synthesizer_lab.tasks import UserError, get_task
+from synthesizer_lab.tasks.base import load_pretrained
+from synthesizer_lab.tasks.classification import Classification
+from synthesizer_lab.tasks.language_modeling import LanguageModeling
+from synthesizer_lab.tasks.span_corruption import SpanCorruption
+from synthesizer_lab.tasks.summarization import Summarization
+from synthesizer_lab.training.evaluation import evaluate_run
+from synthesizer_lab.training.run import resume_run
+from synthesizer_lab.training.run_folder import PretrainedRun, RunFolder
+from synthesizer_lab.training.settings import Settings, read_settings
 from training.conftest import SMALL
 from training.runs import Kill, KilledError, assert_same_runs, die, silent, snapshot, start
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from transformers import TrainerState
 
-from synthetic_attention.training.arguments import SynthesizerTrainingArguments
-from synthetic_attention.training.callbacks import ProgressReport
+from synthesizer_lab.training.arguments import SynthesizerTrainingArguments
+from synthesizer_lab.training.callbacks import ProgressReport
 
 LOG = {"loss": 2.5, "learning_rate": 1e-3, "tokens_per_second": 12345.0, "minutes": 1.0}
 

@@ -13,12 +13,12 @@ import pytest
 import torch
 import yaml
 
-from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training import trainer
-from synthetic_attention.training.checkpoint import Progress
-from synthetic_attention.training.run import resume_run
-from synthetic_attention.training.run_folder import RunFolder
+from synthesizer_lab.tasks import UserError
+from synthesizer_lab.tasks.translation import Translation
+from synthesizer_lab.training import trainer
+from synthesizer_lab.training.checkpoint import Progress
+from synthesizer_lab.training.run import resume_run
+from synthesizer_lab.training.run_folder import RunFolder
 from training.runs import (
     Kill,
     KilledError,

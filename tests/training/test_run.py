@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from synthetic_attention.data.sampler import TokenBatchSampler
-from synthetic_attention.tasks import UserError
-from synthetic_attention.tasks.translation import Translation
-from synthetic_attention.training import callbacks, trainer
-from synthetic_attention.training.checkpoint import last_checkpoint
-from synthetic_attention.training.run import resume_run
-from synthetic_attention.training.trainer import SynthesizerTrainer
+from synthesizer_lab.data.sampler import TokenBatchSampler
+from synthesizer_lab.tasks import UserError
+from synthesizer_lab.tasks.translation import Translation
+from synthesizer_lab.training import callbacks, trainer
+from synthesizer_lab.training.checkpoint import last_checkpoint
+from synthesizer_lab.training.run import resume_run
+from synthesizer_lab.training.trainer import SynthesizerTrainer
 from training.runs import Kill, Small, die, logged, silent, start, weights, without_times
 
 LAYER = "model.encoder.layers.0.self_attn"

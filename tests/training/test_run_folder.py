@@ -13,9 +13,9 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from synthetic_attention.staging import LOCK, FileLock, lock_file, remove_left, staged
-from synthetic_attention.tasks import UserError
-from synthetic_attention.training.run import resume_run
-from synthetic_attention.training.run_folder import RunFolder
+from synthesizer_lab.tasks import UserError
+from synthesizer_lab.training.run import resume_run
+from synthesizer_lab.training.run_folder import RunFolder
 from training.runs import Kill, Small, generate_lines, silent, snapshot, start
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from synthetic_attention.tasks import UserError, get_task
-from synthetic_attention.training.settings import (
+from synthesizer_lab.tasks import UserError, get_task
+from synthesizer_lab.training.settings import (
     Settings,
     build_config,
     known_presets,

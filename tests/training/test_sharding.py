@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import TrainerCallback
 
-from synthetic_attention.errors import UserError
-from synthetic_attention.training.arguments import Sharding
-from synthetic_attention.training.evaluation import evaluate_run
-from synthetic_attention.training.run import resume_run
+from synthesizer_lab.errors import UserError
+from synthesizer_lab.training.arguments import Sharding
+from synthesizer_lab.training.evaluation import evaluate_run
+from synthesizer_lab.training.run import resume_run
 from training import sharded_runs
 from training.conftest import SMALL
 from training.runs import Small, logged, silent, start, weights
@@ -73,7 +73,7 @@ def test_four_processes_then_two_then_one_train_as_one(
     arguments += [word for setting in (*SMALL, "dropout_rate=0", "logging_steps=1") for word in ("--set", setting)]
     arguments += ["--output", str(tmp_path / "run"), "--batches-per-update", "4", "--resume-if-exists"]
     for processes, steps in ((4, "4"), (2, "8")):
-        launch(processes, "-m", "synthetic_attention.cli", *arguments, "--sharding", sharding, "--steps", steps)
+        launch(processes, "-m", "synthesizer_lab", *arguments, "--sharding", sharding, "--steps", steps)
     resume_run(tmp_path / "run", max_steps=12, sharding="none", report=silent)
     settings = small("dropout_rate=0", "logging_steps=1", "max_steps=12", "gradient_accumulation_steps=4")
     start(corpus, tmp_path / "one", settings)

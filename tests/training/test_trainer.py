@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from synthetic_attention.data.examples import TextExamples, token_batches
-from synthetic_attention.data.sampler import Key, TokenBatchSampler
-from synthetic_attention.training.callbacks import TrainingClock
+from synthesizer_lab.data.examples import TextExamples, token_batches
+from synthesizer_lab.data.sampler import Key, TokenBatchSampler
+from synthesizer_lab.training.callbacks import TrainingClock
 
 LENGTHS = np.random.default_rng(0).integers(3, 80, size=101)
 EXAMPLES = TextExamples([(np.zeros(length, dtype=np.int32),) for length in LENGTHS])

@@ -1,0 +1,214 @@
+"""`generate()` of whole models with random weights: ours, and Hugging Face models of the same size."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from ..errors import UserError
+from synthetic_attention.generation import generate
+from synthetic_attention.kernels import quantize_int8
+from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
+from synthetic_attention.models.cache import cache_bytes
+from ..tasks.memory import check_generation
+from ..validation import LIMIT
+from .harness import Measurement, time_turns
+
+# The Hugging Face models of each task; speedups are over the first.
+PEERS = {"language-modeling": ("gpt2",), "translation": ("marian", "t5")}
+# Tokens of a prompt are drawn from here on, after the special tokens.
+_FIRST_TOKEN = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationCase:
+    """The sizes of the models, and what they generate.
+
+    Attributes:
+        task: one of `PEERS`; in translation the prompt is the source, read by an encoder with as many layers.
+        batch, new_tokens: number of sequences, and tokens generated for each (always all).
+        prompt: tokens of the shortest and of the longest prompt of a batch; the others lie evenly between.
+        cache: "dynamic" or "static"; transformers compiles decoding with a static one on an accelerator.
+
+    Raises:
+        UserError: numbers out of range, or prompts whose shortest is longer than the longest.
+    """
+
+    task: str = "language-modeling"
+    batch: int = 32
+    prompt: tuple[int, int] = (16, 16)
+    new_tokens: int = 256
+    num_beams: int = 1
+    layers: int = 6
+    width: int = 512
+    heads: int = 8
+    vocabulary: int = 8000
+    cache: str = "dynamic"
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        shortest, longest = self.prompt
+        if not (0 < shortest <= longest < LIMIT and 0 < self.batch < LIMIT and 0 < self.num_beams < LIMIT):
+            raise UserError(
+                f"got batch {self.batch}, {self.num_beams} beams, prompts of {shortest} to {longest} tokens; expected "
+                f"at least 1 of each, less than {LIMIT}, and the shortest prompt first"
+            )
+
+    def prompts(self) -> dict[str, Tensor]:
+        """Random `input_ids` and their `attention_mask`: padded on the right for an encoder, else on the left."""
+        shortest, longest = self.prompt
+        lengths = torch.linspace(shortest, longest, self.batch).round()
+        if self.batch == 1:
+            lengths = torch.tensor([(shortest + longest) // 2])
+        mask = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
+        mask = mask if self.task == "translation" else mask.flip(1)
+        ids = torch.randint(_FIRST_TOKEN, self.vocabulary, mask.shape) * mask
+        return {"input_ids": ids.to(self.device), "attention_mask": mask.to(self.device)}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model, and its `generate()` or another function with the same arguments."""
+
+    model: Any
+    generate: Callable[..., Any]
+
+    def __call__(self, case: GenerationCase, inputs: dict[str, Tensor], **options: Any) -> Any:
+        """Generate what the case says, from a batch of prompts."""
+        return self.generate(
+            **inputs,
+            max_new_tokens=case.new_tokens,
+            num_beams=case.num_beams,
+            do_sample=False,
+            cache_implementation=None if case.cache == "dynamic" else case.cache,
+            **options,
+        )
+
+
+def measure_generation(
+    cases: Sequence[GenerationCase], variants: Sequence[str], repeats: int = 3, **modes: bool
+) -> list[Measurement]:
+    """Time the peers and our models, after checking that each of ours generates what it predicts without a cache.
+
+    Args:
+        cases: they differ only in batch, prompt, number of beams, and number of tokens.
+        modes: of `make_contenders`.
+
+    Raises:
+        RuntimeError: a model generates something else.
+    """
+    longest = max(case.prompt[1] + case.new_tokens for case in cases)
+    contenders = make_contenders(cases[0], variants, longest, **modes)
+    for case in cases:
+        check_generation(contenders[variants[0]].model, case.num_beams, case.prompt[1])
+    return [measured for case in cases for measured in _measure(case, contenders, repeats)]
+
+
+def make_contenders(
+    case: GenerationCase, variants: Sequence[str], longest: int, *, transformers: bool = False, int8: bool = False
+) -> dict[str, Contender]:
+    """The peers first, then our models, all with random weights.
+
+    Args:
+        longest: the longest sequence.
+        transformers: our models with transformers' loop too.
+        int8: our models with int8 linear layers too.
+    """
+    torch.manual_seed(0)
+    found, peers = {}, PEERS[case.task]
+    for name in (*peers, *variants):
+        model: Any = _peer(name, case, longest) if name in peers else _ours(name, case, longest)
+        model = model.to(device=case.device, dtype=case.dtype).eval()
+        found[name] = Contender(model, model.generate if name in peers else partial(generate, model))
+        if transformers and name in variants:
+            found[f"{name}, transformers"] = Contender(model, model.generate)
+        if int8 and name in variants:
+            model = quantize_int8(copy.deepcopy(model))
+            found[f"{name}, int8"] = Contender(model, partial(generate, model))
+    return found
+
+
+def _measure(case: GenerationCase, contenders: Mapping[str, Contender], repeats: int) -> list[Measurement]:
+    inputs, peers, cached = case.prompts(), PEERS[case.task], {}
+    for name, contender in contenders.items():
+        # Only transformers' loop has a cache to return.
+        output = Contender(contender.model, contender.model.generate)(case, inputs, return_dict_in_generate=True)
+        cached[name] = cache_bytes(output.past_key_values)
+        if name not in peers and case.num_beams == 1:
+            _check(name, contender.model, inputs, contender(case, inputs))
+    turns = {name: partial(contender, case, inputs) for name, contender in contenders.items()}
+    # With a static cache the first call compiles.
+    times = time_turns(turns, peers[0], repeats, warmup=int(case.device != "cpu"), device=case.device)
+    return [
+        Measurement(
+            name, case, False, *times[name], cache_bytes=cached[name], parameters=contender.model.num_parameters()
+        )
+        for name, contender in contenders.items()
+    ]
+
+
+def _ours(synthesizer: str, case: GenerationCase, longest: int) -> PreTrainedModel:
+    decoder_only = case.task == "language-modeling"
+    config = SynthesizerConfig(
+        vocab_size=case.vocabulary,
+        d_model=case.width,
+        num_heads=case.heads,
+        d_ff=4 * case.width,
+        num_layers=case.layers,
+        synthesizer=synthesizer,
+        max_position_embeddings=longest,
+        # As in the peer.
+        position_embedding_type="learned" if decoder_only else "sinusoidal",
+        pre_norm=decoder_only,
+        eos_token_id=None,
+    )
+    return SynthesizerForCausalLM(config) if decoder_only else SynthesizerForConditionalGeneration(config)
+
+
+def _peer(name: str, case: GenerationCase, longest: int) -> PreTrainedModel:
+    # No token ends a sequence, and the activation is ours, which is faster than GPT-2's and Marian's own.
+    common: dict[str, Any] = {"vocab_size": case.vocabulary, "eos_token_id": None, "pad_token_id": 0}
+    common["decoder_start_token_id"] = 1
+    sizes: dict[str, Any]
+    if name == "t5":
+        sizes = {"num_layers": case.layers, "num_heads": case.heads, "d_kv": case.width // case.heads}
+        return T5ForConditionalGeneration(T5Config(d_model=case.width, d_ff=4 * case.width, **sizes, **common))
+    common |= {"bos_token_id": 1, "activation_function": "relu"}
+    if name == "gpt2":
+        sizes = {"n_embd": case.width, "n_layer": case.layers, "n_head": case.heads}
+        return GPT2LMHeadModel(GPT2Config(n_positions=longest, **sizes, **common))
+    sizes = {"layers": case.layers, "attention_heads": case.heads, "ffn_dim": 4 * case.width}
+    common |= {f"{side}_{part}": size for side in ("encoder", "decoder") for part, size in sizes.items()}
+    common |= {"scale_embedding": True, "max_position_embeddings": longest, "forced_eos_token_id": None}
+    return MarianMTModel(MarianConfig(d_model=case.width, **common))
+
+
+@torch.no_grad()
+def _check(name: str, model: Any, inputs: dict[str, Tensor], sequences: Tensor) -> None:
+    """Check that greedy search generated what one pass over the whole text predicts, except for ties."""
+    if model.config.is_encoder_decoder:
+        predicted, generated = model(**inputs, decoder_input_ids=sequences[:, :-1]).logits.argmax(-1), sequences[:, 1:]
+    else:
+        mask = inputs["attention_mask"]
+        generated = sequences[:, mask.shape[1] :]
+        mask = torch.cat((mask, torch.ones_like(generated)), 1)[:, :-1]
+        predicted = model(sequences[:, :-1], attention_mask=mask).logits[:, -generated.shape[1] :].argmax(-1)
+    share = float((predicted == generated).float().mean())
+    if share < (0.99 if model.dtype == torch.float32 else 0.9):
+        raise RuntimeError(f"{name}: only {share:.1%} of the tokens generated with a cache are those predicted without")

@@ -1,0 +1,313 @@
+"""Check a comparison before anything is written or trained: data, splits, starting runs, settings and sizes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from ..data.examples import OnLong, OnLongInput
+from ..data.tokenizer import encode
+from ..errors import UserError, one_line
+from synthetic_attention.models import SynthesizerConfig
+from ..tasks.base import Split, Task, build_model
+from ..tasks.generation import evaluation_config, generation_settings
+from ..tasks.large import LargeSplit, new_tokenizer
+from ..tasks.memory import check_training
+from ..tasks.seq2seq import TextPairs
+from ..training.run import read_splits
+from ..training.run_folder import PretrainedRun
+from ..training.settings import Settings, build_config, parse_synthesizer, read_settings, read_task_options
+from .rows import Row
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+# In these, runs to start from may differ.
+_MAY_DIFFER = (
+    *("synthesizer", "synthesizer_options", "preset", "seed"),
+    # They do not change the result.
+    *("logging_steps", "eval_batch_tokens", "torch_compile", "report_to", "run_name"),
+)
+Sources = Mapping[tuple[Row, int], PretrainedRun]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What all runs of a comparison have in common.
+
+    Args:
+        source: the runs to start from, as `find_sources` takes them; None for new weights.
+        overrides: `--set` of all rows.
+        training: training arguments from flags, as `read_settings` takes them.
+        splits: the splits to score the selected checkpoints on.
+        generation: options of text generation in these tests.
+        on_long: how inputs over the maximum length are handled: "truncate" holds for training and tests, "drop" for
+            training only.
+    """
+
+    task: Task[Any, Any]
+    data: Path
+    preset: str
+    source: str | None = None
+    overrides: Sequence[str] = ()
+    training: Mapping[str, Any] = field(default_factory=dict)
+    splits: Sequence[str] = ("test",)
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    on_long: OnLong | None = None
+
+    @property
+    def test_on_long(self) -> OnLongInput:
+        """How the tests handle inputs over the maximum length."""
+        return "truncate" if self.on_long == "truncate" else "error"
+
+    def settings(
+        self, row: Row, seed: int = 0, source: PretrainedRun | None = None, d_ff: int | None = None
+    ) -> Settings:
+        """The settings of one run; the overrides of its row follow those of all rows."""
+        return read_settings(
+            synthesizer=row.synthesizer,
+            preset=self.preset,
+            overrides=[*self.overrides, *row.overrides, *([f"d_ff={d_ff}"] if d_ff else [])],
+            task=type(self.task),
+            start=None if source is None else source.settings,
+            seed=seed,
+            on_long=self.on_long,
+            **self.training,
+        )
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """The size of a row's model.
+
+    Attributes:
+        parameters: the number of trainable parameters.
+        cost: an upper estimate of the cost per token, to compare rows: the multiplications in linear layers, times the
+            number of terms of a mixture.
+        d_ff: for a control row, the d_ff that matches the parameters.
+    """
+
+    parameters: int
+    cost: int
+    d_ff: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked comparison.
+
+    Attributes:
+        seeds: the seeds of each row, in the order of the table.
+        settings: the settings that all runs share.
+        fingerprints: of the training and validation data.
+        tests: the splits to score, by the names that the user gave.
+        generation: all settings of text generation; None for a task without generation.
+    """
+
+    comparison: Comparison
+    seeds: dict[Row, list[int]]
+    sizes: dict[Row, ModelSize]
+    settings: dict[str, Any]
+    fingerprints: dict[str, Any]
+    tests: dict[str, Split]
+    generation: dict[str, Any] | None
+    tokenizer: dict[str, Any]
+    sources: Sources
+
+    def run_settings(self, row: Row, seed: int) -> Settings:
+        """The settings of one run."""
+        return self.comparison.settings(row, seed, self.sources.get((row, seed)), self.sizes[row].d_ff)
+
+
+def make_plan(comparison: Comparison, seeds: dict[Row, list[int]], device: torch.device) -> Plan:
+    """Check a comparison.
+
+    Raises:
+        UserError: a setting, the data, a split to score or a row cannot be used.
+    """
+    task, sources = comparison.task, find_sources(comparison, seeds)
+    for row in seeds:
+        if row.scratch and not sources:
+            raise UserError(f"got the row {row.label!r} without --from; then all rows start from new weights")
+        if own := read_task_options(type(task), row.overrides):
+            raise UserError(f"got {', '.join(own)} in the row {row.label!r}; all rows share one task: use --set")
+    shared = comparison.settings(Row("vanilla", "vanilla"))
+    if sources:
+        first = _reference(sources)
+        shared = comparison.settings(Row("", first[0].synthesizer), source=sources[first])
+        shared = replace(shared, synthesizer_options={})
+    generation = evaluation_config(task, comparison.generation)
+    task.check_requirements()
+    for row in () if sources else seeds:
+        settings = comparison.settings(row)
+        check_training(task, build_config(settings), settings.training, device)
+    data = read_splits(task, comparison.data, shared.training)
+    tests = {split: task.read(comparison.data, split) for split in comparison.splits}
+    config = build_config(shared)
+    if sources:
+        tokenizer = task.adapt_tokenizer(next(iter(sources.values())).run.load_tokenizer())
+    else:
+        tokenizer = new_tokenizer(task, data["train"], config.vocab_size, config.max_position_embeddings)
+    for asked, split in tests.items():
+        if not split.has_labels:
+            raise UserError(f"{split.name}: got --split {asked}, which has no labels; expected one such as valid")
+        if comparison.test_on_long == "error":
+            _check_lengths(task, split, tokenizer, config.max_position_embeddings)
+    train = data["train"]
+    changes = task.config_changes(train.head() if isinstance(train, LargeSplit) else train, tokenizer)
+    values = shared.to_dict()
+    for name in ("synthesizer", "overrides"):
+        del values[name]
+    values["training"]["seed"] = None
+    return Plan(
+        comparison,
+        seeds,
+        sizes={row: _model_size(comparison, row, changes, sources.get((row, each[0]))) for row, each in seeds.items()},
+        settings=values,
+        fingerprints={name: split.fingerprint() for name, split in data.items()},
+        tests=tests,
+        generation=None if generation is None else generation_settings(generation),
+        tokenizer=tokenizer_record(tokenizer),
+        sources=sources,
+    )
+
+
+def _check_lengths(task: Task[Any, Any], split: Split, tokenizer: PreTrainedTokenizerFast, maximum: int) -> None:
+    """Refuse now what scoring would refuse after the training."""
+    if isinstance(split, TextPairs):
+        # The model does not read the targets.
+        over = sum(len(ids) > maximum for ids in encode(tokenizer, split.sources))
+    else:
+        over = task.encode(split, tokenizer, maximum, "truncate").truncated
+    if over:
+        raise UserError(
+            f"{split.name}: {over} of {len(split)} {task.unit} are longer than the maximum of {maximum} tokens; "
+            "pass --on-long truncate, or raise max_position_embeddings"
+        )
+
+
+def _model_size(
+    comparison: Comparison, row: Row, changes: Mapping[str, Any], source: PretrainedRun | None
+) -> ModelSize:
+    def measure(row: Row, d_ff: int | None = None) -> tuple[int, int]:
+        """Trainable parameters, and those of linear layers."""
+        settings = comparison.settings(row, source=source, d_ff=d_ff)
+        try:
+            # Without memory and random numbers: only the shapes count.
+            with torch.device("meta"):
+                model = build_model(comparison.task, build_config(settings, **changes))
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise UserError(f"row {row.label}: the model cannot be built: {one_line(error)}") from error
+        linear = sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear | Conv1D))
+        return model.num_parameters(only_trainable=True), linear
+
+    d_ff = None
+    if row.match is not None and source is not None:
+        # It was chosen when the source was trained.
+        d_ff = build_config(source.settings).d_ff
+    elif row.match is not None:
+        # The number of parameters is linear in d_ff.
+        smallest, second = (measure(row, size)[0] for size in (1, 2))
+        target, _ = measure(replace(row, synthesizer=row.match))
+        if smallest > target:
+            raise UserError(f"row {row.label}: with d_ff=1 it has {smallest:,} parameters; expected at most {target:,}")
+        d_ff = 1 + round((target - smallest) / (second - smallest))
+    parameters, linear = measure(row, d_ff)
+    terms = 1 + max(name.count("+") for name in re.split(r"[^\w+]+", row.synthesizer))
+    return ModelSize(parameters, linear * terms, d_ff)
+
+
+def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> Sources:
+    """The run that each row and seed starts from; empty without `comparison.source`.
+
+    `source` is the path of a run with {row}, {synthesizer} and {seed} in it. They stand for the row's label without
+    @from=none, its synthesizer (of a control row the label too, because its size was chosen there), and its seed.
+
+    Raises:
+        UserError: a run is missing, unfinished or cannot be started from, or has another synthesizer; or the runs
+            differ in more than their synthesizers.
+    """
+    if comparison.source is None:
+        return {}
+    sources = {}
+    for row, seed in ((row, seed) for row, numbers in seeds.items() for seed in numbers):
+        label = replace(row, label=row.label.replace("@from=none", "")).folder
+        synthesizer = label if row.match is not None else replace(row, label=row.synthesizer).folder
+        where = comparison.source.replace("{row}", label).replace("{synthesizer}", synthesizer)
+        path = Path(where.replace("{seed}", str(seed)))
+        sources[row, seed] = source = PretrainedRun.open(path, type(comparison.task), row.scratch)
+        if not source.finished:
+            raise UserError(f"{path}: its training is not finished; finish it first, or rows differ in budget")
+        if source.settings.synthesizer != parse_synthesizer(row.synthesizer):
+            raise UserError(f"{path}: a run of {source.settings.synthesizer!r}; the row is {row.label!r}")
+    first = _reference(sources)
+    recipes = {
+        key: recipe(source.task, source.settings, source.fingerprints, processes=source.processes)
+        | {"tokenizer": tokenizer_record(source.run.load_tokenizer())["sha256"]}
+        for key, source in sources.items()
+    }
+    for (row, seed), mine in recipes.items():
+        if differing := differences(mine, recipes[first], (*_MAY_DIFFER, *(("d_ff",) if row.match else ()))):
+            raise UserError(
+                f"{sources[row, seed].run.path}: the run of row {row.label!r}, seed {seed} differs from "
+                f"{sources[first].run.path} in {differing}; expected runs that differ only in their synthesizers"
+            )
+    return sources
+
+
+def _reference(sources: Sources) -> tuple[Row, int]:
+    """The run that others are compared with: if possible not of a control row, which has its own d_ff."""
+    return min(sources, key=lambda key: key[0].match is not None)
+
+
+def recipe(
+    task: Task[Any, Any],
+    settings: Settings,
+    fingerprints: Mapping[str, Any],
+    source: Mapping[str, Any] | None = None,
+    processes: int = 1,
+) -> dict[str, Any]:
+    """How a run is trained, in one dictionary.
+
+    Args:
+        source: the record of the run to start from. Its path does not count: runs may be moved.
+        processes: the number that trains it. Only the batches per update count, as of one process.
+    """
+    values = settings.to_dict()
+    del values["overrides"]
+    values["training"]["gradient_accumulation_steps"] *= processes
+    return {
+        "from": source and {name: source[name] for name in ("weights_sha256", "scratch")},
+        "task": task.name,
+        **{name: value for name, value in asdict(task).items() if name not in task.evaluation_options},
+        **values.pop("training"),
+        **values.pop("model"),
+        **values,
+        **{f"{split}.{name}": value for split, found in fingerprints.items() for name, value in found.items()},
+    }
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any], ignored: Sequence[str] = ()) -> str:
+    """The values in which two recipes differ, in words. A field of the model that is not given has its default."""
+    pairs = {
+        name: [each.get(name, getattr(SynthesizerConfig, name, None)) for each in (one, other)]
+        for name in {**one, **other}
+        if name not in ignored
+    }
+    return ", ".join(f"{name} {mine!r} (there {theirs!r})" for name, (mine, theirs) in pairs.items() if mine != theirs)
+
+
+def tokenizer_record(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    """The number of tokens, and a digest of the tokenizer's model without truncation and padding."""
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    digest = hashlib.sha256(json.dumps(model, sort_keys=True).encode()).hexdigest()
+    return {"size": len(tokenizer), "sha256": digest}

@@ -1,0 +1,74 @@
+"""Training of the new parameters of a converted model alone, against the layers that it was made from."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ..inspect.collect import AttentionLayer, attention_layers
+from synthetic_attention.models import SynthesizerPreTrainedModel
+from .calibrate import Batch, hooked, real_rows, run
+
+__all__ = ["distill", "new_parameters"]
+
+
+def new_parameters(layer: AttentionLayer) -> list[nn.Parameter]:
+    """The parameters of the synthesizing functions in a layer, but vanilla's, that are trained."""
+    functions = [part for _, group in cast(Any, layer.module).function.groups() for part in group.components]
+    return [each for part in functions if part.name != "vanilla" for each in part.parameters() if each.requires_grad]
+
+
+def distill(
+    model: SynthesizerPreTrainedModel,
+    original: SynthesizerPreTrainedModel,
+    batches: Iterable[Batch],
+    steps: int,
+    *,
+    learning_rate: float = 1e-2,
+    progress: Callable[[float], object] = lambda loss: None,
+) -> None:
+    """Train the new parameters of `model` in place; all others stay as they are.
+
+    Each layer gets the inputs of the same layer of `original`, and its squared error is that of the layer's output,
+    relative to the squared output. So layers do not depend on each other. AdamW, with a rate that falls linearly to 0.
+
+    Args:
+        batches: repeated as often as needed.
+        steps: number of updates, each with one batch.
+        progress: called after each update with the mean over the layers of the relative squared error.
+    """
+    pairs = [*zip(attention_layers(original), attention_layers(model), strict=True)]
+    trained = [new_parameters(new) for _, new in pairs]
+    everything = [*itertools.chain(*trained)]
+    if not everything or not steps:
+        return
+    optimizer = torch.optim.AdamW(everything, lr=learning_rate, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
+    errors: list[Tensor] = []
+
+    def visit(number: int, args: Sequence[Any], output: Tensor) -> None:
+        if not trained[number]:
+            return
+        old, new = pairs[number]
+        with torch.enable_grad():
+            rows = real_rows(old, args)[..., None]
+            difference = (cast(Any, new.module)(*args) - output) * rows
+            error = difference.square().sum() / (output * rows).square().sum().clamp_min(1e-12)
+            gradients = torch.autograd.grad(error, trained[number])
+        for parameter, gradient in zip(trained[number], gradients, strict=True):
+            parameter.grad = gradient
+        errors.append(error.detach())
+
+    with hooked([old for old, _ in pairs], cast(Any, visit)):
+        for batch in itertools.islice(itertools.cycle(batches), steps):
+            errors.clear()
+            with torch.no_grad():
+                run(original, batch)
+            optimizer.step()
+            schedule.step()
+            progress(float(torch.stack(errors).mean()))
+    optimizer.zero_grad()

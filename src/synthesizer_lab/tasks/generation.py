@@ -1,0 +1,159 @@
+"""Text generation for all tasks: the settings, one loop over batches of prompts, and streaming."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import GenerationConfig, TextStreamer
+
+from ..data.examples import padded_inputs, token_batches
+from ..data.tokenizer import Tokens, special_ids
+from ..errors import UserError
+from synthetic_attention.generation import generate
+from ..validation import LIMIT
+from .base import EvaluationLoop, Task
+from .memory import check_generation
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast as Tokenizer
+
+_BEAMS = {"num_beams": 4, "length_penalty": 0.6, "min_new_tokens": 0, "max_new_tokens": None, "no_repeat_ngram_size": 0}
+_SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": None}
+
+
+def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> GenerationConfig:
+    """Settings of generation: beam search with 4 beams, updated by a task's `defaults` and by `options`.
+
+    The options are fields of transformers' `GenerationConfig`. With `do_sample` they are `temperature` (0 takes the
+    most probable token), `top_k` (0: all tokens), `top_p` and `max_new_tokens`. Greedy search (one beam) has no length
+    penalty.
+
+    Raises:
+        UserError: an option is unknown or has an invalid value.
+    """
+    known = _SAMPLING if options.get("do_sample") else {**_BEAMS, **defaults}
+    if unknown := options.keys() - known:
+        raise UserError(f"got unknown option {', '.join(sorted(unknown))}; expected some of: {', '.join(known)}")
+    values = {"do_sample": False, "num_beams": 1, **known, **options}
+    if not 0 < values.get("top_p", 1.0) <= 1:
+        raise UserError(f"got top_p={values['top_p']}; expected more than 0 and at most 1 (all tokens)")
+    if 0 < values.get("temperature", 1.0) < 1e-6:
+        raise UserError(
+            f"got temperature={values['temperature']}; expected 0 (the most probable token), or 1e-6 or more"
+        )
+    for name, value in values.items():
+        least = 1 if name in ("num_beams", "max_new_tokens") else 0
+        # A power of a length that is still a float.
+        most = 30 if name == "length_penalty" else LIMIT
+        if value is not None and not least <= value < most:
+            raise UserError(f"got {name}={value}; expected a number, at least {least} and below {most}")
+    least, most = values.get("min_new_tokens", 0), values["max_new_tokens"]
+    if most is not None and most <= least:
+        raise UserError(f"got max_new_tokens={most}; expected more than min_new_tokens={least}")
+    if values["num_beams"] == 1:
+        values["length_penalty"] = 1.0
+    if values.get("temperature") == 0:
+        values = {"do_sample": False, "num_beams": 1, "max_new_tokens": most}
+    return GenerationConfig(**values)
+
+
+def evaluation_config(task: Task[Any, Any], options: Mapping[str, Any]) -> GenerationConfig | None:
+    """The settings of generation in an evaluation of `task`, updated by `options`; None if it generates no text."""
+    if task.predict_with_generate:
+        return task.generation_config(options)
+    return Task.generation_config(task, options)
+
+
+def generation_settings(config: GenerationConfig) -> dict[str, Any]:
+    """The settings as plain values, for result files."""
+    return {name: getattr(config, name) for name in _BEAMS}
+
+
+def generation_label(config: GenerationConfig) -> str:
+    """The settings as a part of file names."""
+    names = zip(("beam", "penalty", "min", "max", "ngram"), generation_settings(config).values(), strict=True)
+    return ".".join(f"{name}{value:g}" for name, value in names if value)
+
+
+def output_limit(source_length: int, max_length: int) -> int:
+    """The most tokens to generate for a source: twice its own and 32 more, within the model's maximum length.
+
+    A batch has the limit of its longest source. Without a bound in proportion to the source, a model that has not
+    learned to stop would generate the maximum for every batch.
+    """
+    return min(2 * source_length + 32, max_length - 1)
+
+
+def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation: GenerationConfig) -> list[list[int]]:
+    """The generated tokens for each prompt, without the prompt of a causal model and without `</s>` and padding.
+
+    Sources of an encoder are padded to a batch. Prompts of a causal model form batches of equal length, so that no
+    prompt depends on the others; it writes none of the special tokens except `</s>`.
+    """
+    model, config = loop.model, loop.model.config
+    lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
+    beams, most = generation.num_beams or 1, generation.max_new_tokens
+    check_generation(model, beams, int(lengths.max(initial=0)))
+    settings = {name: value for name, value in generation_settings(generation).items() if value}
+    if not config.is_encoder_decoder:
+        settings["suppress_tokens"] = suppressed_tokens(loop.tokenizer)
+    if loop.is_sharded:
+        settings["synced_gpus"] = True
+        if not config.is_encoder_decoder:
+            # All processes generate the same texts: with prompts of another length than those that it waits for, a
+            # process would run out of positions.
+            loop = replace(loop, rank=0, world_size=1, gather=lambda mine: mine)
+
+    def limit(length: int) -> int:
+        room = output_limit(length, loop.max_length) if config.is_encoder_decoder else loop.max_length - length
+        return min(room, most or room)
+
+    def step(rows: list[int]) -> list[list[int]]:
+        inputs = padded_inputs([prompts[row] for row in rows], config.pad_token_id or 0)
+        batch = {name: value.to(model.device) for name, value in inputs.items()}
+        width = batch["input_ids"].shape[1]
+        bounds = {"max_new_tokens": limit(width)}
+        if generation.min_new_tokens:
+            bounds["min_new_tokens"] = min(generation.min_new_tokens, bounds["max_new_tokens"])
+        output = generate(model, **batch, do_sample=False, **{**settings, **bounds})
+        start, end = 1 if config.is_encoder_decoder else width, config.eos_token_id
+        texts = [row[start:] for row in output.tolist()]
+        return [row[: row.index(end)] if end in row else row for row in texts]
+
+    batches = None
+    if not config.is_encoder_decoder:
+        costs = np.array([beams * (length + limit(length)) for length in lengths.tolist()])
+        groups = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
+        batches = [batch for rows in groups for batch in token_batches(costs, rows, loop.batch_tokens)]
+    # Tensors of inference mode, in which a sharded model would gather its weights, cannot be trained with.
+    with torch.no_grad() if loop.is_sharded else torch.inference_mode():
+        return loop.run_each(lengths * beams, step, batches)
+
+
+def suppressed_tokens(tokenizer: Tokenizer) -> list[int]:
+    """The special tokens that no text contains: all except `</s>`. Tokenizers from elsewhere lack some."""
+    return sorted(special_ids(tokenizer) - {tokenizer.eos_token_id})
+
+
+class LineStreamer(TextStreamer):
+    """Writes text as soon as its words are complete; with `many_lines`, `</s>` as a newline."""
+
+    def __init__(self, tokenizer: Tokenizer, write: Callable[[str], object], many_lines: bool) -> None:
+        super().__init__(tokenizer, skip_prompt=True)
+        self._write, self._end, self._many_lines = write, tokenizer.eos_token_id, many_lines
+
+    def put(self, value: torch.Tensor) -> None:
+        if self.next_tokens_are_prompt or int(value) != self._end:
+            super().put(value)
+        elif self._many_lines:
+            self.end()
+            self.next_tokens_are_prompt = False
+            self._write("\n")
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        if text:
+            self._write(text)

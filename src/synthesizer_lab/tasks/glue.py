@@ -1,0 +1,353 @@
+"""GLUE and SuperGLUE from text to text, with T5's prompts, label words and mixture: one model for all their tasks."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..data.examples import OnLong, Pairs
+from ..data.files import Parsed, check_folder, fingerprint, named_split
+from ..data.glue import HUB_NAMES, SUITES, GlueExample, GlueTask, read_file, read_hub, task_files
+from ..data.hub import HubDataset, is_hub_name
+from ..data.tokenizer import encode
+from ..errors import UserError, require
+from ..metrics.glue import SUITE_SCORES, record_scores, task_means, task_scores
+from synthetic_attention.models.loss import IGNORED
+from .base import EvaluationLoop, Scores
+from .generation import make_generation_config
+from .glue_prompts import possible_outputs, prompt, read_label, short_prompt, target, training_pairs
+from .seq2seq import SequenceToSequence, TextPairs, json_lines
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
+    from transformers import PreTrainedTokenizerFast as Tokenizer
+
+# RTE is in both suites.
+_TWICE = frozenset({"glue/rte", "superglue/rte"})
+_METRICS = {"matthews": "MCC", "f1": "F1", "f1a": "F1a", "exact_match": "EM", "pearson": "Pearson"}
+_METRICS |= {"spearman": "Spearman", "accuracy_matched": "matched acc.", "accuracy_mismatched": "mismatched acc."}
+
+
+@dataclass(frozen=True)
+class GlueSplit(TextPairs):
+    """A split of all tasks: sources are prompts, targets the expected outputs, references the examples."""
+
+    @classmethod
+    def of(cls, name: str, parts: Sequence[Parsed[GlueExample]]) -> GlueSplit:
+        """The examples of all files."""
+        examples = [example for part in parts for example in part.records]
+        return cls(
+            name,
+            [prompt(example) for example in examples],
+            [target(example) for example in examples],
+            references=examples,
+            sides=(" prompts", " targets"),
+            skipped=sum(part.skipped for part in parts),
+        )
+
+    def fingerprint(self) -> dict[str, str | int]:
+        """Digests that tell whether two runs read the same examples, and the number of examples of each task."""
+        labels = [json.dumps([each.task.key, each.label, each.answers]) for each in self.references]
+        counts = Counter(f"{each.task.key} {each.subset}".rstrip() for each in self.references)
+        tasks = ", ".join(f"{name} {count}" for name, count in counts.items())
+        return {**super().fingerprint(), "labels_sha256": fingerprint(labels), "tasks": tasks}
+
+
+@dataclass(frozen=True)
+class TaskMixture(Pairs):
+    """Pairs of several tasks, mixed in proportion to their sizes, up to a cap, as in T5.
+
+    A task with e examples has min(e, cap) of them in an epoch. (T5 draws tasks at these rates.) A capped task continues
+    in the next epoch where it stopped, until all its examples were used. Of both suites each RTE counts half.
+    `members` has the indices of the pairs of each task.
+    """
+
+    members: Mapping[str, np.ndarray]
+    cap: int
+
+    def counts(self) -> dict[str, int]:
+        """The examples of each task in an epoch."""
+        counts = {task: min(len(indices), self.cap) for task, indices in self.members.items()}
+        if counts.keys() >= _TWICE:
+            counts |= {task: (counts[task] + 1) // 2 for task in _TWICE}
+        return counts
+
+    def draw(self, rng: np.random.Generator, seed: int = 0, number: int = 0) -> np.ndarray:
+        """The indices of epoch `number`, in an order that depends on the seed and this number alone."""
+        drawn = [
+            self.members[task][row]
+            for index, (task, count) in enumerate(self.counts().items())
+            for row in _epoch_rows(len(self.members[task]), count, number, [seed, index])
+        ]
+        return np.array(drawn)[np.random.default_rng([seed, number]).permutation(len(drawn))]
+
+    def tokens_per_pass(self) -> float:
+        """The mean number of tokens in an epoch."""
+        tokens, counts = self.lengths().sum(axis=1), self.counts()
+        return float(sum(counts[task] * tokens[indices].mean() for task, indices in self.members.items()))
+
+
+def _epoch_rows(size: int, count: int, number: int, seed: Sequence[int]) -> np.ndarray:
+    """`count` rows from position `count` × `number` of an endless sequence of permutations of `size` rows."""
+    start = count * number
+    rounds = range(start // size, (start + count - 1) // size + 1)
+    rows = [np.random.default_rng([*seed, turn, 1]).permutation(size) for turn in rounds]
+    offset = start - rounds.start * size
+    return np.concatenate(rows)[offset : offset + count]
+
+
+@dataclass(frozen=True)
+class GlueSuite(SequenceToSequence):
+    """GLUE or SuperGLUE, or both, as in T5: a prompt in, a label word out.
+
+    Args:
+        tasks: one task ("sst2") or several; by default all that have files. With both suites a name may include its
+            suite, "superglue/rte".
+        together: one model for the tasks of GLUE and of SuperGLUE.
+        cap: the most examples of one task in an epoch of training; by default T5's.
+        valid_examples: the most examples of each task (and subset of MNLI) in a validation; questions of MultiRC stay
+            whole; 0 for all. An evaluation scores all.
+        skip_bad_lines: skip and count malformed lines.
+        revision: of the suite on the hub that --data names. With `together` the newest one of the other suite is read.
+    """
+
+    tasks: str | list[str] | None = None
+    together: bool = False
+    cap: int = 2**19
+    valid_examples: int = 0
+    skip_bad_lines: bool = False
+    revision: str | None = None
+    score_labels: ClassVar[Mapping[str, str]] = {
+        "average": "average",
+        "glue_average": "GLUE",
+        "superglue_average": "SuperGLUE",
+        **{
+            f"{suite}_{task}_{metric}": f"{SUITES[suite][task].folder} {_METRICS.get(metric, metric)}"
+            for suite, tasks in SUITE_SCORES.items()
+            for task, metrics in tasks.items()
+            for metric in metrics
+        },
+        "glue_wnli_accuracy": "WNLI accuracy",
+        "superglue_rte_accuracy": "SuperGLUE RTE accuracy",
+        "invalid": "no label",
+    }
+    metric_for_best_model: ClassVar[str] = "average"
+    unit: ClassVar[str] = "examples"
+    tokens_name: ClassVar[str] = "prompt + target tokens"
+    packages: ClassVar[tuple[str, ...]] = ("scikit-learn", "scipy")
+
+    def __post_init__(self) -> None:
+        if self.cap < 1:
+            raise UserError(f"got cap={self.cap}; expected at least 1")
+        self._chosen()
+
+    def _chosen(self) -> list[GlueTask]:
+        """The tasks of the options, whether they have files or not.
+
+        With both suites WNLI has to be named: it is made of the schemas of WSC, so training on it shows most of the
+        validation set of WSC. (T5's mixtures do not contain WNLI either.)
+        """
+        suites = tuple(SUITES) if self.together else (self.name,)
+        known = [task for suite in suites for task in SUITES[suite].values()]
+        if not self.tasks:
+            return [task for task in known if not self.together or task.name != "wnli"]
+        names = [name.lower() for name in ([self.tasks] if isinstance(self.tasks, str) else self.tasks)]
+        for name in names:
+            if not any(name in task.names for task in known):
+                expected = ", ".join(task.key if self.together else task.name for task in known)
+                raise UserError(f"got unknown task {name!r}; expected some of: {expected}")
+        return list(dict.fromkeys(task for name in names for task in known if name in task.names))
+
+    def check_requirements(self) -> None:
+        """Check that the packages of the metrics are installed."""
+        require("sklearn.metrics", "glue", f"scoring of {self.name}")
+        require("scipy.stats", "glue", f"scoring of {self.name}")
+
+    def read(self, data: Path, split: str) -> GlueSplit:
+        """Read a split of the tasks, from official files or from the hub.
+
+        `data` is the folder of the tasks, of the suites, or of a task; or this suite on the hub, where the other one
+        has its usual name.
+        """
+        tasks, split = self._chosen(), named_split(split)
+        if is_hub_name(data):
+            names, revisions = {**HUB_NAMES, self.name: HubDataset.of(data).name}, {self.name: self.revision}
+            parts = [
+                read_hub(HubDataset(names[task.suite], task.name, revisions.get(task.suite)), task, split, subset)
+                for task in tasks
+                for subset in task.subsets(split)
+            ]
+            return GlueSplit.of(split, parts)
+        check_folder(data)
+        files = {task: task_files(data, task, split) for task in tasks}
+        missing = [task.folder for task in tasks if not files[task]]
+        if not self.tasks:
+            # What is not trained on is not scored, unless there is nothing to train on.
+            trained = [task for task in tasks if task_files(data, task, "train")] or tasks
+            files = {task: paths for task, paths in files.items() if paths and task in trained}
+            suites = {task.suite for task in tasks} - {task.suite for task in files}
+            missing = [f"any task of {suite}" for suite in sorted(suites)]
+        if missing:
+            raise UserError(
+                f"{data}: no official files of {', '.join(missing)} for split {split!r}; expected CoLA/train.tsv, "
+                "CoLA/dev.tsv, CB/train.jsonl, CB/val.jsonl, … in this folder or in its folders glue and superglue, or "
+                "the folder of one task with its name"
+            )
+        parts = [
+            read_file(path, task, subset, self.skip_bad_lines)
+            for task, paths in files.items()
+            for subset, path in paths.items()
+        ]
+        return GlueSplit.of(split, parts)
+
+    def encode(
+        self, split: TextPairs, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
+    ) -> Pairs:
+        """In training the mixture of the tasks, else some examples of each; those without label are dropped."""
+        examples: Sequence[GlueExample] = split.references
+        if training:
+            chosen = [(row, *pair) for row, example in enumerate(examples) for pair in training_pairs(example)]
+        else:
+            chosen = [(row, split.sources[row], split.targets[row]) for row in _sample(examples, self.valid_examples)]
+        rows = [row for row, _, _ in chosen]
+        texts = replace(
+            split,
+            sources=[source for _, source, _ in chosen],
+            targets=[target for _, _, target in chosen],
+            references=split.references_of(rows),
+        )
+        pairs = super().encode(texts, tokenizer, max_length, on_long, training)
+        # Kept: a test set needs an output for every example.
+        blank = sum(not all(examples[rows[row]].texts.values()) for row in pairs.rows)
+        note = f"{blank} examples with a blank text" if blank else ""
+        pairs = replace(pairs, rows=[rows[row] for row in pairs.rows], note=note)
+        kept = [examples[row] for row in pairs.rows]
+        if training:
+            keys = np.array([example.task.key for example in kept])
+            members = {key: np.flatnonzero(keys == key) for key in dict.fromkeys(keys.tolist())}
+            return TaskMixture(**vars(pairs), members=members, cap=self.cap)
+        # The validation loss leaves out the examples of WSC with a wrong referent, unless all are wrong.
+        wrong = [example.task.name == "wsc" and example.label == 0 for example in kept]
+        if not all(wrong):
+            ignored = np.array([IGNORED], dtype=np.int32)
+            items = zip(wrong, pairs.items, strict=True)
+            pairs = replace(pairs, items=[(source, ignored if bad else target) for bad, (source, target) in items])
+        return pairs
+
+    def shorten(self, source: str, reference: GlueExample | None, tokenizer: Tokenizer, max_length: int) -> str:
+        """Cut the longest text of a prompt instead of its end."""
+        return source if reference is None else short_prompt(reference, tokenizer, max_length)
+
+    def limit_output(self, generation: GenerationConfig, split: TextPairs, tokenizer: Tokenizer) -> GenerationConfig:
+        """At most the tokens of the longest target."""
+        if generation.max_new_tokens is None:
+            texts = {text for example in split.references for text in possible_outputs(example)}
+            longest = max(len(ids) for ids in encode(tokenizer, sorted(texts)))
+            generation = copy.deepcopy(generation)
+            generation.max_new_tokens = max(longest, (generation.min_new_tokens or 0) + 1)
+        return generation
+
+    def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
+        """Greedy search, updated by `options`."""
+        return make_generation_config(options, num_beams=1, length_penalty=1.0)
+
+    def score(
+        self, outputs: Sequence[str], references: Sequence[GlueExample], loop: EvaluationLoop | None = None
+    ) -> Scores:
+        """The official scores of the tasks and their averages."""
+        return suite_scores(references, outputs)
+
+    def predictions(self, split: TextPairs, outputs: Sequence[str]) -> tuple[str, str]:
+        """JSON lines with task and id, gold and prediction, and the score of each example."""
+        return json_lines(map(_prediction, split.references, outputs)), "jsonl"
+
+
+def _sample(examples: Sequence[GlueExample], most: int) -> list[int]:
+    """About `most` rows of each task and subset, the same in every run; 0 for all."""
+    by_task: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for row, example in enumerate(examples):
+        # The answers to a question of MultiRC stay together.
+        by_task[example.task.key, example.subset][example.group or str(row)].append(row)
+    rows: list[int] = []
+    for groups in by_task.values():
+        order, taken = list(groups.values()), 0
+        for place in np.random.default_rng(0).permutation(len(order)):
+            if most and taken and taken + len(order[place]) > most:
+                break
+            rows += order[place]
+            taken += len(order[place])
+    return sorted(rows)
+
+
+def suite_scores(examples: Sequence[GlueExample], outputs: Sequence[str]) -> Scores:
+    """The official scores of every task in percent, and the averages of the suites over the tasks that have outputs.
+
+    "average" is the mean of the averages of the suites, or the mean of all scores if no task counts in a suite's
+    average, like WNLI. "invalid" counts the outputs that are not labels, "glue_cola_invalid" those of a task.
+    """
+    groups: dict[tuple[GlueTask, str], list[tuple[GlueExample, str]]] = {}
+    for example, text in zip(examples, outputs, strict=True):
+        if example.is_labeled:
+            groups.setdefault((example.task, example.subset), []).append((example, text))
+    scores: dict[str, float] = {}
+    # A float, because only floats are logged.
+    invalid: dict[str, float] = defaultdict(int, invalid=0.0)
+    for (task, subset), pairs in groups.items():
+        predictions: list[Any] = [read_label(example, text) for example, text in pairs]
+        golds: list[Any] = [example.answers or example.label for example, _ in pairs]
+        found = task_scores(task.name, predictions, golds, [example.group for example, _ in pairs])
+        prefix = task.key.replace("/", "_")
+        count = found.pop("invalid")
+        for name in ("invalid", f"{prefix}_invalid"):
+            invalid[name] += count
+        scores |= {"_".join(filter(None, (prefix, name, subset))): value for name, value in found.items()}
+    averages: dict[str, float] = {}
+    signatures: dict[str, str] = {}
+    for suite, tasks in SUITE_SCORES.items():
+        if means := task_means(suite, scores):
+            missing = ", ".join(name for name in tasks if name not in means) or "none"
+            averages[f"{suite}_average"] = sum(means.values()) / len(means)
+            signatures[f"{suite}_average_signature"] = f"mean of {', '.join(means)}; missing: {missing}"
+    if counted := averages or scores:
+        signatures["average_signature"] = f"mean of {', '.join(averages) or 'all scores'}"
+        averages = {"average": sum(counted.values()) / len(counted), **averages}
+    return {**averages, **signatures, **scores, **invalid}
+
+
+def _prediction(example: GlueExample, text: str) -> dict[str, Any]:
+    """A line of the predictions file.
+
+    `predicted` is null if the output `text` is not a label, `gold` if the label is hidden. `score` is 1 or 0, F1 for
+    ReCoRD, and null for STS-B, whose scores are correlations.
+    """
+    task, label, score = example.task, read_label(example, text), None
+    if example.answers:
+        score = record_scores([text], [example.answers])["f1"] / 100
+    elif example.label is not None and task.labels:
+        score = float(label == example.label)
+    words: dict[Any, str] = dict(enumerate(task.labels))
+    gold, predicted = (words.get(value, value) for value in (example.label, label))
+    extra = {name: value for name, value in (("subset", example.subset), ("group", example.group)) if value}
+    shown = {"gold": list(example.answers) or gold, "predicted": predicted, "text": text, "score": score}
+    return {"task": task.key, "id": example.id, **extra, **shown}
+
+
+@dataclass(frozen=True)
+class Glue(GlueSuite):
+    """GLUE: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE and WNLI; with `together` SuperGLUE as well."""
+
+    name: ClassVar[str] = "glue"
+
+
+@dataclass(frozen=True)
+class SuperGlue(GlueSuite):
+    """SuperGLUE: BoolQ, CB, COPA, MultiRC, ReCoRD, RTE, WiC and WSC; with `together` GLUE as well."""
+
+    name: ClassVar[str] = "superglue"

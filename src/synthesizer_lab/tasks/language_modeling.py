@@ -1,0 +1,355 @@
+"""Language modeling: plain text {train,valid,test…}.txt, one sentence or document per line, or running text.
+
+The tokenizer puts `</s>` before each text and nothing after it. So the tokens of a corpus, one text after the other and
+one `</s>` at the end, are running text in which `</s>` ends each line. A sentence is a slice of them, with the `</s>`
+that its first token is predicted from, and the `</s>` after it, which is predicted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
+
+import numpy as np
+import torch
+from tokenizers import processors
+from torch import Tensor
+
+from ..data.corpus import Corpus, hub_texts, read_texts
+from ..data.examples import (
+    Examples,
+    NoExamplesError,
+    OnLong,
+    RunningText,
+    TextExamples,
+    pad,
+    padded_inputs,
+    token_batches,
+)
+from ..data.files import corpus_files
+from ..data.hub import HubDataset, is_hub_name
+from ..data.records import Records
+from ..data.tokenizer import Tokens, encode, train_tokenizer
+from ..errors import UserError
+from synthetic_attention.generation import generate
+from ..metrics.language_modeling import count_text, text_scores
+from synthetic_attention.models import SynthesizerForCausalLM
+from synthetic_attention.models.loss import IGNORED
+from .base import Evaluation, EvaluationLoop, Scores, Task
+from .generation import LineStreamer, generate_tokens, make_generation_config, suppressed_tokens
+from .seq2seq import json_lines
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
+    from transformers import PreTrainedTokenizerFast as Tokenizer
+
+
+class Row(NamedTuple):
+    """A row of a batch, each part (n,): labels are −100 where nothing is scored; segments number packed sentences."""
+
+    ids: Tokens
+    labels: Tokens
+    segments: Tokens | None = None
+
+
+@dataclass(frozen=True)
+class LanguageRows(Examples[Row]):
+    """Slices of the running text, one or several (packed) per row.
+
+    Args:
+        end: the id of `</s>`, which follows the last text.
+        starts, sizes: (N,) the first token of each slice, and its number of tokens.
+        context: the number of tokens at the beginning of a slice that are not scored; one in the first.
+        closed: whether each slice ends with `</s>`: sentences, truncated or not.
+        words, bytes: of the text, for scores.
+        groups: the slices of each row if they are packed; the model keeps them apart.
+    """
+
+    store: RunningText
+    end: int
+    starts: np.ndarray
+    sizes: np.ndarray
+    context: int
+    closed: bool
+    words: int = 0
+    bytes: int = 0
+    groups: list[list[int]] | None = None
+
+    def scores(self, nats: float) -> Scores:
+        """The scores for a loss over all rows."""
+        return text_scores(nats, int(self.scored().sum()), self.words, self.bytes)
+
+    def packed(self, max_length: int) -> LanguageRows:
+        """Rows of several slices of similar length. Which of them share a row is random, with a fixed seed."""
+        shuffled = np.random.default_rng(0).permutation(len(self.sizes))
+        order = shuffled[np.argsort(self.sizes[shuffled], kind="stable")]
+        return replace(self, groups=token_batches(self.sizes, order, max_length))
+
+    def __len__(self) -> int:
+        return len(self.sizes if self.groups is None else self.groups)
+
+    def __getitem__(self, index: int) -> Row:
+        if self.groups is None:
+            return Row(*self._slice(index))
+        ids, labels = zip(*map(self._slice, self.groups[index]), strict=True)
+        segments = np.repeat(np.arange(1, len(ids) + 1, dtype=np.int32), [len(part) for part in ids])
+        return Row(np.concatenate(ids), np.concatenate(labels), segments)
+
+    def _slice(self, index: int) -> tuple[Tokens, Tokens]:
+        start, size = self.starts[index], self.sizes[index]
+        ids = self.store.ids(start, size)
+        if len(ids) < size:
+            ids = np.append(ids, np.int32(self.end))
+        if self.closed:
+            ids[-1] = self.end
+        labels = ids.copy()
+        labels[: self.context if start else 1] = IGNORED
+        return ids, labels
+
+    def lengths(self) -> np.ndarray:
+        """(N, 1) tokens of each row."""
+        groups = self.groups
+        return (self.sizes if groups is None else np.array([self.sizes[group].sum() for group in groups]))[:, None]
+
+    def scored(self) -> np.ndarray:
+        """(N,) the number of scored tokens in each slice."""
+        return self.sizes - np.where(self.starts == 0, 1, self.context)
+
+
+@dataclass(frozen=True)
+class LanguageModeling(Task[Corpus, Row]):
+    """Predict each token of a text from those before it; scored by perplexity.
+
+    Args:
+        mode: "sentences": each line alone, from `</s>` to `</s>`, without blank lines; or "blocks" of running text of
+            the model's maximum length, in which `</s>` is the end of a line.
+        packed: train on rows of several sentences, none of which attends to another, instead of padded ones.
+        train_files, valid_files, test_files: names or glob patterns of the files of a split, if they do not begin with
+            its name; for a hub data set the name of the split.
+        max_documents: the most texts of each split.
+        column, subset, revision: of a hub data set (hub:OWNER/NAME).
+    """
+
+    mode: Literal["sentences", "blocks"] = "sentences"
+    packed: bool = False
+    train_files: str | list[str] | None = None
+    valid_files: str | list[str] | None = None
+    test_files: str | list[str] | None = None
+    max_documents: int | None = None
+    column: str = "text"
+    subset: str | None = None
+    revision: str | None = None
+    name: ClassVar[str] = "language-modeling"
+    former_options: ClassVar[frozenset[str]] = frozenset({"stream"})
+    score_labels: ClassVar[Mapping[str, str]] = {
+        "word_perplexity": "perplexity per word",
+        "perplexity": "perplexity",
+        "bits_per_byte": "bits per byte",
+    }
+    model_class: ClassVar[type] = SynthesizerForCausalLM
+    unit: ClassVar[str] = "sequences"
+
+    def __post_init__(self) -> None:
+        if self.mode == "blocks" and self.packed:
+            raise UserError("got packed=true with mode=blocks; only sentences are packed: blocks are full")
+
+    def check_split(self, split: Corpus, where: str) -> None:
+        """Check that it has text."""
+        split.check_text(where)
+
+    def records(self, data: Path, split: str, stream: bool = False) -> Records[str]:
+        """The texts of a split: lines of files, or the column of a hub data set."""
+        patterns = getattr(self, f"{split}_files", None)
+
+        def kept(texts: Iterable[str | None]) -> Iterator[str | None]:
+            return islice(
+                (text for text in texts if self.mode == "blocks" or (text and text.strip())), self.max_documents
+            )
+
+        if is_hub_name(data):
+            if isinstance(patterns, list):
+                raise UserError(f"got {split}_files={patterns}; expected the name of one split of {data}")
+            source, part = HubDataset.of(data, self.subset, self.revision), patterns or split
+            texts = partial(hub_texts, source, part, self.column, stream)
+            return Records(split, lambda: kept(texts()), size=lambda: source.size(part))
+        paths = corpus_files(data, split, patterns)
+        # Files given by pattern may begin alike: wiki.train.tokens, wiki.valid.tokens.
+        name = paths[0].name.split(".")[0] if len(paths) == 1 and patterns is None else split
+        return Records(name, lambda: kept(read_texts(paths)), tuple(paths))
+
+    def make_split(self, records: Records[Any], rows: Sequence[str], first: int = 1) -> Corpus:
+        """Some of the texts."""
+        return Corpus(records.name, [*rows], first)
+
+    def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
+        """A new tokenizer, adapted."""
+        return self.adapt_tokenizer(train_tokenizer(split.texts, vocab_size, max_length))
+
+    def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        """Make sequences begin with `</s>` and end with the text."""
+        end = tokenizer.eos_token
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{end} $A", special_tokens=[(end, tokenizer.eos_token_id)]
+        )
+        tokenizer.bos_token = end
+        return tokenizer
+
+    def config_changes(self, split: Corpus, tokenizer: Tokenizer) -> dict[str, Any]:
+        """The token that begins a text is `</s>`."""
+        return {**super().config_changes(split, tokenizer), "bos_token_id": tokenizer.bos_token_id}
+
+    def encode(
+        self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
+    ) -> LanguageRows:
+        """Sentences, in training packed if the task says so, or blocks.
+
+        A block that is scored begins with the second half of the previous one as context, one of training with a token.
+        """
+        texts = self.tokenize(split, tokenizer, max_length, on_long)
+        if training:
+            return self.assemble(texts, tokenizer, max_length)
+        scored: Iterable[str] = split.texts
+        if texts.dropped or texts.truncated:
+            scored = _scored_texts(split, max_length, on_long, tokenizer)
+        words, size = count_text(scored)
+        return replace(self._rows(texts, tokenizer, max_length, max_length // 2), words=words, bytes=size)
+
+    def tokenize(
+        self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong
+    ) -> TextExamples[tuple[Tokens]]:
+        """The tokens of each text; of a sentence without the `</s>` at its end."""
+        rows = encode(tokenizer, split.texts)
+        if self.mode == "blocks":
+            return TextExamples([(ids,) for ids in rows])
+        lengths = np.array([*map(len, rows)]) + 1
+        over = lengths > max_length
+        if over.any() and on_long == "error":
+            raise UserError(
+                f"{split.name}: {over.sum()} of {len(rows)} sentences are longer than the maximum of {max_length} "
+                f"tokens (the first is sentence {split.first + over.argmax()}, the longest has {lengths.max()}); pass "
+                "--on-long truncate, or in training --on-long drop"
+            )
+        if on_long == "drop":
+            rows = [ids for ids, long in zip(rows, over, strict=True) if not long]
+        if not rows:
+            raise NoExamplesError(f"{split.name}: no sentence is left of {len(split)}")
+        return TextExamples(
+            [(ids[: max_length - 1],) for ids in rows],
+            dropped=len(split) - len(rows),
+            truncated=int(over.sum()) if on_long == "truncate" else 0,
+        )
+
+    def assemble(self, texts: TextExamples[Any], tokenizer: Tokenizer, max_length: int) -> LanguageRows:
+        """Rows of training, packed if the task says so."""
+        rows = self._rows(texts, tokenizer, max_length, 1)
+        return rows.packed(max_length) if self.packed else rows
+
+    def _rows(self, texts: TextExamples[Any], tokenizer: Tokenizer, max_length: int, overlap: int) -> LanguageRows:
+        """Sentences, or blocks, which overlap by so many tokens."""
+        text, end = RunningText.of(texts), cast(int, tokenizer.eos_token_id)
+        if self.mode == "sentences":
+            rows = LanguageRows(text, end, text.offsets[:-1], np.diff(text.offsets) + 1, 1, True)
+            return replace(rows, dropped=texts.dropped, truncated=texts.truncated)
+        step, length = max_length - overlap, len(text.tokens) + 1
+        starts = np.arange(max(1, -(-(length - overlap) // step))) * step
+        return LanguageRows(text, end, starts, np.minimum(length - starts, max_length), overlap, False)
+
+    def collate(self, examples: Sequence[Row], pad_token_id: int) -> dict[str, Tensor]:
+        """input_ids and labels (B, T), and attention_mask, or segment_ids for packed rows."""
+        batch = padded_inputs([row.ids for row in examples], pad_token_id)
+        batch["labels"] = pad([row.labels for row in examples], IGNORED)
+        if segments := [row.segments for row in examples if row.segments is not None]:
+            del batch["attention_mask"]
+            batch["segment_ids"] = pad(segments, 0)
+        return batch
+
+    def validate(self, loop: EvaluationLoop, split: Corpus, examples: Examples[Row], loss: float) -> Scores:
+        """Perplexities per token and per word, and bits per byte."""
+        assert isinstance(examples, LanguageRows)
+        scores = examples.scores(loss * int(examples.scored().sum()))
+        return {name: score for name, score in scores.items() if name != "loss"}
+
+    def evaluate(self, loop: EvaluationLoop, split: Corpus) -> Evaluation:
+        """Loss, perplexities and the counts behind them; the predictions file has the loss of each row."""
+        examples = self.encode(split, loop.tokenizer, loop.max_length, loop.on_long)
+        lengths, scored = examples.lengths()[:, 0], examples.scored()
+
+        def step(rows: list[int]) -> list[float]:
+            batch = loop.batch(self, examples, rows)
+            losses = cast(Any, loop.model).token_losses(batch["input_ids"], batch["attention_mask"])
+            return losses.double().masked_fill(batch["labels"] == IGNORED, 0).sum(dim=1).tolist()
+
+        batches = token_batches(lengths, np.argsort(lengths, kind="stable"), loop.batch_tokens)
+        nats = loop.run_each(lengths, step, batches)
+        rows = [
+            {"id": number, "tokens": tokens, "nats": loss}
+            for number, (tokens, loss) in enumerate(zip(scored.tolist(), nats, strict=True))
+        ]
+        counts = {"tokens": int(scored.sum()), "words": examples.words, "bytes": examples.bytes}
+        scores = {**examples.scores(float(np.sum(nats))), **counts}
+        return Evaluation(scores, len(examples), json_lines(rows), truncated=examples.truncated)
+
+    def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
+        """Greedy search, updated by `options`; with `do_sample`, sampling."""
+        return make_generation_config(options, num_beams=1, length_penalty=1.0)
+
+    def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:
+        """The continuation of each line, up to its end. Truncation keeps the end: half of the maximum length."""
+        tokenizer, prompts, over = loop.tokenizer, encode(loop.tokenizer, lines), 0
+        for row, prompt in enumerate(prompts):
+            if loop.on_long != "truncate":
+                _check_room(len(prompt), loop.max_length, f"input, line {first_line + row},", "pass --on-long truncate")
+            elif len(prompt) >= loop.max_length:
+                prompts[row] = np.append(prompt[:1], prompt[len(prompt) - max(1, loop.max_length // 2 - 1) :])
+                over += 1
+        results = generate_tokens(loop, prompts, loop.generation or self.generation_config({}))
+        # A space at the beginning of a continuation is part of the text.
+        return [re.sub(r"[\r\n]+", " ", text) for text in tokenizer.backend_tokenizer.decode_batch(results)], over
+
+    @torch.inference_mode()
+    def stream_continuation(self, loop: EvaluationLoop, prompt: str, write: Callable[[str], object]) -> None:
+        """Write the continuation of a prompt, a few words at a time; sampling uses torch's global random state.
+
+        It goes to the end of the sentence, or line after line of running text.
+        """
+        many_lines, generation = self.mode == "blocks", loop.generation or self.generation_config({})
+        ids = np.concatenate(encode(loop.tokenizer, prompt.split("\n") if many_lines else [prompt]))
+        _check_room(len(ids), loop.max_length, "the prompt", "give a shorter one")
+        input_ids, room = torch.from_numpy(ids.astype(np.int64))[None].to(loop.model.device), loop.max_length - len(ids)
+        names = ("temperature", "top_k", "top_p") if generation.do_sample else ()
+        loop.model.eval()
+        generate(
+            loop.model,
+            input_ids=input_ids,
+            attention_mask=torch.ones_like(input_ids),
+            max_new_tokens=min(room, generation.max_new_tokens or room),
+            eos_token_id=None if many_lines else loop.tokenizer.eos_token_id,
+            suppress_tokens=suppressed_tokens(loop.tokenizer),
+            streamer=LineStreamer(loop.tokenizer, write, many_lines),
+            **{name: getattr(generation, name) for name in (*names, "do_sample")},
+        )
+
+
+def _scored_texts(split: Corpus, max_length: int, on_long: OnLong, tokenizer: Tokenizer) -> Iterator[str]:
+    """The texts of the examples, truncated as these are."""
+    for text, ids in zip(split.texts, encode(tokenizer, split.texts), strict=True):
+        if len(ids) < max_length:
+            yield text
+        elif on_long == "truncate":
+            # Cut the text itself: decoded tokens may end within a character. Both </s> are no part of it.
+            ends = [end for _, end in tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).offsets]
+            yield text[: ends[max_length - 3]] if max_length > 2 else ""
+
+
+def _check_room(length: int, max_length: int, where: str, advice: str) -> None:
+    """Check that a token fits after a prompt of `length` tokens, the leading `</s>` included."""
+    if length >= max_length:
+        raise UserError(
+            f"{where} has {length} tokens, the one that begins a text included; expected at most {max_length - 1}, one "
+            f"less than the model's maximum; {advice}"
+        )

@@ -1,0 +1,198 @@
+"""The base class of tasks from text to text: pairs of texts, a model that generates, scores of its outputs."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from ..data.examples import Examples, NoExamplesError, OnLong, Pair, Pairs, fit_length
+from ..data.files import Parsed, fingerprints
+from ..data.records import Records
+from ..data.tokenizer import Tokens, decode, encode, train_tokenizer
+from ..metrics.text import rouge_per_example
+from synthetic_attention.models import SynthesizerForConditionalGeneration
+from .base import Evaluation, EvaluationLoop, Scores, Task
+from .generation import generate_tokens, make_generation_config
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
+    from transformers import PreTrainedTokenizerFast as Tokenizer
+
+
+class PairRecord(NamedTuple):
+    """A source with one or several references."""
+
+    id: str
+    source: str
+    references: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TextPairs:
+    """A split as text: `targets[i]` is the expected output for `sources[i]`.
+
+    Args:
+        references: what outputs are scored against, one entry per row; by default the targets.
+        first: the number of the first row, in messages.
+        sides: the names of sources and targets in messages, after the name of the split.
+    """
+
+    name: str
+    sources: list[str]
+    targets: list[str]
+    _: KW_ONLY
+    ids: Sequence[str] = ()
+    references: Sequence[Any] = ()
+    sides: tuple[str, str] = (" sources", " targets")
+    skipped: int = 0
+    first: int = 1
+
+    @classmethod
+    def from_records(cls, name: str, rows: Iterable[PairRecord | None], first: int = 1) -> TextPairs:
+        """Records with references; the target is the first one, on one line."""
+        parsed = Parsed.of(rows)
+        ids, sources, references = map(list, zip(*parsed.records, strict=True)) if parsed.records else ([], [], [])
+        targets = [" ".join(several[0].split()) for several in references]
+        return cls(name, sources, targets, ids=ids, references=references, skipped=parsed.skipped, first=first)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether it has targets."""
+        return bool(self.complete())
+
+    def complete(self) -> list[int]:
+        """The rows without a blank side: only these are trained on, validated on and scored."""
+        pairs = zip(self.sources, self.targets, strict=True)
+        return [row for row, (source, target) in enumerate(pairs) if source.strip() and target.strip()]
+
+    def references_of(self, rows: Sequence[int]) -> list[Any]:
+        """The references of `rows`."""
+        return [(self.references or self.targets)[row] for row in rows]
+
+    def columns(self) -> dict[str, Iterable[str]]:
+        """The lines whose digests identify the text."""
+        sides: dict[str, Iterable[str]] = {"source_sha256": self.sources, "target_sha256": self.targets}
+        if self.ids:
+            sides["references_sha256"] = map("\0".join, self.references)
+        return sides
+
+    def fingerprint(self) -> dict[str, str | int]:
+        """Digests that tell whether two runs read the same text."""
+        return {"split": self.name, "pairs": len(self), **fingerprints([self.columns()])}
+
+
+@dataclass(frozen=True)
+class SequenceToSequence(Task[TextPairs, Pair]):
+    """A task from text to text. A validation generates greedily, an evaluation by default with beam search."""
+
+    model_class: ClassVar[type] = SynthesizerForConditionalGeneration
+    greater_is_better: ClassVar[bool] = True
+    predict_with_generate: ClassVar[bool] = True
+    unit: ClassVar[str] = "pairs"
+    counted: ClassVar[str] = "pairs"
+    stored_unit: ClassVar[str] = "pairs"
+    tokens_name: ClassVar[str] = "source + target tokens"
+
+    @abstractmethod
+    def score(self, outputs: Sequence[str], references: Sequence[Any], loop: EvaluationLoop | None = None) -> Scores:
+        """Scores of outputs against their references; with `loop` also those that are slow or need the model."""
+
+    def predictions(self, split: TextPairs, outputs: Sequence[str]) -> tuple[str, str]:
+        """The content and the suffix of the predictions file: JSON lines with each ROUGE; gold are the references."""
+        rows = zip(split.ids, split.sources, split.references, outputs, strict=True)
+        lines = [dict(zip(("id", "source", "gold", "predicted"), row, strict=True)) for row in rows]
+        scores = rouge_per_example(outputs, split.references)
+        return json_lines(line | score for line, score in zip(lines, scores, strict=True)), "jsonl"
+
+    def shorten(self, source: str, reference: Any, tokenizer: Tokenizer, max_length: int) -> str:
+        """A source that is too long, without what matters least; `reference` is its entry in the split, or None."""
+        return source
+
+    def limit_output(self, generation: GenerationConfig, split: TextPairs, tokenizer: Tokenizer) -> GenerationConfig:
+        """The settings for a split; without a limit of new tokens, it follows from the length of a source."""
+        return generation
+
+    def make_split(self, records: Records[Any], rows: Sequence[Any], first: int = 1) -> TextPairs:
+        """Sources with their references."""
+        return TextPairs.from_records(records.name, rows, first)
+
+    def train_tokenizer(self, split: TextPairs, vocab_size: int, max_length: int) -> Tokenizer:
+        """One vocabulary for both sides."""
+        return train_tokenizer(split.sources + split.targets, vocab_size, max_length)
+
+    def encode(
+        self, split: TextPairs, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
+    ) -> Pairs:
+        """The pairs without a blank side, as ids."""
+        sources, shortened = self._encode_sources(split.sources, split.references, tokenizer, max_length, on_long)
+        targets = encode(tokenizer, split.targets)
+        columns = {f"{split.name}{side}": ids for side, ids in zip(split.sides, (sources, targets), strict=True)}
+        advice = "pass --on-long drop to leave such pairs out, or --truncate to cut them"
+        kept, over = fit_length(columns, max_length, on_long, advice, split.first)
+        rows = sorted({*kept} & {*split.complete()})
+        if not rows:
+            raise NoExamplesError(f"{' | '.join(columns)}: no pair of texts is left of {len(sources)}")
+        return Pairs(
+            [(sources[row], targets[row]) for row in rows],
+            rows,
+            dropped=len(sources) - len(rows),
+            truncated=max(over, shortened) if on_long == "truncate" else 0,
+            skipped=split.skipped,
+        )
+
+    def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
+        """Beam search, updated by `options`."""
+        return make_generation_config(options)
+
+    def _encode_sources(
+        self, texts: Sequence[str], references: Sequence[Any], tokenizer: Tokenizer, max_length: int, on_long: OnLong
+    ) -> tuple[list[Tokens], int]:
+        """The ids of sources; before a truncation they are shortened. Returns the number of these as well."""
+        sources, count = encode(tokenizer, texts), 0
+        if on_long == "truncate":
+            for row, ids in enumerate(sources):
+                if len(ids) > max_length:
+                    text = self.shorten(texts[row], references[row] if references else None, tokenizer, max_length)
+                    (sources[row],) = encode(tokenizer, [text])
+                    count += 1
+        return sources, count
+
+    def validate(self, loop: EvaluationLoop, split: TextPairs, examples: Examples[Pair], loss: float) -> Scores:
+        """Scores of greedy outputs."""
+        assert isinstance(examples, Pairs)
+        greedy = self.limit_output(self.generation_config({"num_beams": 1}), split, loop.tokenizer)
+        outputs = decode(loop.tokenizer, generate_tokens(loop, [source for source, _ in examples.items], greedy))
+        return self.score(outputs, split.references_of(examples.rows))
+
+    def evaluate(self, loop: EvaluationLoop, split: TextPairs) -> Evaluation:
+        """Generate from every source. Pairs with a blank side are not scored, as in a validation."""
+        generation = self.limit_output(loop.generation or self.generation_config({}), split, loop.tokenizer)
+        loop = replace(loop, generation=generation, inputs=f"{split.name}{split.sides[0]}")
+        outputs, truncated = self.generate(loop, split.sources, references=split.references)
+        rows = split.complete()
+        scores = self.score([outputs[row] for row in rows], split.references_of(rows), loop)
+        predictions = self.predictions(split, outputs)
+        return Evaluation(scores, len(rows), *predictions, truncated=truncated, skipped=split.skipped)
+
+    def generate(
+        self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1, references: Sequence[Any] = ()
+    ) -> tuple[list[str], int]:
+        """One output per line, blank for a blank line; and the number of truncated lines."""
+        sources, shortened = self._encode_sources(lines, references, loop.tokenizer, loop.max_length, loop.on_long)
+        columns = {loop.inputs: sources}
+        _, over = fit_length(columns, loop.max_length, loop.on_long, "pass --on-long truncate", first_line)
+        rows = [row for row, line in enumerate(lines) if line.strip()]
+        generation = loop.generation or self.generation_config({})
+        texts = iter(decode(loop.tokenizer, generate_tokens(loop, [sources[row] for row in rows], generation)))
+        return [next(texts) if line.strip() else "" for line in lines], max(over, shortened)
+
+
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The content of a predictions file."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -1,0 +1,157 @@
+"""The cost of a run, measured in its first steps. Nothing is written."""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from accelerate import PartialState  # type: ignore[import-untyped]
+from torch import nn
+from tqdm import tqdm  # type: ignore[import-untyped]
+from transformers import TrainerCallback, TrainerControl, TrainerState
+
+from synthetic_attention.attention import SelfAttention
+from ..data.sampler import TokenBatchSampler
+from ..tasks import get_task
+from ..tasks.base import Task
+from ..tasks.memory import check_training, total_memory
+from .device import any_process, choose_training_device, describe_device, failing_together
+from .failures import shortage_reported
+from .run import Report, prepare_inputs, read_splits
+from .run_folder import PretrainedRun, RunFolder
+from .settings import Settings, build_config
+from .sharding import check_launch
+from .trainer import SynthesizerTrainer
+
+# The first steps allocate and compile; then steps are measured until one of the limits.
+_WARMUP, _STEPS, _SECONDS = 3, 50, 10.0
+_NEVER = 10**9
+
+
+def dry_run(
+    task: Task[Any, Any],
+    data: Path,
+    settings: Settings,
+    *,
+    pretrained: PretrainedRun | None = None,
+    batches_per_update: int | None = None,
+    device: str | None = None,
+    report: Report = print,
+) -> dict[str, Any]:
+    """Read the data, build tokenizer and model, and train a few steps; the arguments are those of `start_run`.
+
+    The result has parameters, tokens, batches, speed and memory of the measured steps, and the estimates for the whole
+    training without validation, as plain values.
+    """
+    place, processes = choose_training_device(device), PartialState().num_processes
+    if batches_per_update is not None:
+        settings = settings.with_batches_per_update(batches_per_update, processes)
+    check_launch(settings.training)
+    task.check_requirements()
+    check_training(task, build_config(settings), settings.training, place, processes=processes)
+    with failing_together():
+        splits = read_splits(task, data, settings.training)
+        inputs = prepare_inputs(task, splits, settings, report, pretrained=pretrained)
+    training, least_bytes = settings.training, inputs.least_bytes(place)
+    # One step more than are measured: the last one would save and validate.
+    steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
+    short = replace(settings, training=replace(training, minutes=None, report_to="none", **steps))
+    # Trainer needs a folder.
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = SynthesizerTrainer(replace(inputs, settings=short), RunFolder(Path(folder)), place)
+        stopwatch = _Stopwatch(trainer)
+        trainer.add_callback(stopwatch)
+        with shortage_reported(f"lower batch_tokens (now {training.batch_tokens})", lambda: "nothing was written"):
+            trainer.run_training()
+    (start, before), (end, after) = stopwatch.seen[0], stopwatch.seen[-1]
+    speed = (after - before) / (end - start)
+    tokens = inputs.train.tokens_per_pass()
+    _, window = next(inputs.train.windows(training.seed, 0))
+    batches = TokenBatchSampler(window, training.batch_tokens, training.seed, 1).batches(window, 0)
+    per_batch = (window.tokens_per_pass() or 0.0) / len(batches)
+    batches_per_step = training.gradient_accumulation_steps * processes
+    per_step = per_batch * batches_per_step
+    by_time = math.inf if training.minutes is None else 60 * training.minutes * speed / per_step
+    planned = round(min(by_time, training.max_steps if training.max_steps > 0 else math.inf))
+    if place.type == "cuda":
+        peak = torch.cuda.max_memory_reserved(place)
+    else:
+        # Of the whole process; Linux counts in kilobytes.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {
+        "task": task.name,
+        "device": describe_device(place),
+        "dtype": "bfloat16" if training.bf16 else "float32",
+        "vocabulary": len(inputs.tokenizer),
+        **count_parameters(inputs.model),
+        "examples": sum(map(len, batches)) if window is inputs.train else len(inputs.train) or None,
+        "tokens_per_epoch": tokens and round(tokens),
+        "batches_per_epoch": tokens and round(tokens / per_batch),
+        "batches_per_step": batches_per_step,
+        "steps": planned,
+        "epochs": tokens and planned * per_step / tokens,
+        "seconds": planned * per_step / speed,
+        "tokens_per_second": speed,
+        "measured_steps": len(stopwatch.seen) - 1,
+        "least_bytes": least_bytes,
+        "peak_bytes": peak,
+        "device_bytes": total_memory(place),
+    }
+
+
+def count_parameters(model: nn.Module) -> dict[str, int]:
+    """The parameters of a model: all, trainable, and those of synthesizing functions (not of cross-attention)."""
+    return {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "trainable": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "in_synthesizers": sum(m.weight_parameters for m in model.modules() if isinstance(m, SelfAttention)),
+    }
+
+
+def describe_dry_run(estimate: Mapping[str, Any]) -> str:
+    """The result of `dry_run` for a terminal: a table with two columns."""
+    task, found = get_task(estimate["task"]), SimpleNamespace(**estimate)
+    epoch, epochs = "not known: the text is streamed", "epochs not known"
+    if found.tokens_per_epoch:
+        epoch = f"{found.examples:,} {task.unit}, {found.tokens_per_epoch:,} {task.tokens_name}"
+        epoch = f"{epoch} in {found.batches_per_epoch:,} batches"
+        epochs = f"{found.epochs:.1f} epochs"
+    accumulated = f" of {found.batches_per_step} batches" if found.batches_per_step > 1 else ""
+    rows = {
+        "parameters": f"{found.parameters:,} ({found.trainable:,} trained, {found.in_synthesizers:,} in synthesizers)",
+        "vocabulary": f"{found.vocabulary:,} tokens",
+        "an epoch": epoch,
+        "training": f"{found.steps:,} steps{accumulated}, {epochs}",
+        "device": f"{found.device}, {found.dtype}",
+        "speed": f"{found.tokens_per_second:,.0f} {task.tokens_name}/s over {found.measured_steps} steps",
+        "memory": f"{found.peak_bytes / 1e6:,.0f} MB at most in these steps, everything included, of "
+        f"{found.device_bytes / 1e6:,.0f} MB; at least {found.least_bytes / 1e6:,.0f} MB for model, optimizer and "
+        "batch",
+        "time": f"{tqdm.format_interval(found.seconds)}, without validation",
+    }
+    return "\n".join(f"{name:<10}  {text}" for name, text in rows.items())
+
+
+class _Stopwatch(TrainerCallback):
+    """Notes time and tokens after each step, and stops training after enough of them."""
+
+    def __init__(self, trainer: SynthesizerTrainer) -> None:
+        self.trainer = trainer
+        self.seen: list[tuple[float, int]] = []
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if state.global_step >= _WARMUP:
+            # Counting waits for the device, so the time is that of finished work.
+            tokens = self.trainer.count_tokens()
+            self.seen.append((self.trainer.clock.seconds, tokens))
+            enough = len(self.seen) > 1 and self.seen[-1][0] - self.seen[0][0] >= _SECONDS
+            # Processes must stop at the same step, but their clocks differ.
+            control.should_training_stop = any_process(enough or len(self.seen) > _STEPS)

@@ -1,0 +1,246 @@
+"""Evaluate a trained run on a split, or generate text with it."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState  # type: ignore[import-untyped]
+from accelerate.utils import broadcast_object_list, gather_object  # type: ignore[import-untyped]
+
+from ..data.examples import OnLongInput
+from ..errors import UserError, damage_reported
+from synthetic_attention.kernels import quantize_int8
+from ..tasks import get_task
+from ..tasks.base import EvaluationLoop, Task, format_score
+from ..tasks.classification import Classification
+from ..tasks.generation import evaluation_config, generation_label, generation_settings
+from ..tasks.language_modeling import LanguageModeling
+from .arguments import Sharding
+from .device import choose_device, choose_training_device, describe_device, failing_together
+from .failures import shortage_reported
+from .model_card import update_model_card
+from .run_folder import RunFolder, data_path, portable_path
+from .sharding import building_device, check_sharding, shard_model
+
+_LESS_MEMORY = "use fewer --num-beams, or a device with more memory"
+
+
+def evaluate_run(
+    path: Path,
+    *,
+    data: Path | None = None,
+    split: str = "test",
+    on_long: OnLongInput = "error",
+    device: str | None = None,
+    bf16: bool = False,
+    int8: bool = False,
+    sharding: Sharding = "none",
+    report: Callable[[str], object] = print,
+    scoring: Mapping[str, Any] | None = None,
+    **generation_options: Any,
+) -> dict[str, Any]:
+    """Score the best model of a run on a split, and write predictions and scores to the folder `evaluation` of the run.
+
+    Args:
+        data: the data; by default the data of training.
+        on_long: how to handle inputs over the maximum length: "error" or "truncate".
+        device: "cpu", "cuda:1" or another device of PyTorch; by default the accelerator if there is one, else the CPU.
+        bf16: use bfloat16, for weights too.
+        int8: multiply in int8 on a CPU (`quantize_int8`); not with `bf16` or `sharding`.
+        sharding: "fsdp": the processes of torchrun share the model, and the work; the main process writes.
+        report: receives a message if the files cannot be written; the scores are returned anyway.
+        scoring: task options that replace those of training.
+        generation_options: fields of `GenerationConfig`, such as num_beams.
+    """
+    run = RunFolder(path)
+    RunFolder(path.resolve()).remove_left()
+    info = run.read_info()
+    task = run.read_task(info).with_evaluation_options(scoring or {})
+    generation = evaluation_config(task, generation_options)
+    task.check_requirements()
+    path_of_data = data_path(info, data)
+    if isinstance(task, Classification) and path_of_data.is_file() and portable_path(path_of_data) != info["data"]:
+        # Nothing of a file with other data was trained on.
+        task = replace(task, held_out=0.0)
+    part = task.read(path_of_data, split)
+    loop = _load(run, task, device, bf16, int8, sharding, generation=generation, on_long=on_long)
+    started = time.perf_counter()
+    with shortage_reported(_LESS_MEMORY, lambda: "nothing was written"):
+        evaluation = task.evaluate(loop, part)
+    seconds = time.perf_counter() - started
+    labels = [part.name, _digest(part.fingerprint())]
+    labels += [generation_label(generation)] if generation else []
+    labels += [f"{option}-{_digest(value)}" for option, value in (scoring or {}).items() if value is not None]
+    dtype = "int8" if int8 else "bfloat16" if bf16 else "float32"
+    labels += [dtype] if dtype != "float32" else []
+    name = f"evaluation/{'.'.join(labels)}"
+    predictions = f"{name}.{evaluation.suffix}"
+    results: dict[str, Any] = {
+        "run": str(path),
+        "task": task.name,
+        "synthesizer": info["settings"]["synthesizer"],
+        "split": part.name,
+        "fingerprint": part.fingerprint(),
+        "examples": evaluation.examples,
+        **evaluation.scores,
+        **(generation_settings(generation) if generation else {}),
+        "on_long": on_long,
+        "truncated": evaluation.truncated,
+        "skipped": evaluation.skipped,
+        "device": describe_device(loop.model.device),
+        "dtype": dtype,
+        "seconds": round(seconds, 3),
+        "examples_per_second": round((evaluation.examples or len(part)) / seconds, 2),
+        "predictions": str(run.path / predictions),
+    }
+    if loop.rank:
+        return results
+    # The scores may have taken hours: return them even if the run cannot be written.
+    try:
+        run.write_text(predictions, evaluation.predictions)
+        run.write_json(f"{name}.json", results)
+    except OSError as error:
+        results.update(predictions=None)
+        report(f"predictions and scores not written: {error}")
+    try:
+        if metrics := run.read_metrics():
+            with damage_reported(f"the scores of {run.path}/metrics.json", "written"):
+                update_model_card(run, metrics)
+    except (UserError, OSError) as error:
+        report(f"README.md not written: {error}")
+    return results
+
+
+def generate_chunks(
+    path: Path,
+    chunks: Iterable[Sequence[str]],
+    *,
+    on_long: OnLongInput = "error",
+    device: str | None = None,
+    bf16: bool = False,
+    int8: bool = False,
+    sharding: Sharding = "none",
+    **generation_options: Any,
+) -> Iterator[tuple[list[str], int]]:
+    """Generate one line per line, chunk by chunk; with each chunk the number of truncated inputs.
+
+    The run is loaded before the first chunk is read. The options are those of `evaluate_run`. If processes share the
+    model, each yields the same; only the main process reads `chunks`.
+    """
+    run = RunFolder(path)
+    task = run.read_task(run.read_info())
+    generation = task.generation_config(generation_options)
+    loop = _load(run, task, device, bf16, int8, sharding, generation=generation, on_long=on_long)
+    first_line = 1
+    for lines in _from_main_process(chunks) if loop.is_sharded else chunks:
+        with shortage_reported(_LESS_MEMORY, lambda: "there is no output for the lines from here on"):
+            result = task.generate(loop, lines, first_line)
+        yield result
+        first_line += len(lines)
+
+
+def continue_prompt(
+    path: Path,
+    prompt: str,
+    write: Callable[[str], object],
+    *,
+    device: str | None = None,
+    bf16: bool = False,
+    int8: bool = False,
+    sharding: Sharding = "none",
+    seed: int | None = None,
+    **sampling_options: Any,
+) -> None:
+    """Write a language model's continuation of `prompt`, a few words at a time.
+
+    The options are `temperature`, `top_k`, `top_p` and `max_new_tokens`. Without a seed, each call samples anew.
+    """
+    run = RunFolder(path)
+    task = run.read_task(run.read_info())
+    if not isinstance(task, LanguageModeling):
+        raise UserError(f"a run of task {task.name} continues no --prompt; only runs of language-modeling do")
+    generation = task.generation_config({"do_sample": True, **sampling_options})
+    if seed is not None and not 0 <= seed < 2**63:
+        raise UserError(f"got seed {seed}; expected 0 … 2⁶³ − 1")
+    loop = _load(run, task, device, bf16, int8, sharding, generation=generation)
+    if loop.is_sharded:
+        # All processes have to sample the same text.
+        seed = next(iter(_from_main_process([torch.seed() % 2**63 if seed is None else seed])))
+    with shortage_reported("use a device with more memory", lambda: "the text ends here"):
+        torch.seed() if seed is None else torch.manual_seed(seed)
+        task.stream_continuation(loop, prompt, write)
+
+
+def _load(
+    run: RunFolder,
+    task: Task[Any, Any],
+    device: str | None,
+    bf16: bool,
+    int8: bool,
+    sharding: Sharding,
+    **options: Any,
+) -> EvaluationLoop:
+    """The run's model and tokenizer; a sharded model moves to the devices part by part."""
+    if int8:
+        if bf16 or sharding != "none" or choose_device(device or "cpu").type != "cpu":
+            other = "bf16" if bf16 else f"device {device}, sharding {sharding}"
+            raise UserError(f"got int8 with {other}; expected int8 on the CPU, without bf16 and sharding")
+        model, tokenizer = run.load(task, choose_device("cpu"))
+        return EvaluationLoop(quantize_int8(model), tokenizer, **options)
+    if sharding == "none":
+        return EvaluationLoop(*run.load(task, choose_device(device), bf16), **options)
+    place, state = choose_training_device(device), PartialState()
+    check_sharding(sharding)
+    with failing_together():
+        model, tokenizer = run.load(task, building_device(sharding), bf16)
+    shard_model(model, place)
+    shared = {"rank": state.process_index, "world_size": state.num_processes, "gather": gather_object}
+    return EvaluationLoop(model, tokenizer, **shared, is_sharded=True, **options)
+
+
+def _from_main_process(items: Iterable[Any]) -> Iterator[Any]:
+    """The items of the main process, in all processes."""
+    source = iter(items)
+    while True:
+        box = [next(source, None) if PartialState().is_main_process else None]
+        if (item := broadcast_object_list(box)[0]) is None:
+            return
+        yield item
+
+
+def describe_evaluation(results: Mapping[str, Any]) -> str:
+    """The results of `evaluate_run` for a terminal: scores, with signatures where they have one."""
+    task = get_task(results["task"])
+    scored = f"{results['examples']} {task.unit}" if results["examples"] else f"no {task.unit} with a label, no scores"
+    lines = [f"{results['split']}: {scored}"]
+    if "num_beams" in results:
+        lines[0] += f", {results['num_beams']} beams, length penalty {results['length_penalty']}"
+    if results["skipped"]:
+        lines[0] += f", {results['skipped']} malformed lines left out"
+    for key, label in task.score_labels.items():
+        if results["examples"] and key in results:
+            lines.append(f"{label} {format_score(results[key])}  {results.get(f'{key}_signature', '')}".rstrip())
+    return "\n".join([*lines, f"predictions: {results['predictions'] or 'not written'}"])
+
+
+def describe_training(metrics: Mapping[str, Any]) -> str:
+    """metrics.json for a terminal: duration, speed, and the scores of the best model."""
+    task = get_task(metrics["task"])
+    speed = "{steps} steps in {minutes:.1f} minutes, {tokens_per_second:,.0f} ".format(**metrics)
+    speed, best = f"{speed}{task.tokens_name}/s", metrics["best"]
+    if best is None:
+        return f"{speed}; not validated yet"
+    average = f" (average of the weights at {', '.join(map(str, best['averaged']))})" if "averaged" in best else ""
+    scores = [f"{label} {format_score(best[key])}" for key, label in task.score_labels.items() if key in best]
+    return f"{speed}; best at step {best['step']}{average}: validation {', '.join(scores)}"
+
+
+def _digest(value: Any) -> str:
+    """A few letters that tell data or options apart."""
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:8]

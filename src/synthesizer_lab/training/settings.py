@@ -1,0 +1,298 @@
+"""The settings of a run: a preset, and `key=value` on top of it."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import yaml
+from huggingface_hub.errors import StrictDataclassError
+
+from ..errors import UserError, one_line
+from synthetic_attention.models import SynthesizerConfig
+from synthetic_attention.synthesizers import OPTIONS
+from ..tasks import get_task, known_tasks
+from ..tasks.base import Task
+from ..validation import check_value, did_you_mean
+from .arguments import SynthesizerTrainingArguments, argument_types
+
+_QUOTES = ("'", '"')
+_PRESETS = files(__package__) / "presets"
+# The fields of a model that a run with `--from` can change: no weight depends on them.
+_WITHOUT_WEIGHTS = ("attention_dropout_rate", "classifier_pooling", "dropout_rate", "fused_loss")
+# Fields that follow from the tokenizer of a run, or are those of a converted model.
+_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+
+
+class Setting(NamedTuple):
+    """A key of `--set`, its default and its meaning."""
+
+    key: str
+    default: Any
+    meaning: str
+    group: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that decides the result of a run, except its task and data; run.yaml keeps it."""
+
+    synthesizer: str | list[str] | dict[str, Any]
+    preset: str
+    training: SynthesizerTrainingArguments
+    model: dict[str, Any] = field(default_factory=dict)
+    synthesizer_options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    overrides: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for YAML."""
+        # Through JSON: YAML would mark a list that appears twice with an anchor.
+        return json.loads(json.dumps({**vars(self), "training": self.training.to_dict()}))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
+        """The settings that `to_dict` wrote.
+
+        Raises:
+            UserError: an entry that `--set` cannot set: of all arguments of transformers, some send or load files.
+        """
+        for group, known in (("training", argument_types()), ("model", (*_model_fields(), *_TOKENS))):
+            check_value(group, entries := values.get(group, {}), dict[str, Any])
+            if unknown := entries.keys() - {*known}:
+                raise UserError(f"got unknown {group} settings: {', '.join(sorted(map(str, unknown)))}")
+        return cls(**{**values, "training": SynthesizerTrainingArguments(**values["training"])})
+
+    @classmethod
+    def of_model(cls, config: SynthesizerConfig) -> Settings:
+        """The settings of a model that was trained elsewhere; those of training are defaults."""
+        return cls(
+            synthesizer=config.synthesizer,
+            preset="none",
+            # They need an end.
+            training=SynthesizerTrainingArguments(max_steps=1),
+            model={name: getattr(config, name) for name in (*_model_fields(), *_TOKENS)},
+            synthesizer_options=config.synthesizer_options or {},
+        )
+
+    def with_budget(self, max_steps: int | None, minutes: float | None) -> Settings:
+        """The same settings with another end: if either value is given, it replaces the old steps and minutes."""
+        if max_steps is None and minutes is None:
+            return self
+        max_steps = -1 if max_steps is None else max_steps
+        return replace(self, training=replace(self.training, max_steps=max_steps, minutes=minutes))
+
+    def with_batches_per_update(self, batches: int, processes: int) -> Settings:
+        """The same settings with the gradient accumulation that gives so many batches, of all processes, per update.
+
+        Raises:
+            UserError: the processes cannot share them evenly.
+        """
+        if batches < 1 or batches % processes:
+            raise UserError(
+                f"{batches} batches per update cannot be shared by {processes} processes; use a number of processes "
+                f"that divides {batches}, or --batches-per-update with a multiple of {processes}"
+            )
+        return replace(self, training=replace(self.training, gradient_accumulation_steps=batches // processes))
+
+
+def known_presets() -> list[str]:
+    """The names of the presets."""
+    return sorted(entry.name.removesuffix(".yaml") for entry in _PRESETS.iterdir() if entry.name.endswith(".yaml"))
+
+
+def read_settings(
+    *,
+    synthesizer: str | None = None,
+    preset: str,
+    overrides: Sequence[str] = (),
+    task: type[Task[Any, Any]] | None = None,
+    start: Settings | None = None,
+    **training: Any,
+) -> Settings:
+    """Read a preset and apply `key=value` overrides; `list_settings` has the keys.
+
+    Options of `task` are skipped: `read_task_options` reads them. If max_steps or minutes are given, they replace both
+    of the preset; with both, training ends at whichever comes first.
+
+    Args:
+        synthesizer: as `parse_synthesizer` takes it; None only with `start`.
+        start: the settings of a run whose model is used. The preset then only sets training arguments, and only
+            fields without an effect on weights can be overridden (dropout, pooling, fused loss).
+        training: training arguments from flags of the command line; None for those that were not given.
+
+    Raises:
+        UserError: an unknown preset or key, a wrong value, or a model other than that of `start`.
+    """
+    if preset not in known_presets():
+        raise UserError(f"got unknown preset {preset!r}; expected one of: {', '.join(known_presets())}")
+    values = _read_preset(preset)
+    options = values["model"].pop("synthesizer_options", {}) if start is None else start.synthesizer_options
+    options, model, changes = copy.deepcopy(options), dict[str, Any](), dict[str, Any]()
+    for override in overrides:
+        key, value = parse_override(override)
+        if key == "synthesizer":
+            raise UserError("got --set synthesizer=…; use --synthesizer")
+        function, dot, option = key.partition(".")
+        if dot and function in OPTIONS:
+            options.setdefault(function, {})[option] = value
+        elif key in argument_types():
+            changes[key] = value
+        elif key in _model_fields():
+            check_value(key, value, SynthesizerConfig.__annotations__[key])
+            model[key] = value
+        elif task is None or key not in task.option_types():
+            groups = ("training", "model", "function", *(() if task is None else (f"task {task.name}",)))
+            hint = did_you_mean(key, [each.key for each in list_settings() if each.group.startswith(groups)])
+            raise UserError(f"got unknown setting {key!r}{hint} (`synthesizer settings` lists all)")
+    given = {name: value for name, value in training.items() if value is not None}
+    if both := given.keys() & changes.keys():
+        raise UserError(f"got {', '.join(sorted(both))} as a flag and with --set; give one of them")
+    changes |= given
+    # A new end of training replaces all of the preset's.
+    if changes.keys() & {"max_steps", "minutes"}:
+        changes = {"max_steps": -1, "minutes": None, **changes}
+    settings = Settings(
+        synthesizer=start.synthesizer if start and synthesizer is None else parse_synthesizer(synthesizer or ""),
+        preset=preset,
+        training=SynthesizerTrainingArguments(**{**values["training"], **changes}),
+        model={**(values["model"] if start is None else start.model), **model},
+        synthesizer_options=options,
+        overrides=list(overrides),
+    )
+    config = build_config(settings).to_dict()
+    there = config if start is None else build_config(start).to_dict()
+    # First the fields that can be set by name: others may follow from them, as d_kv from num_heads.
+    for name, value in sorted(config.items(), key=lambda entry: entry[0] not in settings.model):
+        if name not in _WITHOUT_WEIGHTS and value != there.get(name):
+            raise UserError(
+                f"got {name}={value!r}, but the run to start from has {there.get(name)!r}; only "
+                f"{', '.join(_WITHOUT_WEIGHTS)} can change"
+            )
+    return settings
+
+
+def _read_preset(name: str) -> dict[str, Any]:
+    """The groups of a preset, on top of those of the preset that it `extends`."""
+    values: dict[str, Any] = yaml.safe_load((_PRESETS / f"{name}.yaml").read_text(encoding="utf-8"))
+    if (parent := values.pop("extends", None)) is None:
+        return values
+    return {group: {**own, **values.get(group, {})} for group, own in _read_preset(parent).items()}
+
+
+def build_config(settings: Settings, **changes: Any) -> SynthesizerConfig:
+    """The model's configuration, with `changes` to fields."""
+    if settings.model.get("max_position_embeddings") == 1:
+        raise UserError("got max_position_embeddings=1; expected at least 2: a token and the end")
+    try:
+        return SynthesizerConfig(
+            **{**settings.model, **changes},
+            synthesizer=settings.synthesizer,
+            synthesizer_options=settings.synthesizer_options or None,
+        )
+    # The strict dataclass of huggingface_hub reports a wrong type with exceptions of its own.
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise UserError(one_line(error)) from error
+
+
+def list_settings() -> list[Setting]:
+    """Every key of `--set`, in the groups "training", "model", "function NAME" and "task NAME"."""
+    found = [
+        Setting(entry.name, entry.default, entry.metadata["help"], "training")
+        for entry in fields(SynthesizerTrainingArguments)
+        if entry.name in argument_types()
+    ]
+    groups: list[tuple[str, str, Any, Collection[str]]] = [("model", "", SynthesizerConfig, _model_fields())]
+    for name, options in OPTIONS.items():
+        groups.append((f"function {name}", f"{name}.", options, [entry.name for entry in fields(options)]))
+    for name in known_tasks():
+        groups.append((f"task {name}", "", get_task(name), get_task(name).option_types()))
+    for group, prefix, kind, names in groups:
+        documents = "\n".join(inspect.cleandoc(cls.__doc__ or "") for cls in reversed(kind.__mro__))
+        # Entries "name: text" of the docstrings.
+        entries = re.findall(r"^    (\w+(?:, \w+)*): (.*(?:\n {8}.*)*)", documents, re.MULTILINE)
+        meanings = {name: " ".join(text.split()) for together, text in entries for name in together.split(", ")}
+        for name in names:
+            found.append(Setting(prefix + name, getattr(kind, name, None), meanings.get(name, ""), group))
+    return found
+
+
+def read_task_options(
+    task: type[Task[Any, Any]], overrides: Sequence[str], given: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The options of a task: those in `given` that are not None, and those in `overrides`."""
+    options = {name: value for name, value in (given or {}).items() if value is not None}
+    types = task.option_types()
+    for key, value in (parse_override(override, types) for override in overrides):
+        if key in types:
+            if key in options:
+                raise UserError(f"got {key} twice; give it once")
+            options[key] = value
+        elif key in task.former_options:
+            raise UserError(f"got {key}, an option of older versions that has no effect any more; leave it out")
+    return options
+
+
+def read_function_options(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Options by function, from `function.option=value`; raises UserError for other keys."""
+    options: dict[str, dict[str, Any]] = {}
+    for key, value in map(parse_override, overrides):
+        function, dot, option = key.partition(".")
+        if not dot or function not in OPTIONS:
+            raise UserError(f"got --set {key}; expected an option of a function, such as factorized_random.rank=8")
+        options.setdefault(function, {})[option] = value
+    return options
+
+
+def load_yaml(text: str) -> Any:
+    """The value of a YAML document; it has no aliases, of which a few bytes can make gigabytes."""
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+        raise yaml.YAMLError("got an alias, *name; expected the value itself")
+    return yaml.safe_load(text)
+
+
+def parse_synthesizer(text: str) -> str | list[str] | dict[str, Any]:
+    """A name, or YAML for a list or {encoder: …, decoder: …}."""
+    return _read_yaml(text) if text.lstrip().startswith(("[", "{")) else text
+
+
+def parse_override(override: str, types: Mapping[str, Any] = MappingProxyType({})) -> tuple[str, Any]:
+    """Key and value of `key=value`; the value is YAML, or the text itself for keys whose type is a text."""
+    key, equals, text = map(str.strip, override.partition("="))
+    if not equals or not key:
+        raise UserError(f"got --set {override!r}; expected key=value")
+    # YAML would read no, the suffix of Norwegian files, as false, and #1 as a comment.
+    is_text = types.get(key) is str or (key in types and text.startswith("#"))
+    return key, text if is_text and not text.startswith(_QUOTES) else _read_yaml(text)
+
+
+@cache
+def _model_fields() -> list[str]:
+    """The configuration's own fields that can be set."""
+    hidden = {
+        *("model_type", "keys_to_ignore_at_inference", "attribute_map", "is_encoder_decoder", "is_decoder"),
+        *("synthesizer", "synthesizer_options", "use_cache", "type_vocab_size", *_TOKENS),
+    }
+    return [name for name in SynthesizerConfig.__annotations__ if name not in hidden]
+
+
+def _read_yaml(text: str) -> Any:
+    try:
+        value = load_yaml(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"got {text!r}; expected a YAML value: {one_line(error)}") from None
+    # YAML 1.1 reads 1:30 as a number to the base 60, and 1e-3 as a string.
+    if isinstance(value, int | float) and ":" in text:
+        return text
+    if isinstance(value, str) and not text.startswith(_QUOTES):
+        with suppress(ValueError):
+            return float(value)
+    return value

@@ -1,0 +1,482 @@
+"""The Trainer: batches by tokens, validation by the task, checkpoints that are complete or ignored."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from accelerate import PartialState  # type: ignore[import-untyped]
+from accelerate.utils import gather_object  # type: ignore[import-untyped]
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.utils.data import DataLoader
+from transformers import Adafactor, PreTrainedModel, PreTrainedTokenizerFast, Trainer, set_seed
+from transformers.trainer import SCHEDULER_NAME
+from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
+
+from ..data.examples import Examples, TrainingData
+from ..data.sampler import Items, TokenBatchSampler
+from ..errors import UserError, damage_reported
+from synthetic_attention.synthesizers import Mixture, SynthesizingFunction
+from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss
+from ..tasks.memory import check_training
+from .callbacks import StopRequest, TrainingClock
+from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
+from .device import any_process, failing_together
+from .failures import describe_shortage
+from .model_card import update_model_card
+from .run_folder import RunFolder
+from .settings import Settings, build_config
+from .sharding import (
+    OPTIMIZER,
+    gather_weights,
+    initialize_adafactor,
+    is_sharded,
+    load_optimizer,
+    save_optimizer,
+    shard_model,
+)
+
+
+@dataclass(frozen=True)
+class TrainingInputs:
+    """What a run trains: settings, model and data."""
+
+    task: Task[Any, Any]
+    settings: Settings
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    train: TrainingData[Any]
+    validation: Examples[Any]
+    validation_split: Split
+
+    def least_bytes(self, device: torch.device) -> int:
+        """The memory that each process needs at least; raises UserError if the device has less."""
+        processes, tokens = PartialState().num_processes, self.train.tokens_per_pass() or math.inf
+        # Not the model's own configuration, which may be that of another library (benchmarks/gpt2.py).
+        config = build_config(self.settings, vocab_size=len(self.tokenizer))
+        return check_training(self.task, config, self.settings.training, device, processes, tokens)
+
+
+class _Loop(TrainerCallback):
+    """Stops training when due, runs the clock, and validates after each checkpoint."""
+
+    def __init__(self, trainer: SynthesizerTrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        # Trainer saved its state before the last validation, so the log entries are ours.
+        state.log_history = [*self.trainer.progress.log]
+        self.trainer.write_log("w", state.log_history)
+        # Those of another Trainer would stop it later; numbers that are none show here.
+        vars(state).update(total_flos=0, stateful_callbacks={"TrainerControl": control.state()})
+        self.trainer.current_progress()
+
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self.trainer.clock.start()
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        trainer = self.trainer
+        complete = args.is_complete(state.global_step, trainer.clock.seconds)
+        # Processes must stop at the same step, but their clocks and signals differ.
+        if any_process(complete or trainer.stop_request.received is not None):
+            control.should_training_stop = control.should_save = control.should_log = True
+        if control.should_save:
+            trainer.clock.stop()
+        trainer.loaded = True
+
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        trainer = self.trainer
+        # Every process has added its random state.
+        trainer.accelerator.wait_for_everyone()
+        # Of a sharded weight each process sees its part.
+        if any_process(not all(bool(parameter.isfinite().all()) for parameter in trainer.inputs.model.parameters())):
+            trainer.check_finite("a weight", math.nan)
+        progress = trainer.current_progress()
+        if args.should_save:
+            commit_checkpoint(trainer.checkpoint_path, progress)
+        trainer.accelerator.wait_for_everyone()
+        if state.global_step % args.eval_steps == 0 or trainer.is_complete():
+            trainer.evaluate()
+
+
+class SynthesizerTrainer(Trainer):
+    """Trains one run. The best model by the task's score is written to the run folder as soon as it is found.
+
+    The task validates, because `evaluate` of the base class pads every batch to one length and gathers without
+    trimming. Checkpoints are saved before validation and get their scores after it. Training resumes from `start`.
+    """
+
+    # Arguments of Trainer, as this class narrows them.
+    args: Any
+
+    def __init__(
+        self, inputs: TrainingInputs, run: RunFolder, device: torch.device, start: Checkpoint | None = None
+    ) -> None:
+        model, training, task = inputs.model, inputs.settings.training, inputs.task
+        changes: dict[str, Any] = {"eval_on_start": start is not None and start.lacks_validation(training)}
+        if start is not None and start.is_complete(training):
+            # Only the validation of a complete run can be missing.
+            changes["max_steps"] = start.step
+        # As for T5, updates are scaled by the size of the weights. Trainer's own `adafactor` turns that off.
+        adafactor = {"scale_parameter": True, "relative_step": False, "lr": training.learning_rate}
+        # Without processing_class: checkpoints need no copy of the run's tokenizer.
+        super().__init__(
+            model,
+            training.for_trainer(str(run.checkpoints), device, **changes),
+            data_collator=partial(task.collate, pad_token_id=cast(int, model.config.pad_token_id)),
+            train_dataset=inputs.train,
+            optimizer_cls_and_kwargs=(Adafactor, adafactor) if training.optim == "adafactor" else None,
+        )
+        # Trainer turns the cache off in the configuration, which would be saved.
+        model.config.use_cache = True
+        # The models smooth labels inside of their fused loss.
+        self.label_smoother = None
+        if training.gradient_checkpointing:
+            # Older versions of transformers have only the second name, newer ones will only have the first.
+            names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
+            enable = next(getattr(model, name) for name in names if hasattr(model, name))
+            enable({"use_reentrant": False})
+        if training.torch_compile:
+            # Layers of the same kind share their code for all batch sizes; the loss stays the fused one.
+            for module in model.modules():
+                if type(module).__name__ in (model._no_split_modules or ()):
+                    module.compile(dynamic=True)
+        self.inputs, self.task, self.run = inputs, task, run
+        self.progress = progress = Progress() if start is None else start.progress
+        self.clock = TrainingClock(self.args.device, progress.seconds)
+        # Errors until the end of the first step come from a damaged checkpoint.
+        self.loaded = False
+        self.stop_request = StopRequest()
+        self._start = start
+        self._tokens = torch.zeros((), dtype=torch.int64, device=self.args.device)
+        self._batches_per_update = self.args.gradient_accumulation_steps * self.args.world_size
+        self._sampler: TokenBatchSampler | None = None
+        self._logged = (progress.tokens, progress.seconds)
+        self._tokens_per_epoch = inputs.train.tokens_per_pass()
+        self.remove_callback(PrinterCallback)
+        self.add_callback(_Loop(self))
+
+    def run_training(self) -> None:
+        """Train to the end or until a stop is requested."""
+        start = None if self._start is None else str(self._start.path)
+        if start or self.args.process_index:
+            # Each process has its own dropout. Trainer restores the random states that were saved.
+            key = [self.args.seed, self._start.step if self._start else 0, self.args.process_index]
+            set_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
+        try:
+            self.train(resume_from_checkpoint=start)
+        except Exception as error:
+            if start is None or self.loaded or isinstance(error, UserError) or describe_shortage(error):
+                raise
+            with damage_reported(f"{start}: the checkpoint"):
+                raise
+        finally:
+            self.clock.stop()
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Create the Accelerator. It is not to wrap a sharded model for DDP."""
+        super().create_accelerator_and_postprocess()
+        if self.args.sharding == "fsdp":
+            # Autocast stays.
+            self.accelerator.prepare_model = partial(self.accelerator.prepare_model, evaluation_mode=True)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        with failing_together():
+            if self.inputs.model.device.type != "meta":
+                super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model of a checkpoint; the weights of a sharded model are gathered."""
+        weights = gather_weights(self.inputs.model)
+        if weights is None:
+            super().save_model(output_dir, _internal_call)
+        elif self.args.should_save:
+            self.inputs.model.save_pretrained(cast(str, output_dir), state_dict=weights)
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        # On a full disk, PyTorch and safetensors raise errors of their own.
+        with damage_reported(self.checkpoint_path, "written"):
+            super()._save_checkpoint(*args, **kwargs)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if not is_sharded(self.inputs.model):
+            super()._save_optimizer_and_scheduler(output_dir)
+            return
+        save_optimizer(cast(Optimizer, self.optimizer), Path(output_dir) / OPTIMIZER)
+        if self.args.should_save:
+            torch.save(cast(LRScheduler, self.lr_scheduler).state_dict(), Path(output_dir) / SCHEDULER_NAME)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None or not (is_sharded(self.inputs.model) or (Path(checkpoint) / OPTIMIZER).is_dir()):
+            super()._load_optimizer_and_scheduler(checkpoint)
+            return
+        load_optimizer(cast(Optimizer, self.optimizer), Path(checkpoint))
+        schedule = torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True)
+        cast(LRScheduler, self.lr_scheduler).load_state_dict(schedule)
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """The stream of token batches, as one epoch, from the batch that is due."""
+        train, args = self.inputs.train, self.args
+        # Also when resuming: Trainer finds its epoch, always the first, by the length. The surplus is not read.
+        batches = args.max_steps * self._batches_per_update
+        start, place = self.progress.batches or 0, self.progress.place
+        self._sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches, start, place)
+        # A new iterator draws a number. When resuming, the random state is restored before that.
+        generator = None if self._start is None else torch.Generator()
+        loader = DataLoader(
+            Items(),
+            batch_sampler=self._sampler,
+            collate_fn=self.data_collator,
+            pin_memory=args.dataloader_pin_memory,
+            generator=generator,
+        )
+        return cast("DataLoader[Any]", self.accelerator.prepare(loader))
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
+        """The optimizer; Adafactor with a larger floor of the update scale for logit parameters (R, gates, key biases).
+
+        They start near zero so that attention starts almost uniform. Scaled by their size, updates would leave them
+        there for thousands of steps: at T5's rate of 0.01 the first update of R is 3e-5, that of a gate 1e-5.
+        """
+        is_new = self.optimizer is None
+        # After a checkpoint was loaded into the whole model, before the optimizer takes the parameters.
+        if self.args.sharding == "fsdp" and not is_sharded(self.inputs.model):
+            shard_model(self.inputs.model, self.args.device)
+        optimizer: Optimizer = super().create_optimizer(*args, **kwargs)
+        if is_new and isinstance(optimizer, Adafactor):
+            functions = (module for module in self.inputs.model.modules() if isinstance(module, SynthesizingFunction))
+            logits = {parameter for function in functions for parameter in function.logit_parameters()}
+            for group in [*optimizer.param_groups]:
+                if apart := [parameter for parameter in group["params"] if parameter in logits]:
+                    group["params"] = [parameter for parameter in group["params"] if parameter not in logits]
+                    eps = (group["eps"][0], self.args.logit_scale)
+                    optimizer.add_param_group({**group, "params": apart, "eps": eps})
+            if is_sharded(self.inputs.model):
+                initialize_adafactor(optimizer)
+        return optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
+        """The schedule of transformers, or T5's."""
+        args = self.args
+        # The polynomial one divides by the steps that are left after the warm-up.
+        num_training_steps = max(num_training_steps, args.warmup_steps + 1)
+        if self.lr_scheduler is None and args.lr_scheduler_type == "inverse_sqrt" and args.constant_steps:
+            target = cast(Optimizer, optimizer or self.optimizer)
+            self.lr_scheduler = constant_then_inverse_sqrt(target, args.warmup_steps, args.constant_steps)
+        return super().create_scheduler(num_training_steps, optimizer)
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The model's own loss, with label smoothing."""
+        if self.args.label_smoothing_factor:
+            # Not called label…: Trainer takes such arguments of `forward` for labels.
+            inputs = {**inputs, "smoothing": self.args.label_smoothing_factor}
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor:
+        """One batch. Its tokens are counted on the device, without waiting for it."""
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        self._tokens += count_tokens(inputs, with_targets=self.inputs.model.config.is_encoder_decoder)
+        return loss
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Not counted: the base class would walk through all parameters at each step."""
+        return 0
+
+    def count_tokens(self) -> int:
+        """Tokens trained on so far by all processes, without padding."""
+        return self.progress.tokens + sum(gather_object([int(self._tokens.item())]))
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log with tokens, tokens per second since the last entry, and minutes of training; validations with α."""
+        # The final summary counts samples per second, which means nothing for batches by tokens.
+        if "train_runtime" in logs:
+            return
+        tokens, seconds = self.count_tokens(), self.clock.seconds
+        if "loss" in logs:
+            self.check_finite("the loss", logs["loss"])
+            self.check_finite("the norm of the gradient", logs.get("grad_norm", 0.0))
+            elapsed = seconds - self._logged[1]
+            logs["tokens_per_second"] = round((tokens - self._logged[0]) / elapsed, 1) if elapsed > 0 else 0.0
+            self._logged = (tokens, seconds)
+        # Trainer's epoch is the part of the endless stream.
+        epoch = round(tokens / self._tokens_per_epoch, 3) if self._tokens_per_epoch else None
+        self.state.epoch = cast(float, epoch)
+        super().log({**logs, "tokens": tokens, "minutes": round(seconds / 60, 3)})
+        if "eval_loss" in logs and (alphas := mixture_weights(self.inputs.model)):
+            cast(dict[str, Any], self.state.log_history[-1])["alpha"] = alphas
+        self.write_log("a", self.state.log_history[-1:])
+
+    def write_log(self, mode: str, entries: list[dict[str, Any]]) -> None:
+        """Write log.jsonl anew, or append to it."""
+        if self.args.should_save:
+            lines = [json.dumps({"step": 0, **entry}, allow_nan=False) + "\n" for entry in entries]
+            with (
+                damage_reported("log.jsonl", "written"),
+                (self.run.path / "log.jsonl").open(mode, encoding="utf-8") as file,
+            ):
+                file.writelines(lines)
+
+    def is_complete(self) -> bool:
+        """Whether training ends at this step; the same in all processes, whose clocks differ."""
+        return any_process(self.args.is_complete(self.state.global_step, self.clock.seconds))
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Validate, keep the model if it is the best so far, write metrics.json and the checkpoint's scores."""
+        # Generation would be compiled again for each of its many shapes.
+        with torch.compiler.set_stance("force_eager"):
+            scores = self._validate()
+            self._keep_if_best(scores)
+            # Only regular validations count, so that a run that was stopped and resumed averages the same.
+            if self.args.average_checkpoints > 1 and self.state.global_step % self.args.eval_steps == 0:
+                self.progress.snapshots = self._best_snapshots(scores)
+            metrics = {f"eval_{name}": value for name, value in scores.items() if isinstance(value, float)}
+            self.log(dict(metrics))
+            if self.is_complete():
+                self._average(scores)
+        # A run that is stopped while it averages is not finished.
+        self.progress.last = scores
+        self.write_metrics()
+        progress = self.current_progress()
+        if self.args.should_save:
+            progress.write(self.checkpoint_path)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def write_metrics(self) -> dict[str, Any]:
+        """Write metrics.json, with the best and last validation and the speed of the whole run, and the model card."""
+        tokens, seconds = self.count_tokens(), self.clock.seconds
+        step, train = self.state.global_step, self.inputs.train
+        is_known = self._tokens_per_epoch is not None
+        metrics = {
+            "task": self.task.name,
+            "synthesizer": self.inputs.settings.synthesizer,
+            "seed": self.args.seed,
+            "finished": self.is_complete() and self.progress.last.get("step") == step,
+            "best": self.progress.best or None,
+            "last": self.progress.last or None,
+            "steps": step,
+            "minutes": seconds / 60,
+            "tokens": tokens,
+            "tokens_per_second": tokens / seconds if seconds else 0.0,
+            "epochs": self.state.epoch if is_known else None,
+            "parameters": self.inputs.model.num_parameters(only_trainable=True),
+            "train_examples": len(train) if is_known else None,
+            "train_examples_dropped": train.dropped if is_known else None,
+            "train_lines_skipped": train.skipped if is_known else None,
+            "train_examples_truncated": train.truncated if is_known else None,
+        }
+        if self.args.should_save:
+            self.run.write_json("metrics.json", metrics)
+            update_model_card(self.run, metrics)
+        return metrics
+
+    def _validate(self) -> dict[str, Any]:
+        examples = self.inputs.validation
+        loop = EvaluationLoop(
+            self.inputs.model,
+            self.inputs.tokenizer,
+            batch_tokens=self.args.eval_batch_tokens,
+            rank=self.args.process_index,
+            world_size=self.args.world_size,
+            gather=gather_object,
+            is_sharded=is_sharded(self.inputs.model),
+        )
+        loss = evaluate_loss(self.task, loop, examples)
+        self.check_finite("the validation loss", loss)
+        scores = self.task.validate(loop, self.inputs.validation_split, examples, loss)
+        return {"step": self.state.global_step, "loss": loss, **scores}
+
+    def _keep_if_best(self, scores: dict[str, Any]) -> None:
+        metric, best = self.task.metric_for_best_model, self.progress.best
+        # Of equal scores the later: its model was trained longer.
+        if best and scores[metric] != best[metric] and (scores[metric] > best[metric]) != self.task.greater_is_better:
+            return
+        self.progress.best = scores
+        self.save_best_model()
+
+    def save_best_model(self) -> None:
+        """Save the model as the best model; every process has to call this."""
+        weights = gather_weights(self.inputs.model)
+        if self.args.should_save:
+            self.run.save_model(self.inputs.model, weights)
+
+    def _best_snapshots(self, scores: dict[str, Any]) -> list[Snapshot]:
+        """The best validations so far, with this one, ordered by step; of equal ones the later."""
+        sign = 1 if self.task.greater_is_better else -1
+        known = {*self.progress.snapshots, (scores["step"], float(scores[self.task.metric_for_best_model]))}
+        ranked = sorted(known, key=lambda snapshot: (sign * snapshot[1], snapshot[0]))
+        return sorted(ranked[-self.args.average_checkpoints :])
+
+    def _average(self, last: dict[str, Any]) -> None:
+        """Validate the average of the best weights, and keep it if it is as good; `last` has the present scores."""
+        snapshots = self._best_snapshots(last)
+        if len(snapshots) < 2:
+            return
+        steps = [step for step, _ in snapshots]
+        with averaged_weights(self.inputs.model, self.checkpoint_path, snapshots):
+            scores = {**self._validate(), "averaged": steps}
+            self._keep_if_best(scores)
+        numbers = {f"average_{name}": value for name, value in scores.items() if isinstance(value, float)}
+        self.log({**numbers, "averaged": steps})  # type: ignore[dict-item]
+
+    def check_finite(self, name: str, value: float) -> None:
+        """Raise UserError if a value is infinite or NaN."""
+        if not math.isfinite(value):
+            raise UserError(
+                f"training diverged: {name} is {value} at step {self.state.global_step}; lower learning_rate or "
+                "raise warmup_steps"
+            )
+
+    def current_progress(self) -> Progress:
+        """The state of the run at this step; every process has to call this."""
+        steps = self.state.global_step - (0 if self._start is None else self._start.step)
+        batches = (self.progress.batches or 0) + steps * self._batches_per_update
+        return replace(
+            self.progress,
+            seconds=self.clock.seconds,
+            tokens=self.count_tokens(),
+            batches=batches,
+            processes=self.args.world_size,
+            place=self._sampler.place(batches) if self._sampler else self.progress.place,
+            log=self.state.log_history,
+        )
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """The folder of the checkpoint at this step."""
+        return self.run.checkpoints / f"checkpoint-{self.state.global_step}"
+
+
+def mixture_weights(model: nn.Module) -> dict[str, list[list[float]]]:
+    """α of each mixture in a model, by the module's name: a list per function, with a number per head (or one for all).
+
+    Every process has to call this.
+    """
+    found = {}
+    for name, module in model.named_modules():
+        if isinstance(module, Mixture) and (weights := module.weights()) is not None:
+            whole = weights.full_tensor() if isinstance(weights, DTensor) else weights
+            # log.jsonl, and the log in each checkpoint, need no more digits.
+            found[name] = [[round(alpha, 6) for alpha in heads] for heads in whole.tolist()]
+    return found
+
+
+def constant_then_inverse_sqrt(optimizer: Optimizer, warmup_steps: int, constant_steps: int) -> LambdaLR:
+    """T5's schedule: warm-up, the highest rate until `constant_steps`, then the rate times √(constant_steps / step)."""
+
+    def factor(step: int) -> float:
+        scale = max(warmup_steps, constant_steps)
+        return step / warmup_steps if step < warmup_steps else math.sqrt(scale / max(step, scale))
+
+    return LambdaLR(optimizer, factor)
