@@ -16,11 +16,11 @@ from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.modeling_outputs import CausalLMOutput
 
-from synthetic_attention import SynthesizerConfig
 from synthesizer_lab.cli import main
 from synthesizer_lab.errors import UserError
-from synthetic_attention.models.loss import IGNORED, head_token_losses, linear_cross_entropy
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
+from synthetic_attention import SynthesizerConfig
+from synthetic_attention.models.loss import IGNORED, head_token_losses, linear_cross_entropy
 
 
 class Gpt2(GPT2LMHeadModel):

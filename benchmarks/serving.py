@@ -19,9 +19,9 @@ from onnxruntime.quantization import quantize_dynamic
 from torchao.quantization import Int8DynamicActivationInt8WeightConfig, Int8WeightOnlyConfig, quantize_
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from synthetic_attention import export_model, generate, quantize_int8
 from synthesizer_lab.benchmark.harness import time_turns
 from synthesizer_lab.training.run_folder import RunFolder, data_path
+from synthetic_attention import export_model, generate, quantize_int8
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from onnx_generation import OnnxGenerator

@@ -13,9 +13,9 @@ import pytest
 from typer.main import get_command
 
 from documents import ROOT, blocks
-from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
 from synthesizer_lab.cli.app import app
 from synthesizer_lab.data.tokenizer import train_tokenizer
+from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # "commit 1234567", or "commits 1234567 (width 128) and 89abcde".

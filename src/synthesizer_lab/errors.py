@@ -35,6 +35,15 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
+def user_errors() -> Iterator[None]:
+    """Raise what the library refuses inside, ValueError and ImportError, as a UserError."""
+    try:
+        yield
+    except (ValueError, ImportError) as error:
+        raise UserError(str(error)) from error
+
+
+@contextmanager
 def damage_reported(what: object, action: str = "loaded") -> Iterator[None]:
     """Raise whatever fails inside as a UserError that names `what`; with "written" as an OSError, except UserErrors."""
     try:

@@ -1,4 +1,4 @@
-"""Checks of values that users set: options of tasks, training arguments, fields of a model."""
+"""Checks of values that users set."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
-from .errors import UserError
-
 # Numbers are below this: sizes of tensors are 32-bit, and nothing overflows.
 LIMIT = 2**31
 
 
 def check_value(name: str, value: Any, kind: Any) -> None:
-    """Raise UserError unless a value has a type (a class, `Literal`, a union, a list, tuple or dict).
+    """Raise ValueError unless a value has a type (a class, `Literal`, a union, a list, tuple or dict).
 
     Numbers have to be below 2³², which seeds are.
     """
     if not fits(value, kind):
-        raise UserError(f"got {name}={value!r}; expected {type_name(kind)}")
+        raise ValueError(f"got {name}={value!r}; expected {type_name(kind)}")
     if isinstance(value, int | float) and not abs(value) < 2**32:
-        raise UserError(f"got {name}={value}; expected a finite number below 2**32")
+        raise ValueError(f"got {name}={value}; expected a finite number below 2**32")
 
 
 def check_size(name: str, value: Any) -> None:

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
-from synthetic_attention.baselines import LightweightConvolution, Linformer
 from synthesizer_lab.inspect.inspection import inspect_run
-from synthetic_attention.synthesizers import functions_of, key_heads, known, needs_max_length, validate
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.classification import Classification
 from synthesizer_lab.training.dry_run import count_parameters
 from synthesizer_lab.training.run import resume_run, start_run
 from synthesizer_lab.training.settings import read_settings
+from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
+from synthetic_attention.baselines import LightweightConvolution, Linformer
+from synthetic_attention.synthesizers import functions_of, key_heads, known, needs_max_length, validate
 from training.conftest import SMALL
 from training.runs import silent
 

@@ -12,8 +12,8 @@ from transformers import GPT2LMHeadModel
 
 from cli.conftest import SETS, Call, call, check_error
 from scripts import load_script
-from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
+from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
 
 __all__ = ["call"]
 

@@ -12,9 +12,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from cli.conftest import LANGUAGES, SETS, Call, check_error, corpus, snapshot
 from conversion.conftest import make_source
-from synthetic_attention.conversion.synthesize import stacks_of
 from synthesizer_lab.tasks.translation import Translation
 from synthesizer_lab.training.run_folder import PretrainedRun
+from synthetic_attention.conversion.synthesize import stacks_of
 
 __all__ = ["corpus"]
 

@@ -28,8 +28,8 @@ from transformers import (
 
 from conversion.conftest import make_source
 from documents import ROOT
-from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForMaskedLM, convert, export_model
 from synthesizer_lab.errors import UserError
+from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForMaskedLM, convert, export_model
 
 Sources = Callable[[str], PreTrainedModel]
 IDS, MASK = torch.arange(3, 17).view(2, 7), torch.tensor([[1] * 7, [1] * 4 + [0] * 3])

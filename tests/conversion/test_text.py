@@ -10,13 +10,13 @@ import torch
 from transformers import PreTrainedModel
 
 from models.conftest import word_tokenizer
-from synthetic_attention import convert
+from synthesizer_lab.errors import UserError
 from synthesizer_lab.heads.calibrate import calibrate
 from synthesizer_lab.heads.choose import Head, mean_loss, measure_heads, replace_heads
 from synthesizer_lab.heads.distill import distill
 from synthesizer_lab.heads.text import CalibrationText, read_batches
-from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks import get_task
+from synthetic_attention import convert
 
 WORDS = ["w5 w6 w7 w8", "w9 w10", "", "w11 w12 w13 w14 w15 w16 w17", "w5 w9 w21", "w30"]
 

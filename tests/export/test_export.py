@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.export import Dim
 
 from models.conftest import LONGEST, STACKS, VOCABULARY, build, tiny_config
-from synthetic_attention import SynthesizerModel, quantize_int8
 from synthesizer_lab.errors import UserError
+from synthetic_attention import SynthesizerModel, quantize_int8
 from synthetic_attention.export import export_model, largest_difference
 from synthetic_attention.kernels import int8
 

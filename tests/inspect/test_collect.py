@@ -9,7 +9,6 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, set_seed
 
-from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from synthesizer_lab.data.tokenizer import encode, train_tokenizer
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.inspect.collect import (
@@ -23,6 +22,7 @@ from synthesizer_lab.inspect.collect import (
     text_inputs,
     with_output,
 )
+from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 
 NAMES = [
     *("vanilla", "dense", "random", "fixed_random", "factorized_dense", "factorized_random"),

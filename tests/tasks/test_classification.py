@@ -15,10 +15,10 @@ from transformers import PreTrainedTokenizerFast
 from synthesizer_lab.data.classification import Columns, guess_columns, read_labeled
 from synthesizer_lab.data.files import Parsed
 from synthesizer_lab.data.tokenizer import frame_texts, train_tokenizer
-from synthetic_attention.models import SynthesizerConfig
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.base import EvaluationLoop, build_model, evaluate_loss
 from synthesizer_lab.tasks.classification import Classification
+from synthetic_attention.models import SynthesizerConfig
 
 ROWS = [("3", "Rain, again", "It rains."), ("1", "Tea", 'The "tea" is hot.'), ("2", "Wind", "It blows.")]
 

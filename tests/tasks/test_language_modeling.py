@@ -13,10 +13,10 @@ from torch import Tensor
 from synthesizer_lab.data.corpus import Corpus
 from synthesizer_lab.data.examples import IGNORED
 from synthesizer_lab.data.tokenizer import encode
-from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.base import EvaluationLoop, count_tokens, evaluate_loss
 from synthesizer_lab.tasks.language_modeling import LanguageModeling, LanguageRows
+from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM
 
 END = 2
 LINES = [f"line {number} of a text that says {'so ' * (number % 5)}{number * number}" for number in range(40)]

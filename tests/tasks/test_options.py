@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from synthetic_attention import SynthesizerConfig
 from synthesizer_lab.tasks import UserError, get_task, known_tasks
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthesizer_lab.tasks.translation import Translation
 from synthesizer_lab.training.arguments import argument_types
 from synthesizer_lab.training.settings import parse_override, read_task_options
+from synthetic_attention import SynthesizerConfig
 
 
 def test_text_stays_text_and_the_rest_is_yaml() -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from synthetic_attention import SynthesizerConfig
 from synthesizer_lab.data.tokenizer import train_tokenizer
 from synthesizer_lab.tasks import UserError, get_task, memory
 from synthesizer_lab.tasks.base import EvaluationLoop, build_model
@@ -25,6 +24,7 @@ from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthesizer_lab.tasks.seq2seq import TextPairs
 from synthesizer_lab.tasks.summarization import Summarization
 from synthesizer_lab.tasks.translation import Translation
+from synthetic_attention import SynthesizerConfig
 
 TRANSLATION = Translation("en", "de")
 TEXT = TextPairs("train", ["a cat sat", "two cats", "a dog"], ["eine Katze", "zwei Katzen", "Hund"])

@@ -9,13 +9,13 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from synthetic_attention import SynthesizerAttention
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.translation import Translation
 from synthesizer_lab.training import device
 from synthesizer_lab.training.device import choose_device, choose_training_device
 from synthesizer_lab.training.evaluation import evaluate_run
 from synthesizer_lab.training.run_folder import RunFolder
+from synthetic_attention import SynthesizerAttention
 from training.runs import Small, generate_lines, logged, start
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from synthesizer_lab.errors import UserError
-from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from synthesizer_lab.tasks import memory
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthesizer_lab.tasks.memory import count_parameters as count_all
@@ -15,6 +14,7 @@ from synthesizer_lab.tasks.translation import Translation
 from synthesizer_lab.training import dry_run as module
 from synthesizer_lab.training.dry_run import count_parameters, describe_dry_run, dry_run
 from synthesizer_lab.training.run import start_run
+from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from training.runs import Small, silent, snapshot, start
 
 

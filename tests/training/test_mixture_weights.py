@@ -2,8 +2,8 @@
 
 import pytest
 
-from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
 from synthesizer_lab.training.trainer import mixture_weights
+from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
 
 LAYER = "model.decoder.layers.0.self_attn.function"
 

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from transformers import T5Config, T5ForConditionalGeneration
 
-from synthetic_attention import SynthesizerForConditionalGeneration
 from synthesizer_lab.inspect.collect import initial_model
 from synthesizer_lab.training.arguments import SynthesizerTrainingArguments
 from synthesizer_lab.training.run import resume_run
 from synthesizer_lab.training.settings import build_config, read_settings
 from synthesizer_lab.training.trainer import constant_then_inverse_sqrt
+from synthetic_attention import SynthesizerForConditionalGeneration
 from training.runs import Small, assert_same_runs, logged, silent, start, start_and_kill, weights
 
 ADAFACTOR = ("optim=adafactor", "learning_rate=0.01", "max_grad_norm=0", "warmup_steps=0", "constant_steps=4")

@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from synthetic_attention import SynthesizerConfig, SynthesizerForSequenceClassification
 from synthesizer_lab.tasks import UserError, get_task
 from synthesizer_lab.tasks.base import load_pretrained
 from synthesizer_lab.tasks.classification import Classification
@@ -21,6 +20,7 @@ from synthesizer_lab.training.evaluation import evaluate_run
 from synthesizer_lab.training.run import resume_run
 from synthesizer_lab.training.run_folder import PretrainedRun, RunFolder
 from synthesizer_lab.training.settings import Settings, read_settings
+from synthetic_attention import SynthesizerConfig, SynthesizerForSequenceClassification
 from training.conftest import SMALL
 from training.runs import Kill, KilledError, assert_same_runs, die, silent, snapshot, start
 

@@ -20,13 +20,14 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from ..errors import UserError
 from synthetic_attention.generation import generate
 from synthetic_attention.kernels import quantize_int8
 from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from synthetic_attention.models.cache import cache_bytes
+from synthetic_attention.validation import LIMIT
+
+from ..errors import UserError
 from ..tasks.memory import check_generation
-from ..validation import LIMIT
 from .harness import Measurement, time_turns
 
 # The Hugging Face models of each task; speedups are over the first.

@@ -12,10 +12,11 @@ from torch import nn
 from torch.nn.attention import SDPBackend
 
 from synthetic_attention.attention import SynthesizerAttention
-from ..errors import UserError
 from synthetic_attention.layout import TokenLayout
 from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.models.modeling import SynthesizerStack
+
+from ..errors import UserError
 from ..training.failures import is_out_of_memory
 from .accuracy import Accuracy, check, reduced
 from .cases import Case

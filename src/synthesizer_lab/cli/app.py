@@ -79,9 +79,9 @@ app.add_typer(benchmarks)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from .. import __version__
+        from importlib.metadata import version
 
-        typer.echo(__version__)
+        typer.echo(version("synthetic-attention"))
         raise typer.Exit
 
 

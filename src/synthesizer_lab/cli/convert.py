@@ -97,8 +97,9 @@ def convert(
 
 def _read_budget(text: str) -> Any:
     """A number, or a mapping of numbers by stack."""
+    from synthetic_attention.validation import fits
+
     from ..training.settings import parse_synthesizer
-    from ..validation import fits
 
     value: Any = parse_synthesizer(text)
     if isinstance(value, str):

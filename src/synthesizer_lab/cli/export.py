@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from typer import Option, echo
 
+from ..errors import user_errors
 from . import options as opt
 from .console import set_up_libraries
 
@@ -31,13 +32,16 @@ def export(
 
     from synthetic_attention.export import export_model, largest_difference
     from synthetic_attention.kernels import quantize_int8
+
     from ..training.run_folder import RunFolder
 
     set_up_libraries()
     folder = RunFolder(run)
     model: Any = folder.load(folder.read_task(folder.read_info()), torch.device("cpu"))[0]
     model = quantize_int8(model) if int8 else model
-    for file in export_model(model, output, format, with_cache=with_cache, overwrite=overwrite):
+    with user_errors():
+        files = export_model(model, output, format, with_cache=with_cache, overwrite=overwrite)
+    for file in files:
         checked = format == "onnx" and importlib.util.find_spec("onnxruntime")
         difference = f": at most {largest_difference(model, file):.1e} from PyTorch's output" if checked else ""
         echo(f"{file}{difference}")

@@ -20,8 +20,9 @@ def settings(
     from rich.console import Console
     from rich.table import Table
 
+    from synthetic_attention.validation import did_you_mean
+
     from ..training.settings import list_settings
-    from ..validation import did_you_mean
 
     every = list_settings()
     names = [{each.key, each.key.partition(".")[0], each.group.rpartition(" ")[2]} for each in every]

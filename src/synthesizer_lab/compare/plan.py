@@ -14,10 +14,11 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from synthetic_attention.models import SynthesizerConfig
+
 from ..data.examples import OnLong, OnLongInput
 from ..data.tokenizer import encode
 from ..errors import UserError, one_line
-from synthetic_attention.models import SynthesizerConfig
 from ..tasks.base import Split, Task, build_model
 from ..tasks.generation import evaluation_config, generation_settings
 from ..tasks.large import LargeSplit, new_tokenizer

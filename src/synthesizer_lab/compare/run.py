@@ -27,7 +27,7 @@ from transformers import TrainerCallback
 
 from ..errors import UserError, damage_reported
 from ..metrics.text import can_compute
-from ..staging import LOCK, lock_file
+from synthetic_attention.staging import LOCK, lock_file
 from ..training.device import choose_training_device
 from ..training.evaluation import evaluate_run
 from ..training.run import Report, resume_run, start_run

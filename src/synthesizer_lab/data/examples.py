@@ -14,8 +14,9 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
-from ..errors import UserError
 from synthetic_attention.models.loss import IGNORED as IGNORED
+
+from ..errors import UserError
 from .tokenizer import Tokens, encodings
 
 _E = TypeVar("_E")

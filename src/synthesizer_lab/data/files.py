@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ..errors import UserError, damage_reported
-from ..staging import lock_file, staged
+from synthetic_attention.staging import lock_file, staged
 
 Payload = TypeVar("Payload")
 _T = TypeVar("_T")

@@ -16,12 +16,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..errors import UserError
-from ..inspect.collect import AttentionLayer, attention_layers
+from synthetic_attention.conversion.synthesize import synthesize
 from synthetic_attention.models import SynthesizerPreTrainedModel
 from synthetic_attention.models.loss import IGNORED
 from synthetic_attention.synthesizers import SynthesizerOptions, SynthesizingFunction
-from synthetic_attention.conversion.synthesize import synthesize
+
+from ..errors import UserError
+from ..inspect.collect import AttentionLayer, attention_layers
 
 __all__ = ["CALIBRATED", "AttentionSums", "Batch", "calibrate", "fit", "hooked", "real_rows", "run"]
 

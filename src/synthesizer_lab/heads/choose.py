@@ -14,12 +14,13 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from ..errors import UserError
-from ..inspect.collect import AttentionLayer, attention_layers
+from synthetic_attention.conversion.synthesize import synthesize
 from synthetic_attention.models import SynthesizerPreTrainedModel
 from synthetic_attention.models.loss import IGNORED
+
+from ..errors import UserError
+from ..inspect.collect import AttentionLayer, attention_layers
 from .calibrate import Batch, hooked, real_rows, run
-from synthetic_attention.conversion.synthesize import synthesize
 
 __all__ = [
     *("Budget", "Choice", "Granularity", "Head", "HeadCosts", "allowed_heads", "choose_heads"),

@@ -9,8 +9,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..inspect.collect import AttentionLayer, attention_layers
 from synthetic_attention.models import SynthesizerPreTrainedModel
+
+from ..inspect.collect import AttentionLayer, attention_layers
 from .calibrate import Batch, hooked, real_rows, run
 
 __all__ = ["distill", "new_parameters"]

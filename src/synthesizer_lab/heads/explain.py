@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from synthetic_attention.attention import SynthesizerAttention
-from ..inspect.collect import AttentionLayer, Explanation, attention_layers
 from synthetic_attention.logits import MixedLogits
 from synthetic_attention.synthesizers import SynthesizingFunction
+
+from ..inspect.collect import AttentionLayer, Explanation, attention_layers
 from .calibrate import Batch, fit
 from .choose import mean_loss, measure_heads
 

@@ -13,10 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from rich.table import Table
 
-from ..benchmark.harness import time_turns
-from ..inspect.collect import attention_layers
 from synthetic_attention.models import SynthesizerPreTrainedModel
 from synthetic_attention.models.cache import cache_bytes
+
+from ..benchmark.harness import time_turns
+from ..inspect.collect import attention_layers
 from .calibrate import Batch, run
 from .choose import Head, HeadCosts
 

@@ -22,10 +22,14 @@ from transformers import (
     set_seed,
 )
 
+from synthetic_attention.conversion.convert import convert
+from synthetic_attention.conversion.synthesize import synthesize
+from synthetic_attention.models import SynthesizerModel, SynthesizerPreTrainedModel
+
 from ..errors import UserError, damage_reported, one_line
 from ..inspect.collect import attention_layers
-from synthetic_attention.models import SynthesizerModel, SynthesizerPreTrainedModel
 from ..tasks.base import Task, reset_generation
+from synthetic_attention.models import SynthesizerModel, SynthesizerPreTrainedModel
 from ..tasks.language_modeling import LanguageModeling
 from ..tasks.seq2seq import SequenceToSequence
 from ..training.device import choose_device
@@ -44,10 +48,8 @@ from .choose import (
     measure_heads,
     replace_heads,
 )
-from synthetic_attention.conversion.convert import convert
 from .distill import distill
 from .report import ConversionReport, compare_speed, describe_layers, draw_heads
-from synthetic_attention.conversion.synthesize import synthesize
 from .text import CalibrationText, read_batches
 
 __all__ = ["Conversion", "convert_to"]

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from synthetic_attention.models import SynthesizerForMaskedLM, SynthesizerPreTrainedModel
+from synthetic_attention.models.loss import IGNORED
+
 from ..data.classification import ENDINGS
 from ..data.examples import pad, padded_inputs, token_batches
 from ..data.files import read_lines
 from ..data.tokenizer import Tokens
 from ..errors import UserError
-from synthetic_attention.models import SynthesizerForMaskedLM, SynthesizerPreTrainedModel
-from synthetic_attention.models.loss import IGNORED
 from ..tasks import get_task
 from ..tasks.base import Task
 from ..tasks.classification import Classification

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, set_seed
 
 from synthetic_attention.attention import SelfAttention, SynthesizerAttention
-from ..data.tokenizer import decode, encode
-from ..errors import UserError
 from synthetic_attention.layout import Positions
 from synthetic_attention.models.modeling import SynthesizerBlock, SynthesizerStack
 from synthetic_attention.models.positions import RelativePositionBias
 from synthetic_attention.synthesizers import SynthesizingFunction
+
+from ..data.tokenizer import decode, encode
+from ..errors import UserError
 from ..tasks.base import Task
 from ..tasks.generation import output_limit
 from .statistics import Array, WeightStatistics

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from synthetic_attention.baselines import Linformer
 from ..errors import UserError, damage_reported
-from ..staging import staged
+from synthetic_attention.staging import staged
 from ..tasks.base import Task
 from ..training.device import choose_device
 from ..training.failures import shortage_reported

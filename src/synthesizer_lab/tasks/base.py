@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
+from synthetic_attention.models.loss import IGNORED
+
 from ..data.classification import listed
 from ..data.examples import Examples, OnLong, OnLongInput, Pair, TextExamples, pair_collate, token_batches
 from ..data.records import Records
 from ..errors import UserError
-from synthetic_attention.models.loss import IGNORED
 from ..validation import check_value
 
 if TYPE_CHECKING:

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from synthetic_attention.models import SynthesizerForConditionalGeneration, SynthesizerForSequenceClassification
+
 from ..data.classification import ENDINGS, Columns, LabeledText, bad_label, clean_br, find_classes, listed, read_labeled
 from ..data.examples import (
     Examples,
@@ -32,7 +34,6 @@ from ..data.records import Records
 from ..data.tokenizer import frame_texts, train_tokenizer
 from ..errors import UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
-from synthetic_attention.models import SynthesizerForConditionalGeneration, SynthesizerForSequenceClassification
 from .base import Evaluation, EvaluationLoop, Scores, Task
 from .seq2seq import json_lines
 

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from transformers import GenerationConfig, TextStreamer
 
+from synthetic_attention.generation import generate
+from synthetic_attention.validation import LIMIT
+
 from ..data.examples import padded_inputs, token_batches
 from ..data.tokenizer import Tokens, special_ids
 from ..errors import UserError
-from synthetic_attention.generation import generate
-from ..validation import LIMIT
 from .base import EvaluationLoop, Task
 from .memory import check_generation
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from synthetic_attention.models.loss import IGNORED
+
 from ..data.examples import OnLong, Pairs
 from ..data.files import Parsed, check_folder, fingerprint, named_split
 from ..data.glue import HUB_NAMES, SUITES, GlueExample, GlueTask, read_file, read_hub, task_files
@@ -19,7 +21,6 @@ from ..data.hub import HubDataset, is_hub_name
 from ..data.tokenizer import encode
 from ..errors import UserError, require
 from ..metrics.glue import SUITE_SCORES, record_scores, task_means, task_scores
-from synthetic_attention.models.loss import IGNORED
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
 from .glue_prompts import possible_outputs, prompt, read_label, short_prompt, target, training_pairs

@@ -20,6 +20,10 @@ import torch
 from tokenizers import processors
 from torch import Tensor
 
+from synthetic_attention.generation import generate
+from synthetic_attention.models import SynthesizerForCausalLM
+from synthetic_attention.models.loss import IGNORED
+
 from ..data.corpus import Corpus, hub_texts, read_texts
 from ..data.examples import (
     Examples,
@@ -36,10 +40,7 @@ from ..data.hub import HubDataset, is_hub_name
 from ..data.records import Records
 from ..data.tokenizer import Tokens, encode, train_tokenizer
 from ..errors import UserError
-from synthetic_attention.generation import generate
 from ..metrics.language_modeling import count_text, text_scores
-from synthetic_attention.models import SynthesizerForCausalLM
-from synthetic_attention.models.loss import IGNORED
 from .base import Evaluation, EvaluationLoop, Scores, Task
 from .generation import LineStreamer, generate_tokens, make_generation_config, suppressed_tokens
 from .seq2seq import json_lines

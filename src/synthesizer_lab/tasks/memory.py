@@ -11,9 +11,10 @@ import psutil  # type: ignore[import-untyped]
 import torch
 from transformers import PreTrainedModel
 
-from ..errors import UserError
 from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.models.modeling import SynthesizerStack
+
+from ..errors import UserError
 from .base import Task, build_model
 
 _CGROUP = Path("/sys/fs/cgroup/memory.max")

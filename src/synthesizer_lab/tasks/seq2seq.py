@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from synthetic_attention.models import SynthesizerForConditionalGeneration
+
 from ..data.examples import Examples, NoExamplesError, OnLong, Pair, Pairs, fit_length
 from ..data.files import Parsed, fingerprints
 from ..data.records import Records
 from ..data.tokenizer import Tokens, decode, encode, train_tokenizer
 from ..metrics.text import rouge_per_example
-from synthetic_attention.models import SynthesizerForConditionalGeneration
 from .base import Evaluation, EvaluationLoop, Scores, Task
 from .generation import generate_tokens, make_generation_config
 

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
+from synthetic_attention.models import SynthesizerForConditionalGeneration
+
 from ..data.corpus import DOCUMENT_ENDINGS, DOCUMENT_FIELDS, Corpus, hub_texts, read_texts
 from ..data.examples import Examples, OnLong, Pair, RunningText, TextExamples
 from ..data.files import Parsed, split_files
@@ -29,7 +31,6 @@ from ..data.hub import HubDataset, is_hub_name
 from ..data.records import Records
 from ..data.tokenizer import SPECIAL_TOKENS, Tokens, encode, train_tokenizer
 from ..errors import UserError
-from synthetic_attention.models import SynthesizerForConditionalGeneration
 from .base import Evaluation, EvaluationLoop, Scores, Task, batch_losses
 from .seq2seq import json_lines
 

@@ -21,9 +21,10 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
+from synthetic_attention.validation import fits
+
 from ..data.sampler import Place
 from ..errors import damage_reported
-from ..validation import fits
 from .arguments import SynthesizerTrainingArguments
 from .sharding import OPTIMIZER, copy_whole, shard_names
 

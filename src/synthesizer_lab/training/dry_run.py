@@ -19,6 +19,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from synthetic_attention.attention import SelfAttention
+
 from ..data.sampler import TokenBatchSampler
 from ..tasks import get_task
 from ..tasks.base import Task

@@ -13,9 +13,10 @@ import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import broadcast_object_list, gather_object  # type: ignore[import-untyped]
 
+from synthetic_attention.kernels import quantize_int8
+
 from ..data.examples import OnLongInput
 from ..errors import UserError, damage_reported
-from synthetic_attention.kernels import quantize_int8
 from ..tasks import get_task
 from ..tasks.base import EvaluationLoop, Task, format_score
 from ..tasks.classification import Classification

@@ -30,12 +30,14 @@ import yaml
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from synthetic_attention.validation import fits
+
 from ..data.hub import is_hub_name
 from ..errors import UserError, damage_reported
-from ..staging import LOCK, lock_file, remove_left, staged
+from synthetic_attention.staging import LOCK, lock_file, remove_left, staged
 from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained, reset_generation
-from ..validation import fits
+from synthetic_attention.validation import fits
 from .settings import Settings, load_yaml
 
 # The entries of run.yaml that every run needs, and those of one that started from another.

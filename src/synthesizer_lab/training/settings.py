@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 import yaml
 from huggingface_hub.errors import StrictDataclassError
 
-from ..errors import UserError, one_line
 from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.synthesizers import OPTIONS
+from synthetic_attention.validation import did_you_mean
+
+from ..errors import UserError, one_line
 from ..tasks import get_task, known_tasks
 from ..tasks.base import Task
-from ..validation import check_value, did_you_mean
+from ..validation import check_value
 from .arguments import SynthesizerTrainingArguments, argument_types
 
 _QUOTES = ("'", '"')

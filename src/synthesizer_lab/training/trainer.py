@@ -22,10 +22,11 @@ from transformers import Adafactor, PreTrainedModel, PreTrainedTokenizerFast, Tr
 from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
 
+from synthetic_attention.synthesizers import Mixture, SynthesizingFunction
+
 from ..data.examples import Examples, TrainingData
 from ..data.sampler import Items, TokenBatchSampler
 from ..errors import UserError, damage_reported
-from synthetic_attention.synthesizers import Mixture, SynthesizingFunction
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss
 from ..tasks.memory import check_training
 from .callbacks import StopRequest, TrainingClock

@@ -13,7 +13,6 @@ from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from .. import models
-from ..errors import UserError, damage_reported
 from ..models import (
     SynthesizerConfig,
     SynthesizerForSequenceClassification,
@@ -50,9 +49,8 @@ def convert(
         A model with the dtype, device, mode and generation configuration of the given one.
 
     Raises:
-        ValueError: another model, or one with something that ours lack; a `max_length` above the number of learned
-            positions; and as `synthesize` does.
-        UserError: files that cannot be loaded.
+        ValueError: files that cannot be loaded; another model, or one with something that ours lack; a `max_length`
+            above the number of learned positions; and as `synthesize` does.
     """
     if not isinstance(model, PreTrainedModel | str | Path):
         raise ValueError(
@@ -67,8 +65,8 @@ def convert(
 
 def _load(name: str) -> PreTrainedModel:
     if not Path(name).is_dir() and not re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", name):
-        raise UserError(f"{name}: no such folder; expected that of a model, or a name on the hub")
-    with damage_reported(f"the model {name}"):
+        raise ValueError(f"{name}: no such folder; expected that of a model, or a name on the hub")
+    try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         if not config.architectures:
             raise ValueError("config.json has no architectures; expected the name of a class")
@@ -81,6 +79,10 @@ def _load(name: str) -> PreTrainedModel:
         # transformers would draw them.
         if missing := sorted(found["missing_keys"]):
             raise ValueError(f"the weights lack {', '.join(missing[:3])}, which {architecture} has")
+    # Readers of configurations and weights have many errors.
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"the model {name} cannot be loaded: {reason}") from error
     return cast(PreTrainedModel, model)
 
 

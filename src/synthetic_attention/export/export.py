@@ -11,6 +11,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -19,7 +20,6 @@ from torch import Tensor, nn
 from torch.export import Dim
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from ..errors import UserError, damage_reported, require
 from ..kernels import split_heads
 from ..layout import TokenLayout
 from ..models import SynthesizerPreTrainedModel
@@ -61,13 +61,14 @@ def export_model(
         The files.
 
     Raises:
-        UserError: an unknown format, a cache of a model that generates no text, or a file that exists and is not to be
-            overwritten; ONNX without the extra `export`.
+        ValueError: an unknown format, a cache of a model that generates no text, or a file that exists and is not to be
+            overwritten.
+        ImportError: ONNX without the extra `export`.
     """
     if format not in ("onnx", "torch") or (with_cache and format != "onnx"):
-        raise UserError(f"got format={format!r}, with_cache={with_cache}; expected 'onnx', or 'torch' without a cache")
+        raise ValueError(f"got format={format!r}, with_cache={with_cache}; expected 'onnx', or 'torch' without a cache")
     if format == "onnx":
-        require("onnxscript", "export", "An ONNX file")
+        _check_onnx()
     file = Path(file)
     graphs = {file.with_name(f"{file.stem}{part}{file.suffix}"): graph for part, graph in _graphs(model, with_cache)}
     for path in graphs:
@@ -81,6 +82,13 @@ def export_model(
     finally:
         model.train(was_training)
     return list(graphs)
+
+
+def _check_onnx() -> None:
+    if find_spec("onnxscript") is None:
+        raise ImportError(
+            "An ONNX file needs onnxscript, which is not installed; pip install 'synthetic-attention[export]'"
+        )
 
 
 def largest_difference(model: SynthesizerPreTrainedModel, file: str | os.PathLike[str]) -> float:
@@ -200,7 +208,7 @@ def _graphs(model: SynthesizerPreTrainedModel, with_cache: bool) -> list[tuple[s
             source["token_type_ids"] = torch.zeros_like(source["input_ids"][0]), "length"
         return [("", _Graph(model, _outputs, source))]
     if not model.can_generate():
-        raise UserError(f"got a cache for a {type(model).__name__}; expected a model that generates text")
+        raise ValueError(f"got a cache for a {type(model).__name__}; expected a model that generates text")
     step = {"input_ids": (_ids(model, _NEW), "length"), "attention_mask": (_mask(model, _PAST + _NEW), "total_length")}
     if both:
         step["encoder_attention_mask"] = _mask(model, _SOURCE), "source_length"
