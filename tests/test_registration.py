@@ -64,16 +64,6 @@ def test_models_work_without_the_extra() -> None:
     assert done.stdout.strip() == "5 8 1", done.stderr
 
 
-def test_names_in_a_program_called_synthesizer(tmp_path: Path) -> None:
-    (tmp_path / "synthesizer").write_text(
-        "import sys\nimport synthetic_attention as package\nassert 'torch' not in sys.modules\n"
-        "from synthetic_attention import SynthesizerAttention\n"
-        "print(all(hasattr(package, name) for name in package.__all__), hasattr(package, 'other'))\n"
-    )
-    done = run(str(tmp_path / "synthesizer"))
-    assert done.stdout.strip() == "True False", done.stderr
-
-
 def test_command_names_the_extra_it_needs() -> None:
     code = HIDE + "from synthesizer_lab.cli import main; main(['--help'])"
     done = run("-c", code)

@@ -37,10 +37,15 @@ def one_line(error: BaseException) -> str:
 @contextmanager
 def user_errors() -> Iterator[None]:
     """Raise what the library refuses inside, ValueError and ImportError, as a UserError."""
+    from huggingface_hub.errors import StrictDataclassError
+
     try:
         yield
-    except (ValueError, ImportError) as error:
-        raise UserError(str(error)) from error
+    except UserError:
+        raise
+    # The strict dataclass of huggingface_hub reports a wrong type with exceptions of its own.
+    except (ValueError, ImportError, StrictDataclassError) as error:
+        raise UserError(one_line(error)) from error
 
 
 @contextmanager

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import (
@@ -26,7 +24,7 @@ from synthetic_attention.conversion.convert import convert
 from synthetic_attention.conversion.synthesize import synthesize
 from synthetic_attention.models import SynthesizerModel, SynthesizerPreTrainedModel
 
-from ..errors import UserError, damage_reported, one_line
+from ..errors import UserError, damage_reported, user_errors
 from ..inspect.collect import attention_layers
 from ..tasks.base import Task, reset_generation
 from synthetic_attention.models import SynthesizerModel, SynthesizerPreTrainedModel
@@ -172,9 +170,9 @@ def _open(name: str, how: Conversion, report: Callable[[str], object]) -> _Sourc
         info["finished"] = folder.is_finished(info)
         task = folder.read_task(info)
         model, tokenizer = folder.load(task, torch.device("cpu"))
-        with _user_errors():
+        with user_errors():
             return _Source(convert(model, max_length=how.max_length), tokenizer, info, task)
-    with _user_errors():
+    with user_errors():
         new = convert(name, max_length=how.max_length)
     try:
         source = _Source(new, _load_tokenizer(name))
@@ -235,16 +233,6 @@ def _make_run(name: str, source: _Source, task: Task[Any, Any], data: Path) -> N
     }
 
 
-@contextmanager
-def _user_errors() -> Iterator[None]:
-    """Raise each ValueError as a UserError."""
-    try:
-        yield
-    # The strict dataclass of huggingface_hub reports a wrong type with exceptions of its own.
-    except (ValueError, StrictDataclassError) as error:
-        raise UserError(one_line(error)) from error
-
-
 def _convert(
     name: str,
     model: SynthesizerPreTrainedModel,
@@ -254,7 +242,7 @@ def _convert(
 ) -> tuple[ConversionReport, SynthesizerPreTrainedModel]:
     """The new model, and what is known of it, measured on the part of the text that is held out."""
     if text is None:
-        with _user_errors():
+        with user_errors():
             new = synthesize(model, how.synthesizer, synthesizer_options=how.synthesizer_options)
         return ConversionReport(name, new.config.synthesizer), new
     function = cast(str, how.synthesizer)
@@ -268,7 +256,7 @@ def _convert(
             "for which something is predicted"
         )
     names = [*dict.fromkeys((function, "random", "dense"))]
-    with _user_errors():
+    with user_errors():
         made = calibrate(model, batches, names, synthesizer_options=how.synthesizer_options)
     fitted = dict(zip(names, made, strict=True))
     costs = measure_heads(model, fitted, held_out)
