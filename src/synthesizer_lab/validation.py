@@ -1,24 +1,12 @@
-"""Checks of values and paths that users of the command set."""
+"""Checks of values that users of the command set."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from synthetic_attention import validation
 
-from .errors import UserError, user_errors
-
-
-def resolve_path(path: Path) -> Path:
-    """The absolute path without symbolic links; UserError if they lead back to themselves.
-
-    Python 3.11 and 3.12 raise RuntimeError for these, 3.13 nothing.
-    """
-    try:
-        return path.resolve()
-    except RuntimeError:
-        raise UserError(f"{path}: a symbolic link that leads back to itself; expected a file or folder") from None
+from .errors import user_errors
 
 
 def check_value(name: str, value: Any, kind: Any) -> None:

@@ -12,20 +12,18 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from .errors import UserError
-
 # The lock file of a folder; it stays, and means nothing while no process holds it.
 LOCK = ".lock"
 # The errors of a file system without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
-def lock_file(path: Path, message: str | None = None) -> AbstractContextManager[object]:
-    """Wait for a lock, or with a message raise UserError; it is None on a file system without locks."""
+def lock_file(path: Path, refusal: Exception | None = None) -> AbstractContextManager[object]:
+    """Wait for a lock, or raise `refusal` if another process has it; it is None on a file system without locks."""
     try:
-        return FileLock(path).acquire(timeout=-1 if message is None else 0)
+        return FileLock(path).acquire(timeout=-1 if refusal is None else 0)
     except Timeout:
-        raise UserError(message) from None
+        raise (refusal or OSError()) from None
     except (OSError, NotImplementedError) as error:
         if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
             raise
@@ -52,7 +50,7 @@ def staged(home: Path, prefix: str) -> Iterator[Path]:
 def remove_left(home: Path, pattern: str, replaced: Path | None = None) -> None:
     """Remove the folders of `staged` that killed processes left; "old" in one becomes `replaced` if that is gone."""
     for folder in home.glob(pattern):
-        with suppress(UserError, OSError), lock_file(folder / LOCK, "its process is alive") as lock:
+        with suppress(OSError), lock_file(folder / LOCK, BlockingIOError("its process is alive")) as lock:
             if replaced is not None and (folder / "old").exists() and not replaced.exists():
                 # Killed between the two steps of a replacement.
                 (folder / "old").rename(replaced)

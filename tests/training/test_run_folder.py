@@ -12,10 +12,10 @@ from unittest.mock import MagicMock
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from synthetic_attention.staging import LOCK, FileLock, lock_file, remove_left, staged
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.training.run import resume_run
 from synthesizer_lab.training.run_folder import RunFolder
+from synthetic_attention.staging import LOCK, FileLock, lock_file, remove_left, staged
 from training.runs import Kill, Small, generate_lines, silent, snapshot, start
 
 

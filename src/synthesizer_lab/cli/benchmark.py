@@ -186,7 +186,6 @@ def _where(flags: Mapping[str, Any]) -> dict[str, Any]:
     import torch
 
     from ..training.device import choose_device
-    from ..validation import resolve_path
 
     path = flags["json"]
     if path is not None and (path.resolve().is_dir() or not path.resolve().parent.is_dir()):

@@ -25,9 +25,10 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from synthetic_attention.staging import LOCK, lock_file
+
 from ..errors import UserError, damage_reported
 from ..metrics.text import can_compute
-from synthetic_attention.staging import LOCK, lock_file
 from ..training.device import choose_training_device
 from ..training.evaluation import evaluate_run
 from ..training.run import Report, resume_run, start_run
@@ -86,7 +87,8 @@ def compare(
     runner = _Runner(folder, plan, device, report, callbacks, jobs)
     runner.check()
     folder.path.mkdir(parents=True, exist_ok=True)
-    with lock_file(folder.path / LOCK, f"{folder.path}: another process runs this comparison; wait for its end"):
+    refusal = UserError(f"{folder.path}: another process runs this comparison; wait for its end")
+    with lock_file(folder.path / LOCK, refusal):
         if _with_earlier(folder, rows, seeds) != plan.seeds:
             raise UserError(f"{folder.path}: another process changed this comparison; run the same command again")
         for path in (folder.path, *(path for path in folder.path.iterdir() if path.is_dir())):

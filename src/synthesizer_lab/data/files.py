@@ -22,8 +22,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ..errors import UserError, damage_reported
 from synthetic_attention.staging import lock_file, staged
+
+from ..errors import UserError, damage_reported
 
 Payload = TypeVar("Payload")
 _T = TypeVar("_T")

@@ -27,7 +27,6 @@ from synthetic_attention.models import SynthesizerModel, SynthesizerPreTrainedMo
 from ..errors import UserError, damage_reported, user_errors
 from ..inspect.collect import attention_layers
 from ..tasks.base import Task, reset_generation
-from synthetic_attention.models import SynthesizerModel, SynthesizerPreTrainedModel
 from ..tasks.language_modeling import LanguageModeling
 from ..tasks.seq2seq import SequenceToSequence
 from ..training.device import choose_device

@@ -13,8 +13,9 @@ import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from synthetic_attention.baselines import Linformer
-from ..errors import UserError, damage_reported
 from synthetic_attention.staging import staged
+
+from ..errors import UserError, damage_reported
 from ..tasks.base import Task
 from ..training.device import choose_device
 from ..training.failures import shortage_reported

@@ -16,8 +16,6 @@ import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast, TrainerCallback, set_seed
 
-from synthetic_attention.validation import fits
-
 from ..data.examples import Examples, TrainingData
 from ..data.hub import is_hub_name
 from ..errors import UserError, one_line

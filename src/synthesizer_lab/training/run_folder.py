@@ -30,14 +30,13 @@ import yaml
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from synthetic_attention.staging import LOCK, lock_file, remove_left, staged
 from synthetic_attention.validation import fits
 
 from ..data.hub import is_hub_name
 from ..errors import UserError, damage_reported
-from synthetic_attention.staging import LOCK, lock_file, remove_left, staged
 from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained, reset_generation
-from synthetic_attention.validation import fits
 from .settings import Settings, load_yaml
 
 # The entries of run.yaml that every run needs, and those of one that started from another.
@@ -181,7 +180,7 @@ class RunFolder:
     def locked(self) -> AbstractContextManager[object]:
         """Keep other processes from training this run; the lock ends with the process."""
         message = f"{self.path}: another process is training this run; wait for its end, or choose another --output"
-        return lock_file(self.path / LOCK, message)
+        return lock_file(self.path / LOCK, UserError(message))
 
     def remove_left(self) -> None:
         """Remove what killed processes left of this run, or bring back the run that one of them was replacing."""

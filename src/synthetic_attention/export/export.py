@@ -146,7 +146,7 @@ class _Graph(nn.Module):
 
 def _check_new(file: Path, overwrite: bool) -> None:
     if file.is_dir() or (file.exists() and not overwrite):
-        raise UserError(f"{file} exists; choose another file, or pass overwrite=True (--overwrite)")
+        raise ValueError(f"{file} exists; choose another file, or pass overwrite=True (--overwrite)")
 
 
 @torch.no_grad()
@@ -162,9 +162,12 @@ def _write(graph: _Graph, file: Path, kind: str, max_length: int, overwrite: boo
         torch.export.save(torch.export.export(graph, (), graph.inputs, dynamic_shapes=shapes), content)
     else:
         program = _onnx_program(graph)
-    with damage_reported(file, "written"), staged(file.parent, f".{file.name}-") as folder:
+    with staged(file.parent, f".{file.name}-") as folder:
         part = folder / file.name
-        part.write_bytes(content.getbuffer()) if kind == "torch" else program.save(part)
+        try:
+            part.write_bytes(content.getbuffer()) if kind == "torch" else program.save(part)
+        except Exception as error:
+            raise OSError(f"{file} cannot be written: {' '.join(str(error).split())}") from error
         _check_new(file, overwrite)
         # Weights over two gigabytes are in a file of their own, whose name is in the graph.
         for written in sorted(folder.iterdir(), reverse=True):
