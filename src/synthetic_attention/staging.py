@@ -37,7 +37,7 @@ def staged(home: Path, prefix: str) -> Iterator[Path]:
     folder, lock = Path(tempfile.mkdtemp(dir=home, prefix=prefix)), None
     while lock is None:
         # Another process may remove the folder while it has no lock; the lock makes it again.
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, FileExistsError):
             lock = lock_file(folder / LOCK)
     try:
         with lock:
@@ -48,9 +48,13 @@ def staged(home: Path, prefix: str) -> Iterator[Path]:
 
 
 def remove_left(home: Path, pattern: str, replaced: Path | None = None) -> None:
-    """Remove the folders of `staged` that killed processes left; "old" in one becomes `replaced` if that is gone."""
-    for folder in home.glob(pattern):
-        with suppress(OSError), lock_file(folder / LOCK, BlockingIOError("its process is alive")) as lock:
+    """Remove the folders of `staged` that killed processes left; "old" in one becomes `replaced` if that is gone.
+
+    Folders of others have no lock file.
+    """
+    for lock_path in home.glob(f"{pattern}/{LOCK}"):
+        folder = lock_path.parent
+        with suppress(OSError), lock_file(lock_path, BlockingIOError("its process is alive")) as lock:
             if replaced is not None and (folder / "old").exists() and not replaced.exists():
                 # Killed between the two steps of a replacement.
                 (folder / "old").rename(replaced)

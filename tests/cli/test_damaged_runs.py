@@ -1,7 +1,6 @@
 """A run with a damaged or foreign file: one line that names it, from every command that reads the file."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -153,14 +152,6 @@ def test_json_that_python_does_not_read(call: Call, run: Path, content: str) -> 
     (path,) = (run / "checkpoints").glob("*/progress.json")
     path.write_text(content, encoding="utf-8")
     check_error(command(call, "resume", run), path.parent)
-
-
-@pytest.mark.parametrize("name", ["config.json", "metrics.json", "checkpoints/checkpoint-2/progress.json"])
-def test_a_pipe_is_not_read(call: Call, run: Path, name: str) -> None:
-    (run / name).unlink()
-    os.mkfifo(run / name)
-    for each in COMMANDS:
-        check_error(command(call, each, run), run / name, "a pipe")
 
 
 def test_a_tokenizer_of_another_run(call: Call, run: Path, corpus: Path) -> None:

@@ -189,6 +189,7 @@ def test_finished_runs_are_kept_and_scored_once(
     # What a killed process left is removed, and damaged results are made again from the runs.
     for name in (".partial-1", "vanilla/.partial-seed-0-1"):
         (tmp_path / "out" / name).mkdir()
+        (tmp_path / "out" / name / ".lock").touch()
     (tmp_path / "out/results.json").write_text("{", encoding="utf-8")
     assert start() == before
     assert not [*(tmp_path / "out").rglob(".partial*")]

@@ -191,6 +191,7 @@ def test_a_cached_folder_is_written_once(tmp_path: Path, monkeypatch: pytest.Mon
     home = tmp_path / "synthetic-attention"
     for killed in (".partial-name-12345678", ".partial-other-12345678"):
         (home / killed).mkdir(parents=True)
+        (home / killed / ".lock").touch()
     folder = cached_folder("name", lambda stage: (stage / "file").write_text("text") and None)
     assert (folder / "file").read_text() == "text"
     assert cached_folder("name", lambda stage: pytest.fail("written again")) == folder

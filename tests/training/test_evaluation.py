@@ -98,6 +98,7 @@ def test_leftovers_go_and_a_full_disk_is_named(
     start(corpus, run, small("max_steps=1"))
     for folder in (run / ".partial-12345678", tmp_path / ".partial-run-12345678"):
         (folder / "new").mkdir(parents=True)
+        (folder / ".lock").touch()
 
     def full(self: Path, *args: str, **options: str) -> int:
         if self.name == "README.md":

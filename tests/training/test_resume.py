@@ -166,6 +166,7 @@ def test_resuming_notes_versions_and_data_and_cleans_up(
     (tmp_path / "data").rename(moved)
     for folder in (run / ".partial-1", run / "checkpoints/checkpoint-9"):
         folder.mkdir()
+        (folder / ".lock").touch()
     with pytest.raises(UserError, match="does not exist; pass --data"):
         resume_run(run, max_steps=2)
     resume_run(run, max_steps=2, data=moved, report=silent)
@@ -182,8 +183,10 @@ def test_leftovers_go_also_from_a_complete_run(corpus: Path, tmp_path: Path, sma
     start(corpus, run, small("max_steps=1"))
     shutil.copytree(run / "checkpoints/checkpoint-1", run / "checkpoints/checkpoint-0")
     (run / ".partial-12345678/new").mkdir(parents=True)
+    (run / ".partial-12345678/.lock").touch()
     # Killed between the two steps of --overwrite.
     (tmp_path / ".partial-run-12345678").mkdir()
+    (tmp_path / ".partial-run-12345678/.lock").touch()
     run.rename(tmp_path / ".partial-run-12345678/old")
     with pytest.raises(UserError, match="the run is complete"):
         resume_run(run, report=silent)

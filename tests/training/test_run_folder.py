@@ -133,15 +133,18 @@ def test_the_next_start_removes_what_killed_ones_left(corpus: Path, tmp_path: Pa
     dead, alive, other = (tmp_path / f".partial-{name}" for name in ("run-abcdefgh", "run-12345678", "runs-abcdefgh"))
     for path in (dead, alive, other):
         (path / "new").mkdir(parents=True)
+        (path / LOCK).touch()
+    # Somebody else's.
+    (tmp_path / ".partial-run-20240101").mkdir()
     with lock_file(alive / LOCK):
         start(corpus, run, settings)
-    assert {*tmp_path.iterdir()} == {run, alive, other}
+    assert {*tmp_path.iterdir()} == {run, alive, other, tmp_path / ".partial-run-20240101"}
     # Killed between the two steps of --overwrite: the old run is back.
     alive.rename(dead)
     run.rename(dead / "old")
     with pytest.raises(UserError, match="--resume continues it"):
         start(corpus, run, settings)
-    assert {*tmp_path.iterdir()} == {run, other}
+    assert {*tmp_path.iterdir()} == {run, other, tmp_path / ".partial-run-20240101"}
 
 
 def test_only_file_systems_without_locks_go_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,20 +157,24 @@ def test_only_file_systems_without_locks_go_without(tmp_path: Path, monkeypatch:
 
 def test_a_living_process_keeps_its_temporary_folder(tmp_path: Path) -> None:
     (tmp_path / ".partial-12345678/new").mkdir(parents=True)
+    (tmp_path / ".partial-12345678" / LOCK).touch()
     with staged(tmp_path, ".partial-") as folder:
         remove_left(tmp_path, ".partial-*")
         assert [*tmp_path.iterdir()] == [folder.parent]
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_folder_that_is_taken_before_its_lock_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [FileNotFoundError, FileExistsError])
+def test_a_folder_that_is_taken_before_its_lock_comes_back(
+    error: type[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     acquire, calls = FileLock.acquire, []
 
     def taken_once(self: FileLock, **options: float) -> object:
         calls.append(self.lock_file)
         if len(calls) == 1:
             Path(self.lock_file).parent.rmdir()
-            raise FileNotFoundError
+            raise error
         return acquire(self, **options)
 
     monkeypatch.setattr(FileLock, "acquire", taken_once)

@@ -196,8 +196,8 @@ class _Runner:
             outcome: Outcome
             try:
                 outcome = _train(self.folder, self.plan, *key, self.device, self._report_once, self.callbacks)
-            except UserError as error:
-                outcome = error
+            except (UserError, OSError) as error:
+                outcome = UserError(str(error))
             yield key, outcome
 
     def _train_together(self, todo: Sequence[Key], total: int) -> Generator[tuple[Key, Outcome]]:

@@ -113,8 +113,8 @@ def _work(train: Train, results: Connection, threads: int) -> None:
     torch.set_num_threads(threads)
     try:
         results.send(train())
-    except UserError as error:
-        results.send(error)
+    except (UserError, OSError) as error:
+        results.send(UserError(str(error)))
 
 
 def _stop_without(main: int) -> None:

@@ -58,8 +58,9 @@ class StopRequest:
     def listening(self) -> Iterator[None]:
         """Handle the signals inside; no effect outside of the main thread, where Python does not allow it."""
         numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else []
-        # As `nohup` has it.
-        numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+        # `nohup` ignores SIGHUP. A shell that starts a job in the background ignores SIGINT, which still stops it.
+        hangup = getattr(signal, "SIGHUP", None)
+        numbers = [number for number in numbers if number != hangup or signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._receive) for number in numbers}
         try:
             yield

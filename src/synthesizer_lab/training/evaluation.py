@@ -111,7 +111,7 @@ def evaluate_run(
         report(f"predictions and scores not written: {error}")
     try:
         if metrics := run.read_metrics():
-            with damage_reported(f"the scores of {run.path}/metrics.json", "written"):
+            with damage_reported(f"the scores of {run.path}/metrics.json"):
                 update_model_card(run, metrics)
     except (UserError, OSError) as error:
         report(f"README.md not written: {error}")

@@ -198,9 +198,6 @@ class RunFolder:
         if not path.is_file():
             problem = "no such folder" if not self.path.exists() else "not a run (no run.yaml)"
             raise UserError(f"{self.path}: {problem}; expected a folder made by `synthesizer train`")
-        # Reading a pipe would wait for its writer.
-        if pipe := next((each for each in self.path.rglob("*") if each.is_fifo()), None):
-            raise UserError(f"{pipe}: a pipe; expected a file")
         with damage_reported(path):
             content = load_yaml(path.read_text(encoding="utf-8"))
             info: dict[str, Any] = content if isinstance(content, dict) else {}

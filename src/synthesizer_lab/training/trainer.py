@@ -204,9 +204,13 @@ class SynthesizerTrainer(Trainer):
             self.inputs.model.save_pretrained(cast(str, output_dir), state_dict=weights)
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        # On a full disk, PyTorch and safetensors raise errors of their own.
-        with damage_reported(self.checkpoint_path, "written"):
+        try:
             super()._save_checkpoint(*args, **kwargs)
+        except (RuntimeError, SafetensorError) as error:
+            # On a full disk, PyTorch and safetensors raise errors of their own.
+            if describe_shortage(error):
+                raise
+            raise OSError(f"{self.checkpoint_path} cannot be written: {one_line(error)}") from error
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         if not is_sharded(self.inputs.model):

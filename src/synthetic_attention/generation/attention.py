@@ -274,7 +274,9 @@ class HeadGroup:
         elif self._rows:
             terms.append(self._rows[slots.length - 1 - self._first].narrow(3, 0, slots.length))
         for part, weight in self.computed:
-            features = [y.reshape(slots.sources, slots.beams, self.heads, -1).transpose(1, 2) for y in part.project(x)]
+            features = [
+                y.reshape(slots.sources, slots.beams, self.heads, -1).transpose(1, 2) for y in part.project(x[:, None])
+            ]
             terms.append(_weighted(part(features, slots.positions, None).dense(slots.length), weight))
         if len(terms) < 2:
             return terms[0] if terms else None

@@ -24,10 +24,10 @@ from torch import Tensor
 from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.utils.generic import ModelOutput
 
-from ..layout import check_mask
 from .settings import DEFAULTS, Settings, read_mode
-from .step import GROUPS, Decoder, can_step
+from .step import GROUPS, Decoder, can_step, has_hooks
 
 # transformers' search of each mode.
 _SEARCHES = {
@@ -39,7 +39,9 @@ _SEARCHES = {
 # What else a step may be given. The mask of a decoder's prompt, for example, is read by the model only.
 _INPUTS = {"attention_mask", "encoder_outputs", "past_key_values", "use_cache", "logits_to_keep"}
 # Arguments that transformers does not hand to a custom loop.
-_NOT_HANDED_ON = ("custom_generate", "synced_gpus", "assistant_model", "tokenizer", "assistant_tokenizer")
+_NOT_HANDED_ON = (
+    *("custom_generate", "synced_gpus", "assistant_model", "tokenizer", "assistant_tokenizer", "past_key_values"),
+)
 # Finished sources are dropped when they are at least this part of all.
 _FINISHED = 1 / 8
 # With fewer columns of scores, one search over all of them is as fast.
@@ -63,17 +65,14 @@ def generate(model: Any, inputs: Any = None, generation_config: Any = None, *arg
         ValueError: a mask that does not fit, and what `model.generate()` raises.
     """
     given = {name: value for name, value in kwargs.items() if name in DEFAULTS or value is not None}
-    if not can_step(model) or any(name in given for name in _NOT_HANDED_ON):
+    if args or not can_step(model) or any(name in given for name in _NOT_HANDED_ON):
         return model.generate(inputs, generation_config, *args, **kwargs)
-    ids, mask = given.get("input_ids") if inputs is None else inputs, given.get("attention_mask")
-    if mask is not None and isinstance(ids, Tensor) and not given.keys() & {"past_key_values", "encoder_outputs"}:
-        check_mask(mask, *ids.shape[:2])
-    if not args and (rows := _search(model, inputs, generation_config, given)) is not None:
+    if (rows := _search(model, inputs, generation_config, given)) is not None:
         return rows
     if read_mode(model, generation_config, given) not in _SEARCHES:
-        return model.generate(inputs, generation_config, *args, **kwargs)
+        return model.generate(inputs, generation_config, **kwargs)
     loop = partial(decode, streamer=kwargs.get("streamer"))
-    return model.generate(inputs, generation_config, *args, custom_generate=loop, **kwargs)
+    return model.generate(inputs, generation_config, custom_generate=loop, **kwargs)
 
 
 def decode(
@@ -105,7 +104,7 @@ def decode(
     if streamer is not None and beams > 1:
         raise ValueError("got a streamer with num_beams > 1; expected num_beams=1, as beams change their tokens")
     target, inputs = model, model_kwargs
-    if _can_decode(model, generation_config, len(input_ids), model_kwargs):
+    if _can_decode(model, generation_config, input_ids, model_kwargs):
         # One mask and one source for all beams. Only the criteria say how long a sequence becomes.
         prompts, encoded = input_ids[::beams], model_kwargs.get("encoder_outputs")
         mask = None if (mask := model_kwargs.get("attention_mask")) is None else mask[::beams]
@@ -124,8 +123,8 @@ def decode(
     )
 
 
-def _can_decode(model: Any, config: GenerationConfig, rows: int, inputs: Mapping[str, Any]) -> bool:
-    """Whether steps of a `Decoder` compute what the calls of the model for so many rows would."""
+def _can_decode(model: Any, config: GenerationConfig, prompts: Tensor, inputs: Mapping[str, Any]) -> bool:
+    """Whether steps of a `Decoder` compute what the calls of the model would, for prompts (N, P)."""
     if config.return_dict_in_generate or config.use_cache is not True or config.prefill_chunk_size is not None:
         return False
     if config.cache_implementation not in (None, "dynamic"):
@@ -136,7 +135,10 @@ def _can_decode(model: Any, config: GenerationConfig, rows: int, inputs: Mapping
         return False
     mask, encoded = inputs.get("attention_mask"), inputs.get("encoder_outputs")
     # transformers does not repeat a plain tuple for the beams, and raises an error.
-    if encoded is not None and len(encoded[0]) != rows:
+    if encoded is not None and not (isinstance(encoded, ModelOutput | tuple) and len(encoded[0]) == len(prompts)):
+        return False
+    # Hooks see the calls: a prompt, then single tokens.
+    if has_hooks(model) and prompts.shape[1] > 1:
         return False
     if mask is not None and encoded is None and not _is_left_padded(mask):
         return False
@@ -164,6 +166,8 @@ def _decoder(
 
 class _Stepper(GenerationMixin):
     """A model as transformers' searches see it, and its cache: a call is a step of a `Decoder`."""
+
+    is_croppable = False
 
     def __init__(self, model: Any, decoder: Decoder) -> None:
         self._model, self._decoder = model, decoder
@@ -194,9 +198,11 @@ class _Stepper(GenerationMixin):
 def _search(model: Any, inputs: Tensor | None, config: GenerationConfig | None, given: dict[str, Any]) -> Tensor | None:
     """The tokens of a call of `generate`, by the searches of this module; None if they are not for this call."""
     given = dict(given)
-    ids, mask = given.pop("input_ids", None), given.pop("attention_mask", None)
-    ids = ids if inputs is None else inputs
+    ids, mask = inputs if inputs is not None else given.pop("input_ids", None), given.pop("attention_mask", None)
     if type(ids) is not Tensor or ids.dim() != 2 or not ids.numel() or ids.dtype not in (torch.long, torch.int):
+        return None
+    # transformers draws random numbers on the device of the tokens. Hooks may keep what they see.
+    if ids.device != model.device or has_hooks(model):
         return None
     is_causal = not model.config.is_encoder_decoder
     settings = Settings.read(model, ids.shape[1] if is_causal else 1, config, given)
@@ -322,11 +328,12 @@ def _search_beams(decoder: Decoder, prompts: list[list[int]], settings: Settings
         scores = decoder.step(torch.tensor([row[-1] for row in rows], device=device))
         log_probs = decoder.head.log_softmax(scores)
         settings.process(log_probs, decoder.head.width, rows)
-        so_far = torch.tensor([search.scores for search in running], device=device)
+        so_far = torch.tensor([search.scores for search in running], dtype=torch.float32, device=device)
         values, places = _best_candidates(log_probs, so_far, count)
         columns = scores.shape[1]
         for search, own, where in zip(running, values.tolist(), places.tolist(), strict=True):
-            if own[-1] <= _IMPOSSIBLE:
+            # Neither −inf nor NaN.
+            if not _IMPOSSIBLE < own[-1] <= own[0]:
                 return None
             pairs = zip(own, where, strict=True)
             search.advance([(value, *divmod(place, columns)) for value, place in pairs], settings)

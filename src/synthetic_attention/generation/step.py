@@ -71,6 +71,11 @@ def can_step(model: Any, beams: int = 1) -> bool:
     return True
 
 
+def has_hooks(model: nn.Module) -> bool:
+    """Whether a module has forward hooks."""
+    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
 class BlockStep:
     """A step of a `SynthesizerBlock`."""
 

@@ -60,7 +60,7 @@ def _unless_it_fails(launch: Callable[..., None]) -> Callable[..., bool]:
                 _reasons.add(reason)
                 warnings.warn(
                     f"got {reason} from Triton in {launch.__name__} of attention; expected its kernels to compile and "
-                    "start. Blocks of rows give the same results instead, more slowly: see docs/gpu.md",
+                    "start. Slower operations give the same results instead: see docs/gpu.md",
                     RuntimeWarning,
                     stacklevel=2,
                 )
