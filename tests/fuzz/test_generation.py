@@ -41,11 +41,11 @@ OBJECTS: list[Callable[[int], dict[str, Any]]] = [
 # Each setting is drawn in some of the cases: its share, and its values.
 SETTINGS: dict[str, tuple[float, list[Any]]] = {
     "num_beams": (0.5, [1, 2, 3, 4]),
-    "do_sample": (0.25, [True]),
+    "do_sample": (0.25, [True, True, True, 1]),
     "num_return_sequences": (0.2, [1, 2, 3]),
     "length_penalty": (0.3, [0.6, -1.0, 2.0, 0.0, -1e3]),
     "early_stopping": (0.3, [True, False, "never"]),
-    "no_repeat_ngram_size": (0.3, [0, 1, 2, 3]),
+    "no_repeat_ngram_size": (0.3, [-1, 0, 1, 2, 3]),
     "min_length": (0.1, [0, 4, 9]),
     "min_new_tokens": (0.25, [1, 3, 6]),
     "suppress_tokens": (0.25, [[5], [4, 5], [-1], [31], [3, 4, 5, 6, 7]]),
@@ -82,7 +82,7 @@ def _draw(choice: random.Random) -> dict[str, Any]:
 def _model(choice: random.Random, vocabulary: int) -> Any:
     fields = {
         "vocab_size": vocabulary,
-        "num_layers": 1,
+        "num_layers": 2,
         "synthesizer": choice.choice(SYNTHESIZERS),
         "position_embedding_type": choice.choice(["sinusoidal", "learned", "relative"]),
         "pre_norm": choice.random() < 0.5,
@@ -99,7 +99,7 @@ def _model(choice: random.Random, vocabulary: int) -> Any:
     modules = [model.lm_head, block.self_attn.out_proj, block.mlp.down_proj, block.mlp_norm, model.model.embed_tokens]
 
     def change(module: Any, inputs: Any, output: Tensor) -> None:
-        output[:, :, 0] += 0.5
+        output[:, -1, :] += torch.linspace(-1, 1, output.shape[-1], dtype=output.dtype)
 
     if choice.random() < 0.2:
         choice.choice(modules).register_forward_hook(change)

@@ -72,7 +72,7 @@ def _check(model: Any, inputs: dict[str, Any], way: str = "search", **settings: 
     with _ways() as ways:
         generated = generate(model, **inputs, **settings)
     assert torch.equal(generated, expected)
-    assert ways == [way][way == "search" :]
+    assert ways == ([] if way == "search" else [way])
     return generated
 
 
@@ -202,11 +202,11 @@ def test_changed_modules(make: Callable[..., Any]) -> None:
     for parent, name in ((block.self_attn, "v_proj"), (block.cross_attn, "q_proj"), (block.mlp, "up_proj")):
         setattr(parent, name, _Adapter(getattr(parent, name)))
     model.lm_head.register_forward_hook(lambda module, given, logits: logits.roll(1, -1))
-    assert not torch.equal(_check(model, inputs, num_beams=2), before)
-    _check(model, inputs)
+    assert not torch.equal(_check(model, inputs, "step", num_beams=2), before)
+    _check(model, inputs, "step")
     # A layer that is changed itself, and a model whose step is no longer the sum of its parts.
     block.self_attn.register_forward_hook(lambda module, given, y: 2 * y)
-    _check(model, inputs, num_beams=2)
+    _check(model, inputs, "step", num_beams=2)
     block.register_forward_hook(lambda module, given, y: (2 * y[0], *y[1:]))
     _check(model, inputs, "model", num_beams=2)
 
@@ -266,9 +266,6 @@ def test_what_a_step_cannot_compute_runs_in_the_model(make: Callable[..., Any]) 
     for synthesizer, way in (("random", "search"), ("vanilla", "model")):
         large = make("causal", synthesizer=synthesizer, vocab_size=97)
         _check(large, inputs, way, num_beams=25, max_new_tokens=2)
-    # With dropout each text is another one.
-    model.model.decoder.layers[0].train()
-    _check(model, inputs, "model")
 
 
 def test_a_beam_search_without_enough_tokens(make: Callable[..., Any]) -> None:
@@ -299,26 +296,46 @@ def test_a_mask_that_does_not_fit(make: Callable[..., Any]) -> None:
     _check(model, {"encoder_outputs": (states[:1],)}, "step")
 
 
-def test_hooks_get_batches_of_single_tokens(make: Callable[..., Any]) -> None:
-    model, inputs = make("seq2seq", synthesizer=["random+vanilla", "dense"]), _inputs("seq2seq")
-    before = _check(model, inputs)
+def test_modules_in_training_mode(make: Callable[..., Any]) -> None:
+    """With dropout each text is another one; self-attention is called as a layer then."""
+    model, inputs = make("seq2seq", synthesizer="random", attention_dropout_rate=0.5), _inputs("seq2seq", (4, 2))
+    stack, block = model.model.decoder, model.model.decoder.layers[0]
+    for module in (stack, block, block.mlp, block.cross_attn, block.self_attn):
+        module.training = True
+        _check(model, inputs, "search" if module is block.self_attn else "model")
+        module.training = False
 
+
+def test_hooks_see_what_they_see_in_transformers(make: Callable[..., Any]) -> None:
     def change(module: Any, given: Any, y: Tensor) -> None:
         y[:, -1, :] += torch.linspace(-1, 1, y.shape[-1], dtype=y.dtype)
 
-    block = model.model.decoder.layers[0]
-    for module in (
-        block.self_attn.v_proj,
-        block.mlp.down_proj,
-        block.mlp_norm,
-        model.model.embed_tokens,
-        model.lm_head,
-    ):
-        handle = module.register_forward_hook(change)
-        _check(model, inputs)
-        _check(model, inputs, num_beams=2)
-        handle.remove()
-    assert torch.equal(_check(model, inputs), before)
+    for head, prompts, way in (("seq2seq", (5, 3), "step"), ("causal", (1, 1), "step"), ("causal", (3, 2), "model")):
+        model, inputs = make(head, synthesizer=["random+vanilla", "dense"]), _inputs(head, prompts)
+        before, (first, second) = _check(model, inputs), model.model.decoder.layers
+        query = second.self_attn.function.q_proj
+        for module in (first.self_attn.v_proj, first.mlp.down_proj, query, model.model.embed_tokens, model.lm_head):
+            handle = module.register_forward_hook(change)
+            _check(model, inputs, way)
+            _check(model, inputs, way, num_beams=2)
+            handle.remove()
+        assert torch.equal(_check(model, inputs), before)
+
+
+def test_the_default_type(make: Callable[..., Any]) -> None:
+    model, inputs = make("causal", synthesizer="random").float(), _inputs("causal", (3, 2))
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        _check(model, inputs, num_beams=4, eos_token_id=None)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_arguments_by_position(make: Callable[..., Any]) -> None:
+    model, streamer = make("causal", synthesizer="dense"), _Collector()
+    config = GenerationConfig(max_new_tokens=4, eos_token_id=None)
+    tokens = generate(model, torch.tensor([[4, 5]]), config, None, None, None, None, None, streamer)
+    assert torch.equal(streamer.tokens, tokens)
 
 
 def test_the_first_of_equal_scores(make: Callable[..., Any]) -> None:

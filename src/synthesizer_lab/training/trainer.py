@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
@@ -26,7 +27,7 @@ from synthetic_attention.synthesizers import Mixture, SynthesizingFunction
 
 from ..data.examples import Examples, TrainingData
 from ..data.sampler import Items, TokenBatchSampler
-from ..errors import UserError, damage_reported
+from ..errors import UserError, damage_reported, one_line
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss
 from ..tasks.memory import check_training
 from .callbacks import StopRequest, TrainingClock

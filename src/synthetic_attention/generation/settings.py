@@ -20,18 +20,25 @@ from transformers.generation.configuration_utils import GenerationMode
 
 # By their names in `GenerationConfig`, with transformers' defaults.
 _COUNTS = {
-    **{"max_length": None, "max_new_tokens": None, "min_length": 0, "min_new_tokens": None},
-    **{"num_beams": 1, "num_return_sequences": 1, "no_repeat_ngram_size": 0, "pad_token_id": None},
+    "max_length": None,
+    "max_new_tokens": None,
+    "min_length": 0,
+    "min_new_tokens": None,
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "no_repeat_ngram_size": 0,
+}
+_TOKENS = {
+    "bos_token_id": None,
+    "decoder_start_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+    "suppress_tokens": None,
 }
 _SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
 _BEAMS = {"length_penalty": 1.0, "early_stopping": False}
-DEFAULTS: dict[str, Any] = {
-    **{"use_cache": True, "do_sample": False, "eos_token_id": None, "suppress_tokens": None},
-    **{"bos_token_id": None, "decoder_start_token_id": None},
-    **_COUNTS,
-    **_SAMPLING,
-    **_BEAMS,
-}
+_SEARCH = {**_COUNTS, **_SAMPLING, **_BEAMS, "do_sample": False}
+DEFAULTS: dict[str, Any] = {**_SEARCH, **_TOKENS, "use_cache": True}
 # With a larger penalty, powers of lengths leave the range of float32.
 _LARGEST_PENALTY = 10.0
 
@@ -82,15 +89,15 @@ class Settings:
     ) -> Settings | None:
         """The settings of a call of `generate` with a configuration and other arguments.
 
-        None for settings that are not in `DEFAULTS`, and for values that transformers refuses, warns of, or computes
+        None for settings that are not in `DEFAULTS`, and for values that transformers refuses, or computes
         in another way than the searches.
         """
         values = _merge(model, config, given)
         if values is None or not _has_plain_types(values):
             return None
         v = SimpleNamespace(**values)
-        ends, suppressed = _tokens(v.eos_token_id), _tokens(v.suppress_tokens)
-        beams, results, is_sampling = v.num_beams or 1, v.num_return_sequences or 1, v.do_sample is True
+        ends, suppressed, size = _ends(v.eos_token_id), v.suppress_tokens or [], v.no_repeat_ngram_size or 0
+        beams, results, is_sampling = v.num_beams, v.num_return_sequences, v.do_sample is True
         # Of two settings for one length transformers warns, and with none it takes a default, with a warning.
         if (v.max_new_tokens is None) == (v.max_length is None) or (v.min_length and v.min_new_tokens is not None):
             return None
@@ -100,16 +107,17 @@ class Settings:
         start = start if model.config.is_encoder_decoder else 0
         is_known = (
             type(start) is int,
-            v.use_cache is True and prompt_length < longest >= least and beams > 0 and results > 0,
+            v.use_cache is True and prompt_length < longest >= least,
             beams == 1 if is_sampling else results <= beams,
             min(ends, default=0) >= 0 and abs(v.length_penalty) <= _LARGEST_PENALTY,
-            v.early_stopping in (True, False, "never"),
+            type(v.early_stopping) is bool or v.early_stopping == "never",
+            v.do_sample is None or type(v.do_sample) is bool,
         )
         if not all(is_known):
             return None
         pad = ends[0] if v.pad_token_id is None and ends else v.pad_token_id
         # transformers' beam search fills with the end token where the padding token is 0.
-        of_beams = pad or ends[0] if ends else -1
+        of_beams = (pad or ends[0]) if ends else -1
         return cls(
             prompt_length=prompt_length,
             max_length=longest,
@@ -124,7 +132,7 @@ class Settings:
             pad=v.pad_token_id,
             filler=of_beams if beams > 1 else pad or 0,
             suppressed=suppressed,
-            ngrams=NoRepeatNGramLogitsProcessor(v.no_repeat_ngram_size) if v.no_repeat_ngram_size else None,
+            ngrams=NoRepeatNGramLogitsProcessor(size) if size > 0 else None,
             warpers=_warpers(v) if is_sampling else [],
         )
 
@@ -150,28 +158,36 @@ def _merge(model: Any, config: GenerationConfig | None, given: Mapping[str, Any]
     values, own = dict(DEFAULTS), {} if config is None else vars(config)
     for source in (vars(model.generation_config), own):
         found = {name: value for name, value in source.items() if value is not None and not name.startswith("_")}
-        if any(value is not False for name, value in found.items() if name not in {*DEFAULTS, "transformers_version"}):
+        if found.keys() - {*DEFAULTS, "transformers_version"}:
             return None
         values |= {name: found[name] for name in found.keys() & DEFAULTS.keys()}
-    if not DEFAULTS.keys() >= given.keys():
+    # transformers refuses settings in the model's configuration.
+    if not DEFAULTS.keys() >= given.keys() or _SEARCH.keys() & vars(model.config).keys():
         return None
     values |= given
     # transformers warns of settings of another mode, if the call has them.
-    others = (*(() if values["do_sample"] else _SAMPLING), *(() if (values["num_beams"] or 1) > 1 else _BEAMS))
+    others = (*(() if values["do_sample"] else _SAMPLING), *(_BEAMS if values["num_beams"] == 1 else ()))
     if any(part.get(name) not in (None, DEFAULTS[name]) for name in others for part in (own, given)):
         return None
     return values
 
 
 def _has_plain_types(values: Mapping[str, Any]) -> bool:
-    """Whether counts are whole numbers, tokens lists of them, and the rest numbers."""
-    tokens = [*_tokens(values["eos_token_id"]), *_tokens(values["suppress_tokens"])]
-    counts = [values[name] for name in (*_COUNTS, "top_k") if values[name] is not None]
+    """Whether counts and tokens are whole numbers or lists of them, and the rest numbers."""
+    ends, suppressed = values["eos_token_id"], values["suppress_tokens"]
+    if ends == [] or not isinstance(suppressed, list | None):
+        return False
+    needed = [values[name] for name in ("num_beams", "num_return_sequences")]
+    whole = [values[name] for name in (*_COUNTS, "top_k", "pad_token_id") if values[name] is not None]
     numbers = [values[name] for name in ("temperature", "top_p", "length_penalty")]
-    return all(type(x) is int for x in (*tokens, *counts)) and all(type(x) in (int, float) for x in numbers)
+    return (
+        all(type(x) is int for x in (*needed, *whole, *_ends(ends), *(suppressed or [])))
+        and all(type(x) in (int, float) for x in numbers)
+        and min(needed) > 0
+    )
 
 
-def _tokens(value: Any) -> list[Any]:
+def _ends(value: Any) -> list[Any]:
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
