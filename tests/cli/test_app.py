@@ -111,41 +111,6 @@ def test_errors_are_one_line_of_400_characters(call: Call, tmp_path: Path) -> No
     assert err.endswith("expected a folder made by `synthesizer train`\n")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("generate", "LOOP", "text"),
-        ("evaluate", "LOOP"),
-        ("evaluate", "RUN", "--data", "LOOP"),
-        ("inspect", "LOOP", "--output", "page"),
-        ("inspect", "RUN", "--output", "LOOP"),
-        ("export", "LOOP", "--format", "torch", "--output", "file"),
-        ("export", "RUN", "--format", "torch", "--output", "LOOP/file"),
-        ("train", "summarization", "--data", "LOOP", "--output", "new"),
-        ("train", "translation", "--output", "LOOP"),
-        ("train", "translation", "--output", "LOOP/run"),
-        ("train", "translation", "--output", "LOOP", "--resume"),
-        ("train", "translation", "--output", "new", "--from", "LOOP"),
-        ("train", "glue", "--data", "LOOP", "--output", "new"),
-        ("train", "dialogue", "--data", "LOOP", "--output", "new", "--set", "vectors=LOOP"),
-        ("compare", "translation", "--synthesizers", "dense", "--output", "LOOP"),
-        ("compare", "summarization", "--synthesizers", "dense", "--data", "LOOP", "--output", "new"),
-        ("benchmark", "attention", "--json", "LOOP"),
-    ],
-    ids=" ".join,
-)
-def test_symbolic_links_that_lead_to_themselves(
-    call: Call, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("LOOP").symlink_to("LOOP")
-    code, out, err = call(*(trained if argument == "RUN" else argument for argument in command))
-    assert (code, out) == (1, "")
-    assert err.splitlines()[-1].startswith("Error: "), err
-    assert "LOOP" in err
-    assert [path.name for path in tmp_path.iterdir()] == ["LOOP"]
-
-
 def test_an_interrupt_is_reported(call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*args: object, **options: object) -> None:
         raise KeyboardInterrupt

@@ -401,10 +401,10 @@ def test_other_data_and_runs_with_another_budget_are_refused(start: Start, corpu
 def test_a_comparison_that_came_meanwhile_is_kept(
     start: Start, finished_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def finish(folder: Path, message: str) -> Any:
-        return nullcontext(shutil.copytree(finished_folder, folder, dirs_exist_ok=True))
+    def finish(lock: Path, refusal: Exception) -> Any:
+        return nullcontext(shutil.copytree(finished_folder, lock.parent, dirs_exist_ok=True))
 
-    monkeypatch.setattr(runner, "lock_folder", finish)
+    monkeypatch.setattr(runner, "lock_file", finish)
     with pytest.raises(UserError, match="another process changed this comparison"):
         start("dense")
     assert snapshot(tmp_path / "out") == snapshot(finished_folder)

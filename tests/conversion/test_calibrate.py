@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from models.conftest import LONGEST, VOCABULARY, build, tiny_config
 from synthesizer_lab.errors import UserError
+from synthesizer_lab.heads import choose
 from synthesizer_lab.heads.calibrate import AttentionSums, calibrate, low_rank, outer_factors
 from synthesizer_lab.heads.choose import Head, choose_heads, mean_loss, measure_heads, replace_heads
 from synthesizer_lab.heads.distill import distill, new_parameters
 from synthesizer_lab.inspect.collect import attention_layers, attention_weights
-from synthetic_attention.conversion import choose
 from synthetic_attention.models import SynthesizerPreTrainedModel
 
 __all__ = ["build", "tiny_config"]

@@ -28,7 +28,6 @@ from transformers import (
 
 from conversion.conftest import make_source
 from documents import ROOT
-from synthesizer_lab.errors import UserError
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForMaskedLM, convert, export_model
 
 Sources = Callable[[str], PreTrainedModel]
@@ -176,7 +175,7 @@ def test_what_cannot_be_converted(tmp_path: Path) -> None:
     refused(tmp_path / "nothing", "nothing: no such folder")
     for text in ("{}", '{"model_type": "bert"}', '{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}', "["):
         (tmp_path / "config.json").write_text(text)
-        with pytest.raises(UserError, match="cannot be loaded") as caught:
+        with pytest.raises(ValueError, match="cannot be loaded") as caught:
             convert(tmp_path)
         assert "\n" not in str(caught.value)
 

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.export import Dim
 
 from models.conftest import LONGEST, STACKS, VOCABULARY, build, tiny_config
-from synthesizer_lab.errors import UserError
 from synthetic_attention import SynthesizerModel, quantize_int8
 from synthetic_attention.export import export_model, largest_difference
 from synthetic_attention.kernels import int8
+from synthetic_attention.staging import LOCK
 
 __all__ = ["build", "tiny_config"]
 
@@ -166,15 +166,15 @@ def test_a_program_runs_without_this_package(model: Any, tmp_path: Path) -> None
 @pytest.mark.parametrize(("head", "stack"), [("classifier", "functions")])
 def test_what_cannot_be_exported(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "model"
-    with pytest.raises(UserError, match="'tflite'"):
+    with pytest.raises(ValueError, match="'tflite'"):
         export_model(model, file, "tflite")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="SynthesizerForSequenceClassification"):
+    with pytest.raises(ValueError, match="SynthesizerForSequenceClassification"):
         export_model(model, file, with_cache=True)
     file.touch()
-    with pytest.raises(UserError, match=str(file)):
+    with pytest.raises(ValueError, match=str(file)):
         export_model(model, file, overwrite=False)
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(UserError, match=r"onnxscript.*\[export\]"):
+    with pytest.raises(ImportError, match=r"onnxscript.*\[export\]"):
         export_model(model, file)
 
 
@@ -209,6 +209,7 @@ def test_a_file_that_cannot_be_written(
 ) -> None:
     file, model = tmp_path / "model", build("classifier")
     (tmp_path / ".model-12345678/new").mkdir(parents=True)
+    (tmp_path / ".model-12345678" / LOCK).touch()
     with monkeypatch.context() as patch:
         full = MagicMock(side_effect=RuntimeError("PytorchStreamWriter failed"))
         patch.setattr(Path, "write_bytes", full)
@@ -220,6 +221,6 @@ def test_a_file_that_cannot_be_written(
     with monkeypatch.context() as patch:
         patch.setattr(torch.onnx.ONNXProgram, "save", lambda self, part: file.touch())
         patch.setattr(Path, "write_bytes", lambda self, content: file.touch())
-        with pytest.raises(UserError, match="exists"):
+        with pytest.raises(ValueError, match="exists"):
             export_model(model, file, kind, overwrite=False)
     assert [*tmp_path.iterdir()] == [file]

@@ -310,7 +310,7 @@ def test_hooks_see_what_they_see_in_transformers(make: Callable[..., Any]) -> No
     def change(module: Any, given: Any, y: Tensor) -> None:
         y[:, -1, :] += torch.linspace(-1, 1, y.shape[-1], dtype=y.dtype)
 
-    for head, prompts, way in (("seq2seq", (5, 3), "step"), ("causal", (1, 1), "step"), ("causal", (3, 2), "model")):
+    for head, prompts, way in (("seq2seq", (5, 3), "step"), ("causal", (1, 1), "step"), ("causal", (3, 3), "model")):
         model, inputs = make(head, synthesizer=["random+vanilla", "dense"]), _inputs(head, prompts)
         before, (first, second) = _check(model, inputs), model.model.decoder.layers
         query = second.self_attn.function.q_proj

@@ -130,7 +130,7 @@ def test_texts_without_data_another_seed_and_a_second_call(
     assert (copy / "inspect" / "text2-encoder.png").exists()
     (copy / "inspect" / "notes.txt").write_text("mine", encoding="utf-8")
     # Now the model ends at once: the decoder reads one token, and its only row sees a single key.
-    monkeypatch.setattr("synthesizer_lab.training.run_folder.check_generation_config", lambda model: None)
+    monkeypatch.setattr("synthesizer_lab.training.run_folder.reset_generation", lambda *given: None)
     path = copy / "generation_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**config, "forced_eos_token_id": 2, "suppress_tokens": [*range(2), *range(3, 300)]}))

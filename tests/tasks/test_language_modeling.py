@@ -202,10 +202,10 @@ def test_no_special_token_but_the_end_is_written(monkeypatch: pytest.MonkeyPatch
     tokenizer = LanguageModeling().train_tokenizer(TEXT, 300, MAXIMUM)
     model, seen = _model(len(tokenizer), "vanilla"), {}
 
-    def generate(input_ids: torch.Tensor, **options: Any) -> torch.Tensor:
+    def generate(model: Any, input_ids: torch.Tensor, **options: Any) -> torch.Tensor:
         seen.update(options)
         return input_ids
 
-    monkeypatch.setattr(model, "generate", generate)
+    monkeypatch.setattr("synthesizer_lab.tasks.generation.generate", generate)
     assert LanguageModeling().generate(EvaluationLoop(model, tokenizer), ["One two"]) == ([""], 0)
     assert seen["suppress_tokens"] == tokenizer.convert_tokens_to_ids(["<pad>", "<s>", "<unk>"])

@@ -1,8 +1,8 @@
 """Parallel English and German phrases, generated from the locale data (CLDR) of Babel: data for tests and demos.
 
 A phrase is a clause in a frame, filled with names and figures. A model has to learn words, forms of verbs, word order,
-and how each language writes figures. `test` combines known values anew; `test_templates` has clauses in frames that `train` has
-only apart.
+and how each language writes figures. `test` combines known values anew; `test_templates` has clauses in frames that
+`train` has only apart.
 """
 
 from __future__ import annotations

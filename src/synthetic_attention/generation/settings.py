@@ -39,6 +39,11 @@ _SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}
 _BEAMS = {"length_penalty": 1.0, "early_stopping": False}
 _SEARCH = {**_COUNTS, **_SAMPLING, **_BEAMS, "do_sample": False}
 DEFAULTS: dict[str, Any] = {**_SEARCH, **_TOKENS, "use_cache": True}
+# Other settings, with values that change nothing.
+_NEUTRAL = {
+    **dict.fromkeys(("output_attentions", "output_hidden_states", "output_scores", "return_dict_in_generate"), False),
+    **dict.fromkeys(("repetition_penalty", "typical_p"), 1.0),
+}
 # With a larger penalty, powers of lengths leave the range of float32.
 _LARGEST_PENALTY = 10.0
 
@@ -158,7 +163,8 @@ def _merge(model: Any, config: GenerationConfig | None, given: Mapping[str, Any]
     values, own = dict(DEFAULTS), {} if config is None else vars(config)
     for source in (vars(model.generation_config), own):
         found = {name: value for name, value in source.items() if value is not None and not name.startswith("_")}
-        if found.keys() - {*DEFAULTS, "transformers_version"}:
+        others = found.keys() - DEFAULTS.keys() - {"transformers_version"}
+        if any(name not in _NEUTRAL or found[name] != _NEUTRAL[name] for name in others):
             return None
         values |= {name: found[name] for name in found.keys() & DEFAULTS.keys()}
     # transformers refuses settings in the model's configuration.
