@@ -163,8 +163,8 @@ def _merge(model: Any, config: GenerationConfig | None, given: Mapping[str, Any]
     values, own = dict(DEFAULTS), {} if config is None else vars(config)
     for source in (vars(model.generation_config), own):
         found = {name: value for name, value in source.items() if value is not None and not name.startswith("_")}
-        others = found.keys() - DEFAULTS.keys() - {"transformers_version"}
-        if any(name not in _NEUTRAL or found[name] != _NEUTRAL[name] for name in others):
+        unknown = found.keys() - DEFAULTS.keys() - {"transformers_version"}
+        if any(name not in _NEUTRAL or found[name] != _NEUTRAL[name] for name in unknown):
             return None
         values |= {name: found[name] for name in found.keys() & DEFAULTS.keys()}
     # transformers refuses settings in the model's configuration.
