@@ -37,7 +37,7 @@ test-cuda:
 	$(PYTHON) -m synthesizer_lab benchmark attention --device cuda --dtype bfloat16 --width 1024 --heads 16 \
 		--tokens 65536 --lengths 512,1024,2048,4096 --masks full,causal --repeats 15 --json test-cuda.json
 
-# About ten minutes; `make test` has a small part of it.
+# `make test` and `make test-slow` have a small part of it.
 fuzz: $(STAMP)
 	FUZZ=long $(BIN)/python -m pytest tests/fuzz --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
 
