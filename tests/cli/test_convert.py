@@ -36,6 +36,7 @@ def test_heads_of_a_run(call: Call, vanilla: Path, corpus: Path, tmp_path: Path)
     """Half of the heads become random; the result is a run for other commands, and a model for the Auto classes."""
     before, output = snapshot(vanilla), tmp_path / "new/run"
     (tmp_path / "new/.partial-run-abcdefgh").mkdir(parents=True)
+    (tmp_path / "new/.partial-run-abcdefgh/.lock").touch()
     command = ("convert", vanilla, "--synthesizer", "random", "--calibrate", corpus, "--output", output)
     options = ("--budget", "0.5", "--distill-steps", 3, "--examples", 30, "--threads", 1, "--max-length", 28)
     code, out, err = call(*command, *options)

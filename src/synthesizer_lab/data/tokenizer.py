@@ -73,7 +73,7 @@ def encodings(
         backend.enable_truncation(maximum)
     chunk: list[str | tuple[str, str]] = []
     size = 0
-    with damage_reported(f"tokenizer.json of {tokenizer.name_or_path or 'the new tokenizer'}"):
+    with damage_reported(f"{tokenizer.name_or_path or 'the new tokenizer'}: tokenizer.json"):
         for text in texts:
             chunk.append(text)
             size += len(text) if isinstance(text, str) else sum(map(len, text))
