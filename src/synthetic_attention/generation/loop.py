@@ -26,6 +26,7 @@ from transformers.generation.configuration_utils import GenerationMode
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import ModelOutput
 
+from ..layout import check_mask
 from .settings import DEFAULTS, Settings, read_mode
 from .step import GROUPS, Decoder, can_step, has_hooks
 
@@ -67,6 +68,10 @@ def generate(model: Any, inputs: Any = None, generation_config: Any = None, *arg
     given = {name: value for name, value in kwargs.items() if name in DEFAULTS or value is not None}
     if args or not can_step(model) or any(name in given for name in _NOT_HANDED_ON):
         return model.generate(inputs, generation_config, *args, **kwargs)
+    ids, mask = given.get("input_ids") if inputs is None else inputs, given.get("attention_mask")
+    # transformers ignores the shape of a mask without zeros.
+    if mask is not None and isinstance(ids, Tensor) and not given.keys() & {"encoder_outputs", "inputs_embeds"}:
+        check_mask(mask, *ids.shape[:2])
     if (rows := _search(model, inputs, generation_config, given)) is not None:
         return rows
     if read_mode(model, generation_config, given) not in _SEARCHES:
