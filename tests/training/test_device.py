@@ -84,7 +84,12 @@ def test_a_compiled_model_trains_as_an_eager_one(
     monkeypatch.setattr(torch.nn.Module, "compile", partialmethod(compile_module, backend="eager"))
     runs = [tmp_path / name for name in ("false", "true")]
     for run in runs:
-        start(corpus, run, small("dropout_rate=0", "max_steps=4", f"torch_compile={run.name}"), device="cpu")
+        start(
+            corpus,
+            run,
+            small("dropout_rate=0", "max_steps=4", "batch_tokens=300", f"torch_compile={run.name}"),
+            device="cpu",
+        )
     logs = [logged(run, "loss") for run in runs]
     assert logs[0] == pytest.approx(logs[1], rel=1e-3)
     # Two for the layers of each stack, padded or not, whatever the shapes.
