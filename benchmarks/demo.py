@@ -30,7 +30,7 @@ SYNTHESIZERS = {
     "dense": "each token predicts its own weights from itself alone",
     "random+vanilla": "a mixture of both with learned weights",
 }
-SPLITS = {"test": "known sentences, other values", "test_templates": "new sentences of known parts"}
+SPLITS = {"test": "known sentences, new combinations", "test_templates": "new sentences of known parts"}
 EXAMPLE = "The concert in Vienna begins at 8:30 PM."
 console = Console(highlight=False)
 
