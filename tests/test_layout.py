@@ -33,13 +33,13 @@ def test_there_and_back(kind: str) -> None:
     assert torch.equal(layout.aligned.mask, front)
     assert torch.equal(layout.restore(aligned), x * mask[..., None])
     tokens = layout.pack(x)
-    assert torch.equal(tokens, x[mask])
+    assert torch.equal(tokens[0], x[mask])
     assert torch.equal(layout.unpack(tokens), x * mask[..., None])
     assert torch.equal(layout.pad(tokens), aligned * front[..., None])
     assert torch.equal(layout.tokens.take(layout.pad(tokens), aligned=True), tokens)
-    columns = layout.tokens.put_columns(tokens.t())
+    columns = layout.tokens.put_columns(tokens[0].t())
     assert torch.equal(columns, layout.pad(tokens).permute(2, 0, 1))
-    assert torch.equal(layout.tokens.take_columns(columns), tokens.t())
+    assert torch.equal(layout.tokens.take_columns(columns), tokens[0].t())
     scores = torch.randn(B, H, N, N)
     expected = scores * mask[:, None, :, None] * mask[:, None, None]
     assert torch.equal(layout.restore_pairs(layout.align_pairs(scores)), expected)
@@ -50,7 +50,7 @@ def test_gradients() -> None:
     assert layout.tokens is not None
     n, tokens = len(layout.tokens.given), layout.tokens
     of_batch = (layout.pack, layout.align, layout.restore, lambda x: tokens.take(x, aligned=True))
-    ways = {(B, N, 2): of_batch, (n, 2): (layout.unpack, layout.pad)}
+    ways = {(B, N, 2): of_batch, (1, n, 2): (layout.unpack, layout.pad)}
     for shape, functions in {**ways, (2, B, N): (tokens.take_columns,), (2, n): (tokens.put_columns,)}.items():
         for function in functions:
             assert torch.autograd.gradcheck(function, (torch.randn(shape, dtype=torch.float64, requires_grad=True),))
@@ -64,8 +64,8 @@ def test_little_or_no_padding() -> None:
     assert full.restore(x) is x
     mask = torch.ones(B, N)
     mask[0, -1] = 0
-    assert not TokenLayout.of(mask, x).unpadded
-    assert TokenLayout.of(a_mask("right"), x).unpadded
+    assert not TokenLayout.of(mask, x).real_tokens
+    assert TokenLayout.of(a_mask("right"), x).real_tokens
     assert TokenLayout.of(a_mask("right"), x).front is None
 
 
@@ -119,6 +119,9 @@ def test_a_layer_takes_a_layout(name: str) -> None:
     expected = layer(x, mask)
     assert torch.equal(layer(x, layout), expected)
     torch.testing.assert_close(layout.restore(layer(layout.align(x), layout.aligned)), expected)
+    packed = layer(layout.pack(x), layout.packed)
+    assert packed.shape == (1, int(mask.sum()), H * HEAD)
+    assert torch.equal(layout.unpack(packed), expected)
     with pytest.raises(ValueError, match=r"\(3, 13\).*\(3, 12\)"):
         layer(x[:, 1:], layout)
 
@@ -159,14 +162,14 @@ def test_leaving_padding_out_changes_nothing(
     name: str, kind: str, own_value: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    monkeypatch.setattr("synthetic_attention.attention.SHORT_COLUMNS", 0)
+    monkeypatch.setattr("synthetic_attention.kernels.heads._SHORT_ROW", 0)
     layer = SynthesizerAttention(H * HEAD, H, name, N).double()
     x, v, g = (torch.randn(B, N, H * HEAD, dtype=torch.float64, requires_grad=True) for _ in range(3))
     # Of random, only the values see the input.
     inputs = [v] if own_value and name == "random" else [x, v] if own_value else [x]
     layout, results = TokenLayout.of(a_mask(kind), x), []
     for chosen in (layout, layout.padded):
-        assert (chosen.unpadded is not None) == (chosen is layout)
+        assert (chosen.real_tokens is not None) == (chosen is layout)
         y = layer(x, chosen, value=v if own_value else None)
         results.append([y, *torch.autograd.grad(y, [*inputs, *layer.parameters()], g)])
     for unpadded, padded in zip(*results, strict=True):
@@ -184,7 +187,7 @@ def test_a_compiled_layer_takes_the_layout_of_a_model(length: int) -> None:
         mask = torch.ones(B, length)
         mask[:, -padding:] = 0
         layout = TokenLayout.of(mask, x)
-        assert layout.unpadded
+        assert layout.real_tokens
         torch.testing.assert_close(compiled(x, layout), layer(x, layout))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from layers import drawn_layer
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration, generate
-from synthetic_attention.kernels import blockwise, is_fast, onednn, onednn_linear, packed_linear, product
+from synthetic_attention.kernels import blockwise, is_fast, matmul, onednn_linear, packed_linear, product
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
 
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 @pytest.fixture(autouse=True)
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """For products of any size, on any processor."""
-    monkeypatch.setattr(onednn, "is_faster", lambda: True)
-    monkeypatch.setattr(onednn, "_LEAST_PRODUCTS", 0)
-    monkeypatch.setattr(onednn, "_LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(matmul, "is_faster", lambda: True)
+    monkeypatch.setattr(matmul, "_LEAST_PRODUCTS", 0)
+    monkeypatch.setattr(matmul, "_LEAST_WEIGHTS", 0)
 
 
 def layouts(rows: int, columns: int) -> list[Tensor]:
@@ -70,12 +70,12 @@ def test_products(n: int, a: int, b: int) -> None:
         expected, out = x.t() @ y, torch.randn(2, a, b)
         batches = torch.stack((x.t(), 2 * x.t())), torch.stack((y, y))
         torch.testing.assert_close(product(x.t(), y), expected)
-        torch.testing.assert_close(onednn.batch_product(*batches), torch.stack((expected, 2 * expected)))
-        torch.testing.assert_close(onednn.sum_with_product(out, *batches), out + torch.stack((expected, 2 * expected)))
+        torch.testing.assert_close(matmul.batch_product(*batches), torch.stack((expected, 2 * expected)))
+        torch.testing.assert_close(matmul.sum_with_product(out, *batches), out + torch.stack((expected, 2 * expected)))
         added = out + torch.stack((expected, 2 * expected))
-        onednn.add_product(out, *batches)
+        matmul.add_product(out, *batches)
         torch.testing.assert_close(out, added)
-        onednn.write_product(x.t()[None], y[None], out[1:])
+        matmul.write_product(x.t()[None], y[None], out[1:])
         torch.testing.assert_close(out[1], expected)
 
 
@@ -89,7 +89,7 @@ def test_a_layer(name: str, causal: bool, training: bool, monkeypatch: pytest.Mo
     x, mask = torch.randn(3, 9, 16, requires_grad=True), torch.arange(9) < torch.tensor([9, 2, 6])[:, None]
     found = []
     for enabled in (True, False):
-        monkeypatch.setattr(onednn, "is_faster", lambda enabled=enabled: enabled)
+        monkeypatch.setattr(matmul, "is_faster", lambda enabled=enabled: enabled)
         with torch.set_grad_enabled(training):
             assert is_fast(x.detach()[0], layer.v_proj.weight) == enabled
             y = layer(x, mask, is_causal=causal)
@@ -118,7 +118,7 @@ def test_a_models_loss_and_tokens(bias: bool, monkeypatch: pytest.MonkeyPatch) -
     labels[0, 4:] = -100
     found, tokens = [], []
     for enabled in (True, False):
-        monkeypatch.setattr(onednn, "is_faster", lambda enabled=enabled: enabled)
+        monkeypatch.setattr(matmul, "is_faster", lambda enabled=enabled: enabled)
         loss = model.train()(input_ids=ids, labels=labels).loss
         found.append([loss, *torch.autograd.grad(loss, [*model.parameters()])])
         tokens.append(generate(model.eval(), ids, max_new_tokens=8, num_beams=2, do_sample=False))
@@ -151,8 +151,8 @@ def test_where_it_is_not_used() -> None:
 
 
 def test_small_products_and_other_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn, "_LEAST_PRODUCTS", 8 * 6 * 5)
-    monkeypatch.setattr(onednn, "_LEAST_WEIGHTS", 8 * 6 + 1)
+    monkeypatch.setattr(matmul, "_LEAST_PRODUCTS", 8 * 6 * 5)
+    monkeypatch.setattr(matmul, "_LEAST_WEIGHTS", 8 * 6 + 1)
     weight = torch.randn(6, 8)
     assert not is_fast(torch.randn(4, 8), weight)
     assert is_fast(torch.randn(5, 8), weight)
@@ -162,7 +162,7 @@ def test_small_products_and_other_processors(monkeypatch: pytest.MonkeyPatch) ->
         found = {"cpu_name": name, "avx512_f": avx512}
         with monkeypatch.context() as patched:
             patched.setattr(torch.cpu, "get_capabilities", lambda found=found: found)
-            assert onednn.is_faster.__wrapped__() == (expected and torch.backends.mkl.is_available())
+            assert matmul.is_faster.__wrapped__() == (expected and torch.backends.mkl.is_available())
 
 
 def test_a_causal_model_is_compiled_and_traced_without_them() -> None:

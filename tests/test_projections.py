@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize, prune
 
 from layers import drawn_layer
 from synthetic_attention import SynthesizerAttention, SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.kernels import linear, onednn, packed_linear, projections
+from synthetic_attention.kernels import linear, matmul, packed_linear
 
 D, H, N = 16, 2, 12
 # One for each way from the input to the heads.
@@ -129,7 +129,7 @@ def test_a_head_with_a_bias_or_a_hook(training: bool, has_hook: bool) -> None:
 @torch.no_grad()
 def test_linear_is_the_module(shape: tuple[int, ...], bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # On processors of AMD the order of the factors does not change.
-    monkeypatch.setattr(onednn, "is_faster", lambda: False)
+    monkeypatch.setattr(matmul, "is_faster", lambda: False)
     module, x = nn.Linear(7, 17, bias=bias), torch.randn(*shape, 7)
     y = linear(module, x)
     torch.testing.assert_close(y, module(x))
@@ -189,7 +189,7 @@ def test_packed_weights_are_kept_until_the_weights_change() -> None:
         with torch.inference_mode():
             check(torch.randn(512, 512))
     gc.collect()
-    before = len(projections._COPIES)
+    before = len(matmul._COPIES)
     del weight
     gc.collect()
-    assert len(projections._COPIES) == before - 1
+    assert len(matmul._COPIES) == before - 1

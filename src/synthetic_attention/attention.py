@@ -31,9 +31,6 @@ from .validation import check_size
 
 __all__ = ["SelfAttention", "SynthesizerAttention", "build"]
 
-# Below this length, unpadding values laid out feature by feature costs more than it saves.
-SHORT_COLUMNS = 128
-
 
 class SelfAttention(nn.Module):
     """Base class of `SynthesizerAttention` and the baselines: sizes, the value projection and the output projection.
@@ -95,7 +92,7 @@ class SelfAttention(nn.Module):
             raise ValueError(f"got x of shape {tuple(x.shape)}; expected (B, L, {self.d_model}) or (L, {self.d_model})")
         # Without a cache `layer_idx` is not read: compiled code would have a graph for each layer.
         layout = TokenLayout.of(mask, x, cache, 0 if cache is None or self.layer_idx is None else self.layer_idx)
-        # Of several sentences in a row, the longest one counts.
+        # With several sentences in a row the longest one counts.
         length = layout.positions.columns
         if self.max_length is not None and length > self.max_length:
             raise ValueError(
@@ -202,27 +199,24 @@ class SynthesizerAttention(SelfAttention):
         layout = self.layout_of(x, attention_mask, cache)
         if value is not None and value.shape != x.shape:
             raise ValueError(f"got value of shape {tuple(value.shape)}; expected that of x, {tuple(x.shape)}")
-        function, heads, positions = unwrap(self.function), self.num_heads, layout.positions
-        by_feature = function.values_by_feature
-        if by_feature and layout.shape[1] < SHORT_COLUMNS:
-            layout = layout.padded
+        function, heads = unwrap(self.function), self.num_heads
 
         tokens = layout.pack(x)
         values = tokens if value is None else layout.pack(value)
         # A group of heads has features for its heads only.
         parts = (layout.pad(part) for part in function.project(tokens))
         features = [split_heads(part, part.shape[-1] // self.head_dim) for part in parts]
-        if by_feature:
+        if function.values_by_feature:
             value = project_by_feature(self.v_proj, values, layout, heads)
         else:
             value = split_heads(layout.pad(linear(self.v_proj, values)), heads)
         key = function.keys(features)
         key, value = layout.update(cache, value[:, :0] if key is None else key, value, self.layer_idx)
-        logits = self._biased(self.function(features, positions, key), attn_bias, layout, value.dtype)
+        logits = self._biased(self.function(features, layout.positions, key), attn_bias, layout, value.dtype)
 
         # Where a token before another need not be in a slot before it, `_biased` hides the later ones.
         mask, causal = layout.key_mask(is_causal), is_causal and layout.slots is None and layout.pair_mask is None
-        offset = positions.offset if causal else 0
+        offset = layout.positions.offset if causal else 0
         dropout = self.dropout if self.training else 0.0
         if need_weights:
             # The sum is computed from the returned tensor, so that the weights have a gradient.
@@ -231,16 +225,17 @@ class SynthesizerAttention(SelfAttention):
             weights = layout.restore_pairs(weights.expand(value.shape[0], -1, -1, -1))
             y = sum_values(logits, layout.align_pairs(weights), value, dropout)
         else:
-            y = attend(logits, value, mask, causal, dropout, offset, value_is_masked=layout.unpadded is not None)
+            y = attend(logits, value, mask, causal, dropout, offset)
         y = layout.unpack(linear(self.out_proj, join_heads(y, layout)))
         return (y, weights) if need_weights else y
 
     def _biased(self, logits: Logits, attn_bias: Tensor | None, layout: TokenLayout, dtype: torch.dtype) -> Logits:
         """The logits with a bias in the slots of the input, and with what the layout hides from each token."""
         if attn_bias is not None:
-            sizes = layout.shape[0], self.num_heads, layout.shape[1], layout.columns
-            bias = layout.align_pairs(SharedLogits.from_bias(attn_bias, *sizes).scores)
-            logits = logits.plus(bias)
+            # A packed batch has the bias of its aligned form.
+            given = layout.aligned if layout.is_packed else layout
+            sizes = given.shape[0], self.num_heads, given.shape[1], given.columns
+            logits = logits.plus(given.align_pairs(SharedLogits.from_bias(attn_bias, *sizes).scores))
         if layout.pair_mask is not None:
             logits = logits.plus(layout.pair_mask)
         if layout.slots is not None:

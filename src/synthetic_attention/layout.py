@@ -1,8 +1,14 @@
 """Where the real tokens of a batch stand: padding, several sentences in a row, and the slots of a cache.
 
 Positions are logical: token n of a sequence is its n-th real token, wherever padding (left, right or holes) puts it.
-So a padded batch is aligned to the front, attended, and moved back, and logits that all examples share stay shared.
-Where a batch has enough padding, the projections see its real tokens only, (n, C) instead of (B, T, C).
+There are three forms of a batch:
+
+- the input, (B, T, C), with padding anywhere;
+- packed, (1, n, C): the real tokens one after the other. Projections, norms and feed-forward layers see this form;
+- aligned, (B, T, C): each row's real tokens first, padding after them. Heads see this form, in which the n-th token has
+  position n in every row, so that logits that all examples share stay shared.
+
+Where a batch has little padding, and where nothing may be packed, projections see the aligned form too.
 
 Shape legend: B batch, T new tokens, S keys in use (cached ones and new ones), n real tokens, C features. With several
 sentences in a row, an aligned batch has one sentence per row.
@@ -141,22 +147,27 @@ class RealTokens(_Movable):
         """`counts`, read once for all layers; on a CPU only."""
         return tuple(self.counts.tolist())
 
+    @cached_property
+    def positions(self) -> Tensor:
+        """(n,), the position of each real token in its row."""
+        return self.front % self.aligned_shape[1]
+
     def take(self, x: Tensor, *, aligned: bool = False) -> Tensor:
-        """The real tokens (n, …) of the input (B, T, …), or of an aligned batch."""
+        """The real tokens (1, n, …) of the input (B, T, …), or of an aligned batch."""
         return _move(x, *self._moves(aligned))
 
     def put(self, tokens: Tensor, *, aligned: bool = False) -> Tensor:
-        """(n, …) into the slots of the input, (B, T, …), or of an aligned batch; the other slots are zeros."""
+        """(1, n, …) into the slots of the input, (B, T, …), or of an aligned batch; the other slots are zeros."""
         return _move(tokens, *self._moves(aligned)[::-1])
 
     def _moves(self, aligned: bool) -> tuple[_Map, _Map]:
         places, shape = (self.front, self.aligned_shape) if aligned else (self.given, self.shape)
 
         def take(x: Tensor) -> Tensor:
-            return x.flatten(0, 1).index_select(0, places)
+            return x.flatten(0, 1).index_select(0, places)[None]
 
         def put(x: Tensor) -> Tensor:
-            return x.new_zeros(shape[0] * shape[1], *x.shape[1:]).index_copy_(0, places, x).unflatten(0, shape)
+            return x.new_zeros(shape[0] * shape[1], *x.shape[2:]).index_copy_(0, places, x[0]).unflatten(0, shape)
 
         return take, put
 
@@ -212,26 +223,29 @@ def _move(x: Tensor, there: _Map, back: _Map) -> Tensor:
 class TokenLayout(_Movable):
     """Where the real tokens of a batch stand; made once for all layers of a model.
 
-    A model aligns its input, hands `layout.aligned` to its layers, and restores their output:
+    A model packs its input, hands `layout.packed` to its layers, and unpacks their output:
 
         layout = TokenLayout.of(attention_mask, x, cache)
-        x = layout.align(x)
+        x = layout.pack(x)
         for layer in layers:
-            x = layer(x, layout.aligned, cache=cache)
-        x = layout.restore(x)
+            x = layer(x, layout.packed, cache=cache)
+        x = layout.unpack(x)
 
-    A layer does the same for its own input with `pack`, `pad` and `unpack`, which leave padding out. In a
-    decoding step (tokens in the cache before these) every token stays in its slot: nothing is moved.
+    A layer does the same with its own input; where this is packed already, `pack` and `unpack` return it as it is.
+    Between its projections a layer pads to the aligned batch. In a decoding step (tokens in the cache before these)
+    every token stays in its slot: nothing is moved.
 
     Attributes:
-        shape: B and T of the input.
+        shape: the first two axes of the layer's input: B and T, or 1 and n where it is packed.
         columns: S, the slots to attend to.
-        positions: those of the aligned batch; in a decoding step those of its slots.
-        mask: (B, S) bool, True at real tokens; None where no token is known to be masked.
+        positions: of the aligned batch; in a decoding step of its slots.
+        mask: (B, S) bool, True at the real tokens of the input, or of the aligned batch where that is packed; None
+            where no token is known to be masked.
         has_past: tokens stay in their slots, after those in the cache.
         slots: (T,), where the new tokens stand in a static cache in compiled code, else None.
         tokens: the places of the real tokens, where something is padded; None in a decoding step and in traced code.
-        may_unpad: leave padding out where there is enough of it.
+        may_pack: whether to pack a batch that has enough padding.
+        is_packed: the layer's input is packed.
         has_sentences: several sentences are in a row.
         front: the layout of the aligned batch, where tokens have to move.
         cache_mask: the mask of the batch that this one is aligned from; the cache keeps its slots.
@@ -246,7 +260,8 @@ class TokenLayout(_Movable):
     has_past: bool = False
     slots: Tensor | None = None
     tokens: RealTokens | None = None
-    may_unpad: bool = True
+    may_pack: bool = True
+    is_packed: bool = False
     has_sentences: bool = False
     front: TokenLayout | None = None
     cache_mask: Tensor | None = None
@@ -257,7 +272,7 @@ class TokenLayout(_Movable):
     def of(
         cls, attention_mask: Tensor | TokenLayout | None, x: Tensor, cache: Cache | None = None, layer_idx: int = 0
     ) -> TokenLayout:
-        """The layout of x (B, T, …), of whose tokens those before are in the cache.
+        """The layout of x (B, T, …), whose earlier tokens are in the cache.
 
         Args:
             attention_mask: (B, S), 1/True at real tokens, cached ones included (of a static cache all slots, or the
@@ -340,15 +355,13 @@ class TokenLayout(_Movable):
         return layout
 
     def _align(self, counts: Tensor) -> TokenLayout:
-        tokens, rows = self.tokens, self.positions.rows
-        if tokens is not None:
-            tokens = replace(tokens, shape=tokens.aligned_shape, given=tokens.front)
+        rows = self.positions.rows
         mask = torch.arange(rows, device=counts.device) < counts[:, None]
-        layout = TokenLayout((counts.shape[0], rows), rows, self.positions, mask, tokens=tokens)
+        layout = TokenLayout((counts.shape[0], rows), rows, self.positions, mask)
         if not self.has_sentences:
             layout.cache_mask, layout.places = self.mask, self.places
-        elif tokens is not None and len(tokens.given) == mask.numel():
-            layout.mask = layout.tokens = None
+        elif self.tokens is not None and len(self.tokens.given) == mask.numel():
+            layout.mask = None
         return layout
 
     @property
@@ -357,19 +370,28 @@ class TokenLayout(_Movable):
         return self if self.front is None else self.front
 
     @property
-    def unpadded(self) -> RealTokens | None:
+    def padded(self) -> TokenLayout:
+        """The same, where nothing is packed."""
+        return replace(self, may_pack=False)
+
+    @property
+    def packed(self) -> TokenLayout:
+        """The layout of `pack(x)`: of the aligned batch where nothing is packed."""
+        tokens, aligned = self.real_tokens, self.aligned
+        if tokens is None:
+            return aligned
+        shape = (1, len(tokens.given))
+        return replace(self, shape=shape, mask=aligned.mask, tokens=tokens, is_packed=True, front=aligned)
+
+    @property
+    def real_tokens(self) -> RealTokens | None:
         """The places of the real tokens if projections see these only.
 
         Compiled code computes the padding too: it serves any number of tokens with one graph.
         """
-        if torch.compiler.is_compiling() or self.tokens is None or not self.may_unpad or is_transformed():
+        if torch.compiler.is_compiling() or self.tokens is None or not self.may_pack or is_transformed():
             return None
-        return self.tokens if self.tokens.has_much_padding else None
-
-    @property
-    def padded(self) -> TokenLayout:
-        """The same, where projections compute the padding too."""
-        return self if self.unpadded is None else replace(self, may_unpad=False)
+        return self.tokens if self.is_packed or self.tokens.has_much_padding else None
 
     @property
     def token_slots(self) -> Tensor:
@@ -443,16 +465,20 @@ class TokenLayout(_Movable):
             raise ValueError("got a bias or weights over several sentences in a row; expected one sentence per row")
 
     def pack(self, x: Tensor) -> Tensor:
-        """The input (B, T, C) for projections: real tokens (n, C), or aligned (B, T, C)."""
-        return self.align(x) if (tokens := self.unpadded) is None else tokens.take(x)
+        """The input (B, T, C) for projections: packed (1, n, C), or aligned (B, T, C)."""
+        if self.is_packed:
+            return x
+        return self.align(x) if (tokens := self.real_tokens) is None else tokens.take(x)
 
     def pad(self, x: Tensor) -> Tensor:
         """A projection of `pack`, aligned: (B, T, C)."""
-        return x if (tokens := self.unpadded) is None else tokens.put(x, aligned=True)
+        return x if (tokens := self.real_tokens) is None else tokens.put(x, aligned=True)
 
     def unpack(self, y: Tensor) -> Tensor:
         """Undo `pack`: (B, T, C) in the slots of the input, zeros at padding."""
-        return self.restore(y) if (tokens := self.unpadded) is None else tokens.put(y)
+        if self.is_packed:
+            return y
+        return self.restore(y) if (tokens := self.real_tokens) is None else tokens.put(y)
 
     def update(self, cache: Cache | None, key: Tensor, value: Tensor, layer_idx: int | None) -> tuple[Tensor, Tensor]:
         """Store new keys and values (B, H, T, K) of the aligned batch; return those to attend to."""

@@ -151,7 +151,7 @@ def test_a_large_vocabulary(make: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("beams", [1, 4])
 def test_packed_weights(beams: int, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synthetic_attention.kernels.projections._PACKED_SIZE", 1)
+    monkeypatch.setattr("synthetic_attention.kernels.matmul._PACKED_SIZE", 1)
     model = make("seq2seq", vocab_size=97, synthesizer="random+vanilla", lm_head_bias=beams == 1).float()
     _check(model, _inputs("seq2seq", vocabulary=97), num_beams=beams)
 

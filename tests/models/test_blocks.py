@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from synthetic_attention import SynthesizerAttention
+from synthetic_attention import SynthesizerAttention, TokenLayout
 from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.models.modeling import MLP, CrossAttention, SynthesizerBlock
 from synthetic_attention.models.positions import SinusoidalPositions, relative_buckets
@@ -47,7 +47,7 @@ def test_a_vanilla_block_is_a_transformer_decoder_layer(pre_norm: bool, tiny_con
     mask = torch.tensor([[1] * 7, [0] * 2 + [1] * 5, [1] * 4 + [0] * 3]).bool()
     causal = nn.Transformer.generate_square_subsequent_mask(5)
     expected = theirs(x, memory, tgt_mask=causal, memory_key_padding_mask=torch.where(mask, 0.0, -torch.inf))
-    actual, _, _ = ours(x, memory, encoder_mask=mask)
+    actual, _, _ = ours(x, memory, layout=TokenLayout.of(None, x), source=TokenLayout.of(mask, memory).padded)
     torch.testing.assert_close(actual, expected)
 
 
@@ -55,7 +55,7 @@ def test_cross_attention_weights_are_its_own(tiny_config: Callable) -> None:
     cross = CrossAttention(tiny_config(), 0)
     x, memory = torch.randn(3, 5, 22), torch.randn(3, 7, 22)
     mask = torch.tensor([[1] * 7, [0] * 2 + [1] * 5, [0] * 7]).bool()
-    y, weights = cross(x, memory, mask, need_weights=True)
+    y, weights = cross(x, memory, TokenLayout.of(None, x), TokenLayout.of(mask, memory).padded, need_weights=True)
     assert weights.shape == (3, 2, 5, 7)
     value = cross.v_proj(memory).unflatten(-1, (2, 11)).transpose(1, 2)
     torch.testing.assert_close(y, cross.out_proj((weights @ value).transpose(1, 2).flatten(2)))

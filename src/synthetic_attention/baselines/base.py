@@ -78,7 +78,7 @@ class Baseline(SelfAttention):
             raise ValueError(f"got is_causal=True for {self.name!r}; expected False: it always sees all tokens")
         layout = self.layout_of(x, attention_mask, cache)
         values, *parts = (layout.pad(part) for part in self._read(layout.pack(x)))
-        if (real := layout.aligned.mask) is not None and layout.unpadded is None and not layout.has_past:
+        if (real := layout.aligned.mask) is not None and layout.real_tokens is None and not layout.has_past:
             values, *parts = (part * real[..., None] for part in (values, *parts))
         value = split_heads(values, self.num_heads)
         _, value = layout.update(cache, value[:, :0], value, self.layer_idx)

@@ -28,7 +28,7 @@ class LinformerOptions(Options):
 
     Attributes:
         rank: k; by default a quarter of the maximum length, at least 1.
-        std: standard deviation of the normal distribution that E and F start from; by default 1 / √k, that of the
+        std: standard deviation of the normal distribution that E and F start from; by default 1 / √k, as in the
             projections of Johnson and Lindenstrauss that the paper starts from (others: docs/results.md).
     """
 

@@ -262,7 +262,7 @@ _BERT = Family(
     supported={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
     names={
         r"^(bert|roberta|distilbert)\.": "",
-        # The same as that of the projection, or not used.
+        # The projection has the same, or does not use it.
         r"^(cls\.predictions|lm_head)\.bias": "",
         r"^(encoder|transformer)\.layer": "model.encoder.layers",
         r"^embeddings\.word_embeddings": "model.embed_tokens",
@@ -323,7 +323,7 @@ _DISTILBERT = replace(
         r"^pre_classifier": "pooler.dense",
     },
 )
-# By the names that users know, with which those of their classes begin.
+# By the names that users know; the names of classes begin with them.
 FAMILIES = {
     "T5": _T5,
     "MT5": replace(_T5, heads={f"M{name}": ours for name, ours in _T5.heads.items()}),

@@ -34,7 +34,7 @@ def synthesize(
 ) -> _M:
     """A new model with another synthesizer in its self-attention, and the weights of `model`, which stays as it is.
 
-    All weights but those of self-attention are copied, and of self-attention the values and the output. Heads with
+    All weights are copied, except queries and keys of self-attention. Heads with
     vanilla in the new model keep their queries and keys. In a mixture with vanilla the other logits start as zeros, so
     the new model computes what `model` does. The parameters of other functions are drawn as in a new model.
 

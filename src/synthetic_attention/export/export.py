@@ -191,7 +191,7 @@ def _onnx_program(graph: _Graph) -> Any:
                 dynamic_shapes={"named": graph.axes},
                 input_names=list(graph.inputs),
                 output_names=list(graph(named=graph.inputs)),
-                # Of an int8 model; PyTorch's exporter does not know it.
+                # An operator of int8 models, which PyTorch's exporter does not know.
                 custom_translation_table={torch.ops.aten._int_mm.default: opset18.MatMulInteger},
                 verbose=False,
             )
@@ -266,13 +266,12 @@ def _step(model: Any, inputs: Tensors) -> Tensors:
     own, base = DynamicCache(config=model.config), model.model
     _fill(own, inputs, "past")
     cache: Cache = own
-    source = None
+    source, x = None, base._embed(inputs["input_ids"], None)
     if model.config.is_encoder_decoder:
         cache = EncoderDecoderCache(own, DynamicCache(config=model.config))
         _fill(cache.cross_attention_cache, inputs, "cross")
         cache.is_updated = dict.fromkeys(range(len(own.layers)), True)
-        source = inputs["encoder_attention_mask"].bool()
-    x = base._embed(inputs["input_ids"], None)
+        source = TokenLayout.of_step(inputs["encoder_attention_mask"].bool(), x)
     # Not TokenLayout.of, whose layout depends on whether the cache is empty.
     layout = TokenLayout.of_step(inputs["attention_mask"].bool(), x)
     hidden = base.decoder(x, layout, x, source, past_key_values=cache)[0]

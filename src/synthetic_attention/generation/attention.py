@@ -198,7 +198,7 @@ class Buffer:
         self._slots[:, :, : prompt.shape[2]] = prompt[:, :, :, None]
 
     def append(self, new: Tensor, slots: Slots) -> Tensor:
-        """Store new ones (N, H · K); return those of all entries, (B · H, length · M, K)."""
+        """Store new states (N, H · K); return the states of all entries, (B · H, length · M, K)."""
         assert self._slots is not None
         assert self._flat is not None
         slot = self._slots.select(2, slots.length - 1)
@@ -265,7 +265,7 @@ class HeadGroup:
     def scores(self, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor | None:
         """Logits of the positions, (B or 1, H, M or 1, length); None if there are dot products only.
 
-        Of fixed logits the softmax, where padding does not make them differ by example.
+        The softmax of fixed logits, where padding does not make them differ by example.
         """
         terms: list[Tensor] = []
         if slots.padding is not None:
@@ -357,7 +357,7 @@ class SelfAttentionStep:
             group.make_rows(first, last, _of_heads(bias, part))
 
     def fill(self, keys: Tensor, values: Tensor, slots: Slots) -> None:
-        """Store those of prompts: keys (B, heads with keys, P, K), values (B, H, P, K)."""
+        """Store the states of prompts: keys (B, heads with keys, P, K), values (B, H, P, K)."""
         start = 0
         for part, group in zip(self.ranges, self.groups, strict=True):
             group.values.fill(values[:, part.start : part.stop])
@@ -408,7 +408,7 @@ class LayerStep:
         self._bias = None if bias is None else (first, bias)
 
     def fill(self, keys: Tensor, values: Tensor, slots: Slots) -> None:
-        """Store those of prompts."""
+        """Store the states of prompts."""
         self.cached.update(keys, values)
         self.cached.batch_repeat_interleave(slots.beams)
 

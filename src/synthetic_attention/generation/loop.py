@@ -213,7 +213,7 @@ def _search(model: Any, inputs: Tensor | None, config: GenerationConfig | None, 
     settings = Settings.read(model, ids.shape[1] if is_causal else 1, config, given)
     if settings is None or not can_step(model, settings.num_beams):
         return None
-    # Of a causal model transformers finds the padding, and warns where it is on the right.
+    # For a causal model transformers finds the padding, and warns where it is on the right.
     if mask is None and (settings.pad is None or (is_causal and bool((ids == settings.pad).any()))):
         return None
     if mask is not None and is_causal and not _is_left_padded(mask):

@@ -103,7 +103,7 @@ class Settings:
         v = SimpleNamespace(**values)
         ends, suppressed, size = _ends(v.eos_token_id), v.suppress_tokens or [], v.no_repeat_ngram_size or 0
         beams, results, is_sampling = v.num_beams, v.num_return_sequences, v.do_sample is True
-        # Of two settings for one length transformers warns, and with none it takes a default, with a warning.
+        # transformers warns of two settings for one length; with none it takes a default, and warns.
         if (v.max_new_tokens is None) == (v.max_length is None) or (v.min_length and v.min_new_tokens is not None):
             return None
         longest = prompt_length + v.max_new_tokens if v.max_length is None else v.max_length

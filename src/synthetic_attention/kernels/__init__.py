@@ -2,9 +2,20 @@
 
 from .dispatch import attend
 from .eager import attention_weights, masked_softmax, sum_values
+from .heads import join_heads, project_by_feature, split_heads
 from .int8 import Int8Linear, quantize_int8
-from .onednn import add_product, is_fast, onednn_linear, product, write_product
-from .projections import is_plain, is_unchanged, join_heads, linear, packed_linear, project_by_feature, split_heads
+from .matmul import (
+    add_product,
+    has_hooks,
+    is_fast,
+    is_plain,
+    is_unchanged,
+    linear,
+    onednn_linear,
+    packed_linear,
+    product,
+    write_product,
+)
 from .softmax_cache import CachedLogits, SoftmaxCache
 
 __all__ = [
@@ -14,6 +25,7 @@ __all__ = [
     "add_product",
     "attend",
     "attention_weights",
+    "has_hooks",
     "is_fast",
     "is_plain",
     "is_unchanged",

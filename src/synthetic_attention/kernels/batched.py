@@ -167,16 +167,15 @@ def batched_attention(
     mask: Tensor | None,
     offset: int | None,
     dropout: Tensor | None,
-    value_is_masked: bool = False,
     is_finite: bool = False,
 ) -> Tensor:
     """`shared_attention`; `is_finite` spares three passes over the scores."""
     if mask is not None and value.dtype == torch.float16:
         # P m may be as small as exp(−range of R), and float16 ends at exp(−17).
-        out = batched_attention(scores.float(), value.float(), mask, offset, dropout, value_is_masked, is_finite)
+        out = batched_attention(scores.float(), value.float(), mask, offset, dropout, is_finite)
         return out.to(value.dtype)
     by_feature = value.permute(1, 3, 0, 2)
-    out_HDBT, *_ = _forward(scores, by_feature, mask, offset, dropout, value_is_masked, is_finite)
+    out_HDBT, *_ = _forward(scores, by_feature, mask, offset, dropout, is_finite)
     return out_HDBT.permute(2, 0, 3, 1)
 
 

@@ -19,7 +19,7 @@ _IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def has_triton(x: Tensor) -> bool:
-    """Whether Triton's kernels run where x is; those of older GPUs, and of AMD's, have too little shared memory."""
+    """Whether Triton's kernels run where x is; older GPUs, and AMD's, have too little shared memory."""
     if not _HAS_TRITON or not x.is_cuda:
         return _HAS_TRITON and _IS_INTERPRETED
     return torch.version.hip is None and torch.cuda.get_device_capability(x.device) >= (8, 0)

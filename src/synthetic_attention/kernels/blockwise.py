@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..logits import FactoredLogits, without_overflow
 from .blocks import block_bytes, block_softmax, blocks, hide_later, operator, slices, wide
-from .onednn import add_product, batch_product, sum_with_product, write_product
+from .matmul import add_product, batch_product, sum_with_product, write_product
 
 # Examples are worked on together, at the price of copies, while the scores of one are smaller than this.
 _SMALL_EXAMPLE = 256 << 10
@@ -102,7 +102,7 @@ class Block:
                 total = sum_with_product(base.to(query.dtype).expand(-1, query.shape[1], -1), query, key.mT)
         total = None if total is None else total.to(wide(total))
         for tiled, repeated in self.factors.outer:
-            # Of two numbers in bfloat16 the product in float32 is exact.
+            # A product of two bfloat16 numbers is exact in float32.
             repeated, tiled = repeated.to(wide(repeated)), tiled.to(wide(tiled))
             product = (repeated.unsqueeze(-1) * tiled.unsqueeze(-2)).flatten(-2)[..., : self.columns]
             total = product if total is None else total.add_(product)
@@ -184,7 +184,7 @@ class Attention:
         return [x.to(y.dtype) for (x, y), need in zip(pairs, needs, strict=False) if need and x is not None]
 
     def gradients(self, grad: Tensor, train_shared: bool) -> Factors:
-        """The gradients of all factors, in float32 or higher; without `train_shared` that of shared is left out."""
+        """The gradients of all factors, in float32 or higher; without `train_shared` shared has none."""
         total = _zero_gradients(self.factors, train_shared or self.factors.shared_weight is not None)
         for block, weights, keep in self.blocks():
             g = _matrices(grad[block.b, block.t, block.h].transpose(1, 2))
@@ -285,7 +285,7 @@ def _zero_gradients(factors: Factors, train_shared: bool) -> Factors:
 
 
 def _add_gradients(total: Factors, block: Block, grad: Tensor) -> None:
-    """Add the gradients of the factors, from that of a block's logits, (E·H, R, C)."""
+    """Add the gradients of the factors, from a block's gradient of the logits, (E·H, R, C)."""
     b, h, t, columns = block.b, block.h, block.t, block.columns
     if total.shared is not None:
         if total.shared.dim() == 4:

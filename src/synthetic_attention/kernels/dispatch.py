@@ -28,7 +28,6 @@ def attend(
     query_offset: int = 0,
     *,
     attn_bias: Tensor | None = None,
-    value_is_masked: bool = False,
 ) -> Tensor:
     """softmax(logits) · value, equation Y = softmax(S(X)) G(X) of the paper, by the cheapest way the form allows.
 
@@ -46,7 +45,6 @@ def attend(
             (only shared logits), so is the dropout mask, as in the authors' code.
         query_offset: position of the first row among the keys.
         attn_bias: added to the logits, (T, S), (H, T, S) or (B or 1, H or 1, T, S); its gradient is computed.
-        value_is_masked: value is zero at masked keys and its gradient there is not looked at, which spares two passes.
 
     Returns:
         (B, H, T, D). A row that may see no key is zeros.
@@ -64,11 +62,11 @@ def attend(
     if not columns or logits.rows <= 1 or not batch or _as_written():
         return eager_attention(logits, value, mask, offset, dropout_p)
     if isinstance(logits, GroupedLogits):
-        return _attend_groups(logits, value, mask, offset, dropout_p, value_is_masked)
+        return _attend_groups(logits, value, mask, offset, dropout_p)
 
     if isinstance(logits, CachedLogits) and not dropout_p and (cached := logits.lookup(offset)) is not None:
         if mask is None or (value.dtype != torch.float16 and cached.has_small_range):
-            return cached_attention(cached.weights.expand(heads, -1, -1), value, mask, offset, value_is_masked)
+            return cached_attention(cached.weights.expand(heads, -1, -1), value, mask, offset)
         logits = SharedLogits(cached.scores)
     factored = FactoredLogits.of(logits)
     if (scores := factored.shared) is not None:
@@ -81,7 +79,7 @@ def attend(
             return eager_attention(logits, value, mask, offset, dropout_p)
         dropout = F.dropout(torch.ones_like(scores, dtype=wide(scores)), dropout_p) if dropout_p > 0 else None
         attention = batched_attention if is_supported(scores, value, mask) else shared_attention
-        return attention(scores, value, mask, offset, dropout, value_is_masked, _is_finite(logits))
+        return attention(scores, value, mask, offset, dropout, _is_finite(logits))
     if factored.inner and not factored.outer and _fused(factored, value, mask, dropout_p):
         bias = None if factored.shared is None else factored.weighted_shared()
         return inner_attention(factored.joined(), bias, value, mask, offset, dropout_p)
@@ -104,14 +102,14 @@ def _check_arguments(logits: Logits, value: Tensor, mask: Tensor | None, dropout
 
 
 def _attend_groups(
-    logits: GroupedLogits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float, masked: bool
+    logits: GroupedLogits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float
 ) -> Tensor:
     """`attend` for each group of heads: values are split, and results joined, as the values are laid out."""
     # By feature, (H, D, B, S), or by token, (B, S, H, D).
     order, back = ((1, 3, 0, 2), (2, 0, 3, 1)) if value.stride(-1) != 1 else ((0, 2, 1, 3), (0, 2, 1, 3))
     parts = value.permute(order).split(logits.sizes, dim=order.index(1))
     outputs = [
-        attend(group, part.permute(back), mask, offset is not None, dropout_p, offset or 0, value_is_masked=masked)
+        attend(group, part.permute(back), mask, offset is not None, dropout_p, offset or 0)
         for group, part in zip(logits.groups, parts, strict=True)
     ]
     return torch.cat([y.permute(order) for y in outputs], dim=order.index(1)).permute(back)
@@ -150,7 +148,7 @@ BLOCKWISE_KEYS = 512
 
 def _fused(factored: FactoredLogits, value: Tensor, mask: Tensor | None, dropout_p: float) -> bool:
     """Whether PyTorch's fused kernel takes these inner (and shared) logits without storing (B, H, T, S), and pays."""
-    # Of a frozen R the weight may be trained.
+    # The weight of a frozen R may be trained.
     shared = [x for x in (factored.shared, factored.shared_weight) if x is not None]
     if factored.shared is not None and torch.is_grad_enabled() and any(x.requires_grad for x in shared):
         return False

@@ -37,7 +37,7 @@ def masked_softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
     # In inference on a CPU code may branch on values: this does not wait for a device.
     if allowed is None and scores.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced():
         weights = torch.softmax(scores, dim=-1)
-        # A row of nothing but −inf is NaN all along: a look at one column costs less than the care for all.
+        # A row of −inf gives NaN in every column. One column is checked: masking all of them would take longer.
         if not bool(weights[..., 0].isnan().any()):
             return weights
     if allowed is not None:

@@ -22,7 +22,7 @@ def inner_attention(
     `bias` is (H, T, S) or (B, H, T, S) and gets no gradient.
     """
     batch, _, columns, width = value.shape
-    # Of values that are laid out by feature the fused kernel would store (B, H, T, S).
+    # For values that are laid out by feature the fused kernel would store (B, H, T, S).
     value = value if value.stride(-1) == 1 else value.contiguous()
     query, key = logits.query.to(value.dtype), logits.key.to(value.dtype)
     rows = query.shape[-2]
@@ -31,7 +31,7 @@ def inner_attention(
         query = torch.cat([query, query.new_ones(1).expand(*query.shape[:-1], 1)], dim=-1)
         key = torch.cat([key, column.expand(*key.shape[:-1], 1)], dim=-1)
     key = key.expand(batch, -1, -1, -1)
-    # Fused kernels want one width for all three; those of a GPU a multiple of eight, or they store (B, H, T, S).
+    # Fused kernels want one width for all three, on a GPU a multiple of eight; else they store (B, H, T, S).
     widest = max(query.shape[-1], width)
     if value.device.type != "cpu":
         widest = -(-widest // 8) * 8

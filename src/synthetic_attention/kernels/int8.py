@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from .projections import is_plain
+from .matmul import is_plain
 
 _Module = TypeVar("_Module", bound=nn.Module)
 

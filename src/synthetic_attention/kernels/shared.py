@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from .blocks import block_softmax, blocks, exponentials, hide_later, operator, wide, without_autocast
-from .onednn import add_product, write_product
+from .matmul import add_product, write_product
 
 # E under a mask cannot vanish while a row's scores differ by less than this: exp(−60) is far from the end of float32.
 SAFE_RANGE = 60.0
@@ -43,7 +43,6 @@ class SharedCall:
         mask: (B, S), bool.
         offset: row t sees keys ≤ offset + t; None for all.
         dropout: (H, T, S), factors 0 or 1/(1−p) on the weights, one mask for the whole batch; or None.
-        value_is_masked: value is zero at masked keys, and its gradient there is not looked at.
         is_finite: no score is −inf.
     """
 
@@ -52,7 +51,6 @@ class SharedCall:
     mask: Tensor | None
     offset: int | None
     dropout: Tensor | None
-    value_is_masked: bool
     is_finite: bool
 
     def empty_outputs(self) -> tuple[Tensor, ...]:
@@ -110,13 +108,11 @@ class SharedCall:
 
     def masked_value(self) -> Tensor:
         """m ∘ V."""
-        if self.mask is None or self.value_is_masked:
-            return self.value
-        return self.value * self.mask.to(self.value.dtype)
+        return self.value if self.mask is None else self.value * self.mask.to(self.value.dtype)
 
     def mask_gradient(self, grad_value: Tensor) -> None:
-        """From the gradient of m ∘ V to that of V, in place."""
-        if self.mask is not None and not self.value_is_masked:
+        """From the gradient of m ∘ V to the gradient of V, in place."""
+        if self.mask is not None:
             grad_value *= self.mask.to(grad_value.dtype)
 
     def weights(self) -> Iterator[_Tile]:
@@ -128,10 +124,10 @@ class SharedCall:
         assert self.mask is not None
         for i in range(len(self.mask)):
             scores, b = self.scores.masked_fill(~self.mask[i], -torch.inf), slice(i, i + 1)
-            yield b, SharedCall(scores, self.value[:, :, b], None, self.offset, self.dropout, False, False)
+            yield b, SharedCall(scores, self.value[:, :, b], None, self.offset, self.dropout, False)
 
     def _empty_sums(self, train_scores: bool) -> tuple[Tensor, Tensor]:
-        """The gradient of scores, empty unless `train_scores`, and zeros for that of value."""
+        """The gradient of scores, empty unless `train_scores`, and zeros for the gradient of value."""
         like, shape = self.scores, self.scores.shape if train_scores else (0,)
         # Sums over blocks of rows: in float32, or many small addends would be lost in bfloat16.
         total = torch.zeros_like(self.value, dtype=wide(self.value), memory_format=torch.contiguous_format)
@@ -178,9 +174,7 @@ class SharedCall:
 
 
 # The schema of a `SharedCall`.
-ARGUMENTS = (
-    "Tensor scores, Tensor value, Tensor? mask, SymInt? offset, Tensor? dropout, bool value_is_masked, bool is_finite"
-)
+ARGUMENTS = "Tensor scores, Tensor value, Tensor? mask, SymInt? offset, Tensor? dropout, bool is_finite"
 _forward = operator("shared", SharedCall, ARGUMENTS, 2, torch.Tag.cudagraph_unsafe)
 
 
@@ -190,7 +184,6 @@ def shared_attention(
     mask: Tensor | None,
     offset: int | None,
     dropout: Tensor | None,
-    value_is_masked: bool = False,
     is_finite: bool = False,
 ) -> Tensor:
     """softmax(scores) · value, as in `attend`; arguments as in `SharedCall`, but for the order of the axes of value.
@@ -201,18 +194,16 @@ def shared_attention(
     Returns:
         (B, H, T, D), a view of a contiguous (H, D, B, T).
     """
-    out_HDBT, _ = _forward(scores, value.permute(1, 3, 0, 2), mask, offset, dropout, value_is_masked, is_finite)
+    out_HDBT, _ = _forward(scores, value.permute(1, 3, 0, 2), mask, offset, dropout, is_finite)
     return out_HDBT.permute(2, 0, 3, 1)
 
 
-def cached_attention(
-    weights: Tensor, value: Tensor, mask: Tensor | None, offset: int | None, value_is_masked: bool
-) -> Tensor:
+def cached_attention(weights: Tensor, value: Tensor, mask: Tensor | None, offset: int | None) -> Tensor:
     """`shared_attention` in inference from P = softmax(scores), (H, T, S).
 
     A mask changes only the denominators, Y = P (m ∘ V) / P m, for any m: P is as good as E.
     """
-    call = SharedCall(weights, value.permute(1, 3, 0, 2), mask, offset, None, value_is_masked, False)
+    call = SharedCall(weights, value.permute(1, 3, 0, 2), mask, offset, None, False)
     out, norm = call.empty_outputs()
     with without_autocast(value.device.type):
         call.write(out, norm, ((h, t, last, weights[h, t, :last]) for h, t, last in _blocks(weights, offset)))

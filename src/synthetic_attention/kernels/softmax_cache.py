@@ -7,10 +7,9 @@ Shape legend: B batch, H heads, T queries, S keys, D width of a value, N = D·B.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,8 +17,8 @@ from torch import Tensor
 
 from ..layout import Positions, is_traced
 from ..logits import SharedLogits
-from .blocks import wide, without_autocast
-from .onednn import product
+from .blocks import without_autocast
+from .matmul import fingerprint
 from .shared import has_small_range, softmax
 
 
@@ -96,21 +95,3 @@ class CachedLogits(SharedLogits):
     def lookup(self, offset: int | None) -> CachedSoftmax | None:
         """The cached softmax of these scores."""
         return self._cache.lookup(*self._source, offset)
-
-
-def fingerprint(parameter: Tensor) -> tuple[int, int, torch.dtype, float]:
-    """The version that autograd counts, and, as writing through `.data` does not count, a weighted sum."""
-    # In float32 or wider: a sum in float16 overflows, and one in bfloat16 does not see small changes.
-    dtype = wide(parameter)
-    rows = parameter.to(dtype).reshape(-1, parameter.shape[-1])
-    with without_autocast("cpu"):
-        sums = product(_numbers(rows.shape[-1], 1.7, dtype)[None], rows.t())[0]
-        total = float(sums.double() @ _numbers(sums.shape[0], 2.3, torch.float64))
-    # An infinite total would hide all other changes. (Each time another NaN: tuples take the same object for equal.)
-    return parameter.data_ptr(), parameter._version, parameter.dtype, total if math.isfinite(total) else float("nan")
-
-
-@lru_cache(maxsize=64)
-def _numbers(count: int, step: float, dtype: torch.dtype) -> Tensor:
-    """(count,) numbers, all different, so that a weighted sum sees the order; another step gives others."""
-    return torch.cos(step * torch.arange(count, dtype=torch.float64, device="cpu")).to(dtype)

@@ -20,7 +20,7 @@ import triton.language as tl
 
 # The tensors of `triton_attention.Call`, pointers in a kernel. A term that is None is not compiled.
 Terms = namedtuple("Terms", "value query key shared weight bias tiled repeated mask seed kept flag")
-# Strides of the terms that may have gaps. The last one is 1, except that of value.
+# Strides of the terms that may have gaps. The last one is 1, except for value.
 Strides = namedtuple("Strides", "value query key shared weight tiled repeated")
 # Numbers of a call: T and S; the columns of a block that are in use; row t sees keys ≤ offset + t, or with None all;
 # the scale of the inner product; the probability with which weights are dropped; K and D.
@@ -90,7 +90,7 @@ def _values(terms, strides, sizes, b, h, columns, BLOCK_V: tl.constexpr):
 
 @triton.jit
 def _outer_factors(terms, strides, sizes, b, h, block, rows, N: tl.constexpr):
-    """Of a block of columns: the tiled factor (M, N) and the number of each row (M,), in float32."""
+    """The tiled factor (M, N) of a block of columns and the number of each row (M,), in float32."""
     tiled = _load_head(terms.tiled, strides.tiled, b, h, rows, sizes.rows, tl.arange(0, N), sizes.step, 1)
     column = terms.repeated + b * strides.repeated[0] + h * strides.repeated[1] + block
     repeated = tl.load(column + rows.to(tl.int64) * strides.repeated[2], mask=rows < sizes.rows, other=0.0)
@@ -147,7 +147,7 @@ def _gradients(
     G, stride_G, LSE, DELTA, terms, strides, sizes, b, h, block, rows, columns, real,
     H: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Of a tile: the gradient of the output (M, D), the weights after dropout and the gradient of the logits (M, N)."""
+    """A tile's gradient of the output (M, D), weights after dropout and gradient of the logits (M, N)."""
     scores = _scores(terms, strides, sizes, b, h, block, rows, columns, real, N, BLOCK_K, PRECISION)
     row = (b * H + h) * sizes.rows + rows
     weights = tl.exp2(scores - tl.load(LSE + row, mask=rows < sizes.rows, other=float("inf"))[:, None])
@@ -320,7 +320,7 @@ def backward_shared_kernel(
         )  # fmt: skip
         total += d_scores
     if terms.weight is not None:
-        # Of a score −inf the weight is 0, and so is the sum.
+        # A score of −inf has the weight 0, and so is the sum.
         start, stride = terms.shared + h * strides.shared[0], strides.shared[1]
         r = _load(start, rows, sizes.rows, stride, columns, sizes.columns, 1).to(tl.float32)
         own = tl.sum(tl.sum(tl.where(total == 0.0, 0.0, total * r), 1), 0)

@@ -55,7 +55,7 @@ class DynamicKeysValuesLayer(DynamicLayer):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Store keys (B, H, T, K) and values (B, H, T, D); return those of all tokens so far."""
+        """Store keys (B, H, T, K) and values (B, H, T, D); return all tokens' so far."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None

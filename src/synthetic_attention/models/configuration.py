@@ -80,6 +80,8 @@ class SynthesizerConfig(PreTrainedConfig):
         layer_norm_epsilon: epsilon of either norm.
         initializer_factor: scales the initial weights of embeddings, feed-forward layers, cross-attention and biases.
         fused_loss: compute the training loss without storing the logits; the output has no logits then.
+        unpad_inputs: compute the real tokens of padded batches only, (1, n, d_model) inside the model; False for parts
+            of your own that look at rows. (With hooks, rows stay anyway.)
         classifier_pooling: what a classification head reads: "mean" of all tokens or the "first" token. With a causal
             stack it always reads the last token.
         classifier_activation: activation of a linear layer ("tanh" for BERT's pooler) between the pooled output and the
@@ -135,6 +137,7 @@ class SynthesizerConfig(PreTrainedConfig):
     layer_norm_epsilon: float | int = 1e-6
     initializer_factor: float | int = 1.0
     fused_loss: bool = True
+    unpad_inputs: bool = True
     classifier_pooling: str = "mean"
     classifier_activation: str | None = None
     type_vocab_size: int = 0

@@ -5,6 +5,7 @@ Shape legend: B batch, T tokens, V vocabulary, N labels.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ from .loss import (
     linear_cross_entropy,
     mean_loss,
     scored_rows,
+    up_to_last_scored,
 )
 from .modeling import SynthesizerModel, make_norm
 from .pretrained import SynthesizerPreTrainedModel, init_linears
@@ -105,7 +107,7 @@ class _GenerationMixin(GenerationMixin):
         return parent.generate(inputs, *args, **kwargs)
 
     def prepare_inputs_for_generation(self, input_ids: Tensor, *args: Any, tokenizer: Any = None, **kwargs: Any) -> Any:
-        """The input of one step; the tokenizer is that of `stop_strings`, which `forward` does not take."""
+        """The input of one step; the tokenizer, for `stop_strings`, is not passed to `forward`."""
         parent: Any = super()
         return parent.prepare_inputs_for_generation(input_ids, *args, **kwargs)
 
@@ -150,7 +152,7 @@ class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
             labels: (B, T), usually the input itself: the prediction after a token is scored with the label of the next
                 real token of its row or segment, unless that label is −100. Without any label to score the loss is 0.
             logits_to_keep: return the logits of this many tokens, the last ones, 0 for all; or of the slots in this
-                tensor (n,). The loss is that of all.
+                tensor (n,). The loss is of all.
             num_items_in_batch: divides the summed loss; by default the number of scored labels.
             smoothing: label smoothing of the loss, in training and evaluation alike.
             kwargs: `shift_labels` (B, T), the label of each prediction, instead of `labels`.
@@ -309,6 +311,11 @@ class SynthesizerForConditionalGeneration(_LanguageModel, _GenerationMixin):
         if labels is not None and decoder_input_ids is None and kwargs.get("decoder_inputs_embeds") is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         scored = self._scored_rows(labels)
+        if scored is not None and labels is not None and not self._keeps_tokens(past_key_values, use_cache, kwargs):
+            needed = up_to_last_scored(labels)
+            decoder_attention_mask = (
+                needed if decoder_attention_mask is None else needed & decoder_attention_mask.bool()
+            )
         outputs: Any = self.model(
             input_ids,
             attention_mask,
@@ -324,6 +331,12 @@ class SynthesizerForConditionalGeneration(_LanguageModel, _GenerationMixin):
         hidden = outputs.last_hidden_state
         loss, logits = self._loss_and_logits(hidden, labels, scored, smoothing, num_items_in_batch)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
+
+    def _keeps_tokens(self, cache: Cache | None, use_cache: bool | None, arguments: Mapping[str, Any]) -> bool:
+        """Whether more is asked for than the loss: a cache, states or weights, of tokens without a label too."""
+        names = ("output_attentions", "output_hidden_states")
+        asked = (getattr(self.config, name) if arguments.get(name) is None else arguments[name] for name in names)
+        return cache is not None or bool(use_cache) or any(asked)
 
 
 class _PerToken:

@@ -28,6 +28,7 @@ __all__ = [
     "linear_cross_entropy",
     "mean_loss",
     "scored_rows",
+    "up_to_last_scored",
 ]
 
 # The label of tokens that are not scored, as everywhere in PyTorch and Hugging Face.
@@ -44,7 +45,7 @@ def check_labels(labels: Tensor, shape: torch.Size) -> None:
 
 
 def mean_loss(total: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
-    """The sum of the losses divided by the number of items, by default that of the labels; 0 if there is none."""
+    """The sum of the losses divided by the number of items, by default of the labels; 0 if there is none."""
     return total / ((labels != IGNORED).sum().clamp_min(1) if num_items_in_batch is None else num_items_in_batch)
 
 
@@ -65,6 +66,16 @@ def scored_rows(labels: Tensor) -> Tensor | None:
     This waits for the device: before the layers, where a mask is read too, that costs less than after them.
     """
     return None if is_traced() else (labels.flatten() != IGNORED).nonzero().squeeze(1)
+
+
+def up_to_last_scored(labels: Tensor) -> Tensor:
+    """(B, T) bool: the tokens of a decoder up to the last one of each row with a label, as no later one is looked at.
+
+    At least one token stays, so that parameters have gradients where no label is scored.
+    """
+    needed = (labels != IGNORED).flip(1).cummax(1).values.flip(1)
+    needed[:1, :1] = True
+    return needed
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0, reduction: str = "sum") -> Tensor:

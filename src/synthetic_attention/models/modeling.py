@@ -19,7 +19,7 @@ from transformers.utils.generic import can_return_tuple
 
 from ..attention import build
 from ..baselines import Baseline
-from ..kernels import attend, attention_weights, linear, split_heads, sum_values
+from ..kernels import attend, attention_weights, has_hooks, join_heads, linear, split_heads, sum_values
 from ..kernels.dropout import add_dropout, dropout
 from ..layout import Positions, TokenLayout, read_mask
 from ..logits import InnerLogits
@@ -37,7 +37,7 @@ __all__ = [
     "SynthesizerStack",
 ]
 
-# What collators say of flattened batches besides `position_ids`.
+# What collators pass with flattened batches besides `position_ids`.
 _FLATTENED = frozenset(("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"))
 
 
@@ -96,36 +96,37 @@ class CrossAttention(nn.Module):
         self,
         x: Tensor,
         encoder_hidden_states: Tensor,
-        encoder_mask: Tensor | None = None,
+        layout: TokenLayout,
+        source: TokenLayout,
         cache: EncoderDecoderCache | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend from x (B, T, d_model) to encoder_hidden_states (B, S, d_model).
+        """Attend from x (B, T, d_model) to encoder_hidden_states (B, S, d_model), or packed ones.
 
         Args:
-            encoder_mask: (B, S) bool, True at real tokens; None for all.
+            layout, source: those of x and of `encoder_hidden_states`.
             cache: holds keys and values after the first call; then `encoder_hidden_states` is not read.
 
         Returns:
-            (B, T, d_model), and the weights (B, H, T, S) or None.
+            The shape of x, and the weights (B, H, T, S) or None.
         """
-        query_BHTK = split_heads(linear(self.q_proj, x), self.num_heads)
+        query_BHTK = split_heads(layout.pad(linear(self.q_proj, x)), self.num_heads)
         if cache is not None and cache.is_updated.get(self.layer_idx):
             layer: Any = cache.cross_attention_cache.layers[self.layer_idx]
             key_BHSK, value_BHSK = layer.keys, layer.values
         else:
-            key_BHSK = split_heads(linear(self.k_proj, encoder_hidden_states), self.num_heads)
-            value_BHSK = split_heads(linear(self.v_proj, encoder_hidden_states), self.num_heads)
+            key_BHSK = split_heads(source.pad(linear(self.k_proj, encoder_hidden_states)), self.num_heads)
+            value_BHSK = split_heads(source.pad(linear(self.v_proj, encoder_hidden_states)), self.num_heads)
             if cache is not None:
                 key_BHSK, value_BHSK = cache.cross_attention_cache.update(key_BHSK, value_BHSK, self.layer_idx)
                 cache.is_updated[self.layer_idx] = True
         logits, dropout_p = InnerLogits(query_BHTK, key_BHSK, scale=self.head_dim**-0.5), self.dropout * self.training
-        weights = attention_weights(logits, encoder_mask) if need_weights else None
+        weights = attention_weights(logits, source.mask) if need_weights else None
         if weights is None:
-            y = attend(logits, value_BHSK, encoder_mask, dropout_p=dropout_p)
+            y = attend(logits, value_BHSK, source.mask, dropout_p=dropout_p)
         else:
             y = sum_values(logits, weights, value_BHSK, dropout_p)
-        return linear(self.out_proj, y.transpose(1, 2).flatten(2)), weights
+        return linear(self.out_proj, join_heads(y, layout)), weights
 
 
 class SynthesizerBlock(GradientCheckpointingLayer):
@@ -161,21 +162,21 @@ class SynthesizerBlock(GradientCheckpointingLayer):
         encoder_hidden_states: Tensor | None = None,
         attn_bias: Tensor | None = None,
         *,
-        layout: TokenLayout | None = None,
-        encoder_mask: Tensor | None = None,
+        layout: TokenLayout,
+        source: TokenLayout | None = None,
         past_key_values: Cache | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """One layer.
 
         Args:
-            x, encoder_hidden_states: (B, T, d_model) and (B, S, d_model).
+            x, encoder_hidden_states: (B, T, d_model) and (B, S, d_model), or packed ones.
             attn_bias: added to the logits of self-attention; baselines have no logits and ignore it.
-            encoder_mask: (B, S) bool, True at the encoder's real tokens; None if all are real.
+            layout, source: those of x and of `encoder_hidden_states`.
             past_key_values: updated by self-attention; an `EncoderDecoderCache` if there is an encoder.
 
         Returns:
-            (B, T, d_model), and the weights of self- and cross-attention, or None.
+            The shape of x, and the weights of self- and cross-attention, or None.
         """
         both = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
         cache = past_key_values if both is None else both.self_attention_cache
@@ -190,7 +191,7 @@ class SynthesizerBlock(GradientCheckpointingLayer):
         if self.cross_attn is not None:
             norm = self.cross_attn_norm
             y = norm(x) if self.pre_norm else x
-            y, cross_weights = self.cross_attn(y, encoder_hidden_states, encoder_mask, both, need_weights)
+            y, cross_weights = self.cross_attn(y, encoder_hidden_states, layout, source, both, need_weights)
             x = self._add(x, y, norm)
         norm = self.mlp_norm
         return self._add(x, self.mlp(norm(x) if self.pre_norm else x), norm), weights, cross_weights
@@ -212,6 +213,7 @@ class SynthesizerStack(nn.Module):
     def __init__(self, config: SynthesizerConfig, side: Literal["encoder", "decoder"]) -> None:
         super().__init__()
         self.side, self.is_causal, self.dropout = side, side == "decoder", config.dropout_rate
+        self.unpad_inputs = config.unpad_inputs
         self.scale = config.d_model**0.5 if config.scale_embedding else 1.0
         names = config.synthesizers(side)
         self.embed_positions: SinusoidalPositions | LearnedPositions | None = None
@@ -237,7 +239,7 @@ class SynthesizerStack(nn.Module):
         inputs_embeds: Tensor,
         layout: TokenLayout,
         encoder_hidden_states: Tensor | None = None,
-        encoder_mask: Tensor | None = None,
+        source: TokenLayout | None = None,
         *,
         past_key_values: Cache | None = None,
         need_weights: bool = False,
@@ -248,7 +250,9 @@ class SynthesizerStack(nn.Module):
         Args:
             inputs_embeds: (B, T, d_model), not yet scaled.
             layout: where the real tokens stand, those in the cache included.
-            encoder_hidden_states, encoder_mask, past_key_values: as in `SynthesizerBlock`.
+            encoder_hidden_states: (B, S, d_model).
+            source: where their real tokens stand.
+            past_key_values: as in `SynthesizerBlock`.
 
         Returns:
             The last hidden state, all hidden states, and the weights of self- and cross-attention, all in the slots of
@@ -258,13 +262,19 @@ class SynthesizerStack(nn.Module):
             ValueError: the sequence is too long, weights of several sentences in a row are asked for, or there is a
                 cache in training with gradient checkpointing.
         """
-        inner, outer, positions = layout.aligned, layout, layout.positions
+        positions = layout.positions
         self.check_length(positions.columns)
+        if not self._may_pack(layout, source, past_key_values, need_weights):
+            layout, source = layout.padded, None if source is None else source.padded
+        inner, outer = layout.packed, layout
         queries = positions.queries(inputs_embeds.device)
-        x = layout.align(inputs_embeds)
+        x = layout.pack(inputs_embeds)
         x = x * self.scale if self.scale != 1.0 else x
         if self.embed_positions is not None:
-            x = x + self.embed_positions(queries).to(x.dtype)
+            table = self.embed_positions(queries).to(x.dtype)
+            x = x + (table[inner.tokens.positions] if inner.is_packed and inner.tokens is not None else table)
+        if source is not None and encoder_hidden_states is not None and source.real_tokens is not None:
+            source, encoder_hidden_states = source.packed, source.pack(encoder_hidden_states)
         x = x if self.embedding_norm is None else self.embedding_norm(x)
         x = dropout(x, self.dropout, self.training)
         attn_bias: Tensor | None = None
@@ -272,24 +282,24 @@ class SynthesizerStack(nn.Module):
             attn_bias = self.relative_attention_bias(queries, positions.keys(x.device)).to(x.dtype)
         if need_weights and layout.front is not None:
             # Each layer aligns for itself and returns the weights in the slots of the input, as part of the graph.
-            inner, outer, x = layout, replace(layout, front=None), layout.restore(x)
+            inner, outer, x = layout, replace(layout, front=None), layout.unpack(x)
             if attn_bias is not None:
                 attn_bias = layout.restore_pairs(attn_bias.expand(layout.shape[0], -1, -1, -1))
         states, weights, cross_weights = [], [], []
         blocks: Any = self.layers
-        # transformers would take the cache away from the blocks, but the layout counts its tokens.
+        # transformers would pass no cache to the blocks, but the layout counts its tokens.
         if past_key_values is not None and self.training and any(block.gradient_checkpointing for block in blocks):
             raise ValueError("got a cache in training with gradient checkpointing; expected use_cache=False")
         for block in blocks:
             if keep_states:
-                states.append(outer.restore(x))
-                x = outer.align(states[-1])
+                states.append(outer.unpack(x))
+                x = outer.pack(states[-1])
             x, own, cross = block(
                 x,
                 encoder_hidden_states,
                 attn_bias,
                 layout=inner,
-                encoder_mask=encoder_mask,
+                source=source,
                 past_key_values=past_key_values,
                 need_weights=need_weights,
             )
@@ -297,8 +307,20 @@ class SynthesizerStack(nn.Module):
                 weights.append(own)
             if cross is not None:
                 cross_weights.append(cross)
-        x = outer.restore(x if self.norm is None else self.norm(x))
+        x = outer.unpack(x if self.norm is None else self.norm(x))
         return x, (*states, x) if keep_states else None, tuple(weights) or None, tuple(cross_weights) or None
+
+    def _may_pack(
+        self, layout: TokenLayout, source: TokenLayout | None, cache: Cache | None, need_weights: bool
+    ) -> bool:
+        """Whether blocks may see packed tokens. Hooks and compiled blocks get rows, and a cache keeps their slots."""
+        if layout.real_tokens is None and (source is None or source.real_tokens is None):
+            return True
+        if not self.unpad_inputs or cache is not None or need_weights:
+            return False
+        # A compiled block would be compiled again for each number of tokens.
+        are_plain = all(isinstance(x, SynthesizerBlock) and x._compiled_call_impl is None for x in self.layers)
+        return are_plain and not has_hooks(self)
 
     def extend(self, max_length: int) -> None:
         """Change the maximum length of its layers and positions in place."""
@@ -405,11 +427,11 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
             "keep_states": bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states),
         }
         encoded: Any = None
-        source_mask = None
+        source: TokenLayout | None = None
         if is_seq2seq:
             _refuse("an encoder-decoder", segment_ids=segment_ids, position_ids=position_ids)
             _refuse("an encoder-decoder", token_type_ids=token_type_ids)
-            encoded, source_mask = self._encode(input_ids, mask, inputs_embeds, encoder_outputs, record)
+            encoded, source = self._encode(input_ids, mask, inputs_embeds, encoder_outputs, record)
             input_ids, mask, inputs_embeds = decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds
         else:
             unused = {"decoder_input_ids": decoder_input_ids, "decoder_inputs_embeds": decoder_inputs_embeds}
@@ -427,7 +449,7 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         layout = self._layout(mask if segment_ids is None else TokenLayout.of_segments(segment_ids), embeds, cache)
         stack: Any = self.encoder if self.decoder is None else self.decoder
         hidden = encoded.last_hidden_state if is_seq2seq else None
-        x, states, weights, cross_weights = stack(embeds, layout, hidden, source_mask, past_key_values=cache, **record)
+        x, states, weights, cross_weights = stack(embeds, layout, hidden, source, past_key_values=cache, **record)
         if not is_seq2seq:
             return BaseModelOutputWithPast(x, cache, states, weights)
         return Seq2SeqModelOutput(
@@ -477,16 +499,18 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         inputs_embeds: Tensor | None,
         outputs: BaseModelOutput | tuple[Tensor, ...] | None,
         record: dict[str, bool],
-    ) -> tuple[BaseModelOutput, Tensor | None]:
-        """The encoder's output, computed unless it is given, and the mask of the source, None if all is real."""
+    ) -> tuple[BaseModelOutput, TokenLayout]:
+        """The encoder's output, computed unless it is given, and the layout of the source."""
         if isinstance(outputs, tuple):
             outputs = BaseModelOutput(*outputs)  # type: ignore[arg-type]
         x: Any = self._embed(input_ids, inputs_embeds) if outputs is None else outputs.last_hidden_state
         if outputs is not None:
-            return outputs, None if attention_mask is None else read_mask(attention_mask, *x.shape[:2])[0]
+            # Usually a decoding step, for which the mask is enough.
+            mask = None if attention_mask is None else read_mask(attention_mask, *x.shape[:2])[0]
+            return outputs, TokenLayout(x.shape[:2], x.shape[1], Positions(x.shape[1], x.shape[1]), mask)
         layout = TokenLayout.of(attention_mask, x)
         assert self.encoder is not None
-        return BaseModelOutput(*self.encoder(x, layout, **record)[:3]), layout.mask
+        return BaseModelOutput(*self.encoder(x, layout, **record)[:3]), layout
 
     def _embed(
         self, input_ids: Tensor | None, embeds: Tensor | None, types: Tensor | None = None, prefix: str = ""

@@ -81,7 +81,7 @@ class SynthesizingFunction(nn.Module):
         Options: dataclass of its options.
         per_position: the axes of its tensors, by name, that are as long as the maximum length, if it has one.
         length_options: options whose default depends on the maximum length; their values are attributes of these names.
-        logit_factor: tensors that make all logits zeros if they are, so that training can still change them.
+        logit_factor: tensors; if these are zeros, all logits are, and training can still change them.
         near_zero: its own parameters that are logits or mix them. They start near zero; optimizers that scale updates
             by the weights need to know.
         num_features: how many projections of the input it has; 0 for logits that ignore the input.
@@ -90,7 +90,7 @@ class SynthesizingFunction(nn.Module):
         max_length: the longest sequence, or None.
         caches_keys: whether a decoding cache has to keep keys for it, as well as the values.
         key_heads: how many keys of width K it keeps for each token.
-        components: the functions that it is made of: those of a mixture or of groups of heads, else itself.
+        components: the functions of a mixture or of groups of heads, else itself.
     """
 
     name: ClassVar[str] = ""

@@ -122,7 +122,7 @@ def key_heads(name: str, num_heads: int) -> int:
 def validate(name: str, options: SynthesizerOptions | None = None, num_heads: int | None = None) -> dict[str, Options]:
     """Check a synthesizer and all options without building anything, and return the options of all that are named.
 
-    Options may also be of functions that are not in `name`: those of a model's other layers.
+    Options may also be of functions that are not in `name`, as a model's other layers may have them.
 
     Raises:
         ValueError: an unknown name, option or value, or groups that do not fit the number of heads.

@@ -1,0 +1,248 @@
+"""Matrix products by the library that is fast for the device, the number of rows and the vendor of the processor.
+
+PyTorch multiplies float32 matrices on a CPU with MKL, which does not use AVX-512 on processors of AMD; oneDNN, which
+PyTorch contains for other data types, does. On an AMD EPYC (Zen 5) it is twice as fast (docs/performance.md).
+`torch.backends.mkldnn.set_flags(False)` turns it off. On other processors (measured on a Xeon) MKL multiplies x Wᵀ with
+12 to 63 rows, as PyTorch asks it to, more slowly than W xᵀ and the copy that puts the result into order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.module import _has_any_global_hook
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from ..layout import is_transformed
+from .blocks import wide, without_autocast
+
+# Smaller products take less time than to call oneDNN: multiplications, and for few rows the size of the weights.
+_LEAST_PRODUCTS, _LEAST_WEIGHTS = 2**22, 2**18
+# Rows for which MKL is slow.
+_SLOW_ROWS = range(12, 64)
+# The fewest rows, and the smallest weights, for which another order of the weights pays within some 20 calls.
+_PACKED_ROWS, _PACKED_SIZE = 4, 2**18
+
+# For each weight its fingerprint, and a copy in oneDNN's order.
+_COPIES: Any = WeakTensorKeyDictionary()
+
+
+def linear(module: Any, x: Tensor) -> Tensor:
+    """module(x), (…, in) to (…, out), for an `nn.Linear` or its replacement."""
+    if torch.compiler.is_compiling() or not x.numel():
+        return module(x)
+    if x.dim() == 3 and x.device.type != "cpu" and x.stride(1) == 1 and x.shape[-1] > 1:
+        # Laid out by feature. As a matrix it is multiplied, and its gradient written, in this layout without a copy.
+        return module(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+    if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not is_plain(module):
+        return module(x)
+    weight, bias = module.weight, module.bias
+    if is_fast(x, weight):
+        rows = x.reshape(-1, x.shape[-1])
+        return onednn_linear(rows, weight, bias).view(*x.shape[:-1], len(weight))
+    if x.numel() // x.shape[-1] not in _SLOW_ROWS or is_faster():
+        return module(x)
+    # In training the backward is PyTorch's.
+    trains = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    if trains or weight.dtype != x.dtype or not torch.backends.mkl.is_available():
+        return module(x)
+    columns = x.reshape(-1, x.shape[-1]).t()
+    product = weight @ columns if bias is None else torch.addmm(bias[:, None], weight, columns)
+    return product.t().contiguous().view(*x.shape[:-1], weight.shape[0])
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Whether a call of `module` is x Wᵀ + b and nothing else, so that W and b may be used in another way.
+
+    It is not with a hook, a parametrization, an adapter, a quantized or distributed weight, or a `forward` of its own
+    (as accelerate sets, to bring weights from elsewhere).
+    """
+    return is_unchanged(module, nn.Linear) and type(module.weight) in (nn.Parameter, Tensor)
+
+
+def is_unchanged(module: nn.Module | None, *kinds: type) -> bool:
+    """Whether a module is of exactly one of these classes, and a call of it runs their `forward` and nothing else."""
+    # Global hooks; compiled code ignores them.
+    if module is None or (not torch.compiler.is_compiling() and _has_any_global_hook()):
+        return False
+    return type(module) in kinds and not any(_hooks(module)) and "forward" not in module.__dict__
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a hook of the user's, which may look at the rows of a batch, runs in a module or in a part of it."""
+    return _has_any_global_hook() or any(
+        not getattr(hook, "__module__", "").startswith("torch.distributed")
+        for part in module.modules()
+        for hooks in _hooks(part)
+        for hook in hooks.values()
+    )
+
+
+def _hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
+    return module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks
+
+
+def packed_linear(
+    weight: Tensor, bias: Tensor | None, rows: int, multiple: int = 1
+) -> Callable[[Tensor], Tensor] | None:
+    """x Wᵀ + b, (n, in) to (n, out), for many calls in inference: W is copied into the order that oneDNN reads.
+
+    None where that is not possible, or does not pay: for few rows n, and for small weights, as measured on an AMD EPYC.
+    Up to a `multiple`, outputs that are −inf are appended. The copy is kept as long as W, and made anew when W changes.
+    """
+    if rows < _PACKED_ROWS or weight.numel() < _PACKED_SIZE:
+        return None
+    if weight.dtype != torch.float32 or weight.device.type != "cpu":
+        _COPIES.pop(weight, None)
+        return None
+    if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
+        return None
+    if missing := -weight.shape[0] % multiple:
+        bias = weight.new_zeros(len(weight)) if bias is None else bias
+        bias = F.pad(bias, (0, missing), value=-torch.inf)
+    copy = _packed(weight, missing)
+    return lambda x: torch.ops.mkldnn._linear_pointwise(x, copy, bias, "none", [], "")
+
+
+def _packed(weight: Tensor, missing: int) -> Tensor:
+    """W with so many rows of zeros more, in oneDNN's order."""
+    data, found = weight.detach(), _COPIES.get(weight)
+    # What is made under `torch.inference_mode()` has no version: it is copied in every call.
+    key = None if weight.is_inference() else (missing, *fingerprint(data))
+    if found is not None and found[0] == key:
+        return cast(Tensor, found[1])
+    copy: Tensor = torch.ops.mkldnn._reorder_linear_weight(F.pad(data, (0, 0, 0, missing)) if missing else data, None)
+    if key is not None:
+        _COPIES[weight] = key, copy
+    return copy
+
+
+def fingerprint(parameter: Tensor) -> tuple[int, int, torch.dtype, float]:
+    """What changes when a parameter changes: autograd's version, and a weighted sum, as `.data` skips the version."""
+    # In float32 or wider: a sum in float16 overflows, and one in bfloat16 does not see small changes.
+    dtype = wide(parameter)
+    rows = parameter.to(dtype).reshape(-1, parameter.shape[-1])
+    with without_autocast("cpu"):
+        sums = product(_numbers(rows.shape[-1], 1.7, dtype)[None], rows.t())[0]
+        total = float(sums.double() @ _numbers(sums.shape[0], 2.3, torch.float64))
+    # An infinite total would hide all other changes. (Each time another NaN: tuples take the same object for equal.)
+    return parameter.data_ptr(), parameter._version, parameter.dtype, total if math.isfinite(total) else float("nan")
+
+
+@lru_cache(maxsize=64)
+def _numbers(count: int, step: float, dtype: torch.dtype) -> Tensor:
+    """(count,) numbers, all different, so that a weighted sum sees the order; another step gives others."""
+    return torch.cos(step * torch.arange(count, dtype=torch.float64, device="cpu")).to(dtype)
+
+
+@cache
+def is_faster() -> bool:
+    """Whether this is a processor of AMD with AVX-512, and PyTorch has both libraries."""
+    found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    has_both = torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()
+    return has_both and "AMD" in str(found.get("cpu_name")) and bool(found.get("avx512_f"))
+
+
+def is_fast(x: Tensor, weight: Tensor) -> bool:
+    """Whether `onednn_linear` takes x (…, in) as a matrix and weight (out, in), and is faster than x @ weightᵀ."""
+    # In the order of their costs: small models spend a good part of their time between operations.
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() or type(x) is not Tensor:
+        return False
+    size, products = weight.numel(), x.numel() * weight.shape[0]
+    if not products or (size < _LEAST_WEIGHTS and products < _LEAST_PRODUCTS) or x.shape[-1] != weight.shape[1]:
+        return False
+    if any(t.device.type != "cpu" or t.dtype != torch.float32 or t.layout != torch.strided for t in (x, weight)):
+        return False
+    is_off = torch.is_autocast_enabled("cpu") or is_transformed() or not torch.backends.mkldnn.enabled
+    return is_faster() and not is_off
+
+
+def onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`F.linear(x, weight, bias)` of a matrix x where `is_fast(x, weight)`, with all derivatives in reverse mode."""
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
+        result: Tensor = _Linear.apply(x, weight, bias)
+        return result
+    return _linear(x, weight, bias)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b of two matrices, by the faster library."""
+    if not is_fast(a, b.t()):
+        return a @ b
+    # oneDNN copies its first matrix into rows: if that is needed, the smaller one is the first.
+    if not a.is_contiguous() and len(a) > b.shape[1]:
+        return onednn_linear(b.t(), a).t()
+    return onednn_linear(a, b.t())
+
+
+def batch_product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b, batches of matrices, by the faster library; no derivatives, as in all functions below."""
+    if not _are_fast(a, b):
+        return torch.bmm(a, b)
+    out = a.new_empty(len(a), a.shape[1], b.shape[2])
+    write_product(a, b, out)
+    return out
+
+
+def write_product(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """out = a @ b, batches of matrices."""
+    if _are_fast(a, b):
+        for x, y, target in zip(a, b, out, strict=True):
+            target.copy_(product(x, y))
+    else:
+        torch.bmm(a, b, out=out)
+
+
+def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a @ b, batches of matrices, where total may be wider."""
+    if _are_fast(a, b):
+        for x, y, target in zip(a, b, total, strict=True):
+            target += product(x, y)
+    elif total.dtype == a.dtype:
+        total.baddbmm_(a, b)
+    else:
+        total += torch.bmm(a, b)
+
+
+def sum_with_product(start: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """start + a @ b, batches of matrices."""
+    return batch_product(a, b).add_(start) if _are_fast(a, b) else torch.baddbmm(start, a, b)
+
+
+def _are_fast(a: Tensor, b: Tensor) -> bool:
+    """`is_fast` for a[i] @ b[i]. Of most batches the matrices are small, and their sizes say so."""
+    return a.shape[1] * a.shape[2] * b.shape[2] >= _LEAST_PRODUCTS and is_fast(a[0], b[0].t())
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    bias = None if bias is None else bias.reshape(-1).expand(len(weight)).contiguous()
+    return torch.ops.mkldnn._linear_pointwise(_dense(x), _dense(weight), bias, "none", [], "")
+
+
+def _dense(x: Tensor) -> Tensor:
+    """The matrix, as rows or columns without gaps between them: with gaps oneDNN takes a thousand times as long."""
+    return x if x.is_contiguous() or x.t().is_contiguous() else x.contiguous()
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        of_x, of_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if of_weight else None, weight if of_x else None)
+        ctx.bias_shape = None if bias is None else bias.shape
+        return _linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), (of_x, of_weight, of_bias) = ctx.saved_tensors, ctx.needs_input_grad
+        return (
+            product(grad, weight) if of_x else None,
+            product(grad.t(), x) if of_weight else None,
+            grad.sum_to_size(ctx.bias_shape) if of_bias else None,
+        )
