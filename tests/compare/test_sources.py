@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from compare.conftest import Results, failures, run_comparison
 from synthesizer_lab.compare.plan import Comparison, find_sources
-from synthesizer_lab.compare.results import markdown_page
 from synthesizer_lab.compare.rows import parse_rows
+from synthesizer_lab.compare.tables import markdown_page
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks.span_corruption import SpanCorruption
 from synthesizer_lab.tasks.summarization import Summarization

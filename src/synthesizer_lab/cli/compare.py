@@ -71,9 +71,9 @@ def compare(
     from rich.console import Console
 
     from ..compare.plan import Comparison
-    from ..compare.results import print_comparison
     from ..compare.rows import parse_rows, parse_seeds
     from ..compare.run import compare as run_comparison
+    from ..compare.tables import print_comparison
     from ..training.callbacks import ProgressReport
 
     set_up_libraries(threads)

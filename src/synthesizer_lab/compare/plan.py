@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import nn
-from transformers.pytorch_utils import Conv1D
 
 from synthetic_attention.models import SynthesizerConfig
 
@@ -22,7 +19,6 @@ from ..errors import UserError, one_line
 from ..tasks.base import Split, Task, build_model
 from ..tasks.generation import evaluation_config, generation_settings
 from ..tasks.large import LargeSplit, new_tokenizer
-from ..tasks.memory import check_training
 from ..tasks.seq2seq import TextPairs
 from ..training.run import read_splits
 from ..training.run_folder import PretrainedRun
@@ -86,20 +82,11 @@ class Comparison:
         )
 
 
-@dataclass(frozen=True)
-class ModelSize:
-    """The size of a row's model.
-
-    Attributes:
-        parameters: the number of trainable parameters.
-        cost: an upper estimate of the cost per token, to compare rows: the multiplications in linear layers, times the
-            number of terms of a mixture.
-        d_ff: for a control row, the d_ff that matches the parameters.
-    """
+class ModelSize(NamedTuple):
+    """The number of trainable parameters of a row's model, and for a control row the d_ff that gives it."""
 
     parameters: int
-    cost: int
-    d_ff: int | None = None
+    d_ff: int | None
 
 
 @dataclass(frozen=True)
@@ -129,7 +116,7 @@ class Plan:
         return self.comparison.settings(row, seed, self.sources.get((row, seed)), self.sizes[row].d_ff)
 
 
-def make_plan(comparison: Comparison, seeds: dict[Row, list[int]], device: torch.device) -> Plan:
+def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
     """Check a comparison.
 
     Raises:
@@ -148,9 +135,6 @@ def make_plan(comparison: Comparison, seeds: dict[Row, list[int]], device: torch
         shared = replace(shared, synthesizer_options={})
     generation = evaluation_config(task, comparison.generation)
     task.check_requirements()
-    for row in () if sources else seeds:
-        settings = comparison.settings(row)
-        check_training(task, build_config(settings), settings.training, device)
     data = read_splits(task, comparison.data, shared.training)
     tests = {split: task.read(comparison.data, split) for split in comparison.splits}
     config = build_config(shared)
@@ -199,8 +183,7 @@ def _check_lengths(task: Task[Any, Any], split: Split, tokenizer: PreTrainedToke
 def _model_size(
     comparison: Comparison, row: Row, changes: Mapping[str, Any], source: PretrainedRun | None
 ) -> ModelSize:
-    def measure(row: Row, d_ff: int | None = None) -> tuple[int, int]:
-        """Trainable parameters, and those of linear layers."""
+    def parameters(row: Row, d_ff: int | None = None) -> int:
         settings = comparison.settings(row, source=source, d_ff=d_ff)
         try:
             # Without memory and random numbers: only the shapes count.
@@ -208,8 +191,7 @@ def _model_size(
                 model = build_model(comparison.task, build_config(settings, **changes))
         except (ValueError, TypeError, RuntimeError) as error:
             raise UserError(f"row {row.label}: the model cannot be built: {one_line(error)}") from error
-        linear = sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear | Conv1D))
-        return model.num_parameters(only_trainable=True), linear
+        return model.num_parameters(only_trainable=True)
 
     d_ff = None
     if row.match is not None and source is not None:
@@ -217,14 +199,12 @@ def _model_size(
         d_ff = build_config(source.settings).d_ff
     elif row.match is not None:
         # The number of parameters is linear in d_ff.
-        smallest, second = (measure(row, size)[0] for size in (1, 2))
-        target, _ = measure(replace(row, synthesizer=row.match))
+        smallest, second = (parameters(row, size) for size in (1, 2))
+        target = parameters(replace(row, synthesizer=row.match))
         if smallest > target:
             raise UserError(f"row {row.label}: with d_ff=1 it has {smallest:,} parameters; expected at most {target:,}")
         d_ff = 1 + round((target - smallest) / (second - smallest))
-    parameters, linear = measure(row, d_ff)
-    terms = 1 + max(name.count("+") for name in re.split(r"[^\w+]+", row.synthesizer))
-    return ModelSize(parameters, linear * terms, d_ff)
+    return ModelSize(parameters(row, d_ff), d_ff)
 
 
 def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> Sources:
