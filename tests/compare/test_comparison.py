@@ -16,11 +16,8 @@ from filelock import FileLock
 from compare.conftest import Results, failures, run_comparison, without_times
 from synthesizer_lab.compare.tables import markdown_page
 from synthesizer_lab.errors import UserError
-from synthesizer_lab.metrics.embeddings import OWN_VECTORS
-from synthesizer_lab.tasks.dialogue import Dialogue
 from synthesizer_lab.training.evaluation import evaluate_run
 from synthesizer_lab.training.run import resume_run
-from synthesizer_lab.training.run_folder import RunFolder
 from training.conftest import SMALL
 from training.runs import Kill, KilledError, die, silent, snapshot
 
@@ -122,31 +119,17 @@ def test_killed_and_continued_equals_unbroken(start: Start, finished_folder: Pat
     assert without_times(start()) == without_times(unbroken)
 
 
-class _SignalAtValidation(Kill):
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        pass
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == self.step:
-            self.action()
-
-
-@pytest.mark.parametrize(("kind", "step", "is_finished"), [(Kill, 3, False), (_SignalAtValidation, 4, True)])
-def test_a_signal_stops_the_comparison_and_it_continues(
-    corpus: Path, tmp_path: Path, kind: type[Kill], step: int, is_finished: bool
-) -> None:
+def test_a_signal_stops_the_comparison_and_it_continues(corpus: Path, tmp_path: Path) -> None:
     out, lines = tmp_path / "out", list[str]()
-
-    callback = kind(step, lambda: os.kill(os.getpid(), signal.SIGINT))
+    callback = Kill(3, lambda: os.kill(os.getpid(), signal.SIGINT))
     results, received = run_comparison(corpus, out, callbacks=[callback])
     assert received == signal.SIGINT
     assert [run["status"] for run in results["runs"]] == ["pending", "pending"]
-    assert (RunFolder(out / "vanilla/seed-0").read_metrics() is not None) == is_finished
     assert not (out / "random").exists()
     results, received = run_comparison(corpus, out, report=lines.append)
     assert received is None
     assert [run["status"] for run in results["runs"]] == ["finished", "finished"]
-    assert any("from checkpoint-3" in line for line in lines) != is_finished
+    assert any("from checkpoint-3" in line for line in lines)
 
 
 def test_finished_runs_are_kept_and_scored_once(start: Start, finished: Results, tmp_path: Path) -> None:
@@ -166,26 +149,6 @@ def test_finished_runs_are_kept_and_scored_once(start: Start, finished: Results,
     # Other settings of generation are other scores of the same runs.
     assert start(generation={"num_beams": 2}, report=lines.append)["generation"]["num_beams"] == 2
     assert not [line for line in lines if line.startswith("run ")]
-
-
-def test_other_word_vectors_are_other_scores_of_the_same_runs(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, vectors = tmp_path / "data", tmp_path / "vectors.txt"
-    data.mkdir()
-    for split in ("train", "valid"):
-        (data / f"{split}.txt").write_text("1 your persona: i grow beans .\n2 hi !\thello .\n", encoding="utf-8")
-    vectors.write_text("hello 1 0\n. 0 1\n", encoding="utf-8")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    options = {"data": data, "splits": ["valid"]}
-    first = start("vanilla", task=Dialogue(max_reply_tokens=4), **options)
-    other = start("vanilla", task=Dialogue(max_reply_tokens=4, vectors=str(vectors)), **options)
-    (one,), (two,) = first["runs"], other["runs"]
-    assert one["date"] == two["date"]
-    signatures = [run["tests"]["valid"]["signatures"] for run in (one, two)]
-    assert [found["embedding_greedy"] for found in signatures] == [OWN_VECTORS, "vectors:vectors.txt"]
-    with pytest.raises(UserError, match=r"max_reply_tokens 5 \(there 4\)"):
-        start("vanilla", task=Dialogue(max_reply_tokens=5), **options)
 
 
 def test_rows_seeds_and_splits_can_be_added(start: Start, finished: Results, tmp_path: Path) -> None:
@@ -208,14 +171,6 @@ def test_rows_seeds_and_splits_can_be_added(start: Start, finished: Results, tmp
     # A row is removed by removing its folder.
     shutil.rmtree(tmp_path / "out/random")
     assert [row["row"] for row in start("vanilla")["rows"]] == ["dense", "vanilla"]
-
-
-@pytest.mark.usefixtures("finished")
-def test_scores_of_other_splits_stay(start: Start) -> None:
-    for splits in (["valid"], ["test"], ["test", "valid"]):
-        results = start(splits=splits)
-        assert {*results["tests"]} == {*results["rows"][1]["tests"]} == {*splits}
-        assert results["runs"][0]["tests"].keys() == {"test", "valid"}
 
 
 @pytest.mark.slow

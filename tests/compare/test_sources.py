@@ -89,13 +89,6 @@ def test_rows_from_runs_and_from_new_weights_are_one_table(
     assert snapshot(tmp_path / "out/random@learning_rate=1e-9") == state
     with pytest.raises(UserError, match="'vanilla@from=none' without --from"):
         finetune(rows, None)
-    # The runs may be moved.
-    moved = shutil.copytree(pretrained, tmp_path / "elsewhere")
-    assert len(finetune("vanilla", f"{moved}/{{synthesizer}}/seed-0")["rows"]) == 5
-    for name in ("vanilla", "random"):
-        shutil.rmtree(tmp_path / f"out/{name}@from=none")
-    with pytest.raises(UserError, match=r"vanilla/seed-0 .*from None"):
-        finetune("vanilla", None)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +135,6 @@ def test_runs_that_differ_in_more_than_synthesizers_are_refused(
     for name, other, shown in (
         ("dropout_rate", "0.5", r"dropout_rate 0.5 \(there 0.2\)"),
         ("batch_tokens", "800", "batch_tokens 800"),
-        ("density", "0.3", "density 0.3"),
-        ("texts", "8", "train.texts 8"),
         ("processes", "2", "gradient_accumulation_steps 2"),
     ):
         path.write_text(re.sub(rf"\b{name}: .*", f"{name}: {other}", text), encoding="utf-8")
@@ -165,13 +156,3 @@ def test_runs_that_differ_in_more_than_synthesizers_are_refused(
     metrics.write_text('{"finished": false}', encoding="utf-8")
     with pytest.raises(UserError, match=r"random: .* not finished"):
         finetune("vanilla,random", where)
-
-
-def test_a_source_that_was_trained_again_is_noticed(finetune: Finetune, pretrained: Path, tmp_path: Path) -> None:
-    shutil.copytree(pretrained, tmp_path / "pretrained")
-    where = f"{tmp_path}/pretrained/{{synthesizer}}/seed-0"
-    finetune("vanilla", where)
-    weights = tmp_path / "pretrained/vanilla/seed-0/model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
-    with pytest.raises(UserError, match=r"from .*weights_sha256"):
-        finetune("vanilla", where)

@@ -3,53 +3,43 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from . import options as opt
 from .console import say, set_up_libraries, write
+from .options import Generation, Inference, LongInputs, argument, given, option
 
 
-def evaluate(
-    run: opt.Run,
-    data: opt.RunData = None,
-    split: Annotated[str, typer.Option(help="Split of the data.")] = "test",
-    num_beams: opt.NumBeams = None,
-    length_penalty: opt.LengthPenalty = None,
-    min_new_tokens: opt.MinNewTokens = None,
-    max_new_tokens: opt.MaxNewTokens = None,
-    no_repeat_ngram_size: opt.NoRepeatNgramSize = None,
-    vectors: Annotated[Path | None, typer.Option(help="Word vectors in text format (dialogue only).")] = None,
-    as_json: opt.Json = False,
-    on_long: opt.OnLongInput = None,
-    truncate: opt.Truncate = False,
-    device: opt.Device = None,
-    threads: opt.Threads = None,
-    bf16: opt.Bf16Weights = False,
-    int8: opt.Int8 = False,
-    sharding: opt.Sharding = None,
-) -> None:
+@dataclass(kw_only=True)
+class Options:
+    """What to score, and how."""
+
+    run: Path = argument("RUN", "Folder of a trained run.")
+    data: Path | None = option("The data. [default: the data of the run]", metavar="PATH")
+    split: str = option("Split of the data.", "test")
+    generation: Generation
+    vectors: Path | None = option("Word vectors in text format (dialogue only).")
+    json: bool = option("Print the results as one JSON object.", False)
+    long: LongInputs
+    inference: Inference
+
+
+def evaluate(options: Options) -> None:
     """Score a run on a split of the data."""
-    long = opt.choose_on_long(on_long, truncate)
+    long = options.long.settings()
     from ..training.evaluation import describe_evaluation, evaluate_run
-    from ..training.sharding import launched_sharding
 
-    set_up_libraries(threads)
+    set_up_libraries(options.inference.place.threads)
     results = evaluate_run(
-        run,
-        data=data,
-        split=split,
-        on_long=long or "error",
-        device=device,
-        bf16=bf16,
-        int8=int8,
-        sharding=sharding or launched_sharding() or "none",
+        options.run,
+        data=options.data,
+        split=options.split,
         report=say,
-        scoring={} if vectors is None else {"vectors": str(vectors)},
-        **opt.given(locals(), *opt.GENERATION),
+        scoring={} if options.vectors is None else {"vectors": str(options.vectors)},
+        **{"on_long": "error", **long},
+        **options.inference.settings(),
+        **given(options.generation),
     )
     if results["truncated"]:
         say(f"{results['truncated']} inputs truncated")
-    write(f"{json.dumps(results, ensure_ascii=False) if as_json else describe_evaluation(results)}\n")
+    write(f"{json.dumps(results, ensure_ascii=False) if options.json else describe_evaluation(results)}\n")

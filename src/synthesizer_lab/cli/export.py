@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from typer import Option, echo
+from typer import echo
 
 from ..errors import user_errors
-from . import options as opt
 from .console import set_up_libraries
+from .options import argument, option, required
 
-__all__ = ["export"]
+
+@dataclass(kw_only=True)
+class Options:
+    """What to write, and where."""
+
+    run: Path = argument("RUN", "Folder of a trained run.")
+    output: Path = required("File to write.", metavar="FILE")
+    format: Literal["onnx", "torch"] = option("An ONNX file, or a program of torch.export.", "onnx")
+    with_cache: bool = option("Decode step by step (ONNX only); an encoder-decoder gives two files.", False)
+    int8: bool = option("Multiply large matrices in int8 (CPU only): faster, less exact.", False)
+    overwrite: bool = option("Replace files that exist.", False)
 
 
-def export(
-    run: opt.Run,
-    output: Annotated[Path, Option(metavar="FILE", help="File to write.")],
-    format: Annotated[  # noqa: A002
-        Literal["onnx", "torch"], Option(help="An ONNX file, or a program of torch.export.")
-    ] = "onnx",
-    with_cache: Annotated[
-        bool, Option("--with-cache", help="Decode step by step (ONNX only); an encoder-decoder gives two files.")
-    ] = False,
-    int8: opt.Int8 = False,
-    overwrite: Annotated[bool, Option("--overwrite", help="Replace files that exist.")] = False,
-) -> None:
+def export(options: Options) -> None:
     """Write the model of a run for ONNX or torch.export."""
     import torch
 
@@ -36,12 +36,13 @@ def export(
     from ..training.run_folder import RunFolder
 
     set_up_libraries()
-    folder = RunFolder(run)
+    folder = RunFolder(options.run)
     model: Any = folder.load(folder.read_task(folder.read_info()), torch.device("cpu"))[0]
-    model = quantize_int8(model) if int8 else model
+    model = quantize_int8(model) if options.int8 else model
     with user_errors():
-        files = export_model(model, output, format, with_cache=with_cache, overwrite=overwrite)
+        how = {"with_cache": options.with_cache, "overwrite": options.overwrite}
+        files = export_model(model, options.output, options.format, **how)
     for file in files:
-        checked = format == "onnx" and importlib.util.find_spec("onnxruntime")
+        checked = options.format == "onnx" and importlib.util.find_spec("onnxruntime")
         difference = f": at most {largest_difference(model, file):.1e} from PyTorch's output" if checked else ""
         echo(f"{file}{difference}")

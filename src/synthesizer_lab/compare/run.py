@@ -172,8 +172,10 @@ class _Runner:
         with stop.listening() if jobs > 1 else nullcontext(), closing(train(todo, len(queue))) as outcomes:
             for (row, seed), outcome in outcomes:
                 # A signal stops the comparison even if this run finished before it.
-                if stop.received is not None or isinstance(outcome, int):
-                    return stop.received or outcome
+                if stop.received is not None:
+                    return stop.received
+                if isinstance(outcome, int):
+                    return outcome
                 if isinstance(outcome, UserError):
                     self._fail(row, seed, outcome)
                 else:

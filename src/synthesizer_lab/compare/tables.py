@@ -1,4 +1,4 @@
-"""The table of a comparison, in Markdown and on a terminal, and the notes to read it."""
+"""The table of a comparison, as Markdown and as text, and the notes to read it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ from dataclasses import fields
 from typing import Any
 
 import pandas as pd
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ..metrics.embeddings import OWN_VECTORS
 from ..tasks import get_task
@@ -26,10 +22,8 @@ def score_columns(results: Results) -> dict[tuple[str, str], Score]:
     found, columns = measurements(results).columns, dict[tuple[str, str], Score]()
     for group in ("validation", *results["tests"]):
         labels = results["score_labels"] | ({"loss": "loss"} if group == "validation" else {})
-        missing = (test["not_computed"] for split, test in _tests(results) if split == group)
-        keys = dict.fromkeys(
-            [*(name for own, name in found if own == group), *(name for own in missing for name in own)]
-        )
+        keys = [name for own, name in found if own == group]
+        keys += [name for split, test in _tests(results) if split == group for name in test["not_computed"]]
         shown = {name: label for name, label in labels.items() if name in keys} or {name: name for name in keys}
         columns |= {(group, label): (group, name) for name, label in shown.items()}
         # The selected checkpoint may be of an early step.
@@ -58,27 +52,18 @@ def table(results: Results, best: str = "**{}**") -> pd.DataFrame:
         ("", "tokens/s"): _cells(results, numbers, ("", "tokens_per_second"), ",.0f", best),
         ("", "minutes"): _cells(results, numbers, ("", "minutes"), ".1f"),
     }
-    # Each model measures similarities with its own embeddings.
-    own = {
-        (split, name)
-        for split, test in _tests(results)
-        for name, text in test["signatures"].items()
-        if text == OWN_VECTORS
-    }
     for header, score in score_columns(results).items():
-        form = f".{digits(column(numbers, score))}f"
-        cells[header] = _cells(results, numbers, score, form, "{}" if score in own else best)
+        cells[header] = _cells(results, numbers, score, f".{digits(column(numbers, score))}f", best)
     return pd.DataFrame(cells, index=[row["row"] for row in rows])
 
 
 def _cells(results: Results, numbers: pd.DataFrame, score: Score, form: str, best: str = "{}") -> list[str]:
-    """Mean ± standard deviation of each row."""
+    """Mean ± standard deviation of each row; of speeds the mean."""
     values = column(numbers, score).dropna().groupby(level="row")
     means, sds, cells = values.mean(), values.std(), []
     # Similarities that each model measures with its own embeddings do not compare.
-    signatures = [test["signatures"].get(score[1]) for split, test in _tests(results) if split == score[0]]
-    larger = -means if is_smaller_better(results, score) else means
-    winner = None if OWN_VECTORS in signatures else _best(larger, sds)
+    own = any(split == score[0] and test["signatures"].get(score[1]) == OWN_VECTORS for split, test in _tests(results))
+    winner = None if own else _best(-means if is_smaller_better(results, score) else means, sds)
     for row in results["rows"]:
         label, is_score = row["row"], bool(score[0])
         if label not in means:
@@ -153,26 +138,9 @@ def markdown_page(results: Results) -> str:
     return f"{markdown_table(results)}\n{listed}" + (f"\n```console\n{commands}\n```\n" if commands else "")
 
 
-def print_comparison(results: Results, console: Console) -> None:
-    """Print the table and its notes; on a narrow terminal each group of columns becomes a table of its own."""
-    cells = table(results, "{} *")
-    whole = _rich_table(cells)
-    width = console.measure(whole, options=console.options.update(max_width=10_000)).maximum
-    groups = [cells.loc[:, [group]] for group in cells.columns.unique(level=0)]
-    for each in [whole] if width <= console.width else map(_rich_table, groups):
-        console.print(each)
-    for note in notes(results, "*"):
-        console.print(Text(note))
-
-
-def _rich_table(cells: pd.DataFrame) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("synthesizer", vertical="bottom", overflow="fold", max_width=32)
-    for header in cells:
-        table.add_column("\n".join(header).strip(), justify="right", vertical="bottom")
-    for label, *line in cells.itertuples(name=None):
-        table.add_row(Text(label), *map(Text, line))
-    return table
+def terminal_page(results: Results, width: int) -> str:
+    """The table and the notes to read it as text; a table that is wider continues below."""
+    return "\n".join([table(results, "{} *").to_string(line_width=width), "", *notes(results, "*"), ""])
 
 
 def notes(results: Results, mark: str = "Bold") -> Iterator[str]:
