@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from inspect import Signature
-from typing import Any, get_type_hints
+from typing import Any
 
 import typer
 
 from ..errors import UserError
 from . import benchmark, compare, convert, evaluate, export, generate, inspect, settings, train
-from .options import make, parameters
+from .options import call, parameters
 
 # Some versions of typer contain a copy of click: this is the exception of the one in use.
 _ClickException: type[Any] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -37,13 +37,12 @@ benchmarks = typer.Typer(
 )
 
 
-def _command(function: Callable[[Any], None]) -> Callable[..., None]:
-    """The command with flags for `options`. Reports errors of the user in one line; typer reports only wrong usage."""
-    kind = get_type_hints(function)["options"]
+def _command(function: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer calls it. Reports errors of the user in one line; typer reports only wrong usage."""
 
-    def call(**values: Any) -> None:
+    def run(**values: Any) -> None:
         try:
-            function(make(kind, values))
+            call(function, values)
             # Writing what is buffered can find a closed pipe: report it here, not at exit.
             sys.stdout.flush()
         except BrokenPipeError:
@@ -55,9 +54,9 @@ def _command(function: Callable[[Any], None]) -> Callable[..., None]:
         except (UserError, OSError) as error:
             raise typer.Exit(_fail(str(error), 1)) from None
 
-    call.__name__, call.__doc__ = function.__name__, function.__doc__
-    vars(call)["__signature__"] = Signature([*parameters(kind)])
-    return call
+    run.__name__, run.__doc__ = function.__name__, function.__doc__
+    vars(run)["__signature__"] = Signature([*parameters(function)])
+    return run
 
 
 def _fail(message: str, code: int) -> int:
@@ -71,7 +70,7 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-_COMMANDS: list[Callable[[Any], None]] = [train.train, evaluate.evaluate, generate.generate, compare.compare]
+_COMMANDS: list[Callable[..., None]] = [train.train, evaluate.evaluate, generate.generate, compare.compare]
 _COMMANDS += [inspect.inspect, convert.convert, export.export, settings.settings]
 for _each in _COMMANDS:
     app.command()(_command(_each))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import get_terminal_size
 
@@ -11,76 +10,73 @@ import typer
 
 from ..errors import UserError
 from .console import say, set_up_libraries, write
-from .options import Device, Generation, TaskData, Training, given, option, required
+from .options import Device, Generation, TaskData, Training, given, option
 
 
-@dataclass(kw_only=True)
-class Options:
-    """What to compare, how, and where to."""
-
-    data: TaskData
-    synthesizers: list[str] = required(
+def compare(
+    *,
+    data: TaskData,
+    synthesizers: list[str] = option(
         "The rows, each SYNTHESIZER[@KEY=VALUE…] with its own settings. SYNTHESIZER-control is a wider model with as "
         "many parameters as random+vanilla, or as @match=OTHER. Can be repeated.",
+        ...,
         metavar="ROW,ROW,…",
-    )
-    output: Path = required("Folder of the comparison; an unfinished one is continued.")
-    seeds: str = option("Train each row once with each seed.", "0", metavar="N,N,…")
+    ),
+    output: Path = option("Folder of the comparison; an unfinished one is continued.", ...),
+    seeds: str = option("Train each row once with each seed.", "0", metavar="N,N,…"),
     source_runs: str | None = option(
         "Start from the models and tokenizers of runs: a path with {row}, {synthesizer} or {seed} in it. A row "
         "SYNTHESIZER@from=none gets new weights.",
         name="--from",
         metavar="RUNS",
-    )
-    training: Training
+    ),
+    training: Training,
     split: list[str] | None = option(
         "Split to score the best checkpoints on. Can be repeated. [default: test]", metavar="SPLIT"
-    )
-    generation: Generation
-    jobs: int = option("Train N runs at the same time, on as many GPUs or sharing the CPU.", 1, least=1)
-    place: Device
-    json: bool = option("Print the results as one JSON object.", False)
-
-
-def compare(options: Options) -> None:
+    ),
+    generation: Generation,
+    jobs: int = option("Train N runs at the same time, on as many GPUs or sharing the CPU.", 1, least=1),
+    place: Device,
+    as_json: bool = option("Print the results as one JSON object.", False, name="--json"),
+) -> None:
     """Train and score several synthesizers, and print one table.
 
     Each row gets the same budget; the table has mean ± sd over the seeds. --output receives the runs, table.md and
     results.json. Run the same command again to continue, with more rows or seeds if wanted. The exit code is 1 if a run
     failed.
     """
-    training = options.training.settings()
+    how = training.settings()
     from ..compare.plan import Comparison
     from ..compare.rows import parse_rows, parse_seeds
     from ..compare.run import compare as run_comparison
     from ..compare.tables import terminal_page
     from ..training.callbacks import ProgressReport
 
-    set_up_libraries(options.place.threads)
-    task, data = options.data.read()
+    set_up_libraries(place.threads)
+    task, path = data.read()
     comparison = Comparison(
         task=task,
-        data=data,
-        preset=options.training.preset or "tiny",
-        source=options.source_runs,
-        overrides=options.data.overrides or [],
-        on_long=training.pop("on_long", None),
-        training=training,
-        splits=options.split or ["test"],
-        generation=given(options.generation),
+        data=path,
+        preset=training.preset or "tiny",
+        source=source_runs,
+        overrides=data.overrides or [],
+        on_long=how.pop("on_long", None),
+        training=how,
+        splits=split or ["test"],
+        generation=given(**vars(generation)),
     )
     results, signal = run_comparison(
         comparison,
-        parse_rows(options.synthesizers),
-        parse_seeds(options.seeds),
-        options.output,
-        jobs=options.jobs,
-        device=options.place.device,
+        parse_rows(synthesizers),
+        parse_seeds(seeds),
+        output,
+        jobs=jobs,
+        device=place.device,
         report=say,
         callbacks=[ProgressReport()],
     )
     width = get_terminal_size().columns
-    write(f"{json.dumps(results, ensure_ascii=False)}\n" if options.json else terminal_page(results, width))
+    write(f"{json.dumps(results, ensure_ascii=False)}\n" if as_json else terminal_page(results, width))
     if signal is not None:
         say("stopped; run the same command again to continue")
         raise typer.Exit(128 + signal)
@@ -90,4 +86,4 @@ def compare(options: Options) -> None:
             f"{len(failures)} of {len(results['runs'])} runs failed ({first['row']}, seed {first['seed']}: "
             f"{first['reason']}); run the same command again to retry them"
         )
-    say(f"table: {options.output / 'table.md'}, all results: {options.output / 'results.json'}")
+    say(f"table: {output / 'table.md'}, all results: {output / 'results.json'}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,22 +10,18 @@ from typer import echo
 
 from ..errors import user_errors
 from .console import set_up_libraries
-from .options import argument, option, required
+from .options import argument, option
 
 
-@dataclass(kw_only=True)
-class Options:
-    """What to write, and where."""
-
-    run: Path = argument("RUN", "Folder of a trained run.")
-    output: Path = required("File to write.", metavar="FILE")
-    format: Literal["onnx", "torch"] = option("An ONNX file, or a program of torch.export.", "onnx")
-    with_cache: bool = option("Decode step by step (ONNX only); an encoder-decoder gives two files.", False)
-    int8: bool = option("Multiply large matrices in int8 (CPU only): faster, less exact.", False)
-    overwrite: bool = option("Replace files that exist.", False)
-
-
-def export(options: Options) -> None:
+def export(
+    *,
+    run: Path = argument("RUN", "Folder of a trained run."),
+    output: Path = option("File to write.", ..., metavar="FILE"),
+    kind: Literal["onnx", "torch"] = option("An ONNX file, or a program of torch.export.", "onnx", name="--format"),
+    with_cache: bool = option("Decode step by step (ONNX only); an encoder-decoder gives two files.", False),
+    int8: bool = option("Multiply large matrices in int8 (CPU only): faster, less exact.", False),
+    overwrite: bool = option("Replace files that exist.", False),
+) -> None:
     """Write the model of a run for ONNX or torch.export."""
     import torch
 
@@ -36,13 +31,12 @@ def export(options: Options) -> None:
     from ..training.run_folder import RunFolder
 
     set_up_libraries()
-    folder = RunFolder(options.run)
+    folder = RunFolder(run)
     model: Any = folder.load(folder.read_task(folder.read_info()), torch.device("cpu"))[0]
-    model = quantize_int8(model) if options.int8 else model
+    model = quantize_int8(model) if int8 else model
     with user_errors():
-        how = {"with_cache": options.with_cache, "overwrite": options.overwrite}
-        files = export_model(model, options.output, options.format, **how)
+        files = export_model(model, output, kind, with_cache=with_cache, overwrite=overwrite)
     for file in files:
-        checked = options.format == "onnx" and importlib.util.find_spec("onnxruntime")
+        checked = kind == "onnx" and importlib.util.find_spec("onnxruntime")
         difference = f": at most {largest_difference(model, file):.1e} from PyTorch's output" if checked else ""
         echo(f"{file}{difference}")

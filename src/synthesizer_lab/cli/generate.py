@@ -29,24 +29,19 @@ class Sampling:
     seed: int | None = option("With --prompt: seed of sampling. [default: random]", least=0, most=2**63 - 1)
 
 
-@dataclass(kw_only=True)
-class Options:
-    """What to generate from, and how."""
-
-    run: Path = argument("RUN", "Folder of a trained run.")
-    text: list[str] | None = argument("TEXT", "Inputs, one line each. [default: -, standard input]", None)
-    prompt: str | None = option("Continue this text (language models only).")
-    generation: Generation
-    sampling: Sampling
-    long: LongInputs
-    inference: Inference
-
-
-def generate(options: Options) -> None:
+def generate(
+    *,
+    run: Path = argument("RUN", "Folder of a trained run."),
+    text: list[str] | None = argument("TEXT", "Inputs, one line each. [default: -, standard input]", None),
+    prompt: str | None = option("Continue this text (language models only)."),
+    generation: Generation,
+    sampling: Sampling,
+    long: LongInputs,
+    inference: Inference,
+) -> None:
     """Generate text from a trained run, one line for each input line."""
-    for_lines, for_prompt = given(options.generation) | options.long.settings(), given(options.sampling)
-    common = {"max_new_tokens": most} if (most := for_lines.pop("max_new_tokens", None)) else {}
-    prompt, text = options.prompt, options.text
+    for_lines, for_prompt = given(**vars(generation)) | long.settings(), given(**vars(sampling))
+    common = given(max_new_tokens=for_lines.pop("max_new_tokens", None))
     if excluded := for_prompt if prompt is None else for_lines:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in excluded)
         raise BadParameter(f"got {names} {'without' if prompt is None else 'with'} --prompt; leave one out")
@@ -55,12 +50,12 @@ def generate(options: Options) -> None:
     from ..data.files import decode_lines
     from ..training.evaluation import generate_chunks
 
-    set_up_libraries(options.inference.place.threads)
-    common |= options.inference.settings()
+    set_up_libraries(inference.place.threads)
+    common |= inference.settings()
     if prompt is not None:
         # Refuse an argument that is not UTF-8.
         list(decode_lines([os.fsencode(f"{prompt}\n")], "--prompt"))
-        _continue(options.run, prompt, **common, **for_prompt)
+        _continue(run, prompt, **common, **for_prompt)
         return
     if text in (None, [], ["-"]):
         decoded = decode_lines(sys.stdin.buffer, "standard input")
@@ -68,7 +63,7 @@ def generate(options: Options) -> None:
         decoded = decode_lines(io.BytesIO(os.fsencode("\n".join([*text, ""]))), "TEXT")
     chunks = iter(lambda: list(islice(decoded, _LINES)), [])
     count = 0
-    for lines, too_long in generate_chunks(options.run, chunks, **common, **for_lines):
+    for lines, too_long in generate_chunks(run, chunks, **common, **for_lines):
         write("".join(f"{line}\n" for line in lines))
         count += too_long
     if count:

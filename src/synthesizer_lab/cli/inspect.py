@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from .console import say, set_up_libraries, write
 from .options import Device, argument, option
 
 
-@dataclass(kw_only=True)
-class Options:
-    """What to draw."""
-
-    run: Path = argument("RUN", "Folder of a trained run.")
-    text: list[str] | None = argument("TEXT", "Texts to inspect. [default: examples of the data]", None)
-    data: Path | None = option("The data. [default: the data of the run]", metavar="PATH")
-    split: str = option("Split of the data.", "valid")
-    examples: int = option("Number of examples to draw, if no text is given.", 2, least=1)
-    sample: int = option("Number of examples for histograms and statistics.", 200, least=1)
-    output: Path | None = option("Folder to write to. [default: RUN/inspect]")
-    place: Device
-
-
-def inspect(options: Options) -> None:
+def inspect(
+    *,
+    run: Path = argument("RUN", "Folder of a trained run."),
+    text: list[str] | None = argument("TEXT", "Texts to inspect. [default: examples of the data]", None),
+    data: Path | None = option("The data. [default: the data of the run]", metavar="PATH"),
+    split: str = option("Split of the data.", "valid"),
+    examples: int = option("Number of examples to draw, if no text is given.", 2, least=1),
+    sample: int = option("Number of examples for histograms and statistics.", 200, least=1),
+    output: Path | None = option("Folder to write to. [default: RUN/inspect]"),
+    place: Device,
+) -> None:
     """Draw attention weights, logit matrices, biases and gates.
 
     Writes pictures, a page that shows them, and the numbers as JSON.
@@ -31,9 +26,7 @@ def inspect(options: Options) -> None:
     from ..heads.explain import explain
     from ..inspect.inspection import Selection, inspect_run
 
-    set_up_libraries(options.place.threads)
-    selection = Selection(options.text or (), options.data, options.split, options.examples, options.sample)
-    page = inspect_run(
-        options.run, selection, output=options.output, device=options.place.device, report=say, explain=explain
-    )
+    set_up_libraries(place.threads)
+    selection = Selection(text or (), data, split, examples, sample)
+    page = inspect_run(run, selection, output=output, device=place.device, report=say, explain=explain)
     write(f"{page}\n")

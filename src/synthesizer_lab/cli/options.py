@@ -1,14 +1,14 @@
-"""The options of the commands: dataclasses whose fields become the flags of `synthesizer`.
+"""The options of the commands, made by `option` and the functions below it.
 
-A field has the type, the default and the help of its flag. A field whose type is another dataclass stands for its
-fields, options that several commands share.
+An option has the type, the default and the help of a flag. A parameter of a command, or a field, whose type is a
+dataclass stands for its fields: options that several commands share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from inspect import Parameter
+from dataclasses import dataclass, field, fields, is_dataclass
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
@@ -22,32 +22,23 @@ if TYPE_CHECKING:
     from ..tasks.base import Task
 
 
-def option(
-    text: str,
-    default: Any = None,
-    *,
-    name: str | None = None,
-    least: float | None = None,
-    most: int = 2**31 - 1,
-    metavar: str | None = None,
-) -> Any:
-    """A flag with its help text, by default with the name of the field; `most` is a limit that the help leaves out."""
-    return field(
-        default=default, metadata={"help": text, "name": name, "least": least, "most": most, "metavar": metavar}
-    )
+def option(text: str, default: Any = None, **about: Any) -> Any:
+    """A flag with its help text; the default ... means that it must be given.
+
+    Args:
+        about: `name` of the flag, if it is not that of the field; `metavar`; the `least` value, and the `most`, a
+            technical limit that the help leaves out.
+    """
+    return field(default=default, metadata={"help": text, **about})
 
 
-def required(text: str, metavar: str | None = None) -> Any:
-    """A flag that must be given."""
-    return option(text, MISSING, metavar=metavar)
-
-
-def setting(key: str, name: str | None = None) -> Any:
+def setting(key: str, **about: Any) -> Any:
     """A flag for an option of training, which has its meaning; if it is not given, the preset decides."""
     entry = TrainingOptions.__dataclass_fields__[key]
-    text, least, most = entry.metadata["help"], entry.metadata.get("least"), entry.metadata.get("below", 2**31) - 1
-    default = False if entry.default is False else None
-    return option(f"{text[0].upper()}{text[1:]}.", default, name=name, least=least, most=most)
+    text, limits = entry.metadata["help"], {"least": entry.metadata.get("least")}
+    if "below" in entry.metadata:
+        limits["most"] = entry.metadata["below"] - 1
+    return option(f"{text[0].upper()}{text[1:]}.", False if entry.default is False else None, **limits, **about)
 
 
 def with_default(kind: type, name: str, default: Any) -> Any:
@@ -55,30 +46,42 @@ def with_default(kind: type, name: str, default: Any) -> Any:
     return field(default=default, metadata=kind.__dataclass_fields__[name].metadata)  # type: ignore[attr-defined]
 
 
-def argument(metavar: str, text: str, default: Any = MISSING) -> Any:
+def argument(metavar: str, text: str, default: Any = ...) -> Any:
     """A value without a flag."""
     return field(default=default, metadata={"help": text, "argument": metavar})
 
 
-def parameters(kind: Any) -> Iterator[Parameter]:
-    """The parameters of a command with the options of a dataclass, as typer reads them."""
-    hints = get_type_hints(kind)
-    for entry in fields(kind):
-        hint, about = hints[entry.name], entry.metadata
+def parameters(owner: Any) -> Iterator[Parameter]:
+    """The parameters of a command, as typer reads them; those that are dataclasses stand for their fields."""
+    for name, hint, entry in _entries(owner):
         if is_dataclass(hint):
             yield from parameters(hint)
             continue
-        default = ... if entry.default is MISSING else entry.default
+        about, limits = entry.metadata, dict[str, Any]()
+        if hint is not bool and {hint, *get_args(hint)} & {int, float}:
+            limits = {"metavar": "N", "min": about.get("least"), "callback": _limit(about.get("most", 2**31 - 1))}
         if "argument" in about:
-            made = typer.Argument(default, metavar=about["argument"], help=about["help"])
+            made = typer.Argument(entry.default, metavar=about["argument"], help=about["help"])
         else:
-            name = about["name"] or f"--{entry.name.replace('_', '-')}"
-            kinds = {hint, *get_args(hint)}
-            limits = {}
-            if hint is not bool and kinds & {int, float}:
-                limits = {"metavar": "N", "min": about["least"], "callback": _limit(about["most"])}
-            made = typer.Option(default, name, **{"help": about["help"], "metavar": about["metavar"], **limits})
-        yield Parameter(entry.name, Parameter.KEYWORD_ONLY, default=made, annotation=hint)
+            flag = about.get("name") or f"--{name.replace('_', '-')}"
+            made = typer.Option(
+                entry.default, flag, **{"help": about["help"], "metavar": about.get("metavar"), **limits}
+            )
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=made, annotation=hint)
+
+
+def call(owner: Any, values: Mapping[str, Any]) -> Any:
+    """Call a command, or make a dataclass, with the values of its `parameters`."""
+    entries = _entries(owner)
+    return owner(**{name: call(hint, values) if is_dataclass(hint) else values[name] for name, hint, _ in entries})
+
+
+def _entries(owner: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Names, types and fields of a dataclass, or of a function whose defaults are such fields."""
+    hints = get_type_hints(owner)
+    found = fields(owner) if is_dataclass(owner) else signature(owner).parameters.values()
+    for entry in found:
+        yield entry.name, hints[entry.name], entry if is_dataclass(owner) else entry.default
 
 
 def _limit(most: int) -> Any:
@@ -90,17 +93,9 @@ def _limit(most: int) -> Any:
     return check
 
 
-def make(kind: Any, values: Mapping[str, Any]) -> Any:
-    """The dataclass with the values of `parameters`."""
-    hints = get_type_hints(kind)
-    names = {entry.name: hints[entry.name] for entry in fields(kind)}
-    return kind(**{name: make(hint, values) if is_dataclass(hint) else values[name] for name, hint in names.items()})
-
-
-def given(options: Any, *names: str) -> dict[str, Any]:
-    """The options that were given, or those of `names`."""
-    found = {name: getattr(options, name) for name in names or [entry.name for entry in fields(options)]}
-    return {name: value for name, value in found.items() if value is not None and value is not False}
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
 @dataclass(kw_only=True)
@@ -119,13 +114,17 @@ class TaskData:
         "Change a setting; `synthesizer settings` lists them. Can be repeated.", name="--set", metavar="KEY=VALUE"
     )
 
+    def task_options(self) -> dict[str, Any]:
+        """The options of the task that have a flag."""
+        return given(source=self.source, target=self.target, skip_bad_lines=self.skip_bad_lines)
+
     def read(self) -> tuple[Task[Any, Any], Path]:
         """The task with its options, and its data; by default the task's own example data."""
         from ..tasks import example_data, get_task
         from ..training.settings import read_task_options
 
         task, data = get_task(self.task), self.data
-        options = read_task_options(task, self.overrides or [], given(self, "source", "target", "skip_bad_lines"))
+        options = read_task_options(task, self.overrides or [], self.task_options())
         if data is None:
             data, defaults = example_data(self.task) or (None, {})
             options = {**defaults, **options}
@@ -143,7 +142,7 @@ class Training:
         "base-gpu, t5-small-gpu, t5-base-gpu. [default: tiny]"
     )
     minutes: float | None = setting("minutes")
-    max_steps: int | None = setting("max_steps", "--steps")
+    max_steps: int | None = setting("max_steps", name="--steps")
     on_long: Literal["error", "truncate", "drop"] | None = setting("on_long")
     truncate: bool = option("Short for --on-long truncate.", False)
     bf16: bool = setting("bf16")
@@ -151,7 +150,8 @@ class Training:
 
     def settings(self) -> dict[str, Any]:
         """The options of training that were given."""
-        return given(self, "minutes", "max_steps", "bf16", "torch_compile") | _long(self)
+        options = vars(self) | {"preset": None, "truncate": None, "on_long": _long(self)}
+        return given(**options)
 
 
 @dataclass(kw_only=True)
@@ -165,13 +165,13 @@ class LongInputs:
 
     def settings(self) -> dict[str, Any]:
         """`on_long` if it was given."""
-        return _long(self)
+        return given(on_long=_long(self))
 
 
-def _long(options: Training | LongInputs) -> dict[str, Any]:
+def _long(options: Training | LongInputs) -> str | None:
     if options.truncate and options.on_long not in (None, "truncate"):
         raise BadParameter(f"got --truncate and --on-long {options.on_long}; give one of them")
-    return {"on_long": "truncate"} if options.truncate else given(options, "on_long")
+    return "truncate" if options.truncate else options.on_long
 
 
 @dataclass(kw_only=True)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..errors import UserError
 from .console import set_up_libraries
 from .options import argument
 
 
-@dataclass(kw_only=True)
-class Options:
-    """What to list."""
-
-    keys: list[str] | None = argument("KEY", "Keys, functions or tasks to show. [default: all]", None)
-
-
-def settings(options: Options) -> None:
+def settings(
+    *,
+    keys: list[str] | None = argument("KEY", "Keys, functions or tasks to show. [default: all]", None),
+) -> None:
     """List the keys of --set with their defaults and meanings."""
     set_up_libraries()
     from rich.console import Console
@@ -26,7 +20,7 @@ def settings(options: Options) -> None:
 
     from ..training.settings import list_settings
 
-    every, keys = list_settings(), options.keys or []
+    every, keys = list_settings(), keys or []
     names = [{each.key, each.key.partition(".")[0], each.group.rpartition(" ")[2]} for each in every]
     for key in keys:
         if not any(key in each for each in names):

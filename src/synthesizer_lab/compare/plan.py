@@ -28,12 +28,6 @@ from .rows import Row
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-# In these, runs to start from may differ.
-_MAY_DIFFER = (
-    *("synthesizer", "synthesizer_options", "preset", "seed"),
-    # They do not change the result.
-    *("logging_steps", "eval_batch_tokens", "torch_compile", "report_to", "run_name"),
-)
 Sources = Mapping[tuple[Row, int], PretrainedRun]
 
 
@@ -130,7 +124,8 @@ def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
             raise UserError(f"got {', '.join(own)} in the row {row.label!r}; all rows share one task: use --set")
     shared = comparison.settings(Row("vanilla", "vanilla"))
     if sources:
-        first = _reference(sources)
+        # If possible not of a control row, which has a d_ff of its own.
+        first = min(sources, key=lambda key: key[0].match is not None)
         shared = comparison.settings(Row("", first[0].synthesizer), source=sources[first])
         shared = replace(shared, synthesizer_options={})
     generation = evaluation_config(task, comparison.generation)
@@ -139,7 +134,12 @@ def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
     tests = {split: task.read(comparison.data, split) for split in comparison.splits}
     config = build_config(shared)
     if sources:
-        tokenizer = task.adapt_tokenizer(next(iter(sources.values())).run.load_tokenizer())
+        tokenizers = [source.run.load_tokenizer() for source in sources.values()]
+        if len({tokenizer_record(each)["sha256"] for each in tokenizers}) > 1:
+            raise UserError(
+                f"{comparison.source}: got runs with several tokenizers; expected one, of the same training text"
+            )
+        tokenizer = task.adapt_tokenizer(tokenizers[0])
     else:
         tokenizer = new_tokenizer(task, data["train"], config.vocab_size, config.max_position_embeddings)
     for asked, split in tests.items():
@@ -214,8 +214,7 @@ def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> 
     @from=none, its synthesizer (of a control row the label too, because its size was chosen there), and its seed.
 
     Raises:
-        UserError: a run is missing, unfinished or cannot be started from, or has another synthesizer; or the runs
-            differ in more than their synthesizers.
+        UserError: a run is missing, unfinished or cannot be started from, or has another synthesizer.
     """
     if comparison.source is None:
         return {}
@@ -230,24 +229,7 @@ def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> 
             raise UserError(f"{path}: its training is not finished; finish it first, or rows differ in budget")
         if source.settings.synthesizer != parse_synthesizer(row.synthesizer):
             raise UserError(f"{path}: a run of {source.settings.synthesizer!r}; the row is {row.label!r}")
-    first = _reference(sources)
-    recipes = {
-        key: recipe(source.task, source.settings, source.fingerprints, processes=source.processes)
-        | {"tokenizer": tokenizer_record(source.run.load_tokenizer())["sha256"]}
-        for key, source in sources.items()
-    }
-    for (row, seed), mine in recipes.items():
-        if differing := differences(mine, recipes[first], (*_MAY_DIFFER, *(("d_ff",) if row.match else ()))):
-            raise UserError(
-                f"{sources[row, seed].run.path}: the run of row {row.label!r}, seed {seed} differs from "
-                f"{sources[first].run.path} in {differing}; expected runs that differ only in their synthesizers"
-            )
     return sources
-
-
-def _reference(sources: Sources) -> tuple[Row, int]:
-    """The run that others are compared with: if possible not of a control row, which has its own d_ff."""
-    return min(sources, key=lambda key: key[0].match is not None)
 
 
 def recipe(
@@ -277,12 +259,11 @@ def recipe(
     }
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any], ignored: Sequence[str] = ()) -> str:
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The values in which two recipes differ, in words. A field of the model that is not given has its default."""
     pairs = {
         name: [each.get(name, getattr(SynthesizerConfig, name, None)) for each in (one, other)]
         for name in {**one, **other}
-        if name not in ignored
     }
     return ", ".join(f"{name} {mine!r} (there {theirs!r})" for name, (mine, theirs) in pairs.items() if mine != theirs)
 

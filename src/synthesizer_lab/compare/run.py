@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -166,11 +166,16 @@ class _Runner:
         for key in trained:
             self._score(*key)
             self.publish()
-        todo, stop = [key for key in queue if key not in trained], StopRequest()
         self.publish()
-        train = self._train_in_turn if jobs == 1 else partial(self._train_together, jobs=jobs, stop=stop)
-        with stop.listening() if jobs > 1 else nullcontext(), closing(train(todo, len(queue))) as outcomes:
-            for (row, seed), outcome in outcomes:
+        runs = {key: partial(_train, self.folder, self.plan, *key, self.device) for key in queue if key not in trained}
+        stop, total, first = StopRequest(), len(queue), len(queue) - len(runs) + 1
+        if jobs > 1:
+            self.report(f"training {len(runs)} of {total} runs, {jobs} at the same time; see log.jsonl of each run")
+        outcomes = self._train_in_turn(runs, first, total) if jobs == 1 else train_in_processes(runs, jobs, stop)
+        with stop.listening() if jobs > 1 else nullcontext(), closing(outcomes):
+            for number, ((row, seed), outcome) in enumerate(outcomes, first):
+                if jobs > 1:
+                    self.report(f"run {number} of {total} has ended: {row.label}, seed {seed}")
                 # A signal stops the comparison even if this run finished before it.
                 if stop.received is not None:
                     return stop.received
@@ -183,25 +188,17 @@ class _Runner:
                 self.publish()
         return stop.received
 
-    def _train_in_turn(self, todo: Sequence[Key], total: int) -> Generator[tuple[Key, Outcome]]:
+    def _train_in_turn(
+        self, runs: Mapping[Key, Callable[..., int | None]], first: int, total: int
+    ) -> Generator[tuple[Key, Outcome]]:
         # Lines about the data are reported once, not for every run.
         report = cache(self.report)
-        for number, key in enumerate(todo, total - len(todo) + 1):
+        for number, (key, train) in enumerate(runs.items(), first):
             self.report(f"run {number} of {total}: {key[0].label}, seed {key[1]}")
             try:
-                outcome: Outcome = _train(self.folder, self.plan, *key, self.device, report, self.callbacks)
+                outcome: Outcome = train(report=report, callbacks=self.callbacks)
             except (UserError, OSError) as error:
                 outcome = UserError(str(error))
-            yield key, outcome
-
-    def _train_together(
-        self, todo: Sequence[Key], total: int, jobs: int, stop: StopRequest
-    ) -> Generator[tuple[Key, Outcome]]:
-        """As `_train_in_turn`, but up to `jobs` runs at the same time; a run comes when it ends."""
-        runs = {key: partial(_train, self.folder, self.plan, *key, self.device, _silent) for key in todo}
-        self.report(f"training {len(runs)} of {total} runs, {jobs} at the same time; see log.jsonl of each run")
-        for number, (key, outcome) in enumerate(train_in_processes(runs, jobs, stop), total - len(todo) + 1):
-            self.report(f"run {number} of {total} has ended: {key[0].label}, seed {key[1]}")
             yield key, outcome
 
     def publish(self) -> dict[str, Any]:
@@ -287,13 +284,17 @@ class _Runner:
         }
 
 
+def _silent(line: str) -> None:
+    pass
+
+
 def _train(
     folder: RunFolder,
     plan: Plan,
     row: Row,
     seed: int,
     device: str | None,
-    report: Report,
+    report: Report = _silent,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> int | None:
     """Train a run, or continue it; returns the signal that stopped it, if one did."""
@@ -308,10 +309,6 @@ def _train(
     finally:
         # A model has reference cycles: free its memory before the next run.
         gc.collect()
-
-
-def _silent(line: str) -> None:
-    pass
 
 
 def _entry(row: Row, seed: int, status: str, **more: Any) -> Entry:

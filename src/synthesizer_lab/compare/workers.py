@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ _GPUS = "CUDA_VISIBLE_DEVICES"
 _INTERVAL = 0.5
 
 
-def train_in_processes(runs: Mapping[_K, Train], count: int, stop: StopRequest) -> Iterator[tuple[_K, Outcome]]:
+def train_in_processes(runs: Mapping[_K, Train], count: int, stop: StopRequest) -> Generator[tuple[_K, Outcome]]:
     """Train `runs` in up to `count` processes; yields each as it ends, with its signal or its error.
 
     After `stop` has received a signal, or if the iterator is closed, all runs stop at their next checkpoint.
