@@ -11,6 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import connection
+from multiprocessing.synchronize import Event
 from typing import TypeVar
 
 import torch
@@ -34,8 +35,9 @@ def train_in_processes(runs: Mapping[_K, Train], count: int, stop: StopRequest) 
     After `stop` has received a signal, or if the iterator is closed, all runs stop at their next checkpoint.
     """
     count = min(count, len(runs)) or 1
-    threads = max(1, torch.get_num_threads() // count)
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _prepare, (threads,))
+    threads, context = max(1, torch.get_num_threads() // count), multiprocessing.get_context("spawn")
+    stopping = context.Event()
+    pool = ProcessPoolExecutor(count, context, _prepare, (threads, stopping))
     try:
         keys = {}
         for number, (key, train) in enumerate(runs.items()):
@@ -55,13 +57,16 @@ def train_in_processes(runs: Mapping[_K, Train], count: int, stop: StopRequest) 
                     outcome = UserError("a process of the comparison was killed; the others have stopped too")
                 yield keys[future], outcome
     finally:
+        stopping.set()
         for process in multiprocessing.active_children():
             process.terminate()
         pool.shutdown(cancel_futures=True)
 
 
-def _prepare(threads: int) -> None:
-    # Ctrl-C in a terminal goes to the group of the main process, which stops this one; only training handles that.
+def _prepare(threads: int, stopping: Event) -> None:
+    global _stopping
+    _stopping = stopping
+    # Ctrl-C in a terminal goes to the group of the main process, which stops this one. An idle process stays.
     os.setpgrp()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     main = multiprocessing.parent_process()
@@ -72,14 +77,18 @@ def _prepare(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-_stopped: int | None = None
+_stopping: Event
 
 
 def _work(train: Train) -> int | None:
-    # After a signal, nothing more is trained.
-    global _stopped
-    _stopped = _stopped or train()
-    return _stopped
+    # Until the training handles the signal itself.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return signal.SIGTERM if _stopping.is_set() else train()
+    except KeyboardInterrupt:
+        return signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 @contextmanager
