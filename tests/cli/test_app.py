@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from typer.main import get_command
 
 import synthetic_attention
 from cli.conftest import Call, check_error
 from synthesizer_lab.cli.app import app
-from synthesizer_lab.tasks.translation import Translation
 
 # Seconds to import, each of the first three.
 HEAVY = {"torch", "transformers", "datasets", "tokenizers", "numpy", "rich", "sacrebleu"}
@@ -80,17 +78,6 @@ def test_without_arguments_the_help_is_shown(call: Call, command: tuple[str, ...
     assert err.strip() == call(*command, "--help")[1].strip()
 
 
-def test_threads_are_set_by_every_command_that_computes(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", found.append)
-    for command in ("train translation --output x --data x", "evaluate x", "generate x y", "inspect x"):
-        assert call(*command.split(), "--threads", 3)[0] == 1, command
-    call("compare", "translation", "--synthesizers", "x", "--data", "x", "--output", "y", "--threads", 3)
-    call("benchmark", "attention", "--device", "x", "--threads", 3)
-    call("benchmark", "generation", "--device", "x", "--threads", 3)
-    assert found == [3] * 7
-
-
 def test_version(call: Call) -> None:
     assert call("--version")[:2] == (0, f"{synthetic_attention.__version__}\n")
 
@@ -109,16 +96,6 @@ def test_errors_are_one_line_of_400_characters(call: Call, tmp_path: Path) -> No
     assert (code, err.count("\n"), len(err.rstrip("\n"))) == (1, 1, 400)
     assert err.startswith(f"Error: {tmp_path}/\\x1b[31mxx")
     assert err.endswith("expected a folder made by `synthesizer train`\n")
-
-
-def test_an_interrupt_is_reported(call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*args: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Translation, "generate", interrupt)
-    monkeypatch.setattr(Translation, "evaluate", interrupt)
-    for command in (["evaluate", trained], ["generate", trained, "one"]):
-        check_error(call(*command), "interrupted", code=130)
 
 
 @pytest.mark.slow

@@ -5,9 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from cli.conftest import LANGUAGES, SETS, Call, check_error, corpus, snapshot
@@ -97,12 +95,6 @@ def test_a_saved_model_and_a_file_of_lines(call: Call, vanilla: Path, corpus: Pa
     assert report["synthesizer"] == "dense"
     assert not (output / "run.yaml").exists()
     assert AutoModelForSeq2SeqLM.from_pretrained(output).config.max_position_embeddings == 30
-    weights = load_file(saved / "model.safetensors")
-    weights["model.encoder.layers.0.self_attn.v_proj.weight"].fill_(torch.nan)
-    save_file(weights, saved / "model.safetensors", {"format": "pt"})
-    again = ("convert", saved, "--synthesizer", "random", *lines, "--output")
-    check_error(call(*again, tmp_path / "nan"), "loss of nan", saved)
-    assert not (tmp_path / "nan").exists()
 
 
 def test_errors(call: Call, vanilla: Path, corpus: Path, tmp_path: Path) -> None:
@@ -110,30 +102,19 @@ def test_errors(call: Call, vanilla: Path, corpus: Path, tmp_path: Path) -> None
     for options, fact in (
         (("--synthesizer", "randum"), "randum"),
         (("--synthesizer", "random", "--budget", 0.5), "--calibrate"),
-        (("--synthesizer", "random", "--distill-steps", 5), "--calibrate"),
         (("--synthesizer", "random", *text, "--budget", 0.5, "--max-loss-increase", 1), "one of them"),
         (("--synthesizer", "random", *text, "--budget", 1.5), "1.5"),
-        (("--synthesizer", "random", *text, "--budget", "{encoder: 2}"), "2"),
-        (("--synthesizer", "random", "--calibrate", tmp_path / "none", "--budget", "{coder: 0.5}"), "coder"),
         (("--synthesizer", "random", "--task", "translation", *LANGUAGES), "--data"),
         (("--synthesizer", "random", "--task", "translation", *LANGUAGES, "--data", corpus), "leave it out"),
-        (("--synthesizer", "random", *text, "--budget", 0.01, "--examples", 3), "0.01"),
-        (("--synthesizer", "random+vanilla", *text), "factorized_random"),
         (("--synthesizer", "random", "--set", "steps=3"), "steps"),
-        (("--synthesizer", "[random, 3]"), "random"),
-        (("--synthesizer", "random", *text, "--distill-steps", 1, "--learning-rate", -1), "-1"),
         (("--synthesizer", "random", "--calibrate", tmp_path / "none"), "none"),
     ):
         check_error(call("convert", vanilla, "--output", output, *options), fact)
     check_error(call("convert", tmp_path / "none", "--synthesizer", "random", "--output", output), "none")
     assert not output.exists()
-    # Before anything is computed.
-    check_error(
-        call("convert", tmp_path / "none", "--synthesizer", "random", "--output", corpus / "train.en/new"), "train.en"
-    )
 
 
-@pytest.mark.parametrize("name", ["bert-model", "t5-model", "gpt2", "bart"])
+@pytest.mark.parametrize("name", ["bert-model", "gpt2"])
 def test_other_models(call: Call, vanilla: Path, corpus: Path, tmp_path: Path, name: str) -> None:
     """Models without a head have no loss to calibrate with; others generate, whatever their own settings are."""
     model, lines = tmp_path / "model", ("--calibrate", corpus / "train.en")
@@ -178,9 +159,6 @@ def test_a_marian_model_as_a_run(call: Call, vanilla: Path, corpus: Path, tmp_pa
     other = ("convert", model, "--synthesizer", "random", "--output", tmp_path / "new", "--task")
     check_error(call(*other, "language-modeling", "--data", corpus), "SynthesizerForConditionalGeneration")
     check_error(call(*other, "translation", *LANGUAGES, "--data", tmp_path / "none"), "none", "--data")
-    source.config.decoder_start_token_id = len(tokenizer) + 1
-    source.save_pretrained(model)
-    check_error(call(*other, "translation", *LANGUAGES, "--data", corpus), f"{len(tokenizer)}", "below")
 
 
 def test_tokenizers_that_are_missing(call: Call, corpus: Path, tmp_path: Path) -> None:

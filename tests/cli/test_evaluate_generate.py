@@ -11,8 +11,7 @@ import pytest
 
 from cli.conftest import SETS, Call, check_error, snapshot
 from documents import blocks
-from synthesizer_lab.cli import generate, main
-from synthesizer_lab.tasks import seq2seq
+from synthesizer_lab.cli import main
 
 LONG = "one plus two. " * 9 + "three, " * 30
 
@@ -61,32 +60,16 @@ def test_a_line_is_generated_for_each_line(
     assert call("generate", tmp_path / "moved", "one plus two", "", "three")[1] == expected
 
 
-def test_standard_input_is_read_in_parts(call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generate, "_LINES", 2)
-    set_stdin(monkeypatch, b"one\ntwo\nthree\n" + b"one " * 99)
-    code, out, err = call("generate", trained)
-    assert (code, out.count("\n")) == (1, 2)
-    assert "line 4" in err
+def test_a_wrong_line_is_named(call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_stdin(monkeypatch, b"one\ntwo\nthr\xff\n")
-    code, out, err = call("generate", trained)
-    assert (code, out.count("\n")) == (1, 2)
-    assert "line 3" in err
-    assert "0xff" in err
+    check_error(call("generate", trained), "line 3", "0xff")
 
 
-@pytest.fixture
-def _echo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that writes what it reads, without `</s>`."""
-    monkeypatch.setattr(seq2seq, "generate_tokens", lambda loop, sources, *_: [s[:-1].tolist() for s in sources])
-
-
-@pytest.mark.usefixtures("_echo")
 def test_long_lines(call: Call, trained: Path) -> None:
     for choice in ([], ["--on-long", "error"]):
         check_error(call("generate", trained, LONG, "two", *choice), "1 of 2", "64", "--on-long")
     cut = call("generate", trained, LONG, "--on-long", "truncate")
     assert cut == call("generate", trained, LONG, "--truncate")
-    assert LONG.startswith(cut[1].strip())
     assert "1 lines" in cut[2]
 
 
@@ -98,7 +81,6 @@ def test_long_lines(call: Call, trained: Path) -> None:
         (["evaluate", "--length-penalty", "nan"], ["length_penalty=nan"], 1),
         (["evaluate", "--num-beams", 0], ["--num-beams"], 2),
         (["evaluate", "--on-long", "drop"], ["'drop'"], 2),
-        (["generate", "--device", "hpu:7", "one"], ["hpu"], 1),
         (["generate", "--int8", "--bf16", "one"], ["int8", "bf16"], 1),
         (["generate", "caf\udce9"], ["UTF-8"], 1),
         (["generate", "--prompt", "one"], ["--prompt", "translation"], 1),

@@ -94,25 +94,3 @@ def test_classification_of_one_file(call: Call, tmp_path: Path, monkeypatch: pyt
     assert [json.loads(line)["gold"] for line in path.read_text(encoding="utf-8").splitlines()] == [None, None]
     monkeypatch.chdir(run)
     exec(dict(blocks(run / "README.md"))["python"], {})
-
-
-@pytest.mark.slow
-def test_classification_of_pairs_and_regression(call: Call, glue: Path, tmp_path: Path) -> None:
-    columns = {
-        "MRPC": ("text=#1 String", "text_pair=#2 String", "label=Quality", "classes=[not_equivalent, equivalent]"),
-        "STS-B": ("text=sentence1", "text_pair=sentence2", "label=score", "regression=true"),
-    }
-    for task, scores in (("MRPC", {"accuracy", "macro_f1"}), ("STS-B", {"pearson", "spearman"})):
-        options = [word for option in columns[task] for word in ("--set", option)]
-        train(call, "classification", glue / task, tmp_path / task, *options)
-        results = evaluate(call, tmp_path / task)
-        assert scores <= {*results}
-        assert len(results["lines"]) == 6
-        assert call("train", "classification", "--output", tmp_path / task, "--resume", "--steps", 4)[0] == 0
-        code, out, err = call("generate", tmp_path / task, "the tea\tthe rain")
-        assert code == 0, err
-        assert out.strip() in ("equivalent", "not_equivalent") if task == "MRPC" else abs(float(out)) < 100
-    check_error(call("generate", tmp_path / "MRPC", "the tea", "two"), "line 1", "tab")
-    code, out, err = call("inspect", tmp_path / "MRPC", "--examples", 1, "--sample", 3)
-    assert code == 0, err
-    assert Path(out.strip()).is_file()

@@ -60,51 +60,55 @@ def without_times(results: Results) -> Results:
     return dict(copy)
 
 
-def mean(mean: float, sd: float | None = None) -> dict[str, float | None]:
-    """A score over two seeds, or one."""
-    return {"mean": mean, "sd": sd, "n": 1 if sd is None else 2}
+def spread(mean: float, sd: float | None) -> list[float]:
+    """The scores of two seeds with this sample standard deviation, or of one seed."""
+    return [mean] if sd is None else [mean - sd / 2**0.5, mean + sd / 2**0.5]
 
 
-def make_row(label: str, bleu: float | None, sd: float | None = None, **changes: Any) -> Any:
-    """A row with two seeds, and half the BLEU on the second test."""
-    scored = bleu is not None
-    tests = {"test_2016_flickr": {"bleu": mean(bleu or 0, sd)}, "test_2017": {"bleu": mean((bleu or 0) / 2, sd)}}
-    return {
-        "row": label,
-        "match": None,
-        "d_ff": None,
-        "parameters": 2093568,
-        "seeds": [0, 1],
-        "finished": [0, 1] if scored else [],
-        "failed": [] if scored else [0, 1],
-        "pending": [],
-        "tokens_per_second": mean(14476.4) if scored else None,
-        "minutes": mean(20.04) if scored else None,
-        "validation": {"loss": mean(1.7921, sd), "bleu": mean(bleu or 0, sd)} if scored else {},
-        "last": {"loss": mean(1.7899, sd)} if scored else {},
-        "tests": tests if scored else {},
-        **changes,
-    }
+def add_row(results: Results, label: str, bleu: float | None, sd: float | None = None, **changes: Any) -> None:
+    """Add a row with a run for each seed, and half the BLEU on the second test; without BLEU, it has failed."""
+    row = {"row": label, "match": None, "d_ff": None, "parameters": 2093568, "pending": []}
+    if bleu is None:
+        results["runs"].append({"row": label, "seed": 0, "status": "failed", "reason": "out of memory"})
+        results["rows"].append({**row, "seeds": [0], "finished": [], "failed": [0], **changes})
+        return
+    seeds = [0] if sd is None else [0, 1]
+    results["rows"].append({**row, "seeds": seeds, "finished": seeds, "failed": [], **changes})
+    for seed in seeds:
+        test = {"signatures": {"bleu": "tok:13a"}, "truncated": 0, "skipped": 0, "examples": 1000, "not_computed": {}}
+        results["runs"].append(
+            {
+                "row": label,
+                "seed": seed,
+                "folder": f"{label}/seed-{seed}",
+                "status": "finished",
+                "commands": ["synthesizer compare translation --seeds 0,1"],
+                "versions": {"torch": "2.13.0", "threads": 1},
+                "date": f"2026-11-2{1 + seed}T12:00:00+00:00",
+                "metrics": {"tokens_per_second": 14476.4, "minutes": 20.04, "steps": 100},
+                **{group: {"scores": {}} for group in ("validation", "last")},
+                "tests": {
+                    "test_2016_flickr": {**test, "scores": {}},
+                    "test_2017": {**test, "scores": {}, "truncated": 2, "skipped": 3},
+                },
+            }
+        )
+    for group, name, mean in (
+        *(("validation", "loss", 1.7921), ("validation", "bleu", bleu), ("last", "loss", 1.7899)),
+        *(("test_2016_flickr", "bleu", bleu), ("test_2017", "bleu", bleu / 2)),
+    ):
+        set_score(results, label, group, name, mean, sd)
 
 
-def make_run(label: str, seed: int = 0, **changes: Any) -> Any:
-    test = {"signatures": {"bleu": "tok:13a"}, "truncated": 0, "skipped": 0}
-    test |= {"examples": 1000, "not_computed": {}}
-    return {
-        "row": label,
-        "seed": seed,
-        "folder": f"{label}/seed-{seed}",
-        "status": "finished",
-        "commands": ["synthesizer compare translation --seeds 0,1"],
-        "versions": {"torch": "2.13.0", "threads": 1},
-        "date": "2026-11-21T12:00:00+00:00",
-        "tests": {"test_2016_flickr": test, "test_2017": {**test, "truncated": 2, "skipped": 3}},
-        **changes,
-    }
+def set_score(results: Results, label: str, group: str, name: str, mean: float, sd: float | None = None) -> None:
+    """Give the finished runs of a row these scores; with one score, all have it."""
+    runs = [run for run in results["runs"] if run["row"] == label]
+    for run, score in zip(runs, spread(mean, sd) * (1 if sd is not None else len(runs)), strict=True):
+        {**run, **run["tests"]}[group]["scores"][name] = score
 
 
 @pytest.fixture
-def results() -> dict[str, Any]:
+def results() -> Results:
     found = {
         "task": "translation",
         "options": {"source": "en", "target": "de"},
@@ -118,18 +122,10 @@ def results() -> dict[str, Any]:
         "data": {"train": {"split": "train"}, "valid": {"split": "val"}},
         "tests": {"test_2016_flickr": {"split": "test_2016_flickr"}, "test_2017": {"split": "test_2017"}},
         "generation": {"num_beams": 4, "length_penalty": 0.6},
-        "warnings": [],
-        "rows": [
-            make_row("vanilla", 37.7, 0.1),
-            make_row("vanilla-control", 38.2, 0.25, match="random+vanilla", d_ff=1274),
-            make_row("a|b", None),
-        ],
-        "runs": [
-            make_run("vanilla"),
-            make_run("vanilla", 1, date="2026-11-22T01:00:00+00:00"),
-            make_run("vanilla-control"),
-            {"row": "a|b", "seed": 0, "status": "failed", "reason": "out of memory"},
-        ],
+        "rows": [],
+        "runs": [],
     }
-    # Tests change parts of it.
-    return dict(json.loads(json.dumps(found)))
+    add_row(found, "vanilla", 37.7, 0.1)
+    add_row(found, "vanilla-control", 38.2, 0.25, match="random+vanilla", d_ff=1274)
+    add_row(found, "a|b", None)
+    return found

@@ -1,13 +1,11 @@
 """Comparisons: their content, how they continue after an interruption, and what they refuse."""
 
-import gc
 import json
 import os
 import shutil
 import signal
 import statistics
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +14,15 @@ import torch
 from filelock import FileLock
 
 from compare.conftest import Results, failures, run_comparison, without_times
-from synthesizer_lab.compare import run as runner
-from synthesizer_lab.compare.results import markdown_page
+from synthesizer_lab.compare.tables import markdown_page
 from synthesizer_lab.errors import UserError
-from synthesizer_lab.metrics.embeddings import OWN_VECTORS
-from synthesizer_lab.metrics.text import NEEDS_JAVA
-from synthesizer_lab.tasks.dialogue import Dialogue
-from synthesizer_lab.tasks.seq2seq import TextPairs
 from synthesizer_lab.training.evaluation import evaluate_run
 from synthesizer_lab.training.run import resume_run
-from synthesizer_lab.training.run_folder import RunFolder
-from synthesizer_lab.training.trainer import SynthesizerTrainer
 from training.conftest import SMALL
 from training.runs import Kill, KilledError, die, silent, snapshot
 
 SCORES = ("bleu", "chrf", "exact_match")
 Start = Callable[..., Results]
-
-
-@pytest.fixture(autouse=True)
-def _no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Collecting the garbage of the whole test process takes as long as a run of these."""
-    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 @pytest.fixture
@@ -62,16 +47,6 @@ def finished(finished_folder: Path, tmp_path: Path) -> Results:
     """The results of a finished comparison, a copy of which is at tmp_path/out."""
     shutil.copytree(finished_folder, tmp_path / "out")
     return dict(json.loads((finished_folder / "results.json").read_text(encoding="utf-8")))
-
-
-@pytest.fixture
-def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("start_run", "resume_run"):
-        monkeypatch.setattr(runner, name, lambda *args, **options: pytest.fail("a run was trained"))
-
-
-def _no_scoring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "evaluate_run", lambda *args, **options: pytest.fail("a run was scored"))
 
 
 def test_a_comparison_has_runs_results_and_a_table(start: Start, tmp_path: Path) -> None:
@@ -121,107 +96,59 @@ def test_a_control_row_has_the_parameters_of_the_row_it_matches(start: Start) ->
         assert run["settings"]["model"]["d_ff"] == (row["d_ff"] or 32)
 
 
-@pytest.mark.parametrize("killed", ["in the first run", "in the second run", "while scoring", "while writing"])
-def test_killed_and_continued_equals_unbroken(
-    start: Start, finished_folder: Path, monkeypatch: pytest.MonkeyPatch, killed: str
-) -> None:
-    unbroken = json.loads((finished_folder / "results.json").read_text(encoding="utf-8"))
-    # `write_metrics` is called twice in each run.
-    calls, place = 0, {"in the first run": 1, "in the second run": 3}.get(killed)
-    write_metrics = SynthesizerTrainer.write_metrics
+class _InRun(Kill):
+    """Does something at the end of one step of the n-th run."""
 
-    def die_in_validation(self: SynthesizerTrainer) -> Any:
-        nonlocal calls
-        calls += 1
-        return die() if calls == place else write_metrics(self)
+    def __init__(self, number: int, step: int, action: Callable[[], object]) -> None:
+        super().__init__(step, action)
+        self.number = number
 
-    with monkeypatch.context() as patch:
-        if place:
-            # The checkpoint is written, the validation is lost.
-            patch.setattr(SynthesizerTrainer, "write_metrics", die_in_validation)
-        elif killed == "while scoring":
-            patch.setattr(runner, "evaluate_run", lambda *args, **options: die())
-        else:
-            patch.setattr(runner, "make_results", lambda plan, runs: die() if "metrics" in runs[0] else unbroken)
-        with pytest.raises(KilledError):
-            start()
-    lines: list[str] = []
-    results = start(report=lines.append)
-    assert any("from checkpoint-4" in line for line in lines) == bool(place)
-    assert without_times(results) == without_times(unbroken)
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.number -= 1
 
-
-class _SignalAtValidation(Kill):
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        pass
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == self.step:
-            self.action()
+        if self.number == 0:
+            super().on_step_begin(args, state, control, **kwargs)
 
 
-@pytest.mark.parametrize(("kind", "step", "is_finished"), [(Kill, 3, False), (_SignalAtValidation, 4, True)])
-def test_a_signal_stops_the_comparison_and_it_continues(
-    corpus: Path, tmp_path: Path, kind: type[Kill], step: int, is_finished: bool
-) -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_killed_and_continued_equals_unbroken(start: Start, finished_folder: Path, number: int) -> None:
+    unbroken = json.loads((finished_folder / "results.json").read_text(encoding="utf-8"))
+    with pytest.raises(KilledError):
+        start(callbacks=[_InRun(number, 4, die)])
+    assert without_times(start()) == without_times(unbroken)
+
+
+def test_a_signal_stops_the_comparison_and_it_continues(corpus: Path, tmp_path: Path) -> None:
     out, lines = tmp_path / "out", list[str]()
-
-    callback = kind(step, lambda: os.kill(os.getpid(), signal.SIGINT))
+    callback = Kill(3, lambda: os.kill(os.getpid(), signal.SIGINT))
     results, received = run_comparison(corpus, out, callbacks=[callback])
     assert received == signal.SIGINT
     assert [run["status"] for run in results["runs"]] == ["pending", "pending"]
-    assert (RunFolder(out / "vanilla/seed-0").read_metrics() is not None) == is_finished
     assert not (out / "random").exists()
     results, received = run_comparison(corpus, out, report=lines.append)
     assert received is None
     assert [run["status"] for run in results["runs"]] == ["finished", "finished"]
-    assert any("from checkpoint-3" in line for line in lines) != is_finished
+    assert any("from checkpoint-3" in line for line in lines)
 
 
-@pytest.mark.usefixtures("no_training")
-def test_finished_runs_are_kept_and_scored_once(
-    start: Start, finished: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        _no_scoring(patch)
-        before = start()
-    assert without_times(before) == without_times(finished)
+def test_finished_runs_are_kept_and_scored_once(start: Start, finished: Results, tmp_path: Path) -> None:
+    # A score that is made up would not survive another scoring.
+    finished["runs"][0]["tests"]["test"]["scores"]["bleu"] = 99.0
+    (tmp_path / "out/results.json").write_text(json.dumps(finished), encoding="utf-8")
+    lines: list[str] = []
+    before = start(report=lines.append)
+    assert before["runs"] == finished["runs"]
     # What a killed process left is removed, and damaged results are made again from the runs.
     for name in (".partial-1", "vanilla/.partial-seed-0-1"):
         (tmp_path / "out" / name).mkdir()
         (tmp_path / "out" / name / ".lock").touch()
     (tmp_path / "out/results.json").write_text("{", encoding="utf-8")
-    assert start() == before
+    assert start(report=lines.append)["runs"][0]["tests"]["test"]["scores"]["bleu"] < 99
     assert not [*(tmp_path / "out").rglob(".partial*")]
-    # A score that could not be computed is computed when it can be.
-    before["runs"][0]["tests"]["test"]["not_computed"] = {"chrf": NEEDS_JAVA}
-    (tmp_path / "out/results.json").write_text(json.dumps(before), encoding="utf-8")
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert start()["runs"] == before["runs"]
-    monkeypatch.setattr(shutil, "which", lambda name: "java")
-    assert start()["runs"] != before["runs"]
     # Other settings of generation are other scores of the same runs.
-    assert start(generation={"num_beams": 2})["generation"]["num_beams"] == 2
-
-
-def test_other_word_vectors_are_other_scores_of_the_same_runs(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, vectors = tmp_path / "data", tmp_path / "vectors.txt"
-    data.mkdir()
-    for split in ("train", "valid"):
-        (data / f"{split}.txt").write_text("1 your persona: i grow beans .\n2 hi !\thello .\n", encoding="utf-8")
-    vectors.write_text("hello 1 0\n. 0 1\n", encoding="utf-8")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    options = {"data": data, "splits": ["valid"]}
-    first = start("vanilla", task=Dialogue(max_reply_tokens=4), **options)
-    other = start("vanilla", task=Dialogue(max_reply_tokens=4, vectors=str(vectors)), **options)
-    (one,), (two,) = first["runs"], other["runs"]
-    assert one["date"] == two["date"]
-    signatures = [run["tests"]["valid"]["signatures"] for run in (one, two)]
-    assert [found["embedding_greedy"] for found in signatures] == [OWN_VECTORS, "vectors:vectors.txt"]
-    with pytest.raises(UserError, match=r"max_reply_tokens 5 \(there 4\)"):
-        start("vanilla", task=Dialogue(max_reply_tokens=5), **options)
+    assert start(generation={"num_beams": 2}, report=lines.append)["generation"]["num_beams"] == 2
+    assert not [line for line in lines if line.startswith("run ")]
 
 
 def test_rows_seeds_and_splits_can_be_added(start: Start, finished: Results, tmp_path: Path) -> None:
@@ -246,32 +173,6 @@ def test_rows_seeds_and_splits_can_be_added(start: Start, finished: Results, tmp
     assert [row["row"] for row in start("vanilla")["rows"]] == ["dense", "vanilla"]
 
 
-@pytest.mark.usefixtures("finished", "no_training")
-def test_scoring_continues_after_an_interruption(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scored: list[str] = []
-
-    def note(run: Path, **options: Any) -> Any:
-        if len(scored) == 1:
-            raise KeyboardInterrupt
-        scored.append(run.parent.name)
-        return evaluate_run(run, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(runner, "evaluate_run", note)
-        with pytest.raises(KeyboardInterrupt):
-            start(splits=["valid"])
-        results = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))
-        assert [run["status"] for run in results["runs"]] == ["finished", "pending"]
-        scored.clear()
-        start(splits=["valid"])
-    assert scored == ["random"]
-    # The scores of other splits are not forgotten.
-    _no_scoring(monkeypatch)
-    for splits in (["test"], ["test", "valid"]):
-        results = start(splits=splits)
-        assert {*results["tests"]} == {*results["rows"][1]["tests"]} == {*splits}
-
-
 @pytest.mark.slow
 def test_runs_in_several_processes_stop_together_and_have_the_same_results(corpus: Path, tmp_path: Path) -> None:
     def stop(line: str) -> None:
@@ -290,42 +191,20 @@ def test_runs_in_several_processes_stop_together_and_have_the_same_results(corpu
     assert without_times(results) == without_times(run_comparison(corpus, tmp_path / "one", rows)[0])
 
 
-def test_a_failed_run_has_its_reason_and_the_others_continue(
-    start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    step, is_failing = SynthesizerTrainer.training_step, True
-
-    def fail(self: SynthesizerTrainer, *args: Any) -> Any:
-        if self.inputs.settings.synthesizer == "random" and is_failing:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return step(self, *args)
-
-    monkeypatch.setattr(SynthesizerTrainer, "training_step", fail)
+def test_a_failed_run_has_its_reason_and_the_others_continue(start: Start, tmp_path: Path) -> None:
     lines: list[str] = []
-    results = start("random,vanilla@learning_rate=4e9,vanilla", report=lines.append)
-    memory, diverged = failures(results)
-    assert (memory["row"], diverged["row"]) == ("random", "vanilla@learning_rate=4e9")
-    assert "out of memory" in memory["reason"]
+    results = start("vanilla@learning_rate=4e9,vanilla", report=lines.append)
+    (diverged,) = failures(results)
+    assert diverged["row"] == "vanilla@learning_rate=4e9"
     assert "diverged" in diverged["reason"]
-    assert any(line.startswith("random, seed 0 failed: out of memory") for line in lines)
-    assert [(row["finished"], row["failed"]) for row in results["rows"]] == [([], [0]), ([], [0]), ([0], [])]
+    assert any(line.startswith("vanilla@learning_rate=4e9, seed 0 failed: ") for line in lines)
+    assert [(row["finished"], row["failed"]) for row in results["rows"]] == [([], [0]), ([0], [])]
     table = (tmp_path / "out/table.md").read_text(encoding="utf-8")
-    assert "| random | 0 of 1 |" in table
-    assert "random, seed 0 failed: out of memory" in table
-    # The next call tries it again.
-    is_failing = False
-    assert [run["row"] for run in failures(start("random"))] == []
+    assert "| vanilla@learning_rate=4e9 | 0 of 1 |" in table
 
 
 @pytest.mark.usefixtures("finished")
-def test_a_failed_test_is_a_failure_of_the_run(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any, **options: Any) -> Any:
-        raise UserError("out of memory")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(runner, "evaluate_run", fail)
-        assert [run["reason"] for run in failures(start("vanilla", splits=["valid"]))] == ["out of memory"] * 2
-    assert failures(start("vanilla", splits=["valid"])) == []
+def test_a_run_with_another_tokenizer_has_failed(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "out/vanilla/seed-0/tokenizer.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     content["model"]["merges"].pop()
@@ -361,10 +240,6 @@ def test_a_comparison_that_cannot_start_leaves_nothing(
 ) -> None:
     with pytest.raises(UserError, match="nowhere"):
         start(splits=["nowhere"])
-    with monkeypatch.context() as patch:
-        patch.setattr(TextPairs, "has_labels", False)
-        with pytest.raises(UserError, match="--split test"):
-            start()
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="torchrun"):
         start()
@@ -396,18 +271,6 @@ def test_other_data_and_runs_with_another_budget_are_refused(start: Start, corpu
     resume_run(tmp_path / "out/vanilla/seed-0", max_steps=6, report=silent)
     with pytest.raises(UserError, match=r"seed-0 .*max_steps 4 \(there 6\)"):
         start("vanilla")
-
-
-def test_a_comparison_that_came_meanwhile_is_kept(
-    start: Start, finished_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def finish(lock: Path, refusal: Exception) -> Any:
-        return nullcontext(shutil.copytree(finished_folder, lock.parent, dirs_exist_ok=True))
-
-    monkeypatch.setattr(runner, "lock_file", finish)
-    with pytest.raises(UserError, match="another process changed this comparison"):
-        start("dense")
-    assert snapshot(tmp_path / "out") == snapshot(finished_folder)
 
 
 def test_folders_with_other_content_or_in_use(start: Start, tmp_path: Path) -> None:

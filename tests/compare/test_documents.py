@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from compare.conftest import Results, make_row, run_comparison
+from compare.conftest import Results, add_row, run_comparison
 from documents import ROOT
-from synthesizer_lab.compare import documents
 from synthesizer_lab.compare.documents import DOCUMENTS, RESULTS, condense, fill, main
 from synthesizer_lab.compare.experiments import Experiment, read_experiments
-from synthesizer_lab.compare.results import markdown_table, notes
+from synthesizer_lab.compare.tables import markdown_table, notes
 
 _COMMENT = "<!-- results mt: seeds; test_2016_flickr BLEU = BLEU -->\n\n"
 
@@ -28,41 +28,44 @@ def test_the_tables_of_documents_are_those_of_the_results() -> None:
         assert any(f"<!-- results {path.stem}: " in text for text in texts), path
 
 
-def test_results_are_copied_without_paths_and_tables_filled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: dict[str, Any]
-) -> None:
-    results["runs"] = [{**run, "commands": ["/home/me"], "settings": {}} for run in results["runs"]]
-    short = condense(results, tmp_path, [["vanilla-control", "vanilla"]])
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with an experiment, a document, and no results."""
+    for path in ("benchmarks", "docs", "runs/mt"):
+        (tmp_path / path).mkdir(parents=True)
+    command = "synthesizer compare translation --synthesizers vanilla,random"
+    entry = {"title": "", "commands": [command], "pairs": [["random", "vanilla"]]}
+    (tmp_path / "benchmarks/experiments.yaml").write_text(yaml.safe_dump({"mt": entry}), encoding="utf-8")
+    for document in DOCUMENTS:
+        (tmp_path / document).write_text("", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_results_are_copied_without_paths_and_tables_filled(folder: Path, results: Results) -> None:
+    for run in results["runs"]:
+        run |= {"commands": ["/home/me"], "settings": {}}
+    short = condense(results, folder, [["vanilla-control", "vanilla"]])
     assert "/home/me" not in json.dumps(short)
     # No outputs are saved.
     assert short["bootstrap"] == []
     assert (markdown_table(short), [*notes(short)]) == (markdown_table(results), [*notes(results)])
-    monkeypatch.setattr(documents, "read_experiments", lambda: {"mt": Experiment(name="mt", title="", commands=[])})
-    monkeypatch.setattr(documents, "DOCUMENTS", (document := tmp_path / "document.md",))
-    monkeypatch.setattr(documents, "RESULTS", tmp_path / "results")
-    (tmp_path / "runs/mt").mkdir(parents=True)
-    (tmp_path / "runs/mt/results.json").write_text(json.dumps(results))
+    document = folder / "README.md"
+    Path("runs/mt/results.json").write_text(json.dumps(results))
     document.write_text(f"Before.\n\n{_COMMENT}| old |\n| row |\n\nAfter.\n")
-    assert main(["--runs", str(tmp_path / "runs")]) == 0
+    assert main(["--runs", "runs"]) == 0
     filled = document.read_text()
     assert filled.startswith(f"Before.\n\n{_COMMENT}| synthesizer | seeds | BLEU |\n")
     assert filled.endswith(" |\n\nAfter.\n")
     assert "old" not in filled
-    shutil.rmtree(tmp_path / "runs")
+    shutil.rmtree("runs")
     assert main([]) == 0
     assert document.read_text() == filled
 
 
-def test_runs_of_several_machines_come_together(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    commands = ["synthesizer compare translation --synthesizers vanilla,random"]
-    experiment = Experiment(name="mt", title="", commands=commands, pairs=[["random", "vanilla"]])
-    monkeypatch.setattr(documents, "read_experiments", lambda: {"mt": experiment})
-    monkeypatch.setattr(documents, "DOCUMENTS", ())
-    monkeypatch.setattr(documents, "RESULTS", tmp_path / "results")
-    whole, _ = run_comparison(corpus, folder := tmp_path / "runs/mt", "vanilla,random", (0, 1))
-    expected = condense(whole, folder, experiment.pairs)
+def test_runs_of_several_machines_come_together(corpus: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, _ = run_comparison(corpus, folder / "runs/mt", "vanilla,random", (0, 1))
+    expected = condense(whole, folder / "runs/mt", [["random", "vanilla"]])
     assert [test["seed"] for test in expected["bootstrap"]] == [0, 1]
 
     def add(*runs: tuple[str, int], failed: tuple[str, int] | None = None, **changes: Any) -> Results:
@@ -70,9 +73,9 @@ def test_runs_of_several_machines_come_together(
         if failed is not None:
             own.append({"row": failed[0], "seed": failed[1], "status": "failed", "reason": "disk full"})
         rows = [row for row in whole["rows"] if row["row"] in {run["row"] for run in own}]
-        (folder / "results.json").write_text(json.dumps({**whole, "rows": rows, "runs": own, **changes}))
-        main(["--runs", str(tmp_path / "runs")])
-        return dict(json.loads((tmp_path / "results/mt.json").read_text()))
+        Path("runs/mt/results.json").write_text(json.dumps({**whole, "rows": rows, "runs": own, **changes}))
+        main(["--runs", "runs"])
+        return dict(json.loads(Path("benchmarks/results/mt.json").read_text()))
 
     add(("random", 0), ("random", 1))
     add(("vanilla", 0), ("random", 0), failed=("vanilla", 1))
@@ -92,24 +95,19 @@ def test_runs_of_several_machines_come_together(
 
 @pytest.mark.parametrize("status", ["finished", "pending"])
 def test_runs_without_results_of_experiments_are_refused(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    results: dict[str, Any],
-    status: str,
+    folder: Path, capsys: pytest.CaptureFixture[str], results: Results, status: str
 ) -> None:
-    monkeypatch.setattr(documents, "read_experiments", lambda: {"mt": Experiment(name="mt", title="", commands=[])})
-    (folder := tmp_path / ("other" if status == "finished" else "mt")).mkdir()
+    (home := folder / "runs" / ("other" if status == "finished" else "mt")).mkdir(exist_ok=True)
     results["runs"] = [{**run, "status": status} for run in results["runs"]]
-    (folder / "results.json").write_text(json.dumps(results))
+    (home / "results.json").write_text(json.dumps(results))
     with pytest.raises(SystemExit):
-        main(["--runs", str(tmp_path)])
-    assert f"got --runs {tmp_path}" in capsys.readouterr().err
+        main(["--runs", "runs"])
+    assert "got --runs runs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("comment", "reason"), [("none: seeds", "'none'"), ("mt: BLEV", "got the columns BLEV")])
 def test_a_table_without_results_or_columns_is_refused(
-    tmp_path: Path, results: dict[str, Any], comment: str, reason: str
+    tmp_path: Path, results: Results, comment: str, reason: str
 ) -> None:
     (tmp_path / "mt.json").write_text(json.dumps(results))
     with pytest.raises(ValueError, match=reason):
@@ -131,8 +129,9 @@ def test_a_table_without_results_or_columns_is_refused(
         ("fixed_random > vanilla", "ours | old"),
     ],
 )
-def test_verdicts_follow_from_intervals(tmp_path: Path, results: dict[str, Any], claim: str, cells: str) -> None:
-    results["rows"] += [make_row("dense", 34.7, 0.1), make_row("random", 37.8), make_row("factorized_random", None)]
+def test_verdicts_follow_from_intervals(tmp_path: Path, results: Results, claim: str, cells: str) -> None:
+    for row in (("dense", 34.7, 0.1), ("random", 37.8), ("factorized_random", None)):
+        add_row(results, *row)
     names = "vanilla,vanilla-control,dense,random,factorized_random,fixed_random"
     experiment = Experiment(name="mt", title="", commands=[f"synthesizer compare translation --synthesizers {names}"])
     experiments = {"mt": experiment}

@@ -1,28 +1,15 @@
-"""Rows over seeds, warnings and tables, from results as results.json has them."""
+"""Tables and their notes, from results as results.json has them."""
 
-import io
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.cells import cell_len
-from rich.console import Console
 
-from compare.conftest import make_run, mean
-from synthesizer_lab.compare.plan import ModelSize
-from synthesizer_lab.compare.results import markdown_page, markdown_table, print_comparison, throughput_warnings
-from synthesizer_lab.compare.rows import Row
+from compare.conftest import Results, add_row, set_score
+from synthesizer_lab.compare.tables import markdown_page, markdown_table, terminal_page
 from synthesizer_lab.metrics.embeddings import OWN_VECTORS
 
 
-def _printed(results: dict[str, Any], width: int) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, _environ={})
-    print_comparison(results, console)
-    assert isinstance(console.file, io.StringIO)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
-
-
-def test_markdown_has_table_notes_and_commands(results: dict[str, Any]) -> None:
+def test_markdown_has_table_notes_and_commands(results: Results) -> None:
     table, notes, commands = markdown_page(results).split("\n\n")
     assert table + "\n" == markdown_table(results)
     header, _, vanilla, control, failed = table.split("\n")
@@ -39,7 +26,7 @@ def test_markdown_has_table_notes_and_commands(results: dict[str, Any]) -> None:
         "| vanilla-control | 2 | 2,093,568 | 14,476 | 20.0 | **38.20 ± 0.25** | 1.792 ± 0.250 | 1.790 ± 0.250 | "
         "**38.20 ± 0.25** | 19.10 ± 0.25 |"
     )
-    assert failed == r"| a\|b | 0 of 2 | 2,093,568 | – | – | failed | failed | failed | failed | failed |"
+    assert failed == r"| a\|b | 0 of 1 | 2,093,568 | – | – | failed | failed | failed | failed | failed |"
     for fact in (
         "source en, target de, preset tiny: 20 minutes",
         "Bold: ",
@@ -69,96 +56,66 @@ def test_markdown_has_table_notes_and_commands(results: dict[str, Any]) -> None:
     ],
 )
 def test_a_row_is_best_if_its_interval_overlaps_no_other(
-    results: dict[str, Any], first: Any, second: Any, best: int | None
+    results: Results, first: Any, second: Any, best: int | None
 ) -> None:
-    results["tests"] = {"test_2017": {"split": "test_2017"}}
-    for row, score in zip(results["rows"], (first, second), strict=False):
-        row["validation"], row["last"], row["tests"]["test_2017"]["bleu"] = {}, {}, mean(*score)
-    lines = markdown_table(results).split("\n")[2:4]
+    results["rows"], results["runs"] = [], []
+    add_row(results, "one", *first)
+    add_row(results, "other", *second)
+    lines = markdown_table(results, shown={"test_2016_flickr BLEU": "BLEU"}).split("\n")[2:4]
     assert ["**" in line for line in lines] == [best == 0, best == 1]
 
 
-@pytest.mark.parametrize(
-    ("minutes", "tokens_per_second", "warned"),
-    [
-        (1.0, {"vanilla": 20000, "random": 1500, "vanilla-control": 9000}, ["random"]),
-        (1.0, {"vanilla": 20000, "random": 11000, "vanilla-control": 5500}, []),
-        (1.0, {"vanilla": 20000, "random": 11000, "vanilla-control": 4500}, ["vanilla-control"]),
-        (None, {"vanilla": 20000, "random": 1500, "vanilla-control": 100}, []),
-    ],
-)
-def test_rows_of_a_busy_machine_are_warned_of(minutes: float | None, tokens_per_second: Any, warned: list[str]) -> None:
-    rows = {name: Row(name, name) for name in tokens_per_second}
-    # The control row costs twice as much for each token.
-    sizes = {row: ModelSize(1000, 800 if name == "vanilla-control" else 400) for name, row in rows.items()}
-    plan: Any = SimpleNamespace(settings={"training": {"minutes": minutes}}, sizes=sizes)
-    runs = [
-        make_run(name, metrics={"tokens_per_second": speed, "steps": speed // 25})
-        for name, speed in tokens_per_second.items()
-    ]
-    found = [*throughput_warnings(plan, [*runs, {"row": "random", "seed": 1, "status": "failed"}])]
-    assert [warning.split(",")[0].removeprefix("WARNING: ") for warning in found] == warned
-    for name, warning in zip(warned, found, strict=True):
-        assert f"{tokens_per_second[name] // 25} steps" in warning
-        assert "vanilla, seed 0: 800 steps" in warning
-
-
-def test_options_that_are_not_the_default_are_shown(results: dict[str, Any]) -> None:
+def test_options_that_are_not_the_default_are_shown(results: Results) -> None:
     results.update(task="classification", options={"text": 1, "regression": True, "classes": None})
     assert "- classification, text 1, regression True, preset tiny: " in markdown_page(results)
 
 
-def test_a_wide_terminal_has_one_table(results: dict[str, Any]) -> None:
-    lines = _printed(results, 180)
-    assert sum("synthesizer " in line for line in lines) == 1
-    (control,) = [line for line in lines if line.startswith(" vanilla-control ")]
+def test_a_table_wider_than_the_terminal_continues_below(results: Results) -> None:
+    lines = terminal_page(results, 180).splitlines()
+    (control,) = [line for line in lines if line.startswith("vanilla-control ")]
     assert "38.20 ± 0.25 * 19.10 ± 0.25" in " ".join(control.split())
     assert "a|b, seed 0 failed: out of memory" in lines
+    lines = [line for line in terminal_page(results, 60).splitlines() if line.startswith("vanilla-control ")]
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 60
 
 
-@pytest.mark.parametrize("width", [60, 100])
-def test_a_narrow_terminal_has_several_tables(results: dict[str, Any], width: int) -> None:
-    results["rows"][0]["row"] = "{encoder: [dense, random, random, vanilla], decoder: vanilla}"
-    lines = _printed(results, width)
-    assert max(map(cell_len, lines)) <= width
-    assert sum("synthesizer " in line for line in lines) == 4
-    assert not any("…" in line for line in lines)
-
-
-def test_a_smaller_loss_is_better(results: dict[str, Any]) -> None:
+def test_a_smaller_loss_is_better(results: Results) -> None:
     results |= {"score_labels": {"perplexity": "perplexity"}, "selected_by": "perplexity", "larger_is_better": False}
-    results |= {"generation": None, "tests": {}}
-    for row, loss in zip(results["rows"], (3.0, 2.0, 4.0), strict=True):
-        row["validation"], row["last"] = {"loss": mean(loss), "perplexity": mean(10 * loss)}, {"loss": mean(loss)}
-    _, _, vanilla, control, *_ = markdown_table(results).split("\n")
-    assert vanilla.endswith("| 30.00 | 3.000 | 3.000 |")
-    assert control.endswith("| **20.00** | **2.000** | **2.000** |")
+    for row, loss in (("vanilla", 3.0), ("vanilla-control", 2.0)):
+        set_score(results, row, "validation", "loss", loss)
+        set_score(results, row, "last", "loss", loss)
+        set_score(results, row, "validation", "perplexity", 10 * loss)
+    shown = [f"validation {name}" for name in ("perplexity", "loss", "loss, last step")]
+    _, _, vanilla, control, *_ = markdown_table(results, shown={name: name for name in shown}).split("\n")
+    assert vanilla == "| vanilla | 30.00 ± 0.00 | 3.000 ± 0.000 | 3.000 ± 0.000 |"
+    assert control == "| vanilla-control | **20.00 ± 0.00** | **2.000 ± 0.000** | **2.000 ± 0.000** |"
 
 
-def test_a_missing_score_has_a_reason(results: dict[str, Any]) -> None:
-    for run in results["runs"][:3]:
+def test_a_missing_score_has_a_reason(results: Results) -> None:
+    for run in results["runs"][2:4]:
         run["tests"]["test_2017"]["not_computed"] = {"chrf": "needs Java"}
-    results["rows"][0]["tests"]["test_2017"]["chrf"] = mean(61.2)
+    set_score(results, "vanilla", "test_2017", "chrf", 61.2)
     header, _, vanilla, control, failed, *_ = (text := markdown_page(results)).split("\n")
     assert header.endswith("| test_2017 chrF |")
-    assert vanilla.endswith("| 61.20 |")
+    assert vanilla.endswith("| 61.20 ± 0.00 |")
     assert control.endswith("| – |")
     assert failed.endswith("| failed |")
     assert text.count("- chrF not computed: needs Java") == 1
 
 
-def test_similarities_by_own_embeddings_have_no_best(results: dict[str, Any]) -> None:
-    for row, score in zip(results["rows"], (50.0, 60.0), strict=False):
-        row["tests"]["test_2017"]["chrf"] = mean(score)
-    assert "**60.00**" in markdown_table(results)
-    for run in results["runs"][:3]:
+def test_similarities_by_own_embeddings_have_no_best(results: Results) -> None:
+    set_score(results, "vanilla", "test_2017", "chrf", 50.0)
+    set_score(results, "vanilla-control", "test_2017", "chrf", 60.0)
+    assert "**60.00 ± 0.00**" in markdown_table(results)
+    for run in results["runs"][:4]:
         run["tests"]["test_2017"]["signatures"] = {"chrf": OWN_VECTORS}
-    assert "| 60.00 |" in markdown_table(results)
+    assert "| 60.00 ± 0.00 |" in markdown_table(results)
     assert "own embeddings" in markdown_page(results)
 
 
-def test_unfinished_rows(results: dict[str, Any]) -> None:
-    results["rows"][2] |= {"failed": [], "pending": [0, 1]}
+def test_unfinished_rows(results: Results) -> None:
+    results["rows"][2] |= {"seeds": [0, 1], "failed": [], "pending": [0, 1]}
     results["rows"][1] |= {"finished": [0], "pending": [1]}
     _, _, _, control, pending, *_ = markdown_table(results).split("\n")
     assert "| 1 of 2 |" in control
@@ -166,9 +123,11 @@ def test_unfinished_rows(results: dict[str, Any]) -> None:
     assert "may explain a difference: vanilla 0, 1; vanilla-control 0." in markdown_page(results)
 
 
-def test_warnings_come_first_and_a_split_that_selected_is_noted(results: dict[str, Any]) -> None:
-    results["warnings"] = ["WARNING: slow"]
+def test_without_a_finished_run_the_table_has_the_rows(results: Results) -> None:
+    results["rows"], results["runs"] = results["rows"][2:], results["runs"][4:]
+    assert markdown_table(results).splitlines()[2] == r"| a\|b | 0 of 1 | 2,093,568 | – | – |"
+
+
+def test_a_split_that_selected_is_noted(results: Results) -> None:
     results["tests"]["test_2017"] = {"split": "val"}
-    text = markdown_page(results)
-    assert "\n\n- WARNING: slow\n" in text
-    assert "- val also selected the checkpoints" in text
+    assert "- val also selected the checkpoints" in markdown_page(results)

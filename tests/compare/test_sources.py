@@ -1,7 +1,6 @@
 """Comparisons whose rows start from runs of another comparison, or from new weights."""
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +11,8 @@ from safetensors.torch import load_file
 
 from compare.conftest import Results, failures, run_comparison
 from synthesizer_lab.compare.plan import Comparison, find_sources
-from synthesizer_lab.compare.results import markdown_page
 from synthesizer_lab.compare.rows import parse_rows
+from synthesizer_lab.compare.tables import markdown_page
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks.span_corruption import SpanCorruption
 from synthesizer_lab.tasks.summarization import Summarization
@@ -89,13 +88,6 @@ def test_rows_from_runs_and_from_new_weights_are_one_table(
     assert snapshot(tmp_path / "out/random@learning_rate=1e-9") == state
     with pytest.raises(UserError, match="'vanilla@from=none' without --from"):
         finetune(rows, None)
-    # The runs may be moved.
-    moved = shutil.copytree(pretrained, tmp_path / "elsewhere")
-    assert len(finetune("vanilla", f"{moved}/{{synthesizer}}/seed-0")["rows"]) == 5
-    for name in ("vanilla", "random"):
-        shutil.rmtree(tmp_path / f"out/{name}@from=none")
-    with pytest.raises(UserError, match=r"vanilla/seed-0 .*from None"):
-        finetune("vanilla", None)
 
 
 @pytest.mark.parametrize(
@@ -131,47 +123,18 @@ def test_runs_that_are_not_there_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_runs_that_differ_in_more_than_synthesizers_are_refused(
-    finetune: Finetune, data: Path, pretrained: Path, tmp_path: Path
+def test_runs_with_several_tokenizers_or_unfinished_are_refused(
+    finetune: Finetune, pretrained: Path, tmp_path: Path
 ) -> None:
     runs = tmp_path / "runs"
     shutil.copytree(pretrained / "vanilla/seed-0", runs / "vanilla")
     shutil.copytree(pretrained / "random/seed-0", runs / "random")
-    where, path = f"{runs}/{{synthesizer}}", runs / "random/run.yaml"
-    text = path.read_text(encoding="utf-8")
-    for name, other, shown in (
-        ("dropout_rate", "0.5", r"dropout_rate 0.5 \(there 0.2\)"),
-        ("batch_tokens", "800", "batch_tokens 800"),
-        ("density", "0.3", "density 0.3"),
-        ("texts", "8", "train.texts 8"),
-        ("processes", "2", "gradient_accumulation_steps 2"),
-    ):
-        path.write_text(re.sub(rf"\b{name}: .*", f"{name}: {other}", text), encoding="utf-8")
-        with pytest.raises(UserError, match=rf"'random', seed 0 .* {shown}"):
-            finetune("vanilla,random", where)
-    # An option that is newer than the run has its default; how often something is logged does not matter.
-    assert "text_field: null" in text
-    changed = re.sub("logging_steps: .*", "logging_steps: 99", re.sub("  text_field: null\n", "", text))
-    path.write_text(changed, encoding="utf-8")
-    comparison = Comparison(task=Summarization(), data=data, preset="tiny", source=where)
-    assert len(find_sources(comparison, {row: [0] for row in parse_rows(["vanilla,random"])})) == 2
-    path.write_text(text, encoding="utf-8")
     tokenizer, metrics = runs / "random/tokenizer.json", runs / "random/metrics.json"
     content = json.loads(tokenizer.read_text(encoding="utf-8"))
     content["model"]["merges"].pop()
     tokenizer.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match=r"'random', seed 0 .* tokenizer"):
-        finetune("vanilla,random", where)
+    with pytest.raises(UserError, match="several tokenizers"):
+        finetune("vanilla,random", f"{runs}/{{synthesizer}}")
     metrics.write_text('{"finished": false}', encoding="utf-8")
     with pytest.raises(UserError, match=r"random: .* not finished"):
-        finetune("vanilla,random", where)
-
-
-def test_a_source_that_was_trained_again_is_noticed(finetune: Finetune, pretrained: Path, tmp_path: Path) -> None:
-    shutil.copytree(pretrained, tmp_path / "pretrained")
-    where = f"{tmp_path}/pretrained/{{synthesizer}}/seed-0"
-    finetune("vanilla", where)
-    weights = tmp_path / "pretrained/vanilla/seed-0/model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
-    with pytest.raises(UserError, match=r"from .*weights_sha256"):
-        finetune("vanilla", where)
+        finetune("vanilla,random", f"{runs}/{{synthesizer}}")

@@ -103,13 +103,6 @@ def test_what_cannot_be_set_is_said_on_one_line(override: str, message: str) -> 
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_names_list_the_known() -> None:
-    with pytest.raises(UserError, match=r"unknown preset 'huge'; expected one of: base, base-gpu, demo, .*tiny"):
-        read(preset="huge")
-    with pytest.raises(UserError, match=r"unknown synthesizer 'randm'.*factorized_dense"):
-        read(synthesizer="randm")
-
-
 def test_whatever_end_is_given_replaces_the_presets() -> None:
     def end(*overrides: str, **budget: Any) -> tuple[int | None, float | None]:
         training = read_settings(synthesizer="random", preset="tiny", overrides=overrides, **budget).training

@@ -13,8 +13,8 @@ __all__ = ["main"]
 
 # The packages of the extra `train`.
 _NEEDED = (
-    *("accelerate", "datasets", "filelock", "matplotlib", "rich"),
-    *("rouge_score", "sacrebleu", "sentencex", "typer", "yaml"),
+    *("accelerate", "datasets", "filelock", "matplotlib", "pandas", "rich"),
+    *("rouge_score", "sacrebleu", "scipy", "sentencex", "typer", "yaml"),
 )
 
 # transformers imports torchao where it is installed, which then names its libraries that do not fit this machine. Here

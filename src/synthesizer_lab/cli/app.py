@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
+from inspect import Signature
 from typing import Any
 
 import typer
 
 from ..errors import UserError
 from . import benchmark, compare, convert, evaluate, export, generate, inspect, settings, train
+from .options import call, parameters
 
 # Some versions of typer contain a copy of click: this is the exception of the one in use.
 _ClickException: type[Any] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -36,13 +37,12 @@ benchmarks = typer.Typer(
 )
 
 
-def _reported(command: Callable[..., None]) -> Callable[..., None]:
-    """Report errors of the user in one line; typer reports only wrong usage."""
+def _command(function: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer calls it. Reports errors of the user in one line; typer reports only wrong usage."""
 
-    @functools.wraps(command)
-    def call(*args: Any, **kwargs: Any) -> None:
+    def run(**values: Any) -> None:
         try:
-            command(*args, **kwargs)
+            call(function, values)
             # Writing what is buffered can find a closed pipe: report it here, not at exit.
             sys.stdout.flush()
         except BrokenPipeError:
@@ -54,7 +54,9 @@ def _reported(command: Callable[..., None]) -> Callable[..., None]:
         except (UserError, OSError) as error:
             raise typer.Exit(_fail(str(error), 1)) from None
 
-    return call
+    run.__name__, run.__doc__ = function.__name__, function.__doc__
+    vars(run)["__signature__"] = Signature([*parameters(function)])
+    return run
 
 
 def _fail(message: str, code: int) -> int:
@@ -70,10 +72,10 @@ def _fail(message: str, code: int) -> int:
 
 _COMMANDS: list[Callable[..., None]] = [train.train, evaluate.evaluate, generate.generate, compare.compare]
 _COMMANDS += [inspect.inspect, convert.convert, export.export, settings.settings]
-for _command in _COMMANDS:
-    app.command()(_reported(_command))
-for _benchmark in (benchmark.attention, benchmark.memory, benchmark.encoder, benchmark.generation):
-    benchmarks.command()(_reported(_benchmark))
+for _each in _COMMANDS:
+    app.command()(_command(_each))
+for _each in (benchmark.attention, benchmark.memory, benchmark.encoder, benchmark.generation):
+    benchmarks.command()(_command(_each))
 app.add_typer(benchmarks)
 
 

@@ -2,168 +2,160 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from typer import Option
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UserError
-from . import options as opt
 from .console import set_up_libraries
+from .options import Device, option, with_default
 
 if TYPE_CHECKING:
     from ..benchmark.harness import Measurement
 
-_Variants = Annotated[str | None, Option(metavar="NAME,NAME,…", help="Synthesizers. [default: all of the paper]")]
-_Peers = Annotated[
-    str | None,
-    Option(
+
+@dataclass(kw_only=True)
+class Models:
+    """What is measured, and where."""
+
+    variants: str | None = option("Synthesizers. [default: all of the paper]", metavar="NAME,NAME,…")
+    width: int = option("Width of the layers; feed-forward layers are 4 times as wide.", 512, least=1, most=10**5)
+    heads: int = option("Number of heads.", 8, least=1, most=10**5)
+    dtype: Literal["float32", "bfloat16", "float16"] = option("Data type of inputs and parameters.", "float32")
+    place: Device
+    json: Path | None = option("Write the figures to this file.")
+
+    def where(self) -> dict[str, Any]:
+        """The device and dtype, after a check of the output file."""
+        import torch
+
+        from ..training.device import choose_device
+
+        path = self.json
+        if path is not None and (path.resolve().is_dir() or not path.resolve().parent.is_dir()):
+            raise UserError(f"got --json {path}; expected a file in a folder that exists")
+        device = choose_device(self.place.device)
+        if device.index is not None:
+            torch.accelerator.set_device_index(device.index)
+        return {"device": str(device), "dtype": getattr(torch, self.dtype)}
+
+
+@dataclass(kw_only=True)
+class Encoder(Models):
+    """Encoders, and the batches that they compute."""
+
+    lengths: str = option("Lengths of the sequences.", "1024", metavar="N,N,…")
+    tokens: int = option("Tokens in a batch: the batch size is tokens / length.", 4096, least=1)
+    masks: str = option("Masks: full, causal, padded.", "full", metavar="MASK,MASK,…")
+    layers: int = option("Number of layers, in encoder and decoder each.", 6, least=1, most=1000)
+    repeats: int = option("Number of timed turns.", 5, least=1)
+    forward: bool = option("Measure only the forward, in inference mode.", False)
+
+
+@dataclass(kw_only=True)
+class Memory(Models):
+    """Attention layers, and the batches that they compute."""
+
+    peers: str | None = option(
+        "Other layers, the baseline first: mha, sdpa, t5; flex, flash_attn (CUDA). [default: all]",
         metavar="NAME,NAME,…",
-        help="Other layers, the baseline first: mha, sdpa, t5; flex, flash_attn (CUDA). [default: all]",
-    ),
-]
-_Lengths = Annotated[str, Option(metavar="N,N,…", help="Lengths of the sequences.")]
-_Tokens = Annotated[int, opt.number("Tokens in a batch: the batch size is tokens / length.", 1)]
-_Masks = Annotated[str, Option(metavar="MASK,MASK,…", help="Masks: full, causal, padded.")]
-_Width = Annotated[int, opt.number("Width of the layers; feed-forward layers are 4 times as wide.", 1, 10**5)]
-_Heads = Annotated[int, opt.number("Number of heads.", 1, 10**5)]
-_Layers = Annotated[int, opt.number("Number of layers, in encoder and decoder each.", 1, 1000)]
-_Dtype = Annotated[Literal["float32", "bfloat16", "float16"], Option(help="Data type of inputs and parameters.")]
-_Forward = Annotated[bool, Option("--forward", help="Measure only the forward, in inference mode.")]
-_Repeats = Annotated[int, opt.number("Number of timed turns.", 1)]
-_Json = Annotated[Path | None, Option("--json", help="Write the figures to this file.")]
+    )
+    lengths: str = with_default(Encoder, "lengths", "512")
+    tokens: int = with_default(Encoder, "tokens", 16384)
+    masks: str = with_default(Encoder, "masks", "full")
+    forward: bool = with_default(Encoder, "forward", False)
 
 
-def attention(
-    variants: _Variants = None,
-    peers: _Peers = None,
-    lengths: _Lengths = "64,128,256,512,1024,2048,4096",
-    tokens: _Tokens = 4096,
-    masks: _Masks = "full,causal,padded",
-    width: _Width = 512,
-    heads: _Heads = 8,
-    dtype: _Dtype = "float32",
-    device: opt.Device = None,
-    threads: opt.Threads = None,
-    repeats: _Repeats = 9,
-    forward: _Forward = False,
-    json: _Json = None,
-) -> None:
+@dataclass(kw_only=True)
+class Attention(Memory):
+    """The same, with defaults for their speed."""
+
+    lengths: str = with_default(Encoder, "lengths", "64,128,256,512,1024,2048,4096")
+    tokens: int = with_default(Encoder, "tokens", 4096)
+    masks: str = with_default(Encoder, "masks", "full,causal,padded")
+    repeats: int = with_default(Encoder, "repeats", 9)
+
+
+@dataclass(kw_only=True)
+class Generation(Models):
+    """Models that generate."""
+
+    task: Literal["language-modeling", "translation"] = option("What to do.", "language-modeling")
+    batch: str = option("Numbers of sequences generated together.", "32", metavar="N,N,…")
+    prompt: str = option("Tokens of each prompt or source; 12-36: spread evenly, and padded.", "16", metavar="N,N-N,…")
+    new_tokens: int = option("Tokens to generate for each sequence.", 256, least=1)
+    num_beams: str = option("Numbers of beams; 1 is greedy search.", "1", metavar="N,N,…")
+    layers: int = with_default(Encoder, "layers", 6)
+    vocabulary: int = option("Size of the vocabulary.", 8000, least=4)
+    cache: Literal["dynamic", "static"] = option("Static is compiled on a GPU.", "dynamic")
+    transformers: bool = option("Measure our models with transformers' decode loop too.", False)
+    int8: bool = option("Measure our models with int8 linear layers too (CPU only).", False)
+    repeats: int = with_default(Encoder, "repeats", 3)
+
+
+def attention(options: Attention) -> None:
     """Time attention layers, ours and others', in turns."""
-    _measure(locals(), peers=_peers(peers), repeats=repeats)
+    _measure(options, peers=_split(options.peers), repeats=options.repeats)
 
 
-def memory(
-    variants: _Variants = None,
-    peers: _Peers = None,
-    lengths: _Lengths = "512",
-    tokens: _Tokens = 16384,
-    masks: _Masks = "full",
-    width: _Width = 512,
-    heads: _Heads = 8,
-    dtype: _Dtype = "float32",
-    device: opt.Device = None,
-    threads: opt.Threads = None,
-    forward: _Forward = False,
-    json: _Json = None,
-) -> None:
+def memory(options: Memory) -> None:
     """Measure the peak memory of attention layers, ours and others'."""
-    _measure(locals(), peers=_peers(peers), memory=True)
+    _measure(options, peers=_split(options.peers), memory=True)
 
 
-def encoder(
-    variants: _Variants = None,
-    lengths: _Lengths = "1024",
-    tokens: _Tokens = 4096,
-    masks: _Masks = "full",
-    layers: _Layers = 6,
-    width: _Width = 512,
-    heads: _Heads = 8,
-    dtype: _Dtype = "float32",
-    device: opt.Device = None,
-    threads: opt.Threads = None,
-    repeats: _Repeats = 5,
-    forward: _Forward = False,
-    json: _Json = None,
-) -> None:
+def encoder(options: Encoder) -> None:
     """Measure time and memory of encoders, ours and PyTorch's."""
-    if "causal" in masks:
+    if "causal" in options.masks:
         raise UserError("got --masks causal; expected full or padded, because an encoder sees the whole input")
-    _measure(locals(), layers=layers, repeats=repeats)
+    _measure(options, layers=options.layers, repeats=options.repeats)
 
 
-def generation(
-    variants: _Variants = None,
-    task: Annotated[Literal["language-modeling", "translation"], Option(help="What to do.")] = "language-modeling",
-    batch: Annotated[str, Option(metavar="N,N,…", help="Numbers of sequences generated together.")] = "32",
-    prompt: Annotated[
-        str, Option(metavar="N,N-N,…", help="Tokens of each prompt or source; 12-36: spread evenly, and padded.")
-    ] = "16",
-    new_tokens: Annotated[int, opt.number("Tokens to generate for each sequence.", 1)] = 256,
-    num_beams: Annotated[str, Option(metavar="N,N,…", help="Numbers of beams; 1 is greedy search.")] = "1",
-    layers: _Layers = 6,
-    width: _Width = 512,
-    heads: _Heads = 8,
-    vocabulary: Annotated[int, opt.number("Size of the vocabulary.", 4)] = 8000,
-    cache: Annotated[Literal["dynamic", "static"], Option(help="Static is compiled on a GPU.")] = "dynamic",
-    dtype: _Dtype = "float32",
-    transformers: Annotated[
-        bool, Option("--transformers", help="Measure our models with transformers' decode loop too.")
-    ] = False,
-    int8: Annotated[bool, Option("--int8", help="Measure our models with int8 linear layers too (CPU only).")] = False,
-    device: opt.Device = None,
-    threads: opt.Threads = None,
-    repeats: _Repeats = 3,
-    json: _Json = None,
-) -> None:
+def generation(options: Generation) -> None:
     """Time generate() of models with random weights."""
-    flags = locals()
-    set_up_libraries(flags["threads"])
+    set_up_libraries(options.place.threads)
     from ..benchmark.generation import GenerationCase, measure_generation
     from ..benchmark.layers import VARIANTS
 
     names = ("task", "new_tokens", "layers", "width", "heads", "vocabulary", "cache")
-    sizes = {name: flags[name] for name in names} | _where(flags)
-    counts, searches = _numbers("--batch", batch), _numbers("--num-beams", num_beams)
+    sizes = {name: getattr(options, name) for name in names} | options.where()
+    counts, searches = _numbers("--batch", options.batch), _numbers("--num-beams", options.num_beams)
     cases = [
         GenerationCase(batch=count, prompt=_range(lengths), num_beams=beams, **sizes)
-        for lengths, beams, count in product(prompt.split(","), searches, counts)
+        for lengths, beams, count in product(options.prompt.split(","), searches, counts)
     ]
-    modes = {"transformers": transformers, "int8": int8}
-    found = _try(measure_generation, cases, _names(variants, VARIANTS), repeats, **modes)
-    _write(json, found)
+    modes = {"transformers": options.transformers, "int8": options.int8}
+    found = _try(measure_generation, cases, _split(options.variants) or VARIANTS, options.repeats, **modes)
+    _write(options.json, found)
     _print(found)
 
 
-def _measure(flags: Mapping[str, Any], **options: Any) -> None:
+def _measure(options: Encoder | Memory, **how: Any) -> None:
     """Measure every length with every mask, print the tables of each mask, and write all figures so far.
 
     Args:
-        options: of `measure_layers`, or with `layers` of `measure_encoders`.
+        how: arguments of `measure_layers`, or with `layers` of `measure_encoders`.
     """
-    set_up_libraries(flags["threads"])
+    set_up_libraries(options.place.threads)
     from ..benchmark.cases import Case
     from ..benchmark.layers import ENCODER_VARIANTS, VARIANTS, measure_encoders, measure_layers
 
-    measure, known = (measure_encoders, ENCODER_VARIANTS) if "layers" in options else (measure_layers, VARIANTS)
-    lengths = _numbers("--lengths", flags["lengths"])
-    names, where = _names(flags["variants"], known), _where(flags)
-    found: list[Measurement] = []
-    sizes = [(flags["tokens"] // max(length, 1), length) for length in lengths]
-    masks = _names(flags["masks"], [])
-    for cases in [[Case(*size, mask, flags["width"], flags["heads"], **where) for size in sizes] for mask in masks]:
+    measure, known = (measure_encoders, ENCODER_VARIANTS) if "layers" in how else (measure_layers, VARIANTS)
+    lengths, where = _numbers("--lengths", options.lengths), options.where()
+    names, found = _split(options.variants) or known, list["Measurement"]()
+    for mask in _split(options.masks) or []:
         measured = []
-        for case in cases:
-            measured += _try(measure, case, variants=names, training=not flags["forward"], **options)
-            _write(flags["json"], [*found, *measured])
+        for length in lengths:
+            case = Case(options.tokens // max(length, 1), length, mask, options.width, options.heads, **where)
+            measured += _try(measure, case, variants=names, training=not options.forward, **how)
+            _write(options.json, [*found, *measured])
         found += measured
         _print(measured)
     inexact = [f"{each.name} ({each.case.mask}, {each.case.length})" for each in found if each.problem == "inexact"]
     if inexact:
         raise UserError(
-            f"got errors above twice those of the same equation in {flags['dtype']}: {', '.join(inexact)}; expected "
+            f"got errors above twice those of the same equation in {options.dtype}: {', '.join(inexact)}; expected "
             "results as exact; report it with this command"
         )
 
@@ -179,21 +171,6 @@ def _try(measure: Callable[..., list[Measurement]], *args: Any, **options: Any) 
     except ValueError as error:
         # A layer or model with these options cannot be built.
         raise UserError(" ".join(str(error).split())) from error
-
-
-def _where(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The device and dtype, after a check of the output file."""
-    import torch
-
-    from ..training.device import choose_device
-
-    path = flags["json"]
-    if path is not None and (path.resolve().is_dir() or not path.resolve().parent.is_dir()):
-        raise UserError(f"got --json {path}; expected a file in a folder that exists")
-    device = choose_device(flags["device"])
-    if device.index is not None:
-        torch.accelerator.set_device_index(device.index)
-    return {"device": str(device), "dtype": getattr(torch, flags["dtype"])}
 
 
 def _numbers(option: str, text: str) -> list[int]:
@@ -212,12 +189,8 @@ def _range(text: str) -> tuple[int, int]:
         raise UserError(f"got --prompt {text!r}; expected numbers like 24 or 12-36") from None
 
 
-def _peers(names: str | None) -> Sequence[str] | None:
-    return None if names is None else _names(names, [])
-
-
-def _names(variants: str | None, default: Sequence[str]) -> Sequence[str]:
-    return default if variants is None else [name.strip() for name in variants.split(",")]
+def _split(names: str | None) -> list[str] | None:
+    return None if names is None else [name.strip() for name in names.split(",")]
 
 
 def _print(found: list[Measurement]) -> None:

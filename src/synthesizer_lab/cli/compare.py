@@ -4,61 +4,40 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from shutil import get_terminal_size
 
 import typer
 
 from ..errors import UserError
-from . import options as opt
 from .console import say, set_up_libraries, write
+from .options import Device, Generation, TaskData, Training, given, option
 
 
 def compare(
-    task: opt.TaskName,
-    synthesizers: Annotated[
-        list[str],
-        typer.Option(
-            metavar="ROW,ROW,…",
-            help="The rows, each SYNTHESIZER[@KEY=VALUE…] with its own settings. SYNTHESIZER-control is a wider model "
-            "with as many parameters as random+vanilla, or as @match=OTHER. Can be repeated.",
-        ),
-    ],
-    output: Annotated[Path, typer.Option(help="Folder of the comparison; an unfinished one is continued.")],
-    data: opt.Data = None,
-    source: opt.Source = None,
-    target: opt.Target = None,
-    seeds: Annotated[str, typer.Option(metavar="N,N,…", help="Train each row once with each seed.")] = "0",
-    preset: opt.Preset = None,
-    source_runs: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="RUNS",
-            help="Start from the models and tokenizers of runs: a path with {row}, {synthesizer} or {seed} in it. "
-            "A row SYNTHESIZER@from=none gets new weights.",
-        ),
-    ] = None,
-    minutes: opt.Minutes = None,
-    steps: opt.Steps = None,
-    overrides: opt.Set = None,
-    split: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SPLIT", help="Split to score the best checkpoints on. Can be repeated. [default: test]"),
-    ] = None,
-    num_beams: opt.NumBeams = None,
-    length_penalty: opt.LengthPenalty = None,
-    min_new_tokens: opt.MinNewTokens = None,
-    max_new_tokens: opt.MaxNewTokens = None,
-    no_repeat_ngram_size: opt.NoRepeatNgramSize = None,
-    on_long: opt.OnLong = None,
-    truncate: opt.Truncate = False,
-    skip_bad_lines: opt.SkipBadLines = False,
-    jobs: Annotated[int, opt.number("Train N runs at the same time, on as many GPUs or sharing the CPU.", 1)] = 1,
-    device: opt.Device = None,
-    threads: opt.Threads = None,
-    bf16: opt.Bf16 = False,
-    torch_compile: opt.TorchCompile = False,
-    as_json: opt.Json = False,
+    *,
+    data: TaskData,
+    synthesizers: list[str] = option(
+        "The rows, each SYNTHESIZER[@KEY=VALUE…] with its own settings. SYNTHESIZER-control is a wider model with as "
+        "many parameters as random+vanilla, or as @match=OTHER. Can be repeated.",
+        ...,
+        metavar="ROW,ROW,…",
+    ),
+    output: Path = option("Folder of the comparison; an unfinished one is continued.", ...),
+    seeds: str = option("Train each row once with each seed.", "0", metavar="N,N,…"),
+    source_runs: str | None = option(
+        "Start from the models and tokenizers of runs: a path with {row}, {synthesizer} or {seed} in it. A row "
+        "SYNTHESIZER@from=none gets new weights.",
+        name="--from",
+        metavar="RUNS",
+    ),
+    training: Training,
+    split: list[str] | None = option(
+        "Split to score the best checkpoints on. Can be repeated. [default: test]", metavar="SPLIT"
+    ),
+    generation: Generation,
+    jobs: int = option("Train N runs at the same time, on as many GPUs or sharing the CPU.", 1, least=1),
+    place: Device,
+    as_json: bool = option("Print the results as one JSON object.", False, name="--json"),
 ) -> None:
     """Train and score several synthesizers, and print one table.
 
@@ -66,36 +45,38 @@ def compare(
     results.json. Run the same command again to continue, with more rows or seeds if wanted. The exit code is 1 if a run
     failed.
     """
-    flags = {**locals(), "max_steps": steps}
-    long = opt.choose_on_long(on_long, truncate)
-    from rich.console import Console
-
+    how = training.settings()
     from ..compare.plan import Comparison
-    from ..compare.results import print_comparison
     from ..compare.rows import parse_rows, parse_seeds
     from ..compare.run import compare as run_comparison
+    from ..compare.tables import terminal_page
     from ..training.callbacks import ProgressReport
 
-    set_up_libraries(threads)
-    chosen, path = opt.choose_task(task, data, overrides or [], opt.given(flags, "source", "target", "skip_bad_lines"))
+    set_up_libraries(place.threads)
+    task, path = data.read()
     comparison = Comparison(
-        task=chosen,
+        task=task,
         data=path,
-        preset=preset or "tiny",
+        preset=training.preset or "tiny",
         source=source_runs,
-        overrides=overrides or [],
-        training=opt.given(flags, "max_steps", "minutes", "bf16", "torch_compile"),
+        overrides=data.overrides or [],
+        on_long=how.pop("on_long", None),
+        training=how,
         splits=split or ["test"],
-        generation=opt.given(flags, *opt.GENERATION),
-        on_long=long,
+        generation=given(**vars(generation)),
     )
-    rows, row_seeds = parse_rows(synthesizers), parse_seeds(seeds)
-    common: dict[str, Any] = {"jobs": jobs, "device": device, "report": say, "callbacks": [ProgressReport()]}
-    results, signal = run_comparison(comparison, rows, row_seeds, output, **common)
-    if as_json:
-        write(json.dumps(results, ensure_ascii=False) + "\n")
-    else:
-        print_comparison(results, Console(highlight=False))
+    results, signal = run_comparison(
+        comparison,
+        parse_rows(synthesizers),
+        parse_seeds(seeds),
+        output,
+        jobs=jobs,
+        device=place.device,
+        report=say,
+        callbacks=[ProgressReport()],
+    )
+    width = get_terminal_size().columns
+    write(f"{json.dumps(results, ensure_ascii=False)}\n" if as_json else terminal_page(results, width))
     if signal is not None:
         say("stopped; run the same command again to continue")
         raise typer.Exit(128 + signal)

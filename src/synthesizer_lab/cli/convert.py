@@ -3,54 +3,54 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from typer import Argument, BadParameter, Option
+from typer import BadParameter
 
-from . import options as opt
 from .console import say, set_up_libraries
-
-_SYNTHESIZER = "A function or mixture for every layer, as of `train`; with --budget or --max-loss-increase a function."
-_CALIBRATE = "Set the new parameters from this text: data as of `train`, or a file with an input per line."
-_TASK = "Make the result a run of this task, which `evaluate` and `train --from` take; for a MODEL that is no run."
-_BUDGET = (
-    "Replace this share of the heads, 0 … 1, those that cost least; by stack: {encoder: 0.75, decoder: 0.5}. "
-    "[default: all]"
-)
-_GRANULARITY = (
-    "Replace single heads, or all heads of a layer; only then is generation faster. [default: layer in causal stacks, "
-    "else head]"
-)
+from .options import Device, TaskData, argument, given, option, with_default
 
 
 def convert(
-    model: Annotated[str, Argument(metavar="MODEL", help="Folder of a run or a saved model, or a name on the hub.")],
-    synthesizer: Annotated[str, Option(help=_SYNTHESIZER)],
-    output: Annotated[Path, Option(help="Folder to write the model to.")],
-    task: Annotated[str | None, Option(help=_TASK)] = None,
-    data: Annotated[Path | None, Option(metavar="PATH", help="The data of this run, as of `train`.")] = None,
-    calibrate: Annotated[Path | None, Option(metavar="TEXT", help=_CALIBRATE)] = None,
-    source: opt.Source = None,
-    target: opt.Target = None,
-    budget: Annotated[str | None, Option(metavar="SHARE", help=_BUDGET)] = None,
-    max_loss_increase: Annotated[
-        float | None, opt.number("Instead: replace heads until the loss on the text grows by more, in nats per token.")
-    ] = None,
-    granularity: Annotated[Literal["head", "layer"] | None, Option(help=_GRANULARITY)] = None,
-    distill_steps: Annotated[
-        int, opt.number("Then train the new parameters alone for so many updates, each layer for itself.", 0)
-    ] = 0,
-    learning_rate: Annotated[float, opt.number("Learning rate of --distill-steps.")] = 0.01,
-    max_length: Annotated[int | None, opt.number("Longest sequence of the new model. [default: MODEL's]", 2)] = None,
-    examples: Annotated[int, opt.number("Number of examples of the text to read.", 1)] = 1000,
-    batch_tokens: Annotated[int, opt.number("Tokens in a batch of the text.", 1)] = 2048,
-    overrides: Annotated[
-        list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="An option of a function (factorized_random.rank=8) or of --task."),
-    ] = None,
-    seed: Annotated[int, opt.number("Seed of new parameters.", 0, 2**32 - 1)] = 0,
-    device: opt.Device = None,
-    threads: opt.Threads = None,
+    *,
+    model: str = argument("MODEL", "Folder of a run or a saved model, or a name on the hub."),
+    synthesizer: str = option(
+        "A function or mixture for every layer, as of `train`; with --budget or --max-loss-increase a function.", ...
+    ),
+    output: Path = option("Folder to write the model to.", ...),
+    task: str | None = option(
+        "Make the result a run of this task, which `evaluate` and `train --from` take; for a MODEL that is no run."
+    ),
+    data: Path | None = option("The data of this run, as of `train`.", metavar="PATH"),
+    calibrate: Path | None = option(
+        "Set the new parameters from this text: data as of `train`, or a file with an input per line.", metavar="TEXT"
+    ),
+    source: str | None = with_default(TaskData, "source", None),
+    target: str | None = with_default(TaskData, "target", None),
+    budget: str | None = option(
+        "Replace this share of the heads, 0 … 1, those that cost least; by stack: {encoder: 0.75, decoder: 0.5}. "
+        "[default: all]",
+        metavar="SHARE",
+    ),
+    max_loss_increase: float | None = option(
+        "Instead: replace heads until the loss on the text grows by more, in nats per token."
+    ),
+    granularity: Literal["head", "layer"] | None = option(
+        "Replace single heads, or all heads of a layer; only then is generation faster. [default: layer in causal "
+        "stacks, else head]"
+    ),
+    distill_steps: int = option(
+        "Then train the new parameters alone for so many updates, each layer for itself.", 0, least=0
+    ),
+    learning_rate: float = option("Learning rate of --distill-steps.", 0.01),
+    max_length: int | None = option("Longest sequence of the new model. [default: MODEL's]", least=2),
+    examples: int = option("Number of examples of the text to read.", 1000, least=1),
+    batch_tokens: int = option("Tokens in a batch of the text.", 2048, least=1),
+    overrides: list[str] | None = option(
+        "An option of a function (factorized_random.rank=8) or of --task.", name="--set", metavar="KEY=VALUE"
+    ),
+    seed: int = option("Seed of new parameters.", 0, least=0, most=2**32 - 1),
+    place: Device,
 ) -> None:
     """Give a pretrained model synthesized attention.
 
@@ -64,31 +64,31 @@ def convert(
     from ..tasks import get_task
     from ..training.settings import parse_synthesizer, read_function_options, read_task_options
 
-    set_up_libraries(threads)
+    set_up_libraries(place.threads)
     # Of a name that is not on the hub, one line is enough.
     logging.set_verbosity_error()
-    text = None
-    if calibrate is not None:
-        text = CalibrationText(calibrate, source, target, examples, batch_tokens)
-    chosen: dict[str, Any] = opt.given(locals(), "max_loss_increase", "max_length", "granularity", "data")
-    overrides = overrides or []
+    text = None if calibrate is None else CalibrationText(calibrate, source, target, examples, batch_tokens)
+    overrides, made = overrides or [], None
     if task is not None:
         kind = get_task(task)
         mine = [override for override in overrides if override.partition("=")[0].strip() in kind.option_types()]
-        chosen["task"] = kind.from_options(read_task_options(kind, mine, {"source": source, "target": target}))
+        made = kind.from_options(read_task_options(kind, mine, given(source=source, target=target)))
         overrides = [override for override in overrides if override not in mine]
-    if budget is not None:
-        chosen["budget"] = _read_budget(budget)
     how = Conversion(
         synthesizer=parse_synthesizer(synthesizer),
         synthesizer_options=read_function_options(overrides) or None,
         text=text,
+        budget=None if budget is None else _read_budget(budget),
+        max_loss_increase=max_loss_increase,
+        granularity=granularity,
         distill_steps=distill_steps,
         learning_rate=learning_rate,
+        max_length=max_length,
         seed=seed,
-        **chosen,
+        task=made,
+        data=data,
     )
-    report = convert_to(model, output, how, device=device, report=say)
+    report = convert_to(model, output, how, device=place.device, report=say)
     console = Console(highlight=False, markup=False)
     for table in report.tables():
         console.print(table)

@@ -4,51 +4,36 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from . import options as opt
 from .console import say, set_up_libraries, write
+from .options import Generation, Inference, LongInputs, argument, given, option
 
 
 def evaluate(
-    run: opt.Run,
-    data: opt.RunData = None,
-    split: Annotated[str, typer.Option(help="Split of the data.")] = "test",
-    num_beams: opt.NumBeams = None,
-    length_penalty: opt.LengthPenalty = None,
-    min_new_tokens: opt.MinNewTokens = None,
-    max_new_tokens: opt.MaxNewTokens = None,
-    no_repeat_ngram_size: opt.NoRepeatNgramSize = None,
-    vectors: Annotated[Path | None, typer.Option(help="Word vectors in text format (dialogue only).")] = None,
-    as_json: opt.Json = False,
-    on_long: opt.OnLongInput = None,
-    truncate: opt.Truncate = False,
-    device: opt.Device = None,
-    threads: opt.Threads = None,
-    bf16: opt.Bf16Weights = False,
-    int8: opt.Int8 = False,
-    sharding: opt.Sharding = None,
+    *,
+    run: Path = argument("RUN", "Folder of a trained run."),
+    data: Path | None = option("The data. [default: the data of the run]", metavar="PATH"),
+    split: str = option("Split of the data.", "test"),
+    generation: Generation,
+    vectors: Path | None = option("Word vectors in text format (dialogue only)."),
+    as_json: bool = option("Print the results as one JSON object.", False, name="--json"),
+    long: LongInputs,
+    inference: Inference,
 ) -> None:
     """Score a run on a split of the data."""
-    long = opt.choose_on_long(on_long, truncate)
+    on_long = {"on_long": "error", **long.settings()}
     from ..training.evaluation import describe_evaluation, evaluate_run
-    from ..training.sharding import launched_sharding
 
-    set_up_libraries(threads)
+    set_up_libraries(inference.place.threads)
     results = evaluate_run(
         run,
         data=data,
         split=split,
-        on_long=long or "error",
-        device=device,
-        bf16=bf16,
-        int8=int8,
-        sharding=sharding or launched_sharding() or "none",
         report=say,
         scoring={} if vectors is None else {"vectors": str(vectors)},
-        **opt.given(locals(), *opt.GENERATION),
+        **on_long,
+        **inference.settings(),
+        **given(**vars(generation)),
     )
     if results["truncated"]:
         say(f"{results['truncated']} inputs truncated")

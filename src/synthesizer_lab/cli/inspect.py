@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from . import options as opt
 from .console import say, set_up_libraries, write
+from .options import Device, argument, option
 
 
 def inspect(
-    run: opt.Run,
-    text: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TEXT", help="Texts to inspect. [default: examples of the data]"),
-    ] = None,
-    data: opt.RunData = None,
-    split: Annotated[str, typer.Option(help="Split of the data.")] = "valid",
-    examples: Annotated[int, opt.number("Number of examples to draw, if no text is given.", 1)] = 2,
-    sample: Annotated[int, opt.number("Number of examples for histograms and statistics.", 1)] = 200,
-    output: Annotated[Path | None, typer.Option(help="Folder to write to. [default: RUN/inspect]")] = None,
-    device: opt.Device = None,
-    threads: opt.Threads = None,
+    *,
+    run: Path = argument("RUN", "Folder of a trained run."),
+    text: list[str] | None = argument("TEXT", "Texts to inspect. [default: examples of the data]", None),
+    data: Path | None = option("The data. [default: the data of the run]", metavar="PATH"),
+    split: str = option("Split of the data.", "valid"),
+    examples: int = option("Number of examples to draw, if no text is given.", 2, least=1),
+    sample: int = option("Number of examples for histograms and statistics.", 200, least=1),
+    output: Path | None = option("Folder to write to. [default: RUN/inspect]"),
+    place: Device,
 ) -> None:
     """Draw attention weights, logit matrices, biases and gates.
 
@@ -32,6 +26,7 @@ def inspect(
     from ..heads.explain import explain
     from ..inspect.inspection import Selection, inspect_run
 
-    set_up_libraries(threads)
+    set_up_libraries(place.threads)
     selection = Selection(text or (), data, split, examples, sample)
-    write(f"{inspect_run(run, selection, output=output, device=device, report=say, explain=explain)}\n")
+    page = inspect_run(run, selection, output=output, device=place.device, report=say, explain=explain)
+    write(f"{page}\n")

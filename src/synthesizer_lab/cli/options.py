@@ -1,106 +1,214 @@
-"""Options that several commands share, and how their values are read."""
+"""The options of the commands, made by `option` and the functions below it.
+
+An option has the type, the default and the help of a flag. A parameter of a command, or a field, whose type is a
+dataclass stands for its fields: options that several commands share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
-from typer import Argument, BadParameter, Option
+import typer
+from typer import BadParameter
 
 from ..tasks import known_tasks
+from ..training.options import Sharding, TrainingOptions
 
 if TYPE_CHECKING:
     from ..tasks.base import Task
 
 
-def number(text: str, least: float | None = None, most: int = 2**31 - 1) -> Any:
-    """An option for a number, with its help text, which leaves out the technical limit `most` of a whole one."""
+def option(text: str, default: Any = None, **about: Any) -> Any:
+    """A flag with its help text; the default ... means that it must be given.
 
+    Args:
+        about: `name` of the flag, if it is not that of the field; `metavar`; the `least` value, and the `most`, a
+            technical limit that the help leaves out.
+    """
+    return field(default=default, metadata={"help": text, **about})
+
+
+def setting(key: str, **about: Any) -> Any:
+    """A flag for an option of training, which has its meaning; if it is not given, the preset decides."""
+    entry = TrainingOptions.__dataclass_fields__[key]
+    text, limits = entry.metadata["help"], {"least": entry.metadata.get("least")}
+    if "below" in entry.metadata:
+        limits["most"] = entry.metadata["below"] - 1
+    return option(f"{text[0].upper()}{text[1:]}.", False if entry.default is False else None, **limits, **about)
+
+
+def with_default(kind: type, name: str, default: Any) -> Any:
+    """A flag of another dataclass with another default."""
+    return field(default=default, metadata=kind.__dataclass_fields__[name].metadata)  # type: ignore[attr-defined]
+
+
+def argument(metavar: str, text: str, default: Any = ...) -> Any:
+    """A value without a flag."""
+    return field(default=default, metadata={"help": text, "argument": metavar})
+
+
+def parameters(owner: Any) -> Iterator[Parameter]:
+    """The parameters of a command, as typer reads them; those that are dataclasses stand for their fields."""
+    for name, hint, entry in _entries(owner):
+        if is_dataclass(hint):
+            yield from parameters(hint)
+            continue
+        about, limits = entry.metadata, dict[str, Any]()
+        if hint is not bool and {hint, *get_args(hint)} & {int, float}:
+            limits = {"metavar": "N", "min": about.get("least"), "callback": _limit(about.get("most", 2**31 - 1))}
+        if "argument" in about:
+            made = typer.Argument(entry.default, metavar=about["argument"], help=about["help"])
+        else:
+            flag = about.get("name") or f"--{name.replace('_', '-')}"
+            made = typer.Option(
+                entry.default, flag, **{"help": about["help"], "metavar": about.get("metavar"), **limits}
+            )
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=made, annotation=hint)
+
+
+def call(owner: Any, values: Mapping[str, Any]) -> Any:
+    """Call a command, or make a dataclass, with the values of its `parameters`."""
+    entries = _entries(owner)
+    return owner(**{name: call(hint, values) if is_dataclass(hint) else values[name] for name, hint, _ in entries})
+
+
+def _entries(owner: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Names, types and fields of a dataclass, or of a function whose defaults are such fields."""
+    hints = get_type_hints(owner)
+    found = fields(owner) if is_dataclass(owner) else signature(owner).parameters.values()
+    for entry in found:
+        yield entry.name, hints[entry.name], entry if is_dataclass(owner) else entry.default
+
+
+def _limit(most: int) -> Any:
     def check(value: float | None) -> float | None:
         if isinstance(value, int) and value > most:
             raise BadParameter(f"got {value}; expected at most {most}")
         return value
 
-    return Option(help=text, metavar="N", min=least, callback=check)
+    return check
 
 
-_DATA = "Folder with files of the splits train and valid, or for most tasks hub:OWNER/NAME. [default: example data]"
-_PRESETS = (
-    "Size and training settings: demo, tiny, small, base, t5-tiny, t5-small, t5-base; for a GPU small-gpu, base-gpu, "
-    "t5-small-gpu, t5-base-gpu. [default: tiny]"
-)
-_SET = "Change a setting; `synthesizer settings` lists them. Can be repeated."
-_TEXTS = "How to handle texts longer than the model's maximum"
-
-TaskName = Annotated[str, Argument(metavar="TASK", help=f"The task: {', '.join(known_tasks())}.")]
-Run = Annotated[Path, Argument(metavar="RUN", help="Folder of a trained run.")]
-Data = Annotated[Path | None, Option(metavar="PATH", help=_DATA)]
-RunData = Annotated[Path | None, Option(metavar="PATH", help="The data. [default: the data of the run]")]
-Source = Annotated[str | None, Option(help="Source language, the suffix of its files (translation only).")]
-Target = Annotated[str | None, Option(help="Target language, the suffix of its files (translation only).")]
-Preset = Annotated[str | None, Option(help=_PRESETS)]
-Minutes = Annotated[float | None, number("Stop after this many minutes of training, validation not counted.")]
-Steps = Annotated[int | None, number("Stop after this many updates. [default: the preset's]")]
-Set = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help=_SET)]
-SkipBadLines = Annotated[bool, Option("--skip-bad-lines", help="Skip malformed lines of the data, and count them.")]
-Device = Annotated[str | None, Option(help="cpu, cuda or another PyTorch device. [default: the accelerator, or cpu]")]
-_THREADS = "Threads on a CPU; 1 on a busy machine. [default: one per core, or OMP_NUM_THREADS]"
-Threads = Annotated[int | None, number(_THREADS, 1, 1024)]
-Bf16 = Annotated[bool, Option("--bf16", help="Use bfloat16 autocast; weights and optimizer stay in float32.")]
-Bf16Weights = Annotated[bool, Option("--bf16", help="Use bfloat16, for weights too.")]
-Int8 = Annotated[bool, Option("--int8", help="Multiply large matrices in int8 (CPU only): faster, less exact.")]
-Sharding = Annotated[
-    Literal["none", "fsdp"] | None,
-    Option(help="fsdp: several processes share the model. [default: as `accelerate launch` says, or none]"),
-]
-TorchCompile = Annotated[bool, Option("--torch-compile", help="Compile the model; the start takes a minute longer.")]
-Json = Annotated[bool, Option("--json", help="Print the results as one JSON object.")]
-
-NumBeams = Annotated[int | None, number("Number of beams; 1 is greedy search. [default: the task's]", 1)]
-LengthPenalty = Annotated[float | None, number("Divide log-probabilities by length^penalty. [default: the task's]")]
-MinNewTokens = Annotated[int | None, number("Minimum number of generated tokens. [default: 0]", 0)]
-MaxNewTokens = Annotated[int | None, number("Maximum number of generated tokens. [default: the task's]", 1)]
-NoRepeatNgramSize = Annotated[int | None, number("No n-gram of this size is generated twice. [default: off]", 0)]
-GENERATION = ("num_beams", "length_penalty", "min_new_tokens", "max_new_tokens", "no_repeat_ngram_size")
-
-OnLong = Annotated[
-    Literal["error", "truncate", "drop"] | None,
-    Option(help=f"{_TEXTS}; drop leaves them out of training and validation. [default: error]"),
-]
-OnLongInput = Annotated[Literal["error", "truncate"] | None, Option(help=f"{_TEXTS}. [default: error]")]
-Truncate = Annotated[bool, Option("--truncate", help="Short for --on-long truncate.")]
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
-def choose_on_long(on_long: str | None, truncate: bool) -> Any:
-    """The value of --on-long, for which --truncate is a short form; None if neither was given."""
-    if truncate and on_long not in (None, "truncate"):
-        raise BadParameter(f"got --truncate and --on-long {on_long}; give one of them")
-    return "truncate" if truncate else on_long
+@dataclass(kw_only=True)
+class TaskData:
+    """A task and its data."""
+
+    task: str = argument("TASK", f"The task: {', '.join(known_tasks())}.")
+    data: Path | None = option(
+        "Folder with files of the splits train and valid, or for most tasks hub:OWNER/NAME. [default: example data]",
+        metavar="PATH",
+    )
+    source: str | None = option("Source language, the suffix of its files (translation only).")
+    target: str | None = option("Target language, the suffix of its files (translation only).")
+    skip_bad_lines: bool = option("Skip malformed lines of the data, and count them.", False)
+    overrides: list[str] | None = option(
+        "Change a setting; `synthesizer settings` lists them. Can be repeated.", name="--set", metavar="KEY=VALUE"
+    )
+
+    def task_options(self) -> dict[str, Any]:
+        """The options of the task that have a flag."""
+        return given(source=self.source, target=self.target, skip_bad_lines=self.skip_bad_lines)
+
+    def read(self) -> tuple[Task[Any, Any], Path]:
+        """The task with its options, and its data; by default the task's own example data."""
+        from ..tasks import example_data, get_task
+        from ..training.settings import read_task_options
+
+        task, data = get_task(self.task), self.data
+        options = read_task_options(task, self.overrides or [], self.task_options())
+        if data is None:
+            data, defaults = example_data(self.task) or (None, {})
+            options = {**defaults, **options}
+        if data is None:
+            raise BadParameter("--data is missing")
+        return task.from_options(options), data
 
 
-def given(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Those of `options` with one of `names` that were given."""
-    return {name: options[name] for name in names if options[name] is not None and options[name] is not False}
+@dataclass(kw_only=True)
+class Training:
+    """How models are trained, whatever the preset says."""
+
+    preset: str | None = option(
+        "Size and training settings: demo, tiny, small, base, t5-tiny, t5-small, t5-base; for a GPU small-gpu, "
+        "base-gpu, t5-small-gpu, t5-base-gpu. [default: tiny]"
+    )
+    minutes: float | None = setting("minutes")
+    max_steps: int | None = setting("max_steps", name="--steps")
+    on_long: Literal["error", "truncate", "drop"] | None = setting("on_long")
+    truncate: bool = option("Short for --on-long truncate.", False)
+    bf16: bool = setting("bf16")
+    torch_compile: bool = setting("torch_compile")
+
+    def settings(self) -> dict[str, Any]:
+        """The options of training that were given."""
+        options = vars(self) | {"preset": None, "truncate": None, "on_long": _long(self)}
+        return given(**options)
 
 
-def choose_task(
-    name: str, data: Path | None, overrides: Sequence[str], flags: Mapping[str, Any]
-) -> tuple[Task[Any, Any], Path]:
-    """The task with its options, and its data; `data` None means the task's own example data.
+@dataclass(kw_only=True)
+class LongInputs:
+    """Inputs over the maximum length."""
 
-    Args:
-        overrides: the values of `--set`.
-        flags: options of the task that have a flag of their own.
-    """
-    from ..tasks import example_data, get_task
-    from ..training.settings import read_task_options
+    on_long: Literal["error", "truncate"] | None = option(
+        "How to handle texts longer than the model's maximum. [default: error]"
+    )
+    truncate: bool = option("Short for --on-long truncate.", False)
 
-    task = get_task(name)
-    options = read_task_options(task, overrides, flags)
-    if data is None:
-        data, defaults = example_data(name) or (None, {})
-        options = {**defaults, **options}
-    if data is None:
-        raise BadParameter("--data is missing")
-    return task.from_options(options), data
+    def settings(self) -> dict[str, Any]:
+        """`on_long` if it was given."""
+        return given(on_long=_long(self))
+
+
+def _long(options: Training | LongInputs) -> str | None:
+    if options.truncate and options.on_long not in (None, "truncate"):
+        raise BadParameter(f"got --truncate and --on-long {options.on_long}; give one of them")
+    return "truncate" if options.truncate else options.on_long
+
+
+@dataclass(kw_only=True)
+class Generation:
+    """How text is generated."""
+
+    num_beams: int | None = option("Number of beams; 1 is greedy search. [default: the task's]", least=1)
+    length_penalty: float | None = option("Divide log-probabilities by length^penalty. [default: the task's]")
+    min_new_tokens: int | None = option("Minimum number of generated tokens. [default: 0]", least=0)
+    max_new_tokens: int | None = option("Maximum number of generated tokens. [default: the task's]", least=1)
+    no_repeat_ngram_size: int | None = option("No n-gram of this size is generated twice. [default: off]", least=0)
+
+
+@dataclass(kw_only=True)
+class Device:
+    """Where a command computes."""
+
+    device: str | None = option("cpu, cuda or another PyTorch device. [default: the accelerator, or cpu]")
+    threads: int | None = option(
+        "Threads on a CPU; 1 on a busy machine. [default: one per core, or OMP_NUM_THREADS]", least=1, most=1024
+    )
+
+
+@dataclass(kw_only=True)
+class Inference:
+    """How a trained model is computed."""
+
+    place: Device
+    bf16: bool = option("Use bfloat16, for weights too.", False)
+    int8: bool = option("Multiply large matrices in int8 (CPU only): faster, less exact.", False)
+    sharding: Sharding | None = option(
+        "fsdp: several processes share the model. [default: as `accelerate launch` says, or none]"
+    )
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments of the functions that load a run."""
+        from ..training.sharding import launched_sharding
+
+        sharding = self.sharding or launched_sharding() or "none"
+        return {"device": self.place.device, "bf16": self.bf16, "int8": self.int8, "sharding": sharding}

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from typer import Argument
-
 from ..errors import UserError
 from .console import set_up_libraries
+from .options import argument
 
 
 def settings(
-    keys: Annotated[
-        list[str] | None, Argument(metavar="KEY", help="Keys, functions or tasks to show. [default: all]")
-    ] = None,
+    *,
+    keys: list[str] | None = argument("KEY", "Keys, functions or tasks to show. [default: all]", None),
 ) -> None:
     """List the keys of --set with their defaults and meanings."""
     set_up_libraries()
@@ -24,9 +20,9 @@ def settings(
 
     from ..training.settings import list_settings
 
-    every = list_settings()
+    every, keys = list_settings(), keys or []
     names = [{each.key, each.key.partition(".")[0], each.group.rpartition(" ")[2]} for each in every]
-    for key in keys or ():
+    for key in keys:
         if not any(key in each for each in names):
             raise UserError(f"got unknown setting {key!r}{did_you_mean(key, [each.key for each in every])}")
     shown = [each for each, own in zip(every, names, strict=True) if not keys or own & {*keys}]

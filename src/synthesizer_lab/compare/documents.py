@@ -32,8 +32,9 @@ from typing import Any
 
 from ..errors import UserError
 from .experiments import Experiment, read_experiments
-from .intervals import Pairs, difference_table, paired_bootstrap, t_interval
-from .results import FINISHED, choose, markdown_table, merge, named_columns
+from .intervals import Pairs, difference_table, paired_bootstrap, scores_of, write_difference
+from .results import FINISHED, Results, column, measurements, merge
+from .tables import choose, digits, markdown_table, score_columns
 
 RESULTS = Path("benchmarks/results")
 DOCUMENTS = (Path("README.md"), Path("docs/results.md"))
@@ -49,13 +50,13 @@ _OF_METRICS = ("steps", "minutes", "tokens", "tokens_per_second", "parameters")
 _OF_TEST = ("examples", "truncated", "skipped", "scores", "signatures", "not_computed")
 
 
-def condense(results: Mapping[str, Any], folder: Path, pairs: Pairs = ()) -> dict[str, Any]:
+def condense(results: Results, folder: Path, pairs: Pairs = ()) -> dict[str, Any]:
     """The results of the comparison in `folder` without settings, commands and paths; with tests of `pairs` of rows."""
     bootstrap = list(paired_bootstrap(results, folder, pairs))
     runs = [_some(run, _OF_RUN) for run in results["runs"]]
     for run in runs:
         if run["status"] == FINISHED:
-            run["metrics"] = _some(run.get("metrics", {}), _OF_METRICS)
+            run["metrics"] = _some(run["metrics"], _OF_METRICS)
             run["tests"] = {split: _some(test, _OF_TEST) for split, test in run["tests"].items()}
     return {**results, "from": None, "runs": runs, "bootstrap": bootstrap}
 
@@ -70,55 +71,42 @@ def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
     Raises:
         ValueError: a table has no results, a claim no experiment, or either a column that the results do not have.
     """
-
-    def saved(path: Path) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
+    saved = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
 
     def table(match: re.Match[str]) -> str:
         comment, kind, name, listed = match.groups()
-        path = folder / f"{name}.json"
-        if name not in experiments or not path.exists():
+        if name not in experiments or name not in saved:
             raise ValueError(f"got a table of {name!r}; expected an experiment with results in {folder}")
-        columns = dict[str, str]()
-        for column in listed.split(";"):
-            known, _, shown = column.partition("=")
-            columns[known.strip()] = shown.strip() or known.strip()
-        results = saved(path)
+        named = (entry.partition("=") for entry in listed.split(";"))
+        columns = {known.strip(): shown.strip() or known.strip() for known, _, shown in named}
         if kind == "intervals":
-            others = {path.stem: saved(path) for path in folder.glob("*.json")}
-            return f"{comment}{difference_table(results, experiments[name].pairs, columns, others)}\n"
-        return f"{comment}{markdown_table(results, experiments[name].published.get('columns'), columns)}\n"
+            return f"{comment}{difference_table(saved[name], experiments[name].pairs, columns, saved)}\n"
+        return f"{comment}{markdown_table(saved[name], experiments[name].published.get('columns'), columns)}\n"
 
     def judged(match: re.Match[str]) -> str:
-        start, name, first, relation, second, margin, column = match.groups()
-        path = folder / f"{name}.json"
+        start, name, first, relation, second, margin, shown = match.groups()
         if name not in experiments or not {first, second} <= {*experiments[name].rows()}:
             raise ValueError(f"got a claim about {first} and {second} of {name!r}; expected rows of an experiment")
-        cells = _verdict(saved(path), first, second, relation, float(margin or 0), column) if path.exists() else None
-        return f"{start} {' | '.join(cells)} |" if cells else match[0]
+        cells = _verdict(saved[name], first, second, relation, float(margin or 0), shown) if name in saved else None
+        return f"{start} {cells} |" if cells else match[0]
 
     return _CLAIM.sub(judged, _TABLE.sub(table, text))
 
 
-def _verdict(
-    results: Mapping[str, Any], first: str, second: str, relation: str, margin: float, name: str
-) -> tuple[str, str] | None:
+def _verdict(results: Results, first: str, second: str, relation: str, margin: float, shown: str) -> str | None:
     """The difference of two rows with its interval, and whether it agrees with a claim; None if a row has no score."""
-    (column,) = choose(named_columns(results), [name])
-    labels = [row["row"] for row in results["rows"]]
-    one, other = (column.summaries[labels.index(row)] if row in labels else None for row in (first, second))
-    if one is None or other is None:
+    (score,) = choose(score_columns(results), [shown])
+    one, other = (scores_of(results, score, row) for row in (first, second))
+    if one.empty or other.empty:
         return None
-    digits, difference = column.digits, one["mean"] - other["mean"]
-    shown = f"{one['mean']:.{digits}f} − {other['mean']:.{digits}f} = {difference:+.{digits}f}"
-    if (interval := t_interval(one, other)) is None:
-        verdict = "inconclusive (one seed)"
-    else:
-        shown += f" [{', '.join(f'{bound:+.{digits}f}' for bound in interval)}]"
+    places = digits(column(measurements(results), score))
+    difference, interval = write_difference(one, other, places)
+    verdict = "inconclusive (one seed)"
+    if interval is not None:
         low, high = interval if relation == ">" else (-interval[1], -interval[0])
         verdict = "agrees" if low > -margin else "disagrees" if high < -margin else "inconclusive"
-    return shown.replace("-", "−"), verdict
+    means = " − ".join(f"{each.mean():.{places}f}" for each in (one, other))
+    return f"{means.replace('-', '−')} = {difference} | {verdict}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,38 +1,51 @@
-"""Differences between two rows: a t interval over seeds, and sacreBLEU's paired bootstrap on outputs."""
+"""Differences between two rows: Welch's t interval over seeds, and sacreBLEU's paired bootstrap on outputs."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from sacrebleu.significance import PairedTest
+from scipy import stats
 
-from ..errors import UserError, require
+from ..errors import UserError
 from ..tasks.translation import Translation
 from ..training.run_folder import RunFolder
-from .results import FINISHED, Column, Results, Summary, choose, markdown_lines, named_columns
+from .results import FINISHED, Results, Score, column, measurements, with_status
+from .tables import NOTHING, choose, digits, is_smaller_better, markdown_lines, score_columns
 
 # A row of another experiment is written as {experiment: row}.
 Pairs = Sequence[Sequence[str | Mapping[str, str]]]
-_MISSING = "–"
+Interval = tuple[float, float] | None
 
 
-def t_interval(first: Mapping[str, Any], second: Mapping[str, Any], level: float = 0.95) -> tuple[float, float] | None:
-    """Welch's interval for the difference of two means; None if a row has one seed.
-
-    Args:
-        first, second: the `mean`, sample standard deviation `sd` and number `n` of each row's scores.
-    """
-    if first["sd"] is None or second["sd"] is None:
+def t_interval(first: pd.Series, second: pd.Series, level: float = 0.95) -> Interval:
+    """Welch's interval for the difference of the means of two rows' scores; None if a row has one seed."""
+    if min(len(first), len(second)) < 2:
         return None
-    difference, margin = first["mean"] - second["mean"], 0.0
-    one, other = (row["sd"] ** 2 / row["n"] for row in (first, second))
-    if one + other:
-        freedom = (one + other) ** 2 / (one**2 / (first["n"] - 1) + other**2 / (second["n"] - 1))
-        t = require("scipy.stats", "glue", "a t interval").t
-        margin = float(t.ppf((1 + level) / 2, freedom)) * (one + other) ** 0.5
-    return difference - margin, difference + margin
+    if first.nunique() == second.nunique() == 1:
+        return (first.mean() - second.mean(),) * 2
+    with warnings.catch_warnings():
+        # The scores of one row may all be the same.
+        warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)
+        low, high = stats.ttest_ind(first, second, equal_var=False).confidence_interval(level)
+    return float(low), float(high)
+
+
+def scores_of(results: Results, score: Score, row: str) -> pd.Series:
+    """The scores of a row, one for each finished seed."""
+    found = column(measurements(results), score).dropna()
+    return found[found.index.get_level_values("row") == row]
+
+
+def write_difference(first: pd.Series, second: pd.Series, places: int) -> tuple[str, Interval]:
+    """The difference of the means of two rows with its interval, in words, and the interval."""
+    numbers, interval = [first.mean() - second.mean()], t_interval(first, second)
+    text, *bounds = (f"{number:+.{places}f}".replace("-", "−") for number in [*numbers, *(interval or ())])
+    return (f"{text} [{', '.join(bounds)}]" if bounds else text), interval
 
 
 def difference_table(
@@ -47,51 +60,36 @@ def difference_table(
     Raises:
         ValueError: there is no column of a name, or it is no score.
     """
-    scores = {name: column for name, column in named_columns(results).items() if column.score}
-    columns = dict(zip(shown, choose(scores, shown), strict=True))
+    columns = choose(score_columns(results), shown)
     lines = [["difference, 95 % interval", *shown.values()]]
     for pair in pairs:
         label = " − ".join(row if isinstance(row, str) else ": ".join(*row.items()) for row in pair)
-        cells = []
-        for name, column in columns.items():
-            first, second = (_summary(results, others or {}, name, row) for row in pair)
-            tests = [test for test in results.get("bootstrap", []) if test["rows"] == pair]
-            p_values = [test["p"].get(column.score) for test in tests if test["split"] == column.group]
-            cells.append(_cell(column, first, second, p_values))
-        if any(cell != _MISSING for cell in cells):
+        cells = [_difference(results, pair, score, others or {}) for score in columns]
+        if any(cell != NOTHING for cell in cells):
             lines.append([label, *cells])
     return markdown_lines(lines)
 
 
-def _summary(results: Results, others: Mapping[str, Results], name: str, row: str | Mapping[str, str]) -> Summary:
-    """The score in the column `name` of a row; None if it was not measured."""
-    if not isinstance(row, str):
-        ((experiment, row),) = row.items()
-        if experiment not in others:
-            return None
-        results = others[experiment]
-    labels = [each["row"] for each in results["rows"]]
-    return named_columns(results)[name].summaries[labels.index(row)] if row in labels else None
-
-
-def _cell(column: Column, first: Summary, second: Summary, p_values: Sequence[float | None]) -> str:
-    if first is None or second is None:
-        return _MISSING
-    numbers = [_signed(first["mean"] - second["mean"], column.digits)]
-    if interval := t_interval(first, second):
-        low, high = interval
-        numbers.append(f"[{', '.join(_signed(bound, column.digits) for bound in interval)}]")
-        if low > 0 or high < 0:
-            numbers.append("behind" if (low > 0) == column.is_smaller else "ahead")
-    else:
-        numbers.append("(one seed)")
-    if p := ", ".join(f"{value:.3f}" for value in p_values if value is not None):
-        numbers.append(f"(p {p})")
-    return " ".join(numbers)
-
-
-def _signed(number: float, digits: int) -> str:
-    return f"{number:+.{digits}f}".replace("-", "−")
+def _difference(
+    results: Results, pair: Sequence[str | Mapping[str, str]], score: Score, others: Mapping[str, Results]
+) -> str:
+    samples = []
+    for row in pair:
+        home, name = (results, row) if isinstance(row, str) else next(iter(row.items()))
+        found = others.get(home, {"runs": [], "tests": {}}) if isinstance(home, str) else home
+        samples.append(scores_of(found, score, name))
+    first, second = samples
+    if first.empty or second.empty:
+        return NOTHING
+    text, interval = write_difference(first, second, digits(column(measurements(results), score)))
+    if interval is None:
+        text += " (one seed)"
+    elif interval[0] > 0 or interval[1] < 0:
+        text += " behind" if (interval[0] > 0) == is_smaller_better(results, score) else " ahead"
+    tests = [test for test in results.get("bootstrap", []) if test["rows"] == pair and test["split"] == score[0]]
+    if p := ", ".join(f"{test['p'][score[1]]:.3f}" for test in tests if score[1] in test["p"]):
+        text += f" (p {p})"
+    return text
 
 
 def paired_bootstrap(results: Results, folder: Path, pairs: Pairs) -> Iterator[dict[str, Any]]:
@@ -100,7 +98,7 @@ def paired_bootstrap(results: Results, folder: Path, pairs: Pairs) -> Iterator[d
     Raises:
         UserError: the data of the runs is missing or has changed.
     """
-    runs = {(run["row"], run["seed"]): run for run in results["runs"] if run["status"] == FINISHED}
+    runs = {(run["row"], run["seed"]): run for run in with_status(results, FINISHED)}
     for first, second in pairs if results["task"] == Translation.name else ():
         if not (isinstance(first, str) and isinstance(second, str)):
             continue

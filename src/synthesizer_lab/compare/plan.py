@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import nn
-from transformers.pytorch_utils import Conv1D
 
 from synthetic_attention.models import SynthesizerConfig
 
@@ -22,7 +19,6 @@ from ..errors import UserError, one_line
 from ..tasks.base import Split, Task, build_model
 from ..tasks.generation import evaluation_config, generation_settings
 from ..tasks.large import LargeSplit, new_tokenizer
-from ..tasks.memory import check_training
 from ..tasks.seq2seq import TextPairs
 from ..training.run import read_splits
 from ..training.run_folder import PretrainedRun
@@ -32,12 +28,6 @@ from .rows import Row
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-# In these, runs to start from may differ.
-_MAY_DIFFER = (
-    *("synthesizer", "synthesizer_options", "preset", "seed"),
-    # They do not change the result.
-    *("logging_steps", "eval_batch_tokens", "torch_compile", "report_to", "run_name"),
-)
 Sources = Mapping[tuple[Row, int], PretrainedRun]
 
 
@@ -86,20 +76,11 @@ class Comparison:
         )
 
 
-@dataclass(frozen=True)
-class ModelSize:
-    """The size of a row's model.
-
-    Attributes:
-        parameters: the number of trainable parameters.
-        cost: an upper estimate of the cost per token, to compare rows: the multiplications in linear layers, times the
-            number of terms of a mixture.
-        d_ff: for a control row, the d_ff that matches the parameters.
-    """
+class ModelSize(NamedTuple):
+    """The number of trainable parameters of a row's model, and for a control row the d_ff that gives it."""
 
     parameters: int
-    cost: int
-    d_ff: int | None = None
+    d_ff: int | None
 
 
 @dataclass(frozen=True)
@@ -129,7 +110,7 @@ class Plan:
         return self.comparison.settings(row, seed, self.sources.get((row, seed)), self.sizes[row].d_ff)
 
 
-def make_plan(comparison: Comparison, seeds: dict[Row, list[int]], device: torch.device) -> Plan:
+def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
     """Check a comparison.
 
     Raises:
@@ -143,19 +124,22 @@ def make_plan(comparison: Comparison, seeds: dict[Row, list[int]], device: torch
             raise UserError(f"got {', '.join(own)} in the row {row.label!r}; all rows share one task: use --set")
     shared = comparison.settings(Row("vanilla", "vanilla"))
     if sources:
-        first = _reference(sources)
+        # If possible not of a control row, which has a d_ff of its own.
+        first = min(sources, key=lambda key: key[0].match is not None)
         shared = comparison.settings(Row("", first[0].synthesizer), source=sources[first])
         shared = replace(shared, synthesizer_options={})
     generation = evaluation_config(task, comparison.generation)
     task.check_requirements()
-    for row in () if sources else seeds:
-        settings = comparison.settings(row)
-        check_training(task, build_config(settings), settings.training, device)
     data = read_splits(task, comparison.data, shared.training)
     tests = {split: task.read(comparison.data, split) for split in comparison.splits}
     config = build_config(shared)
     if sources:
-        tokenizer = task.adapt_tokenizer(next(iter(sources.values())).run.load_tokenizer())
+        tokenizers = [source.run.load_tokenizer() for source in sources.values()]
+        if len({tokenizer_record(each)["sha256"] for each in tokenizers}) > 1:
+            raise UserError(
+                f"{comparison.source}: got runs with several tokenizers; expected one, of the same training text"
+            )
+        tokenizer = task.adapt_tokenizer(tokenizers[0])
     else:
         tokenizer = new_tokenizer(task, data["train"], config.vocab_size, config.max_position_embeddings)
     for asked, split in tests.items():
@@ -199,8 +183,7 @@ def _check_lengths(task: Task[Any, Any], split: Split, tokenizer: PreTrainedToke
 def _model_size(
     comparison: Comparison, row: Row, changes: Mapping[str, Any], source: PretrainedRun | None
 ) -> ModelSize:
-    def measure(row: Row, d_ff: int | None = None) -> tuple[int, int]:
-        """Trainable parameters, and those of linear layers."""
+    def parameters(row: Row, d_ff: int | None = None) -> int:
         settings = comparison.settings(row, source=source, d_ff=d_ff)
         try:
             # Without memory and random numbers: only the shapes count.
@@ -208,8 +191,7 @@ def _model_size(
                 model = build_model(comparison.task, build_config(settings, **changes))
         except (ValueError, TypeError, RuntimeError) as error:
             raise UserError(f"row {row.label}: the model cannot be built: {one_line(error)}") from error
-        linear = sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear | Conv1D))
-        return model.num_parameters(only_trainable=True), linear
+        return model.num_parameters(only_trainable=True)
 
     d_ff = None
     if row.match is not None and source is not None:
@@ -217,14 +199,12 @@ def _model_size(
         d_ff = build_config(source.settings).d_ff
     elif row.match is not None:
         # The number of parameters is linear in d_ff.
-        smallest, second = (measure(row, size)[0] for size in (1, 2))
-        target, _ = measure(replace(row, synthesizer=row.match))
+        smallest, second = (parameters(row, size) for size in (1, 2))
+        target = parameters(replace(row, synthesizer=row.match))
         if smallest > target:
             raise UserError(f"row {row.label}: with d_ff=1 it has {smallest:,} parameters; expected at most {target:,}")
         d_ff = 1 + round((target - smallest) / (second - smallest))
-    parameters, linear = measure(row, d_ff)
-    terms = 1 + max(name.count("+") for name in re.split(r"[^\w+]+", row.synthesizer))
-    return ModelSize(parameters, linear * terms, d_ff)
+    return ModelSize(parameters(row, d_ff), d_ff)
 
 
 def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> Sources:
@@ -234,8 +214,7 @@ def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> 
     @from=none, its synthesizer (of a control row the label too, because its size was chosen there), and its seed.
 
     Raises:
-        UserError: a run is missing, unfinished or cannot be started from, or has another synthesizer; or the runs
-            differ in more than their synthesizers.
+        UserError: a run is missing, unfinished or cannot be started from, or has another synthesizer.
     """
     if comparison.source is None:
         return {}
@@ -250,24 +229,7 @@ def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> 
             raise UserError(f"{path}: its training is not finished; finish it first, or rows differ in budget")
         if source.settings.synthesizer != parse_synthesizer(row.synthesizer):
             raise UserError(f"{path}: a run of {source.settings.synthesizer!r}; the row is {row.label!r}")
-    first = _reference(sources)
-    recipes = {
-        key: recipe(source.task, source.settings, source.fingerprints, processes=source.processes)
-        | {"tokenizer": tokenizer_record(source.run.load_tokenizer())["sha256"]}
-        for key, source in sources.items()
-    }
-    for (row, seed), mine in recipes.items():
-        if differing := differences(mine, recipes[first], (*_MAY_DIFFER, *(("d_ff",) if row.match else ()))):
-            raise UserError(
-                f"{sources[row, seed].run.path}: the run of row {row.label!r}, seed {seed} differs from "
-                f"{sources[first].run.path} in {differing}; expected runs that differ only in their synthesizers"
-            )
     return sources
-
-
-def _reference(sources: Sources) -> tuple[Row, int]:
-    """The run that others are compared with: if possible not of a control row, which has its own d_ff."""
-    return min(sources, key=lambda key: key[0].match is not None)
 
 
 def recipe(
@@ -297,12 +259,11 @@ def recipe(
     }
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any], ignored: Sequence[str] = ()) -> str:
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The values in which two recipes differ, in words. A field of the model that is not given has its default."""
     pairs = {
         name: [each.get(name, getattr(SynthesizerConfig, name, None)) for each in (one, other)]
         for name in {**one, **other}
-        if name not in ignored
     }
     return ", ".join(f"{name} {mine!r} (there {theirs!r})" for name, (mine, theirs) in pairs.items() if mine != theirs)
 

@@ -1,40 +1,61 @@
-"""The results of a comparison: means and standard deviations over seeds, and their table in Markdown and rich text."""
+"""The results of a comparison, as results.json has them: what its runs share, every run, every row over its seeds."""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+import pandas as pd
 
 from ..errors import UserError, damage_reported
-from ..metrics.embeddings import OWN_VECTORS
-from ..tasks import get_task
 from ..training.settings import parse_synthesizer
 
 if TYPE_CHECKING:
     from .plan import Plan
 
 FINISHED, FAILED, PENDING = "finished", "failed", "pending"
-# Without disturbance, the speeds of two rows differ by less than this factor beyond the cost of their models.
-_TOLERANCE = 2.0
-_NOTHING = "–"
-# Smaller values of these scores are better, whichever score selects the checkpoint.
-_SMALLER = {"bits_per_byte", "invalid", "loss", "perplexity", "word_perplexity"}
 # What belongs to the runs of a comparison, and what to a row whichever its runs are.
 _OF_RUNS = {"rows", "runs", "warnings", "bootstrap", "from"}
 _OF_ROW = ("synthesizer", "overrides", "match", "d_ff", "parameters")
+_SPEEDS = ("tokens_per_second", "minutes", "steps")
 Results = Mapping[str, Any]
-Summary = Mapping[str, Any] | None
+# A group and the name of a score in it.
+Score = tuple[str, str]
+
+
+def with_status(results: Results, status: str) -> list[Results]:
+    """The runs with this status."""
+    return [run for run in results["runs"] if run["status"] == status]
+
+
+def measurements(results: Results) -> pd.DataFrame:
+    """The numbers of the finished runs: a line for each row and seed, a column for each group and score.
+
+    The groups are "", for speeds, "validation", "last", and the splits.
+    """
+    lines = {}
+    for run in with_status(results, FINISHED):
+        groups = {
+            "": {name: run["metrics"][name] for name in _SPEEDS},
+            **{group: run[group]["scores"] for group in ("validation", "last")},
+            **{split: run["tests"][split]["scores"] for split in results["tests"]},
+        }
+        line = {(group, name): value for group, scores in groups.items() for name, value in scores.items()}
+        lines[run["row"], run["seed"]] = line
+    columns = pd.MultiIndex.from_tuples(dict.fromkeys(chain(*lines.values())), names=["group", "score"])
+    index = pd.MultiIndex.from_tuples(lines, names=["row", "seed"])
+    return pd.DataFrame([*lines.values()], index=index, columns=columns, dtype=float)
+
+
+def column(numbers: pd.DataFrame, score: Score) -> pd.Series:
+    """A column of `measurements`; without numbers if no run has the score."""
+    return numbers[score] if score in numbers else pd.Series(float("nan"), numbers.index)
 
 
 def read_runs(folder: Path) -> list[dict[str, Any]]:
@@ -46,7 +67,7 @@ def read_runs(folder: Path) -> list[dict[str, Any]]:
 
 
 def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
-    """The content of results.json: what the runs share, every row over its seeds, every run."""
+    """The content of results.json."""
     task, training = plan.comparison.task, plan.settings["training"]
     tests = {split.name: split.fingerprint() for split in plan.tests.values()}
     return {
@@ -63,7 +84,6 @@ def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
         "tokens": task.tokens_name,
         "tests": tests,
         "generation": plan.generation,
-        "warnings": list(throughput_warnings(plan, runs)),
         "rows": [
             {
                 "row": row.label,
@@ -72,7 +92,7 @@ def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
                 "match": row.match,
                 "d_ff": plan.sizes[row].d_ff,
                 "parameters": plan.sizes[row].parameters,
-                **_summarize_row([run for run in runs if run["row"] == row.label], tests),
+                **_over_seeds([run for run in runs if run["row"] == row.label], tests),
             }
             for row in plan.seeds
         ],
@@ -109,279 +129,35 @@ def merge(earlier: Results, later: Results, order: Sequence[str]) -> dict[str, A
     own = {label: [runs[key] for key in sorted(runs) if key[0] == label] for label in labels}
     return {
         **later,
-        "rows": [{**rows[label], **_summarize_row(own[label], later["tests"])} for label in labels],
+        "rows": [{**rows[label], **_over_seeds(own[label], later["tests"])} for label in labels],
         "runs": [run for label in labels for run in own[label]],
         "bootstrap": sorted([*tests, *later["bootstrap"]], key=lambda test: (test["rows"], test["seed"])),
     }
 
 
-def throughput_warnings(plan: Plan, runs: Sequence[Results]) -> Iterator[str]:
-    """Warn of runs of a budget in minutes that were slower than the cost of their models explains."""
-    speeds = [(run["metrics"]["tokens_per_second"], run) for run in _with_status(runs, FINISHED)]
-    if not speeds or plan.settings["training"]["minutes"] is None:
-        return
-    cost = {row.label: size.cost for row, size in plan.sizes.items()}
-    highest, fastest = max(speeds, key=lambda each: each[0])
-    for speed, run in speeds:
-        slower, explained = highest / speed, max(1.0, cost[run["row"]] / cost[fastest["row"]])
-        if slower > _TOLERANCE * explained:
-            steps = (
-                f"{each['row']}, seed {each['seed']}: {each['metrics']['steps']:,} steps" for each in (run, fastest)
-            )
-            yield (
-                f"WARNING: {'; '.join(steps)}. The first was {slower:.1f} times slower, but its model costs at most "
-                f"{explained:.1f} times as much: the machine was probably busy. Remove its folder "
-                "to train it again with fewer jobs at a time, or give all rows the same --steps."
-            )
-
-
-def _summarize_row(runs: Sequence[Results], splits: Iterable[str]) -> dict[str, Any]:
-    finished, speeds = _with_status(runs, FINISHED), ("tokens_per_second", "minutes", "steps")
+def _over_seeds(runs: Sequence[Results], splits: Iterable[str]) -> dict[str, Any]:
+    """The seeds of a row by their status, and its numbers over the finished ones."""
+    finished = with_status({"runs": runs}, FINISHED)
     return {
         "seeds": [run["seed"] for run in runs],
-        **{status: [run["seed"] for run in _with_status(runs, status)] for status in (FINISHED, FAILED, PENDING)},
-        **{name: _summarize(run["metrics"][name] for run in finished) if finished else None for name in speeds},
-        "validation": _summarize_scores(run["validation"] for run in finished),
+        **{name: [run["seed"] for run in runs if run["status"] == name] for name in (FINISHED, FAILED, PENDING)},
+        **dict.fromkeys(_SPEEDS),
+        **_summaries([{name: run["metrics"][name] for name in _SPEEDS} for run in finished]),
+        "validation": _summaries([run["validation"]["scores"] for run in finished]),
         # Of the last step, not of the selected checkpoint.
-        "last": _summarize_scores(run["last"] for run in finished),
-        "tests": {split: _summarize_scores(run["tests"][split] for run in finished) for split in splits},
+        "last": _summaries([run["last"]["scores"] for run in finished]),
+        "tests": {split: _summaries([run["tests"][split]["scores"] for run in finished]) for split in splits},
     }
 
 
-def _with_status(runs: Sequence[Results], status: str) -> list[Results]:
-    return [run for run in runs if run["status"] == status]
-
-
-def _summarize_scores(scored: Iterable[Results]) -> dict[str, Any]:
-    # Some runs may lack a score that could not be computed.
-    found = [each["scores"] for each in scored]
-    return {name: _summarize(each[name] for each in found if name in each) for name in dict.fromkeys(chain(*found))}
-
-
-def _summarize(values: Iterable[float]) -> dict[str, float | int | None]:
-    numbers = list(values)
-    sd = statistics.stdev(numbers) if len(numbers) > 1 else None
-    return {"mean": statistics.fmean(numbers), "sd": sd, "n": len(numbers)}
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table.
-
-    Attributes:
-        group: the split it belongs to.
-        best: the row that is better than all others.
-        score, summaries, digits, is_smaller: of a score: its key, its mean and sd in each row, the digits to print, and
-            whether smaller is better.
-    """
-
-    group: str
-    name: str
-    cells: Sequence[str]
-    best: int | None = None
-    score: str = ""
-    summaries: Sequence[Summary] = ()
-    digits: int = 2
-    is_smaller: bool = False
-
-
-def markdown_page(results: Results) -> str:
-    """The table, the notes to read it, and the commands that made it, as Markdown."""
-    listed = "".join(f"- {note}\n" for note in notes(results))
-    commands = "\n".join(dict.fromkeys(chain(*(run.get("commands", []) for run in results["runs"]))))
-    return f"{markdown_table(results)}\n{listed}" + (f"\n```console\n{commands}\n```\n" if commands else "")
-
-
-def markdown_table(
-    results: Results,
-    published: Mapping[str, Mapping[str, float]] | None = None,
-    shown: Mapping[str, str] | None = None,
-) -> str:
-    """The table as Markdown.
-
-    Args:
-        published: figures of others to show beside ours, by column and row.
-        shown: the columns to show, in this order, with the names to give them; None for all as they are.
-
-    Raises:
-        ValueError: there is no column of a name.
-    """
-    labels, named = [row["row"] for row in results["rows"]], named_columns(results)
-    for name, figures in (published or {}).items():
-        cells = [f"*{figures[row]}*" if row in figures else "" for row in labels]
-        named[f"*{name}*"] = Column("", f"*{name}*", cells)
-    shown = {name: name for name in named} if shown is None else shown
-    columns = choose(named, shown)
-    lines = [["synthesizer", *shown.values()]]
-    for index, label in enumerate(labels):
-        cells = [f"**{column.cells[index]}**" if index == column.best else column.cells[index] for column in columns]
-        lines.append([label, *cells])
-    return markdown_lines(lines)
-
-
-def named_columns(results: Results) -> dict[str, Column]:
-    """The columns of the table by their whole names."""
-    return {f"{column.group} {column.name}".strip(): column for column in chain(*_groups(results))}
-
-
-def choose(named: Mapping[str, Column], names: Iterable[str]) -> list[Column]:
-    """The columns of `names`.
-
-    Raises:
-        ValueError: there is no column of a name.
-    """
-    if missing := [name for name in names if name not in named]:
-        raise ValueError(f"got the columns {'; '.join(missing)}; expected some of: {'; '.join(named)}")
-    return [named[name] for name in names]
-
-
-def markdown_lines(lines: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; the first line is its header."""
-    header, *rows = ([cell.replace("|", "\\|") for cell in line] for line in lines)
-    return "".join(f"| {' | '.join(line)} |\n" for line in (header, ["---", *["---:"] * (len(header) - 1)], *rows))
-
-
-def print_comparison(results: Results, console: Console) -> None:
-    """Print the table and its notes; on a narrow terminal each group of columns becomes a table of its own."""
-    groups = _groups(results)
-    whole = _rich_table(results, [*chain(*groups)])
-    width = console.measure(whole, options=console.options.update(max_width=10_000)).maximum
-    for table in [whole] if width <= console.width else [_rich_table(results, group) for group in groups]:
-        console.print(table)
-    for note in notes(results, "*"):
-        console.print(Text(note))
-
-
-def _rich_table(results: Results, columns: Sequence[Column]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("synthesizer", vertical="bottom", overflow="fold", max_width=32)
-    for column in columns:
-        table.add_column(f"{column.group}\n{column.name}".strip(), justify="right", vertical="bottom")
-    for index, row in enumerate(results["rows"]):
-        cells = (f"{column.cells[index]} *" if index == column.best else column.cells[index] for column in columns)
-        table.add_row(Text(row["row"]), *map(Text, cells))
-    return table
-
-
-def _groups(results: Results) -> list[list[Column]]:
-    """The columns: those of the runs, of the validation, and of each split."""
-    rows, labels = results["rows"], results["score_labels"]
-    seeds = [f"{len(r['finished'])}" + (f" of {len(r['seeds'])}" if r["failed"] or r["pending"] else "") for r in rows]
-    speeds, minutes = ([row[name] for row in rows] for name in ("tokens_per_second", "minutes"))
-    runs = [
-        Column("", "seeds", seeds),
-        Column("", "parameters", [f"{row['parameters']:,}" for row in rows]),
-        Column("", "tokens/s", [f"{s['mean']:,.0f}" if s else _NOTHING for s in speeds], _best(speeds)),
-        Column("", "minutes", [f"{m['mean']:.1f}" if m else _NOTHING for m in minutes]),
-    ]
-    validation = _score_columns(results, "validation", {**labels, "loss": "loss"}, [r["validation"] for r in rows])
-    if results["selected_by"] != "loss":
-        # The selected checkpoint may be of an early step.
-        validation += _score_columns(results, "validation", {"loss": "loss, last step"}, [r["last"] for r in rows])
-    tests = (
-        _score_columns(results, name, labels, [r["tests"].get(name, {}) for r in rows]) for name in results["tests"]
-    )
-    return [runs, validation, *tests]
-
-
-def _score_columns(
-    results: Results, group: str, labels: Mapping[str, str], found: Sequence[Mapping[str, Any]]
-) -> list[Column]:
-    """Columns for the labelled scores in `found`, or for all if none has a label."""
-    tests = [test for split, test in _tests(results) if split == group]
-    names = dict.fromkeys(chain(*found, *(test["not_computed"] for test in tests)))
-    shown, columns = {name: label for name, label in labels.items() if name in names}, []
-    for name, label in (shown or {name: name for name in names}).items():
-        summaries = [scores.get(name) for scores in found]
-        largest = max((abs(score["mean"]) for score in summaries if score is not None), default=0.0)
-        digits = 2 if largest >= 10 else 3
-        cells = [_cell(row, score, digits) for row, score in zip(results["rows"], summaries, strict=True)]
-        is_smaller = name in _SMALLER or (name == results["selected_by"] and not results["larger_is_better"])
-        best = _best(summaries, larger=not is_smaller)
-        if any(test["signatures"].get(name) == OWN_VECTORS for test in tests):
-            # Each model measures with its own embeddings.
-            best = None
-        columns.append(Column(group, label, cells, best, name, summaries, digits, is_smaller))
-    return columns
-
-
-def _cell(row: Results, score: Summary, digits: int) -> str:
-    if score is None:
-        return "failed" if row["failed"] and not row["finished"] else _NOTHING
-    return f"{score['mean']:.{digits}f}" + ("" if score["sd"] is None else f" ± {score['sd']:.{digits}f}")
-
-
-def _tests(results: Results) -> Iterator[tuple[str, Results]]:
-    """The split and the scores of each test in the table."""
-    for run in _with_status(results["runs"], FINISHED):
-        yield from ((split, run["tests"][split]) for split in results["tests"])
-
-
-def _best(found: Sequence[Summary], larger: bool = True) -> int | None:
-    """The row with the best mean, if its interval mean ± sd overlaps no other row's; else None."""
-    scores = {row: score for row, score in enumerate(found) if score is not None}
-    # A row with one seed has no deviation of its own; assume the largest of the others.
-    assumed = max((score["sd"] for score in scores.values() if score["sd"] is not None), default=0.0)
-    means = {row: score["mean"] if larger else -score["mean"] for row, score in scores.items()}
-    sds = {row: assumed if score["sd"] is None else score["sd"] for row, score in scores.items()}
-    best = max(means, key=means.__getitem__, default=0)
-    others = [row for row in scores if row != best]
-    return best if others and all(means[best] - sds[best] > means[row] + sds[row] for row in others) else None
-
-
-def notes(results: Results, mark: str = "Bold") -> Iterator[str]:
-    """The lines below the table: what was run, and how to read the scores."""
-    yield from results.get("warnings", [])
-    defaults = {field.name: field.default for field in fields(get_task(results["task"]))}
-    chosen = {name: value for name, value in results["options"].items() if value != defaults.get(name)}
-    about = [results["task"], *_written(chosen), f"preset {results['settings']['preset']}"]
-    steps, minutes = results["budget"]["steps"], results["budget"]["minutes"]
-    ends = ([f"{steps:,} steps"] if steps else []) + ([f"{minutes:g} minutes without validation"] if minutes else [])
-    yield f"{', '.join(about)}: {' or '.join(ends)} for each run."
-    yield (
-        f"Mean ± sample standard deviation over seeds. {mark}: best mean, if its interval overlaps no other; of one "
-        "seed, perhaps by chance."
-    )
-    yield f"tokens/s: {results['tokens']} per second of training."
-    selected = results["score_labels"].get(results["selected_by"], results["selected_by"])
-    generation = ", ".join(_written(results["generation"] or {}))
-    yield f"Checkpoints are selected by validation {selected}; these are tested{generation and f' ({generation})'}."
-    selected_on = results["data"]["valid"]["split"]
-    if selected_on in (test["split"] for test in results["tests"].values()):
-        yield f"{selected_on} also selected the checkpoints; scores on unseen text would be somewhat worse."
-    for row in results["rows"]:
-        if row["match"] is not None:
-            yield f"{row['row']}: d_ff {row['d_ff']:,}, as many parameters as {row['match']} or the closest to it."
-    if results.get("from") is not None:
-        yield f"Trained from the weights of {results['from']}; rows with @from=none from new weights."
-    seeds = {row["row"]: ", ".join(map(str, sorted(row["finished"]))) for row in results["rows"] if row["finished"]}
-    if len({*seeds.values()}) > 1:
-        listed = "; ".join(f"{name} {own}" for name, own in seeds.items())
-        yield f"Rows have different seeds, which may explain a difference: {listed}."
-    yield f"All rows: the same data and budget, one tokenizer of {results['tokenizer']['size']:,} tokens."
-    yield from dict.fromkeys(_scoring(results))
-    for run in _with_status(results["runs"], FAILED):
-        yield f"{run['row']}, seed {run['seed']} failed: {run['reason']}"
-    if finished := _with_status(results["runs"], FINISHED):
-        versions = (", ".join(f"{name} {value}" for name, value in run["versions"].items()) for run in finished)
-        days = sorted({run["date"][:10] for run in finished})
-        yield f"{' and '.join(dict.fromkeys(versions))}; {' to '.join(dict.fromkeys([days[0], days[-1]]))}."
-
-
-def _written(options: Mapping[str, Any]) -> list[str]:
-    return [f"{name} {value}" for name, value in options.items() if value or value is False]
-
-
-def _scoring(results: Results) -> Iterator[str]:
-    """Long inputs, signatures and missing scores."""
-    labels = results["score_labels"]
-    for split, test in _tests(results):
-        if test["truncated"]:
-            yield f"{split}: {test['truncated']} of {test['examples']} inputs over the maximum length truncated."
-        if test["skipped"]:
-            yield f"{split}: {test['skipped']} malformed lines skipped."
-        for name, signature in test["signatures"].items():
-            yield f"{labels.get(name, name)}: {signature}"
-            if signature == OWN_VECTORS:
-                yield "Similarities by a model's own embeddings do not compare between rows."
-        yield from (f"{labels[name]} not computed: {reason}" for name, reason in test["not_computed"].items())
+def _summaries(scores: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float | None]]:
+    """Mean, sample standard deviation and number of each score; some runs may lack one."""
+    values = {name: [each[name] for each in scores if name in each] for name in dict.fromkeys(chain(*scores))}
+    return {
+        name: {
+            "mean": statistics.fmean(numbers),
+            "sd": statistics.stdev(numbers) if len(numbers) > 1 else None,
+            "n": len(numbers),
+        }
+        for name, numbers in values.items()
+    }

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from signal import SIGINT
 from typing import Any
 
 from transformers import TrainerCallback
@@ -29,14 +28,16 @@ from synthetic_attention.staging import LOCK, lock_file
 
 from ..errors import UserError, damage_reported
 from ..metrics.text import can_compute
+from ..training.callbacks import StopRequest
 from ..training.device import choose_training_device
 from ..training.evaluation import evaluate_run
 from ..training.run import Report, resume_run, start_run
 from ..training.run_folder import RunFolder
 from ..training.settings import load_yaml
 from .plan import Comparison, Plan, differences, make_plan, recipe, tokenizer_record
-from .results import FAILED, FINISHED, PENDING, make_results, markdown_page, read_runs
+from .results import FAILED, FINISHED, PENDING, make_results, read_runs
 from .rows import Row, parse_rows
+from .tables import markdown_page
 from .workers import Outcome, train_in_processes
 
 Entry = dict[str, Any]
@@ -79,23 +80,21 @@ def compare(
         raise UserError(
             "compare trains each run in one process; start it without torchrun, and give --jobs for several"
         )
-    place = choose_training_device(device)
+    choose_training_device(device)
     folder = RunFolder(output.resolve())
     # The name of a run inside: `check_new` refuses folders with content.
     RunFolder(folder.path / "row").check_new(overwrite=False)
-    plan = make_plan(comparison, _with_earlier(folder, rows, seeds), place)
-    runner = _Runner(folder, plan, device, report, callbacks, jobs)
+    plan = make_plan(comparison, _with_earlier(folder, rows, seeds))
+    runner = _Runner(folder, plan, device, report, callbacks)
     runner.check()
     folder.path.mkdir(parents=True, exist_ok=True)
     refusal = UserError(f"{folder.path}: another process runs this comparison; wait for its end")
     with lock_file(folder.path / LOCK, refusal):
-        if _with_earlier(folder, rows, seeds) != plan.seeds:
-            raise UserError(f"{folder.path}: another process changed this comparison; run the same command again")
         for path in (folder.path, *(path for path in folder.path.iterdir() if path.is_dir())):
             RunFolder(path).remove_left()
         folder.write_yaml(_RECORD, {"rows": {row.label: numbers for row, numbers in plan.seeds.items()}})
         # Seed by seed, so that a table with all rows exists early.
-        signal = runner.run([(row, seed) for seed in seeds for row in rows])
+        signal = runner.run([(row, seed) for seed in seeds for row in rows], jobs)
         return runner.publish(), signal
 
 
@@ -133,9 +132,7 @@ class _Runner:
     device: str | None
     report: Report
     callbacks: Sequence[TrainerCallback]
-    jobs: int
-    entries: dict[tuple[Row, int], Entry] = field(default_factory=dict)
-    reported: set[str] = field(default_factory=set)
+    entries: dict[Key, Entry] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         before = {(run["row"], run["seed"]): run for run in read_runs(self.folder.path)}
@@ -163,49 +160,45 @@ class _Runner:
                     "the run away"
                 )
 
-    def run(self, queue: Sequence[tuple[Row, int]]) -> int | None:
+    def run(self, queue: Sequence[Key], jobs: int) -> int | None:
         """Score the trained runs, then train and score the rest of `queue`; returns the signal that stopped it."""
         trained = [key for key in self.entries if _run_folder(self.folder, *key).read_metrics() is not None]
         for key in trained:
             self._score(*key)
             self.publish()
-        todo = [key for key in queue if key not in trained]
         self.publish()
-        train = self._train_in_turn if self.jobs == 1 else self._train_together
-        try:
-            with closing(train(todo, len(queue))) as outcomes:
-                for (row, seed), outcome in outcomes:
-                    if isinstance(outcome, UserError):
-                        self._fail(row, seed, outcome)
-                    # A signal stops the comparison even if this run finished before it.
-                    elif outcome is not None:
-                        return outcome
-                    else:
-                        self._score(row, seed)
-                    self.publish()
-        except KeyboardInterrupt:
-            if self.jobs == 1:
-                raise
-            # While this process scored a run; the others have stopped now.
-            return SIGINT
-        return None
+        runs = {key: partial(_train, self.folder, self.plan, *key, self.device) for key in queue if key not in trained}
+        stop, total, first = StopRequest(), len(queue), len(queue) - len(runs) + 1
+        if jobs > 1:
+            self.report(f"training {len(runs)} of {total} runs, {jobs} at the same time; see log.jsonl of each run")
+        outcomes = self._train_in_turn(runs, first, total) if jobs == 1 else train_in_processes(runs, jobs, stop)
+        with stop.listening() if jobs > 1 else nullcontext(), closing(outcomes):
+            for number, ((row, seed), outcome) in enumerate(outcomes, first):
+                if jobs > 1:
+                    self.report(f"run {number} of {total} has ended: {row.label}, seed {seed}")
+                # A signal stops the comparison even if this run finished before it.
+                if stop.received is not None:
+                    return stop.received
+                if isinstance(outcome, int):
+                    return outcome
+                if isinstance(outcome, UserError):
+                    self._fail(row, seed, outcome)
+                else:
+                    self._score(row, seed)
+                self.publish()
+        return stop.received
 
-    def _train_in_turn(self, todo: Sequence[Key], total: int) -> Generator[tuple[Key, Outcome]]:
-        for number, key in enumerate(todo, total - len(todo) + 1):
+    def _train_in_turn(
+        self, runs: Mapping[Key, Callable[..., int | None]], first: int, total: int
+    ) -> Generator[tuple[Key, Outcome]]:
+        # Lines about the data are reported once, not for every run.
+        report = cache(self.report)
+        for number, (key, train) in enumerate(runs.items(), first):
             self.report(f"run {number} of {total}: {key[0].label}, seed {key[1]}")
-            outcome: Outcome
             try:
-                outcome = _train(self.folder, self.plan, *key, self.device, self._report_once, self.callbacks)
+                outcome: Outcome = train(report=report, callbacks=self.callbacks)
             except (UserError, OSError) as error:
                 outcome = UserError(str(error))
-            yield key, outcome
-
-    def _train_together(self, todo: Sequence[Key], total: int) -> Generator[tuple[Key, Outcome]]:
-        """As `_train_in_turn`, but up to `jobs` runs at the same time; a run comes when it ends."""
-        runs = [(key, partial(_train, self.folder, self.plan, *key, self.device, _silent)) for key in todo]
-        self.report(f"training {len(runs)} of {total} runs, {self.jobs} at the same time; see log.jsonl of each run")
-        for number, (key, outcome) in enumerate(train_in_processes(runs, self.jobs), total - len(todo) + 1):
-            self.report(f"run {number} of {total} has ended: {key[0].label}, seed {key[1]}")
             yield key, outcome
 
     def publish(self) -> dict[str, Any]:
@@ -214,12 +207,6 @@ class _Runner:
         self.folder.write_json("results.json", results)
         self.folder.write_text("table.md", markdown_page(results))
         return results
-
-    def _report_once(self, line: str) -> None:
-        """Report lines about the data once, not for every run."""
-        if line not in self.reported:
-            self.reported.add(line)
-            self.report(line)
 
     def _fail(self, row: Row, seed: int, error: UserError) -> None:
         self.report(f"{row.label}, seed {seed} failed: {error}")
@@ -297,13 +284,17 @@ class _Runner:
         }
 
 
+def _silent(line: str) -> None:
+    pass
+
+
 def _train(
     folder: RunFolder,
     plan: Plan,
     row: Row,
     seed: int,
     device: str | None,
-    report: Report,
+    report: Report = _silent,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> int | None:
     """Train a run, or continue it; returns the signal that stopped it, if one did."""
@@ -318,10 +309,6 @@ def _train(
     finally:
         # A model has reference cycles: free its memory before the next run.
         gc.collect()
-
-
-def _silent(line: str) -> None:
-    pass
 
 
 def _entry(row: Row, seed: int, status: str, **more: Any) -> Entry:

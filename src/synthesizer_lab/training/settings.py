@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from ..tasks import get_task, known_tasks
 from ..tasks.base import Task
 from ..validation import check_value
 from .arguments import SynthesizerTrainingArguments, argument_types
+from .options import TrainingOptions
 
 _QUOTES = ("'", '"')
 _PRESETS = files(__package__) / "presets"
@@ -57,8 +57,14 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for YAML."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         # Through JSON: YAML would mark a list that appears twice with an anchor.
-        return json.loads(json.dumps({**vars(self), "training": self.training.to_dict()}))
+        return json.loads(json.dumps({**values, "training": self.training.to_dict()}))
+
+    @cached_property
+    def config(self) -> SynthesizerConfig:
+        """The model's configuration."""
+        return build_config(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
@@ -170,15 +176,16 @@ def read_settings(
         synthesizer_options=options,
         overrides=list(overrides),
     )
-    config = build_config(settings).to_dict()
-    there = config if start is None else build_config(start).to_dict()
-    # First the fields that can be set by name: others may follow from them, as d_kv from num_heads.
-    for name, value in sorted(config.items(), key=lambda entry: entry[0] not in settings.model):
-        if name not in _WITHOUT_WEIGHTS and value != there.get(name):
-            raise UserError(
-                f"got {name}={value!r}, but the run to start from has {there.get(name)!r}; only "
-                f"{', '.join(_WITHOUT_WEIGHTS)} can change"
-            )
+    config = settings.config.to_dict()
+    if start is not None:
+        there = start.config.to_dict()
+        # First the fields that can be set by name: others may follow from them, as d_kv from num_heads.
+        for name in sorted(config, key=lambda name: name not in settings.model):
+            if name not in _WITHOUT_WEIGHTS and config[name] != there.get(name):
+                raise UserError(
+                    f"got {name}={config[name]!r}, but the run to start from has {there.get(name)!r}; only "
+                    f"{', '.join(_WITHOUT_WEIGHTS)} can change"
+                )
     return settings
 
 
@@ -191,7 +198,9 @@ def _read_preset(name: str) -> dict[str, Any]:
 
 
 def build_config(settings: Settings, **changes: Any) -> SynthesizerConfig:
-    """The model's configuration, with `changes` to fields."""
+    """The model's configuration, with `changes` to fields; without them, it is built once."""
+    if not changes and "config" in vars(settings):
+        return settings.config
     if settings.model.get("max_position_embeddings") == 1:
         raise UserError("got max_position_embeddings=1; expected at least 2: a token and the end")
     try:
@@ -208,9 +217,7 @@ def build_config(settings: Settings, **changes: Any) -> SynthesizerConfig:
 def list_settings() -> list[Setting]:
     """Every key of `--set`, in the groups "training", "model", "function NAME" and "task NAME"."""
     found = [
-        Setting(entry.name, entry.default, entry.metadata["help"], "training")
-        for entry in fields(SynthesizerTrainingArguments)
-        if entry.name in argument_types()
+        Setting(entry.name, entry.default, entry.metadata["help"], "training") for entry in fields(TrainingOptions)
     ]
     groups: list[tuple[str, str, Any, Collection[str]]] = [("model", "", SynthesizerConfig, _model_fields())]
     for name, options in OPTIONS.items():
@@ -218,13 +225,24 @@ def list_settings() -> list[Setting]:
     for name in known_tasks():
         groups.append((f"task {name}", "", get_task(name), get_task(name).option_types()))
     for group, prefix, kind, names in groups:
-        documents = "\n".join(inspect.cleandoc(cls.__doc__ or "") for cls in reversed(kind.__mro__))
-        # Entries "name: text" of the docstrings.
-        entries = re.findall(r"^    (\w+(?:, \w+)*): (.*(?:\n {8}.*)*)", documents, re.MULTILINE)
-        meanings = {name: " ".join(text.split()) for together, text in entries for name in together.split(", ")}
-        for name in names:
-            found.append(Setting(prefix + name, getattr(kind, name, None), meanings.get(name, ""), group))
+        meanings = _meanings(kind)
+        found += [Setting(prefix + name, getattr(kind, name, None), meanings.get(name, ""), group) for name in names]
     return found
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """What the docstrings of a class and its bases say of each field: `name: text`, or `name, name: text`."""
+    meanings, names = dict[str, str](), list[str]()
+    for line in "\n".join(inspect.cleandoc(cls.__doc__ or "") for cls in reversed(kind.__mro__)).splitlines():
+        indent, (start, colon, text) = len(line) - len(line.lstrip()), line.strip().partition(": ")
+        if indent == 4 and colon:
+            names = start.split(", ")
+            meanings.update(dict.fromkeys(names, text))
+        elif indent == 8:
+            meanings.update({name: f"{meanings[name]} {line.strip()}" for name in names})
+        elif line:
+            names = []
+    return meanings
 
 
 def read_task_options(
