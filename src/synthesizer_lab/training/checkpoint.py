@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,13 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from synthetic_attention.validation import fits
-
 from ..data.sampler import Place
 from ..errors import damage_reported
 from .arguments import SynthesizerTrainingArguments
-from .sharding import OPTIMIZER, copy_whole, shard_names
+from .sharding import sharded_as
 
 # Trainer would resume without some of them, from another state.
-_FILES = ("model.safetensors", "scheduler.pt")
+_FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
 _PROGRESS = "progress.json"
 
 # The step of a validation whose weights are kept, and its score.
@@ -40,14 +37,13 @@ Snapshot = tuple[int, float]
 class Progress:
     """The state of a run that Trainer's checkpoint lacks; `best` and `last` are the scores of these validations.
 
-    `tokens` and `batches` are those of all `processes`; older checkpoints lack the last two. `place` is the window of
-    the data that has the next batch.
+    `tokens` and `batches` are those of all `processes`. `place` is the window of the data that has the next batch.
     """
 
     seconds: float = 0.0
     tokens: int = 0
-    batches: int | None = None
-    processes: int | None = None
+    batches: int = 0
+    processes: int = 1
     place: Place = field(default_factory=Place)
     best: dict[str, Any] = field(default_factory=dict)
     last: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +51,6 @@ class Progress:
     log: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.seconds = float(self.seconds)
         # JSON has no tuples.
         self.place = Place(*self.place)
         self.snapshots = [(int(step), float(score)) for step, score in self.snapshots]
@@ -80,30 +75,11 @@ class Checkpoint:
     def open(cls, path: Path) -> Checkpoint:
         """Read the checkpoint at `path`; raises UserError if files are missing or damaged."""
         with damage_reported(f"{path}: the checkpoint"):
-            content = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
-            progress = Progress(**content)
-            if json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] != _step(path):
-                raise ValueError("trainer_state.json has another step")
-            snapshots = _snapshot_paths(path, progress.snapshots)
-            if (path / OPTIMIZER).is_dir():
-                optimizer = [path / OPTIMIZER / name for name in shard_names(path / OPTIMIZER)]
-            else:
-                optimizer = [path / f"{OPTIMIZER}.pt"]
-            if progress.processes is None:
-                progress.processes = len([*path.glob("rng_state_*.pth")]) or 1
-            ranks = (f"_{rank}" for rank in range(progress.processes)) if progress.processes > 1 else [""]
-            rng_states = (path / f"rng_state{rank}.pth" for rank in ranks)
-            for file in chain((path / name for name in _FILES), optimizer, rng_states, snapshots):
-                if not file.is_file():
-                    raise ValueError(f"{file.relative_to(path)} missing")
+            progress = Progress(**json.loads((path / _PROGRESS).read_text(encoding="utf-8")))
+            snapshots = [str(file.relative_to(path)) for file in _snapshot_paths(path, progress.snapshots)]
+            if missing := [name for name in (*_FILES, *snapshots) if not [*path.glob(name)]]:
+                raise ValueError(f"{', '.join(missing)} missing")
         return cls(path, _step(path), progress)
-
-    def is_over(self, training: SynthesizerTrainingArguments, metric: str) -> bool:
-        """Whether training ends here, validated; raises UserError if a score, as of `metric`, is damaged."""
-        with damage_reported(f"{self.path}: the checkpoint"):
-            if (best := self.progress.best) and not (fits(best.get(metric), float) and fits(best.get("step"), int)):
-                raise ValueError(f"no valid best {metric} and step")
-            return not self.lacks_validation(training) and self.is_complete(training)
 
     def is_complete(self, training: SynthesizerTrainingArguments) -> bool:
         """Whether training ends here."""
@@ -152,7 +128,8 @@ def averaged_weights(model: nn.Module, checkpoint: Path, snapshots: Sequence[Sna
         # Tied weights have two names in the model and one in a file; setting one sets both.
         for name in files[0].keys():  # noqa: SIM118 (no dictionary)
             # In float64, so that the mean of equal weights is exact.
-            copy_whole(state[name], sum(file.get_tensor(name).double() for file in files) / len(files))
+            mean = sum(file.get_tensor(name).double() for file in files) / len(files)
+            state[name].copy_(sharded_as(state[name], mean))
     try:
         yield
     finally:

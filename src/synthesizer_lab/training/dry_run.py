@@ -57,11 +57,13 @@ def dry_run(
         settings = settings.with_batches_per_update(batches_per_update, processes)
     check_launch(settings.training)
     task.check_requirements()
-    check_training(task, build_config(settings), settings.training, place, processes=processes)
+    check_training(task, build_config(settings), settings.training, place, processes)
     with failing_together():
         splits = read_splits(task, data, settings.training)
         inputs = prepare_inputs(task, splits, settings, report, pretrained=pretrained)
-    training, least_bytes = settings.training, inputs.least_bytes(place)
+    training, tokens = settings.training, inputs.train.tokens_per_pass()
+    config = build_config(settings, vocab_size=len(inputs.tokenizer))
+    least_bytes = check_training(task, config, training, place, processes, tokens or math.inf)
     # One step more than are measured: the last one would save and validate.
     steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
     short = replace(settings, training=replace(training, minutes=None, report_to="none", **steps))
@@ -74,7 +76,6 @@ def dry_run(
             trainer.run_training()
     (start, before), (end, after) = stopwatch.seen[0], stopwatch.seen[-1]
     speed = (after - before) / (end - start)
-    tokens = inputs.train.tokens_per_pass()
     _, window = next(inputs.train.windows(training.seed, 0))
     batches = TokenBatchSampler(window, training.batch_tokens, training.seed, 1).batches(window, 0)
     per_batch = (window.tokens_per_pass() or 0.0) / len(batches)

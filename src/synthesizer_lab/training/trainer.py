@@ -11,41 +11,29 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
 from transformers import Adafactor, PreTrainedModel, PreTrainedTokenizerFast, Trainer, set_seed
-from transformers.trainer import SCHEDULER_NAME
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
 
 from synthetic_attention.synthesizers import Mixture, SynthesizingFunction
 
 from ..data.examples import Examples, TrainingData
 from ..data.sampler import Items, TokenBatchSampler
-from ..errors import UserError, damage_reported, one_line
+from ..errors import UserError, damage_reported
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss
-from ..tasks.memory import check_training
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
 from .device import any_process, failing_together
-from .failures import describe_shortage
 from .model_card import update_model_card
 from .run_folder import RunFolder
-from .settings import Settings, build_config
-from .sharding import (
-    OPTIMIZER,
-    gather_weights,
-    initialize_adafactor,
-    is_sharded,
-    load_optimizer,
-    save_optimizer,
-    shard_model,
-)
+from .settings import Settings
+from .sharding import gather_optimizer, gather_weights, is_sharded, load_optimizer, shard_model
 
 
 @dataclass(frozen=True)
@@ -60,13 +48,6 @@ class TrainingInputs:
     validation: Examples[Any]
     validation_split: Split
 
-    def least_bytes(self, device: torch.device) -> int:
-        """The memory that each process needs at least; raises UserError if the device has less."""
-        processes, tokens = PartialState().num_processes, self.train.tokens_per_pass() or math.inf
-        # Not the model's own configuration, which may be that of another library (benchmarks/gpt2.py).
-        config = build_config(self.settings, vocab_size=len(self.tokenizer))
-        return check_training(self.task, config, self.settings.training, device, processes, tokens)
-
 
 class _Loop(TrainerCallback):
     """Stops training when due, runs the clock, and validates after each checkpoint."""
@@ -78,9 +59,6 @@ class _Loop(TrainerCallback):
         # Trainer saved its state before the last validation, so the log entries are ours.
         state.log_history = [*self.trainer.progress.log]
         self.trainer.write_log("w", state.log_history)
-        # Those of another Trainer would stop it later; numbers that are none show here.
-        vars(state).update(total_flos=0, stateful_callbacks={"TrainerControl": control.state()})
-        self.trainer.current_progress()
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.trainer.clock.start()
@@ -93,7 +71,6 @@ class _Loop(TrainerCallback):
             control.should_training_stop = control.should_save = control.should_log = True
         if control.should_save:
             trainer.clock.stop()
-        trainer.loaded = True
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
@@ -155,8 +132,6 @@ class SynthesizerTrainer(Trainer):
         self.inputs, self.task, self.run = inputs, task, run
         self.progress = progress = Progress() if start is None else start.progress
         self.clock = TrainingClock(self.args.device, progress.seconds)
-        # Errors until the end of the first step come from a damaged checkpoint.
-        self.loaded = False
         self.stop_request = StopRequest()
         self._start = start
         self._tokens = torch.zeros((), dtype=torch.int64, device=self.args.device)
@@ -176,11 +151,6 @@ class SynthesizerTrainer(Trainer):
             set_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
         try:
             self.train(resume_from_checkpoint=start)
-        except Exception as error:
-            if start is None or self.loaded or isinstance(error, UserError) or describe_shortage(error):
-                raise
-            with damage_reported(f"{start}: the checkpoint"):
-                raise
         finally:
             self.clock.stop()
 
@@ -191,11 +161,6 @@ class SynthesizerTrainer(Trainer):
             # Autocast stays.
             self.accelerator.prepare_model = partial(self.accelerator.prepare_model, evaluation_mode=True)
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        with failing_together():
-            if self.inputs.model.device.type != "meta":
-                super()._load_from_checkpoint(resume_from_checkpoint, model)
-
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model of a checkpoint; the weights of a sharded model are gathered."""
         weights = gather_weights(self.inputs.model)
@@ -205,37 +170,46 @@ class SynthesizerTrainer(Trainer):
             self.inputs.model.save_pretrained(cast(str, output_dir), state_dict=weights)
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        try:
+        # On a full disk, PyTorch and safetensors raise errors of their own.
+        with damage_reported(self.checkpoint_path, "written"):
             super()._save_checkpoint(*args, **kwargs)
-        except (RuntimeError, SafetensorError) as error:
-            # On a full disk, PyTorch and safetensors raise errors of their own.
-            if describe_shortage(error):
-                raise
-            raise OSError(f"{self.checkpoint_path} cannot be written: {one_line(error)}") from error
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         if not is_sharded(self.inputs.model):
             super()._save_optimizer_and_scheduler(output_dir)
             return
-        save_optimizer(cast(Optimizer, self.optimizer), Path(output_dir) / OPTIMIZER)
+        state = gather_optimizer(cast(Optimizer, self.optimizer))
         if self.args.should_save:
+            torch.save(state, Path(output_dir) / OPTIMIZER_NAME)
             torch.save(cast(LRScheduler, self.lr_scheduler).state_dict(), Path(output_dir) / SCHEDULER_NAME)
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        with failing_together(), damage_reported(f"{resume_from_checkpoint}: the checkpoint"):
+            if self.inputs.model.device.type != "meta":
+                super()._load_from_checkpoint(resume_from_checkpoint, model)
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is None or not (is_sharded(self.inputs.model) or (Path(checkpoint) / OPTIMIZER).is_dir()):
-            super()._load_optimizer_and_scheduler(checkpoint)
-            return
-        load_optimizer(cast(Optimizer, self.optimizer), Path(checkpoint))
-        schedule = torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True)
-        cast(LRScheduler, self.lr_scheduler).load_state_dict(schedule)
+        with damage_reported(f"{checkpoint}: the checkpoint"):
+            if checkpoint is None or not is_sharded(self.inputs.model):
+                super()._load_optimizer_and_scheduler(checkpoint)
+                return
+            load_optimizer(cast(Optimizer, self.optimizer), Path(checkpoint) / OPTIMIZER_NAME)
+            schedule = torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True)
+            cast(LRScheduler, self.lr_scheduler).load_state_dict(schedule)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with damage_reported(f"{checkpoint}: the checkpoint"):
+            super()._load_rng_state(checkpoint)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The stream of token batches, as one epoch, from the batch that is due."""
         train, args = self.inputs.train, self.args
         # Also when resuming: Trainer finds its epoch, always the first, by the length. The surplus is not read.
         batches = args.max_steps * self._batches_per_update
-        start, place = self.progress.batches or 0, self.progress.place
-        self._sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches, start, place)
+        progress = self.progress
+        self._sampler = TokenBatchSampler(
+            train, args.batch_tokens, args.seed, batches, progress.batches, progress.place
+        )
         # A new iterator draws a number. When resuming, the random state is restored before that.
         generator = None if self._start is None else torch.Generator()
         loader = DataLoader(
@@ -266,8 +240,6 @@ class SynthesizerTrainer(Trainer):
                     group["params"] = [parameter for parameter in group["params"] if parameter not in logits]
                     eps = (group["eps"][0], self.args.logit_scale)
                     optimizer.add_param_group({**group, "params": apart, "eps": eps})
-            if is_sharded(self.inputs.model):
-                initialize_adafactor(optimizer)
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
@@ -447,7 +419,7 @@ class SynthesizerTrainer(Trainer):
     def current_progress(self) -> Progress:
         """The state of the run at this step; every process has to call this."""
         steps = self.state.global_step - (0 if self._start is None else self._start.step)
-        batches = (self.progress.batches or 0) + steps * self._batches_per_update
+        batches = self.progress.batches + steps * self._batches_per_update
         return replace(
             self.progress,
             seconds=self.clock.seconds,
