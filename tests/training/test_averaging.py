@@ -55,9 +55,7 @@ def test_a_mean_that_validates_as_well_is_the_best_model(corpus: Path, tmp_path:
     # Training would go on from its own weights. Beside them are those of the best validations before.
     name = "model.embed_tokens.weight"
     assert torch.equal(load_file(checkpoint / "model.safetensors")[name], kept[10][name])
-    assert sorted(path.name for path in (checkpoint / "snapshots").iterdir()) == [
-        f"{step}.safetensors" for step in (4, 6, 8)
-    ]
+    assert sorted(path.name for path in (checkpoint / "snapshots").iterdir()) == ["4.safetensors", "6.safetensors"]
     entries = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert entries[-1]["averaged"] == [4, 6, 10]
     assert entries[-1]["average_bleu"] == 4.0

@@ -10,19 +10,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import safe_open
-from torch import nn
+from torch import Tensor, nn
 
 from ..data.sampler import Place
 from ..errors import damage_reported
-from .arguments import SynthesizerTrainingArguments
 from .sharding import sharded_as
 
 # Trainer would resume without some of them, from another state.
@@ -48,7 +47,6 @@ class Progress:
     best: dict[str, Any] = field(default_factory=dict)
     last: dict[str, Any] = field(default_factory=dict)
     snapshots: list[Snapshot] = field(default_factory=list)
-    log: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # JSON has no tuples.
@@ -76,19 +74,10 @@ class Checkpoint:
         """Read the checkpoint at `path`; raises UserError if files are missing or damaged."""
         with damage_reported(f"{path}: the checkpoint"):
             progress = Progress(**json.loads((path / _PROGRESS).read_text(encoding="utf-8")))
-            snapshots = [str(file.relative_to(path)) for file in _snapshot_paths(path, progress.snapshots)]
+            snapshots = [_weights(path, step).relative_to(path).as_posix() for step, _ in progress.snapshots]
             if missing := [name for name in (*_FILES, *snapshots) if not [*path.glob(name)]]:
                 raise ValueError(f"{', '.join(missing)} missing")
         return cls(path, _step(path), progress)
-
-    def is_complete(self, training: SynthesizerTrainingArguments) -> bool:
-        """Whether training ends here."""
-        return training.is_complete(self.step, self.progress.seconds)
-
-    def lacks_validation(self, training: SynthesizerTrainingArguments) -> bool:
-        """Whether a validation is due here and was interrupted."""
-        lacks = self.progress.last.get("step") != self.step
-        return lacks and (self.step % training.eval_steps == 0 or self.is_complete(training))
 
 
 def last_checkpoint(folder: Path) -> Checkpoint | None:
@@ -100,10 +89,10 @@ def last_checkpoint(folder: Path) -> Checkpoint | None:
 def commit_checkpoint(path: Path, progress: Progress) -> None:
     """Complete a checkpoint that Trainer has written; then remove the others."""
     before = [other for other in _complete_paths(path.parent) if other != path]
-    if before:
-        old_paths, new_paths = (_snapshot_paths(checkpoint, progress.snapshots) for checkpoint in (before[-1], path))
-        for old, new in zip(old_paths, new_paths, strict=True):
-            new.parent.mkdir(exist_ok=True)
+    for step, _ in progress.snapshots if before else ():
+        old, new = _weights(before[-1], step), _weights(path, step)
+        new.parent.mkdir(exist_ok=True)
+        if not new.exists():
             try:
                 os.link(old, new)
             except OSError:
@@ -119,37 +108,34 @@ def remove_others(folder: Path) -> None:
 
 
 @contextmanager
-def averaged_weights(model: nn.Module, checkpoint: Path, snapshots: Sequence[Snapshot]) -> Iterator[None]:
-    """Replace the model's weights by the mean of those of `snapshots`, in `checkpoint`; restore them at the end."""
+def averaged_weights(model: nn.Module, now: int, checkpoints: Path, steps: Sequence[int]) -> Iterator[None]:
+    """Replace the weights of a model at step `now` by the mean of those at `steps`; restore them at the end."""
     state = model.state_dict()
     own = {name: value.clone() for name, value in state.items()}
-    with torch.no_grad(), damage_reported(f"{checkpoint}: the snapshots"):
-        files = [safe_open(path, framework="pt") for path in _snapshot_paths(checkpoint, snapshots)]
+    last = _complete_paths(checkpoints)[-1]
+    with torch.no_grad(), damage_reported(f"{last}: the snapshots"):
+        files = [safe_open(_weights(last, step), framework="pt") for step in steps if step != now]
         # Tied weights have two names in the model and one in a file; setting one sets both.
         for name in files[0].keys():  # noqa: SIM118 (no dictionary)
+            tensors = [sharded_as(own[name], file.get_tensor(name)) for file in files]
+            tensors += [own[name]] if now in steps else []
             # In float64, so that the mean of equal weights is exact.
-            mean = sum(file.get_tensor(name).double() for file in files) / len(files)
-            state[name].copy_(sharded_as(state[name], mean))
+            state[name].copy_(cast(Tensor, sum(each.double() for each in tensors)) / len(tensors))
     try:
         yield
     finally:
         model.load_state_dict(own)
 
 
-def _snapshot_paths(checkpoint: Path, snapshots: Iterable[Snapshot]) -> list[Path]:
-    """Their weights; those of the checkpoint's own step are its `model.safetensors`."""
-    own = _step(checkpoint)
-    names = ("model.safetensors" if step == own else f"snapshots/{step}.safetensors" for step, _ in snapshots)
-    return [checkpoint / name for name in names]
+def _weights(checkpoint: Path, step: int) -> Path:
+    """The weights of a validation; those of the checkpoint's own step are its `model.safetensors`."""
+    return checkpoint / ("model.safetensors" if step == _step(checkpoint) else f"snapshots/{step}.safetensors")
 
 
 def _complete_paths(folder: Path) -> list[Path]:
     """The complete checkpoints, ordered by step."""
-    paths = (path.parent for path in folder.glob(f"checkpoint-*/{_PROGRESS}"))
-    return sorted((path for path in paths if _step(path) >= 0), key=_step)
+    return sorted((path.parent for path in folder.glob(f"checkpoint-*/{_PROGRESS}")), key=_step)
 
 
 def _step(path: Path) -> int:
-    """The step of a checkpoint; −1 for the name of another folder."""
-    number = path.name.removeprefix("checkpoint-")
-    return int(number) if number.isdecimal() else -1
+    return int(path.name.removeprefix("checkpoint-"))

@@ -168,7 +168,7 @@ def resume_run(
             if sharding is not None:
                 settings = replace(settings, training=replace(settings.training, sharding=sharding))
             training, checkpoint = settings.training, last_checkpoint(run.checkpoints)
-            if checkpoint and checkpoint.is_complete(training) and not checkpoint.lacks_validation(training):
+            if checkpoint and training.is_complete(checkpoint.step, checkpoint.progress.seconds):
                 raise RunCompleteError(
                     f"the run is complete, with {checkpoint.step} steps; give more --steps or --minutes"
                 )

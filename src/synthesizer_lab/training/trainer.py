@@ -29,7 +29,7 @@ from ..errors import UserError, damage_reported
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
-from .device import any_process, failing_together
+from .device import any_process, failing_together, gather
 from .model_card import update_model_card
 from .run_folder import RunFolder
 from .settings import Settings
@@ -50,14 +50,12 @@ class TrainingInputs:
 
 
 class _Loop(TrainerCallback):
-    """Stops training when due, runs the clock, and validates after each checkpoint."""
+    """Runs the clock, decides when to validate and to stop, and completes checkpoints."""
 
     def __init__(self, trainer: SynthesizerTrainer) -> None:
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        # Trainer saved its state before the last validation, so the log entries are ours.
-        state.log_history = [*self.trainer.progress.log]
         self.trainer.write_log("w", state.log_history)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -65,33 +63,31 @@ class _Loop(TrainerCallback):
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
-        complete = args.is_complete(state.global_step, trainer.clock.seconds)
+        mine = (args.is_complete(state.global_step, trainer.clock.seconds), trainer.stop_request.received is not None)
         # Processes must stop at the same step, but their clocks and signals differ.
-        if any_process(complete or trainer.stop_request.received is not None):
+        trainer.complete, stopped = map(any, zip(*gather(mine), strict=True))
+        if trainer.complete or stopped:
             control.should_training_stop = control.should_save = control.should_log = True
+        control.should_evaluate = trainer.complete or state.global_step % args.eval_steps == 0
         if control.should_save:
             trainer.clock.stop()
+            trainer.check_weights()
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
         # Every process has added its random state.
         trainer.accelerator.wait_for_everyone()
-        # Of a sharded weight each process sees its part.
-        if any_process(not all(bool(parameter.isfinite().all()) for parameter in trainer.inputs.model.parameters())):
-            trainer.check_finite("a weight", math.nan)
         progress = trainer.current_progress()
         if args.should_save:
-            commit_checkpoint(trainer.checkpoint_path, progress)
+            commit_checkpoint(trainer.run.checkpoints / f"checkpoint-{state.global_step}", progress)
         trainer.accelerator.wait_for_everyone()
-        if state.global_step % args.eval_steps == 0 or trainer.is_complete():
-            trainer.evaluate()
 
 
 class SynthesizerTrainer(Trainer):
     """Trains one run. The best model by the task's score is written to the run folder as soon as it is found.
 
     The task validates, because `evaluate` of the base class pads every batch to one length and gathers without
-    trimming. Checkpoints are saved before validation and get their scores after it. Training resumes from `start`.
+    trimming. Training resumes from `start`.
     """
 
     # Arguments of Trainer, as this class narrows them.
@@ -101,16 +97,12 @@ class SynthesizerTrainer(Trainer):
         self, inputs: TrainingInputs, run: RunFolder, device: torch.device, start: Checkpoint | None = None
     ) -> None:
         model, training, task = inputs.model, inputs.settings.training, inputs.task
-        changes: dict[str, Any] = {"eval_on_start": start is not None and start.lacks_validation(training)}
-        if start is not None and start.is_complete(training):
-            # Only the validation of a complete run can be missing.
-            changes["max_steps"] = start.step
         # As for T5, updates are scaled by the size of the weights. Trainer's own `adafactor` turns that off.
         adafactor = {"scale_parameter": True, "relative_step": False, "lr": training.learning_rate}
         # Without processing_class: checkpoints need no copy of the run's tokenizer.
         super().__init__(
             model,
-            training.for_trainer(str(run.checkpoints), device, **changes),
+            training.for_trainer(str(run.checkpoints), device),
             data_collator=partial(task.collate, pad_token_id=cast(int, model.config.pad_token_id)),
             train_dataset=inputs.train,
             optimizer_cls_and_kwargs=(Adafactor, adafactor) if training.optim == "adafactor" else None,
@@ -133,6 +125,8 @@ class SynthesizerTrainer(Trainer):
         self.progress = progress = Progress() if start is None else start.progress
         self.clock = TrainingClock(self.args.device, progress.seconds)
         self.stop_request = StopRequest()
+        # Whether training has come to its end, and not only to a stop.
+        self.complete = False
         self._start = start
         self._tokens = torch.zeros((), dtype=torch.int64, device=self.args.device)
         self._batches_per_update = self.args.gradient_accumulation_steps * self.args.world_size
@@ -171,7 +165,7 @@ class SynthesizerTrainer(Trainer):
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         # On a full disk, PyTorch and safetensors raise errors of their own.
-        with damage_reported(self.checkpoint_path, "written"):
+        with damage_reported(self.run.checkpoints / f"checkpoint-{self.state.global_step}", "written"):
             super()._save_checkpoint(*args, **kwargs)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
@@ -305,12 +299,8 @@ class SynthesizerTrainer(Trainer):
             ):
                 file.writelines(lines)
 
-    def is_complete(self) -> bool:
-        """Whether training ends at this step; the same in all processes, whose clocks differ."""
-        return any_process(self.args.is_complete(self.state.global_step, self.clock.seconds))
-
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Validate, keep the model if it is the best so far, write metrics.json and the checkpoint's scores."""
+        """Validate, and keep the model if it is the best so far."""
         # Generation would be compiled again for each of its many shapes.
         with torch.compiler.set_stance("force_eager"):
             scores = self._validate()
@@ -320,14 +310,10 @@ class SynthesizerTrainer(Trainer):
                 self.progress.snapshots = self._best_snapshots(scores)
             metrics = {f"eval_{name}": value for name, value in scores.items() if isinstance(value, float)}
             self.log(dict(metrics))
-            if self.is_complete():
+            if self.complete:
                 self._average(scores)
-        # A run that is stopped while it averages is not finished.
         self.progress.last = scores
         self.write_metrics()
-        progress = self.current_progress()
-        if self.args.should_save:
-            progress.write(self.checkpoint_path)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
@@ -340,7 +326,7 @@ class SynthesizerTrainer(Trainer):
             "task": self.task.name,
             "synthesizer": self.inputs.settings.synthesizer,
             "seed": self.args.seed,
-            "finished": self.is_complete() and self.progress.last.get("step") == step,
+            "finished": self.complete,
             "best": self.progress.best or None,
             "last": self.progress.last or None,
             "steps": step,
@@ -402,11 +388,17 @@ class SynthesizerTrainer(Trainer):
         if len(snapshots) < 2:
             return
         steps = [step for step, _ in snapshots]
-        with averaged_weights(self.inputs.model, self.checkpoint_path, snapshots):
+        with averaged_weights(self.inputs.model, self.state.global_step, self.run.checkpoints, steps):
             scores = {**self._validate(), "averaged": steps}
             self._keep_if_best(scores)
         numbers = {f"average_{name}": value for name, value in scores.items() if isinstance(value, float)}
         self.log({**numbers, "averaged": steps})  # type: ignore[dict-item]
+
+    def check_weights(self) -> None:
+        """Raise UserError if a weight is infinite or NaN; every process has to call this."""
+        # Of a sharded weight each process sees its part.
+        if any_process(not all(bool(parameter.isfinite().all()) for parameter in self.inputs.model.parameters())):
+            self.check_finite("a weight", math.nan)
 
     def check_finite(self, name: str, value: float) -> None:
         """Raise UserError if a value is infinite or NaN."""
@@ -427,13 +419,7 @@ class SynthesizerTrainer(Trainer):
             batches=batches,
             processes=self.args.world_size,
             place=self._sampler.place(batches) if self._sampler else self.progress.place,
-            log=self.state.log_history,
         )
-
-    @property
-    def checkpoint_path(self) -> Path:
-        """The folder of the checkpoint at this step."""
-        return self.run.checkpoints / f"checkpoint-{self.state.global_step}"
 
 
 def mixture_weights(model: nn.Module) -> dict[str, list[list[float]]]:
