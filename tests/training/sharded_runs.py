@@ -10,7 +10,6 @@ from accelerate import PartialState
 from safetensors.torch import save_file
 from transformers import TrainerCallback
 
-from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthesizer_lab.tasks.translation import Translation
 from synthesizer_lab.training.evaluation import continue_prompt, evaluate_run, generate_chunks
@@ -40,15 +39,6 @@ class Start(TrainerCallback):
         (self.folder / f"{self.name}-{args.process_index}.json").write_text(json.dumps(shapes))
 
 
-class Overflow(TrainerCallback):
-    """Makes a weight infinite, after the last step, in the part that the second process has."""
-
-    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        if args.process_index == 1 and state.global_step == args.max_steps:
-            with torch.no_grad():
-                next(model.parameters()).to_local()[0] = torch.inf
-
-
 def main(corpus: Path, folder: Path) -> None:
     torch.set_num_threads(1)
     sharded = small_settings(*OPTIONS, "max_steps=4", "sharding=fsdp", "average_checkpoints=2")
@@ -64,15 +54,6 @@ def main(corpus: Path, folder: Path) -> None:
         small_settings(*OPTIONS, "max_steps=2", "bf16=true", "sharding=fsdp"),
         task=LANGUAGE_MODEL,
     )
-    try:
-        start(
-            corpus,
-            folder / "overflow",
-            small_settings(*OPTIONS, "max_steps=1", "sharding=fsdp"),
-            callbacks=[Overflow()],
-        )
-    except UserError as error:
-        (folder / f"overflow-{PartialState().process_index}").write_text(str(error))
     found = evaluations(folder, sharding="fsdp")
     (folder / f"evaluations-{PartialState().process_index}.json").write_text(json.dumps(found))
     PartialState().destroy_process_group()

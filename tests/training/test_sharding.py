@@ -121,13 +121,6 @@ def test_weights_are_those_without_sharding(corpus: Path, sharded: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_weight_that_is_not_finite_in_one_process_stops_all(sharded: Path) -> None:
-    for rank in range(2):
-        assert "training diverged: a weight" in (sharded / f"overflow-{rank}").read_text()
-    assert not [*(sharded / "overflow").glob("checkpoints/*/progress.json")]
-
-
-@pytest.mark.slow
 def test_evaluations_equal_those_of_one_process(sharded: Path) -> None:
     """Scores, predictions and generated texts, also where one process is left without a batch."""
     first, second = (json.loads((sharded / f"evaluations-{rank}.json").read_text()) for rank in range(2))

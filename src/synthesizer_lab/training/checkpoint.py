@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from safetensors import safe_open
@@ -61,29 +61,25 @@ class Progress:
             partial.replace(checkpoint / _PROGRESS)
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """A complete checkpoint."""
 
     path: Path
     step: int
     progress: Progress
 
-    @classmethod
-    def open(cls, path: Path) -> Checkpoint:
-        """Read the checkpoint at `path`; raises UserError if files are missing or damaged."""
-        with damage_reported(f"{path}: the checkpoint"):
-            progress = Progress(**json.loads((path / _PROGRESS).read_text(encoding="utf-8")))
-            snapshots = [_weights(path, step).relative_to(path).as_posix() for step, _ in progress.snapshots]
-            if missing := [name for name in (*_FILES, *snapshots) if not [*path.glob(name)]]:
-                raise ValueError(f"{', '.join(missing)} missing")
-        return cls(path, _step(path), progress)
-
 
 def last_checkpoint(folder: Path) -> Checkpoint | None:
-    """The checkpoint of the highest step."""
-    paths = _complete_paths(folder)
-    return Checkpoint.open(paths[-1]) if paths else None
+    """The checkpoint of the highest step; raises UserError if files of it are missing or damaged."""
+    if not (paths := _complete_paths(folder)):
+        return None
+    path = paths[-1]
+    with damage_reported(f"{path}: the checkpoint"):
+        progress = Progress(**json.loads((path / _PROGRESS).read_text(encoding="utf-8")))
+        snapshots = [_weights(path, step).relative_to(path).as_posix() for step, _ in progress.snapshots]
+        if missing := [name for name in (*_FILES, *snapshots) if not [*path.glob(name)]]:
+            raise ValueError(f"{', '.join(missing)} missing")
+    return Checkpoint(path, _step(path), progress)
 
 
 def commit_checkpoint(path: Path, progress: Progress) -> None:

@@ -236,12 +236,15 @@ def prepare_inputs(
         report(f"{split.name}: {len(examples):,} {task.unit}, {int(examples.lengths().sum()):,} tokens")
         return examples
 
-    large = isinstance(train, LargeSplit)
-    examples: TrainingData[Any] = encode_large(train, tokenizer, maximum, on_long, report) if large else encode(train)
+    examples: TrainingData[Any]
+    if isinstance(train, LargeSplit):
+        examples, head = encode_large(train, tokenizer, maximum, on_long, report), train.head()
+    else:
+        examples, head = encode(train), train
     validation = encode(valid)
     for split, found in ((train, examples), (valid, validation)):
         _report_left_out(split.name, found, task.unit, maximum, report)
-    config = build_config(settings, **task.config_changes(train.head() if large else train, tokenizer))
+    config = build_config(settings, **task.config_changes(head, tokenizer))
     set_seed(settings.training.seed)
     try:
         with building_device(settings.training.sharding):

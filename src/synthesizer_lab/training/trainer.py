@@ -29,7 +29,7 @@ from ..errors import UserError, damage_reported
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
-from .device import any_process, failing_together, gather
+from .device import failing_together, gather
 from .model_card import update_model_card
 from .run_folder import RunFolder
 from .settings import Settings
@@ -71,7 +71,6 @@ class _Loop(TrainerCallback):
         control.should_evaluate = trainer.complete or state.global_step % args.eval_steps == 0
         if control.should_save:
             trainer.clock.stop()
-            trainer.check_weights()
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
@@ -200,10 +199,8 @@ class SynthesizerTrainer(Trainer):
         train, args = self.inputs.train, self.args
         # Also when resuming: Trainer finds its epoch, always the first, by the length. The surplus is not read.
         batches = args.max_steps * self._batches_per_update
-        progress = self.progress
-        self._sampler = TokenBatchSampler(
-            train, args.batch_tokens, args.seed, batches, progress.batches, progress.place
-        )
+        start, place = self.progress.batches, self.progress.place
+        self._sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches, start, place)
         # A new iterator draws a number. When resuming, the random state is restored before that.
         generator = None if self._start is None else torch.Generator()
         loader = DataLoader(
@@ -292,12 +289,8 @@ class SynthesizerTrainer(Trainer):
     def write_log(self, mode: str, entries: list[dict[str, Any]]) -> None:
         """Write log.jsonl anew, or append to it."""
         if self.args.should_save:
-            lines = [json.dumps({"step": 0, **entry}, allow_nan=False) + "\n" for entry in entries]
-            with (
-                damage_reported("log.jsonl", "written"),
-                (self.run.path / "log.jsonl").open(mode, encoding="utf-8") as file,
-            ):
-                file.writelines(lines)
+            with (self.run.path / "log.jsonl").open(mode, encoding="utf-8") as file:
+                file.writelines(json.dumps({"step": 0, **entry}, allow_nan=False) + "\n" for entry in entries)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Validate, and keep the model if it is the best so far."""
@@ -320,8 +313,7 @@ class SynthesizerTrainer(Trainer):
     def write_metrics(self) -> dict[str, Any]:
         """Write metrics.json, with the best and last validation and the speed of the whole run, and the model card."""
         tokens, seconds = self.count_tokens(), self.clock.seconds
-        step, train = self.state.global_step, self.inputs.train
-        is_known = self._tokens_per_epoch is not None
+        train, is_known = self.inputs.train, self._tokens_per_epoch is not None
         metrics = {
             "task": self.task.name,
             "synthesizer": self.inputs.settings.synthesizer,
@@ -329,7 +321,7 @@ class SynthesizerTrainer(Trainer):
             "finished": self.complete,
             "best": self.progress.best or None,
             "last": self.progress.last or None,
-            "steps": step,
+            "steps": self.state.global_step,
             "minutes": seconds / 60,
             "tokens": tokens,
             "tokens_per_second": tokens / seconds if seconds else 0.0,
@@ -393,12 +385,6 @@ class SynthesizerTrainer(Trainer):
             self._keep_if_best(scores)
         numbers = {f"average_{name}": value for name, value in scores.items() if isinstance(value, float)}
         self.log({**numbers, "averaged": steps})  # type: ignore[dict-item]
-
-    def check_weights(self) -> None:
-        """Raise UserError if a weight is infinite or NaN; every process has to call this."""
-        # Of a sharded weight each process sees its part.
-        if any_process(not all(bool(parameter.isfinite().all()) for parameter in self.inputs.model.parameters())):
-            self.check_finite("a weight", math.nan)
 
     def check_finite(self, name: str, value: float) -> None:
         """Raise UserError if a value is infinite or NaN."""
