@@ -1,11 +1,13 @@
 """The folder of a run: made, replaced, or refused without harm."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.training.run import resume_run
+from synthesizer_lab.training.run_folder import RunFolder
 from synthetic_attention.staging import LOCK, lock_file, remove_left, staged
 from training.runs import Kill, Small, full_disk, generate_lines, silent, snapshot, start
 
@@ -89,6 +91,12 @@ def test_a_full_disk_leaves_what_is_there(corpus: Path, tmp_path: Path, small: S
         assert "\n" not in str(error.value)
         assert snapshot(tmp_path) == before
         assert run.exists() == exists
+
+
+def test_a_mistake_of_the_program_is_not_taken_for_a_full_disk(tmp_path: Path) -> None:
+    text: Any = 3
+    with pytest.raises(TypeError):
+        RunFolder(tmp_path).write_text("file", text)
 
 
 def test_the_next_start_removes_what_killed_ones_left(corpus: Path, tmp_path: Path, small: Small) -> None:

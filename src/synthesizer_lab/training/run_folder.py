@@ -100,10 +100,8 @@ class RunFolder:
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
             raise UserError(f"{nearest}: not a folder that can be written; choose another --output")
         if self.exists and not overwrite:
-            raise UserError(
-                f"{self.path}: a run exists; choose another --output; of train, --resume continues it, --overwrite "
-                "replaces it"
-            )
+            way_out = "choose another --output (train: --resume continues it, --overwrite replaces it)"
+            raise UserError(f"{self.path}: a run exists; {way_out}")
         if self.content() and not self.exists:
             raise UserError(f"{self.path}: the folder has files and is not a run; choose another --output")
 

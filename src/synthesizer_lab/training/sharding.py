@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
+from accelerate.utils import parse_flag_from_env  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -40,9 +41,9 @@ def launched_sharding() -> Sharding | None:
         UserError: its configuration has FSDP1, or an option that would have no effect.
     """
     for variable, remedy in _REFUSED.items():
-        if _is_set(variable):
+        if parse_flag_from_env(variable):
             raise UserError(f"got {variable.lower()} in the configuration of accelerate; expected {remedy}")
-    if not _is_set("ACCELERATE_USE_FSDP"):
+    if not parse_flag_from_env("ACCELERATE_USE_FSDP"):
         return None
     if (version := os.environ.get("FSDP_VERSION", "1")) != "2":
         raise UserError(f"got FSDP{version} in the configuration of accelerate; expected fsdp_version: 2")
@@ -155,7 +156,3 @@ def _placement(parameter: nn.Parameter, processes: int) -> Shard | None:
     """The dimension to shard if it is not the first: R (H, T, S) may have fewer heads than there are processes."""
     even = [dim for dim, size in enumerate(parameter.shape) if size % processes == 0]
     return Shard(even[0]) if even and len(parameter) < processes else None
-
-
-def _is_set(variable: str) -> bool:
-    return os.environ.get(variable, "false").lower() in ("1", "true", "yes")
