@@ -36,13 +36,12 @@ Snapshot = tuple[int, float]
 class Progress:
     """The state of a run that Trainer's checkpoint lacks; `best` and `last` are the scores of these validations.
 
-    `tokens` and `batches` are those of all `processes`. `place` is the window of the data that has the next batch.
+    `tokens` and `batches` are those of all processes. `place` is the window of the data that has the next batch.
     """
 
     seconds: float = 0.0
     tokens: int = 0
     batches: int = 0
-    processes: int = 1
     place: Place = field(default_factory=Place)
     best: dict[str, Any] = field(default_factory=dict)
     last: dict[str, Any] = field(default_factory=dict)

@@ -163,7 +163,7 @@ def resume_run(
             task, settings = run.read_task(info), run.read_settings(info).with_budget(max_steps, minutes)
             _check_expected(info, expected or {}, output)
             accumulation = settings.training.gradient_accumulation_steps
-            batches = batches_per_update or info["processes"] * accumulation
+            batches = batches_per_update or info.get("processes", 1) * accumulation
             settings = settings.with_batches_per_update(batches, processes)
             if sharding is not None:
                 settings = replace(settings, training=replace(settings.training, sharding=sharding))

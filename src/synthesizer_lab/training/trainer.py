@@ -403,7 +403,6 @@ class SynthesizerTrainer(Trainer):
             seconds=self.clock.seconds,
             tokens=self.count_tokens(),
             batches=batches,
-            processes=self.args.world_size,
             place=self._sampler.place(batches) if self._sampler else self.progress.place,
         )
 
