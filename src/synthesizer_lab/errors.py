@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
+# Raised by mistakes of the program, not by files.
+_BUGS = (AssertionError, AttributeError, NameError, TypeError)
+
 
 class UserError(ValueError):
     """Something the user can put right. The command line prints its message, one line, and exits without traceback."""
@@ -50,11 +53,14 @@ def user_errors() -> Iterator[None]:
 
 @contextmanager
 def damage_reported(what: object, action: str = "loaded") -> Iterator[None]:
-    """Raise whatever fails inside as a UserError that names `what`; with "written" as an OSError, except UserErrors."""
+    """Raise whatever fails inside as a UserError that names `what`.
+
+    With "written" it is raised as an OSError; UserErrors, and errors of the program itself, pass unchanged.
+    """
     try:
         yield
     except BaseException as error:
-        kind, passed = (UserError, MemoryError) if action == "loaded" else (OSError, MemoryError | UserError)
+        kind, passed = (OSError, (MemoryError, UserError, *_BUGS)) if action == "written" else (UserError, MemoryError)
         # Panics of the tokenizers library are no `Exception`.
         if isinstance(error, passed) or not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -23,9 +24,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 from models.conftest import HEADS, SIZES
 from synthetic_attention import SynthesizerConfig, generate
 
-from .harness import LONG
-
-CASES, GROUPS = 3000 if LONG else 300, 10
+CASES, GROUPS = 3000 if os.environ.get("FUZZ") == "long" else 300, 10
 SYNTHESIZERS = (
     *("vanilla", "random", "dense", "factorized_random", "factorized_dense", "random+vanilla", "dense+random"),
     *("random/vanilla", "dynamic_conv", "local_dense"),

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import resource
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +70,17 @@ def on_call(owner: Any, name: str, number: int, action: Callable[[], object], af
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, call)
         yield
+
+
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file can have more bytes inside."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def die() -> None:

@@ -10,19 +10,18 @@ from accelerate import PartialState
 from safetensors.torch import save_file
 from transformers import TrainerCallback
 
-from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthesizer_lab.tasks.translation import Translation
-from synthesizer_lab.training import evaluation, trainer
 from synthesizer_lab.training.evaluation import continue_prompt, evaluate_run, generate_chunks
 from synthesizer_lab.training.run import resume_run
 from synthesizer_lab.training.run_folder import PretrainedRun
-from synthesizer_lab.training.sharding import gather_weights, shard_model
+from synthesizer_lab.training.sharding import gather_weights
 from training.conftest import small_settings
 from training.runs import silent, start
 
 OPTIONS = ("dropout_rate=0", "logging_steps=1", "num_layers=2", "eval_batch_tokens=100")
-ADAFACTOR = (*OPTIONS, "optim=adafactor", "max_steps=3", "learning_rate=0.01")
+CHECKPOINTING = (*OPTIONS, "max_steps=3", "gradient_checkpointing=true")
+SYNTHESIZER = "random+fixed_random+vanilla"
 LINES = ["where is the station", "two", "", "the red train and the blue car", "hello"]
 LANGUAGE_MODEL = LanguageModeling(train_files="train.en", valid_files="valid.en")
 
@@ -40,50 +39,22 @@ class Start(TrainerCallback):
         (self.folder / f"{self.name}-{args.process_index}.json").write_text(json.dumps(shapes))
 
 
-class Overflow(TrainerCallback):
-    """Makes a weight infinite, after the last step, in the part that the second process has."""
-
-    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        if args.process_index == 1 and state.global_step == args.max_steps:
-            with torch.no_grad():
-                next(model.parameters()).to_local()[0] = torch.inf
-
-
 def main(corpus: Path, folder: Path) -> None:
     torch.set_num_threads(1)
     sharded = small_settings(*OPTIONS, "max_steps=4", "sharding=fsdp", "average_checkpoints=2")
-    devices: list[str] = []
-
-    def shard(model: Any, device: torch.device) -> None:
-        devices.append(str({parameter.device.type for parameter in [*model.parameters(), *model.buffers()]}))
-        shard_model(model, device)
-
-    trainer.shard_model = evaluation.shard_model = shard
     start(corpus, folder / "adamw", sharded, callbacks=[Start(folder, "new")])
     resume_run(folder / "adamw", max_steps=8, report=silent)
-    adafactor = small_settings(
-        *ADAFACTOR, "gradient_checkpointing=true", "sharding=fsdp", synthesizer="random+fixed_random+vanilla"
-    )
-    start(corpus, folder / "adafactor", adafactor)
-    pretrained = PretrainedRun.open(folder / "adafactor", Translation)
-    start(corpus, folder / "from", adafactor, pretrained=pretrained, callbacks=[Start(folder, "from")])
+    checkpointing = small_settings(*CHECKPOINTING, "sharding=fsdp", synthesizer=SYNTHESIZER)
+    start(corpus, folder / "checkpointing", checkpointing)
+    pretrained = PretrainedRun.open(folder / "checkpointing", Translation)
+    start(corpus, folder / "from", checkpointing, pretrained=pretrained, callbacks=[Start(folder, "from")])
     start(
         corpus,
         folder / "lm",
         small_settings(*OPTIONS, "max_steps=2", "bf16=true", "sharding=fsdp"),
         task=LANGUAGE_MODEL,
     )
-    try:
-        start(
-            corpus,
-            folder / "overflow",
-            small_settings(*OPTIONS, "max_steps=1", "sharding=fsdp"),
-            callbacks=[Overflow()],
-        )
-    except UserError as error:
-        (folder / f"overflow-{PartialState().process_index}").write_text(str(error))
     found = evaluations(folder, sharding="fsdp")
-    (folder / f"devices-{PartialState().process_index}.json").write_text(json.dumps(devices))
     (folder / f"evaluations-{PartialState().process_index}.json").write_text(json.dumps(found))
     PartialState().destroy_process_group()
 

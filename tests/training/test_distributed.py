@@ -11,8 +11,6 @@ import pytest
 import torch
 import yaml
 
-from synthesizer_lab.errors import UserError
-from synthesizer_lab.training import device
 from synthesizer_lab.training.run import resume_run
 from training.conftest import SMALL
 from training.runs import Small, start, weights, without_times
@@ -103,11 +101,3 @@ def test_processes_that_disagree_end_together(corpus: Path, tmp_path: Path) -> N
     assert codes == [1, 1]
     assert all("differ in seed" in error for error in errors)
     assert not (tmp_path / "run").exists()
-
-
-def test_an_error_of_one_process_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "gather", lambda value: [value, True])
-    with pytest.raises(UserError, match="another process failed"), device.failing_together():
-        pass
-    with pytest.raises(UserError, match="mine"), device.failing_together():
-        raise UserError("mine")

@@ -1,6 +1,8 @@
 """Progress lines."""
 
+import io
 import os
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -30,29 +32,35 @@ def test_entries_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert "average of the best weights: loss 2.00" in text
 
 
-def test_a_terminal_has_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_has_a_bar() -> None:
     report, args = ProgressReport(), SynthesizerTrainingArguments(max_steps=10)
-    report.on_train_begin(args, TrainerState(), None)
-    for step in range(1, 6):
-        report.on_step_end(args, TrainerState(global_step=step), None)
-    report.on_log(args, TrainerState(global_step=5), None, logs=LOG)
-    report.bar.refresh()
-    report.on_train_end(args, TrainerState(global_step=5), None)
-    text = capsys.readouterr().err
+    with redirect_stderr(Terminal()) as terminal:
+        report.on_train_begin(args, TrainerState(), None)
+        for step in range(1, 6):
+            report.on_step_end(args, TrainerState(global_step=step), None)
+        report.on_log(args, TrainerState(global_step=5), None, logs=LOG)
+        report.bar.refresh()
+        report.on_train_end(args, TrainerState(global_step=5), None)
+    text = terminal.getvalue()
     assert "5/10" in text
     assert "12,345 tokens/s" in text
     assert text.endswith("\r")
 
 
-def test_training_goes_on_without_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_continues_without_a_reader() -> None:
+    report, args = ProgressReport(), SynthesizerTrainingArguments(max_steps=9)
     reader, writer = os.pipe()
     os.close(reader)
     before = os.dup(2)
     try:
         with os.fdopen(writer, "w", buffering=1) as broken:
-            monkeypatch.setattr("sys.stderr", broken)
-            ProgressReport().on_log(SynthesizerTrainingArguments(max_steps=9), TrainerState(global_step=5), None, LOG)
+            with redirect_stderr(broken):
+                report.on_log(args, TrainerState(global_step=5), None, LOG)
             # What was not written is written when the file is closed.
             os.dup2(2, writer)
         assert os.path.samestat(os.fstat(2), Path(os.devnull).stat())

@@ -83,11 +83,12 @@ def test_four_processes_then_two_then_one_train_as_one(
 
 
 @pytest.mark.slow
-def test_adafactor_and_gradient_checkpointing(corpus: Path, sharded: Path, tmp_path: Path, small: Small) -> None:
-    one, synthesizer = tmp_path / "one", "random+fixed_random+vanilla"
-    start(corpus, one, small(*sharded_runs.ADAFACTOR, "gradient_accumulation_steps=2", synthesizer=synthesizer))
+def test_gradient_checkpointing(corpus: Path, sharded: Path, tmp_path: Path, small: Small) -> None:
+    settings = (*sharded_runs.CHECKPOINTING, "gradient_accumulation_steps=2")
+    start(corpus, tmp_path / "one", small(*settings, synthesizer=sharded_runs.SYNTHESIZER))
     for name in ("loss", "grad_norm", "eval_loss"):
-        assert logged(sharded / "adafactor", name) == pytest.approx(logged(one, name), abs=1e-5), name
+        expected = logged(tmp_path / "one", name)
+        assert logged(sharded / "checkpointing", name) == pytest.approx(expected, abs=1e-5), name
 
 
 @pytest.mark.slow
@@ -102,14 +103,8 @@ def test_all_parameters_shard(sharded: Path) -> None:
 
 
 @pytest.mark.slow
-def test_only_the_main_process_builds_and_loads_the_model(
-    corpus: Path, sharded: Path, tmp_path: Path, small: Small
-) -> None:
-    """The weights of new and continued runs are bit for bit those without sharding, and `fixed_random`'s buffer too."""
-    first, second = (json.loads((sharded / f"devices-{rank}.json").read_text()) for rank in range(2))
-    assert {*first} == {"{'cpu'}"}
-    assert {*second} == {"{'meta'}"}
-    assert len(first) == len(second) == 11
+def test_weights_are_those_without_sharding(corpus: Path, sharded: Path, tmp_path: Path, small: Small) -> None:
+    """Of new and continued runs bit for bit, with `fixed_random`'s buffer."""
     new: dict[str, Tensor] = {}
 
     class Copy(TrainerCallback):
@@ -117,19 +112,12 @@ def test_only_the_main_process_builds_and_loads_the_model(
             new.update({name: value.clone() for name, value in model.state_dict().items()})
 
     start(corpus, tmp_path / "one", small(*sharded_runs.OPTIONS, "max_steps=1"), callbacks=[Copy()])
-    loaded = load_file(sharded / "adafactor" / "model.safetensors")
+    loaded = load_file(sharded / "checkpointing" / "model.safetensors")
     assert any(name.endswith("table") for name in loaded)
     for name, expected in (("new", new), ("from", loaded)):
         got = load_file(sharded / f"{name}.safetensors")
         assert got.keys() <= expected.keys()
         assert all(torch.equal(value, expected[key]) for key, value in got.items()), name
-
-
-@pytest.mark.slow
-def test_a_weight_that_is_not_finite_in_one_process_stops_all(sharded: Path) -> None:
-    for rank in range(2):
-        assert "training diverged: a weight" in (sharded / f"overflow-{rank}").read_text()
-    assert not [*(sharded / "overflow").glob("checkpoints/*/progress.json")]
 
 
 @pytest.mark.slow
@@ -145,11 +133,9 @@ def test_evaluations_equal_those_of_one_process(sharded: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"FSDP_VERSION": "1"}, "got FSDP1 in the configuration of accelerate; expected fsdp_version: 2"),
-        ({}, "got FSDP1 in the configuration of accelerate"),
+        ({}, "got FSDP1 in the configuration of accelerate; expected fsdp_version: 2"),
         ({"FSDP_VERSION": "2", "FSDP_OFFLOAD_PARAMS": "true"}, "expected fsdp_offload_params: false"),
-        ({"FSDP_VERSION": "2", "FSDP_ACTIVATION_CHECKPOINTING": "true"}, "--set gradient_checkpointing=true"),
-        ({"FSDP_VERSION": "2", "ACCELERATE_USE_DEEPSPEED": "true"}, "got DeepSpeed in the configuration"),
+        ({"FSDP_VERSION": "2", "ACCELERATE_USE_DEEPSPEED": "true"}, "got accelerate_use_deepspeed .*; expected FSDP2"),
         ({"ACCELERATE_USE_FSDP": "false", "ACCELERATE_MIXED_PRECISION": "fp16"}, "got mixed_precision fp16 in"),
         ({"FSDP_VERSION": "2"}, "got sharding none, but FSDP in the configuration of accelerate"),
     ],
@@ -172,17 +158,7 @@ def test_one_process_cannot_shard(sharded: Path, corpus: Path, tmp_path: Path, s
         start(corpus, tmp_path / "run", small("sharding=fsdp"))
     with pytest.raises(UserError, match=message):
         evaluate_run(sharded / "adamw", sharding="fsdp")
-    run = shutil.copytree(sharded / "adafactor", tmp_path / "resumed")
+    run = shutil.copytree(sharded / "checkpointing", tmp_path / "resumed")
     with pytest.raises(UserError, match=message):
         resume_run(run, max_steps=5, report=silent)
     assert resume_run(run, max_steps=5, sharding="none", report=silent).metrics["steps"] == 5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["state.json", "shard-00002-model-00001-of-00001.safetensors"])
-def test_a_checkpoint_without_a_part_is_refused(name: str, sharded: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(sharded / "adamw", tmp_path / "run")
-    (file,) = run.glob(f"checkpoints/*/optimizer/{name}")
-    file.unlink()
-    with pytest.raises(UserError, match=f"the checkpoint cannot be loaded: .*{name}"):
-        resume_run(run, max_steps=9, sharding="none", report=silent)

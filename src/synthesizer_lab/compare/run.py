@@ -83,7 +83,7 @@ def compare(
     choose_training_device(device)
     folder = RunFolder(output.resolve())
     # The name of a run inside: `check_new` refuses folders with content.
-    RunFolder(folder.path / "row").check_new(overwrite=False)
+    RunFolder(folder.path / "row").check_new()
     plan = make_plan(comparison, _with_earlier(folder, rows, seeds))
     runner = _Runner(folder, plan, device, report, callbacks)
     runner.check()
@@ -113,7 +113,7 @@ def _with_earlier(folder: RunFolder, rows: Sequence[Row], seeds: Sequence[int]) 
                 (row,) = parse_rows([label])
                 if trained := [seed for seed in numbers if _run_folder(folder, row, seed).exists]:
                     found[row] = trained
-    elif folder.path.exists() and folder.has_content:
+    elif folder.content():
         raise UserError(f"{folder.path}: the folder has files and is no comparison; choose another --output")
     order = [*rows] if set(found) <= set(rows) else [*found, *(row for row in rows if row not in found)]
     return {row: sorted({*found.get(row, []), *(seeds if row in rows else [])}) for row in order}

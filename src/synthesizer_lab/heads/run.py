@@ -133,7 +133,7 @@ def convert_to(
     Raises:
         UserError: the model cannot be converted, or the text or the folder cannot be used.
     """
-    RunFolder(output).check_empty()
+    RunFolder(output).check_new()
     place = choose_device(device)
     set_seed(how.seed)
     source = _open(name, how, report)

@@ -76,7 +76,7 @@ class SynthesizerTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):  
             "gradient_checkpointing": None,
             # The Trainer would compile the whole model; we compile its layers.
             "torch_compile": False,
-            # `SynthesizerTrainer` validates after saving.
+            # After each validation.
             "save_strategy": "steps",
             "save_steps": self.eval_steps,
             # It would wait for the device at each step, and hide a loss that is not finite.

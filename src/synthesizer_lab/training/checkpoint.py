@@ -10,26 +10,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 from safetensors import safe_open
-from torch import nn
-
-from synthetic_attention.validation import fits
+from torch import Tensor, nn
 
 from ..data.sampler import Place
 from ..errors import damage_reported
-from .arguments import SynthesizerTrainingArguments
-from .sharding import OPTIMIZER, copy_whole, shard_names
+from .sharding import sharded_as
 
 # Trainer would resume without some of them, from another state.
-_FILES = ("model.safetensors", "scheduler.pt")
+_FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
 _PROGRESS = "progress.json"
 
 # The step of a validation whose weights are kept, and its score.
@@ -40,22 +36,18 @@ Snapshot = tuple[int, float]
 class Progress:
     """The state of a run that Trainer's checkpoint lacks; `best` and `last` are the scores of these validations.
 
-    `tokens` and `batches` are those of all `processes`; older checkpoints lack the last two. `place` is the window of
-    the data that has the next batch.
+    `tokens` and `batches` are those of all processes. `place` is the window of the data that has the next batch.
     """
 
     seconds: float = 0.0
     tokens: int = 0
-    batches: int | None = None
-    processes: int | None = None
+    batches: int = 0
     place: Place = field(default_factory=Place)
     best: dict[str, Any] = field(default_factory=dict)
     last: dict[str, Any] = field(default_factory=dict)
     snapshots: list[Snapshot] = field(default_factory=list)
-    log: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.seconds = float(self.seconds)
         # JSON has no tuples.
         self.place = Place(*self.place)
         self.snapshots = [(int(step), float(score)) for step, score in self.snapshots]
@@ -68,66 +60,34 @@ class Progress:
             partial.replace(checkpoint / _PROGRESS)
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """A complete checkpoint."""
 
     path: Path
     step: int
     progress: Progress
 
-    @classmethod
-    def open(cls, path: Path) -> Checkpoint:
-        """Read the checkpoint at `path`; raises UserError if files are missing or damaged."""
-        with damage_reported(f"{path}: the checkpoint"):
-            content = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
-            progress = Progress(**content)
-            if json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] != _step(path):
-                raise ValueError("trainer_state.json has another step")
-            snapshots = _snapshot_paths(path, progress.snapshots)
-            if (path / OPTIMIZER).is_dir():
-                optimizer = [path / OPTIMIZER / name for name in shard_names(path / OPTIMIZER)]
-            else:
-                optimizer = [path / f"{OPTIMIZER}.pt"]
-            if progress.processes is None:
-                progress.processes = len([*path.glob("rng_state_*.pth")]) or 1
-            ranks = (f"_{rank}" for rank in range(progress.processes)) if progress.processes > 1 else [""]
-            rng_states = (path / f"rng_state{rank}.pth" for rank in ranks)
-            for file in chain((path / name for name in _FILES), optimizer, rng_states, snapshots):
-                if not file.is_file():
-                    raise ValueError(f"{file.relative_to(path)} missing")
-        return cls(path, _step(path), progress)
-
-    def is_over(self, training: SynthesizerTrainingArguments, metric: str) -> bool:
-        """Whether training ends here, validated; raises UserError if a score, as of `metric`, is damaged."""
-        with damage_reported(f"{self.path}: the checkpoint"):
-            if (best := self.progress.best) and not (fits(best.get(metric), float) and fits(best.get("step"), int)):
-                raise ValueError(f"no valid best {metric} and step")
-            return not self.lacks_validation(training) and self.is_complete(training)
-
-    def is_complete(self, training: SynthesizerTrainingArguments) -> bool:
-        """Whether training ends here."""
-        return training.is_complete(self.step, self.progress.seconds)
-
-    def lacks_validation(self, training: SynthesizerTrainingArguments) -> bool:
-        """Whether a validation is due here and was interrupted."""
-        lacks = self.progress.last.get("step") != self.step
-        return lacks and (self.step % training.eval_steps == 0 or self.is_complete(training))
-
 
 def last_checkpoint(folder: Path) -> Checkpoint | None:
-    """The checkpoint of the highest step."""
-    paths = _complete_paths(folder)
-    return Checkpoint.open(paths[-1]) if paths else None
+    """The checkpoint of the highest step; raises UserError if files of it are missing or damaged."""
+    if not (paths := _complete_paths(folder)):
+        return None
+    path = paths[-1]
+    with damage_reported(f"{path}: the checkpoint"):
+        progress = Progress(**json.loads((path / _PROGRESS).read_text(encoding="utf-8")))
+        snapshots = [_weights(path, step).relative_to(path).as_posix() for step, _ in progress.snapshots]
+        if missing := [name for name in (*_FILES, *snapshots) if not [*path.glob(name)]]:
+            raise ValueError(f"{', '.join(missing)} missing")
+    return Checkpoint(path, _step(path), progress)
 
 
 def commit_checkpoint(path: Path, progress: Progress) -> None:
     """Complete a checkpoint that Trainer has written; then remove the others."""
     before = [other for other in _complete_paths(path.parent) if other != path]
-    if before:
-        old_paths, new_paths = (_snapshot_paths(checkpoint, progress.snapshots) for checkpoint in (before[-1], path))
-        for old, new in zip(old_paths, new_paths, strict=True):
-            new.parent.mkdir(exist_ok=True)
+    for step, _ in progress.snapshots if before else ():
+        old, new = _weights(before[-1], step), _weights(path, step)
+        new.parent.mkdir(exist_ok=True)
+        if not new.exists():
             try:
                 os.link(old, new)
             except OSError:
@@ -143,36 +103,34 @@ def remove_others(folder: Path) -> None:
 
 
 @contextmanager
-def averaged_weights(model: nn.Module, checkpoint: Path, snapshots: Sequence[Snapshot]) -> Iterator[None]:
-    """Replace the model's weights by the mean of those of `snapshots`, in `checkpoint`; restore them at the end."""
+def averaged_weights(model: nn.Module, now: int, checkpoints: Path, steps: Sequence[int]) -> Iterator[None]:
+    """Replace the weights of a model at step `now` by the mean of those at `steps`; restore them at the end."""
     state = model.state_dict()
     own = {name: value.clone() for name, value in state.items()}
-    with torch.no_grad(), damage_reported(f"{checkpoint}: the snapshots"):
-        files = [safe_open(path, framework="pt") for path in _snapshot_paths(checkpoint, snapshots)]
+    last = _complete_paths(checkpoints)[-1]
+    with torch.no_grad(), damage_reported(f"{last}: the snapshots"):
+        files = [safe_open(_weights(last, step), framework="pt") for step in steps if step != now]
         # Tied weights have two names in the model and one in a file; setting one sets both.
         for name in files[0].keys():  # noqa: SIM118 (no dictionary)
+            tensors = [sharded_as(own[name], file.get_tensor(name)) for file in files]
+            tensors += [own[name]] if now in steps else []
             # In float64, so that the mean of equal weights is exact.
-            copy_whole(state[name], sum(file.get_tensor(name).double() for file in files) / len(files))
+            state[name].copy_(cast(Tensor, sum(each.double() for each in tensors)) / len(tensors))
     try:
         yield
     finally:
         model.load_state_dict(own)
 
 
-def _snapshot_paths(checkpoint: Path, snapshots: Iterable[Snapshot]) -> list[Path]:
-    """Their weights; those of the checkpoint's own step are its `model.safetensors`."""
-    own = _step(checkpoint)
-    names = ("model.safetensors" if step == own else f"snapshots/{step}.safetensors" for step, _ in snapshots)
-    return [checkpoint / name for name in names]
+def _weights(checkpoint: Path, step: int) -> Path:
+    """The weights of a validation; those of the checkpoint's own step are its `model.safetensors`."""
+    return checkpoint / ("model.safetensors" if step == _step(checkpoint) else f"snapshots/{step}.safetensors")
 
 
 def _complete_paths(folder: Path) -> list[Path]:
     """The complete checkpoints, ordered by step."""
-    paths = (path.parent for path in folder.glob(f"checkpoint-*/{_PROGRESS}"))
-    return sorted((path for path in paths if _step(path) >= 0), key=_step)
+    return sorted((path.parent for path in folder.glob(f"checkpoint-*/{_PROGRESS}")), key=_step)
 
 
 def _step(path: Path) -> int:
-    """The step of a checkpoint; −1 for the name of another folder."""
-    number = path.name.removeprefix("checkpoint-")
-    return int(number) if number.isdecimal() else -1
+    return int(path.name.removeprefix("checkpoint-"))

@@ -11,7 +11,7 @@ import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 
-from ..errors import UserError, damage_reported
+from ..errors import UserError
 from .failures import LOST_PROCESS
 
 
@@ -33,8 +33,7 @@ def choose_training_device(name: str | None = None) -> torch.device:
     if device.index:
         variable = f"{device.type.upper()}_VISIBLE_DEVICES={device.index}"
         raise UserError(f"got device {name!r}; expected {device.type} for training, and {variable} in the environment")
-    with damage_reported("RANK, WORLD_SIZE or another variable of torchrun"):
-        several = PartialState(cpu=device.type == "cpu").num_processes > 1
+    several = PartialState(cpu=device.type == "cpu").num_processes > 1
     # `accelerate launch` sets the address for several processes.
     if not several and os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ:
         raise UserError(

@@ -20,7 +20,6 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from synthetic_attention.attention import SelfAttention
 
-from ..data.sampler import TokenBatchSampler
 from ..tasks import get_task
 from ..tasks.base import Task
 from ..tasks.memory import check_training, total_memory
@@ -57,11 +56,13 @@ def dry_run(
         settings = settings.with_batches_per_update(batches_per_update, processes)
     check_launch(settings.training)
     task.check_requirements()
-    check_training(task, build_config(settings), settings.training, place, processes=processes)
+    check_training(task, build_config(settings), settings.training, place, processes)
     with failing_together():
         splits = read_splits(task, data, settings.training)
         inputs = prepare_inputs(task, splits, settings, report, pretrained=pretrained)
-    training, least_bytes = settings.training, inputs.least_bytes(place)
+    training, tokens = settings.training, inputs.train.tokens_per_pass()
+    config = build_config(settings, vocab_size=len(inputs.tokenizer))
+    least_bytes = check_training(task, config, training, place, processes, tokens or math.inf)
     # One step more than are measured: the last one would save and validate.
     steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
     short = replace(settings, training=replace(training, minutes=None, report_to="none", **steps))
@@ -73,13 +74,8 @@ def dry_run(
         with shortage_reported(f"lower batch_tokens (now {training.batch_tokens})", lambda: "nothing was written"):
             trainer.run_training()
     (start, before), (end, after) = stopwatch.seen[0], stopwatch.seen[-1]
-    speed = (after - before) / (end - start)
-    tokens = inputs.train.tokens_per_pass()
-    _, window = next(inputs.train.windows(training.seed, 0))
-    batches = TokenBatchSampler(window, training.batch_tokens, training.seed, 1).batches(window, 0)
-    per_batch = (window.tokens_per_pass() or 0.0) / len(batches)
+    speed, per_step = (after - before) / (end - start), (after - before) / (len(stopwatch.seen) - 1)
     batches_per_step = training.gradient_accumulation_steps * processes
-    per_step = per_batch * batches_per_step
     by_time = math.inf if training.minutes is None else 60 * training.minutes * speed / per_step
     planned = round(min(by_time, training.max_steps if training.max_steps > 0 else math.inf))
     if place.type == "cuda":
@@ -93,9 +89,9 @@ def dry_run(
         "dtype": "bfloat16" if training.bf16 else "float32",
         "vocabulary": len(inputs.tokenizer),
         **count_parameters(inputs.model),
-        "examples": sum(map(len, batches)) if window is inputs.train else len(inputs.train) or None,
+        "examples": len(inputs.train) or None,
         "tokens_per_epoch": tokens and round(tokens),
-        "batches_per_epoch": tokens and round(tokens / per_batch),
+        "batches_per_epoch": tokens and round(tokens * batches_per_step / per_step),
         "batches_per_step": batches_per_step,
         "steps": planned,
         "epochs": tokens and planned * per_step / tokens,

@@ -60,7 +60,6 @@ def evaluate_run(
         generation_options: fields of `GenerationConfig`, such as num_beams.
     """
     run = RunFolder(path)
-    RunFolder(path.resolve()).remove_left()
     info = run.read_info()
     task = run.read_task(info).with_evaluation_options(scoring or {})
     generation = evaluation_config(task, generation_options)

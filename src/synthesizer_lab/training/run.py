@@ -7,8 +7,8 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +21,8 @@ from ..data.hub import is_hub_name
 from ..errors import UserError, one_line
 from ..tasks.base import Split, Task, build_model
 from ..tasks.large import IN_MEMORY, LargeSplit, encode_large, new_tokenizer
-from ..tasks.memory import check_training
 from .arguments import Sharding, SynthesizerTrainingArguments
-from .checkpoint import Checkpoint, last_checkpoint, remove_others
+from .checkpoint import last_checkpoint, remove_others
 from .device import (
     check_agreement,
     choose_training_device,
@@ -94,19 +93,14 @@ def start_run(
     # Resolved, because a link or the current directory cannot be replaced.
     run = RunFolder(output.resolve())
     run.check_new(overwrite)
-    with entered_by_main_process(run.locked if run.exists else nullcontext):
-        # Refused now, and not after the data was read: another process trains the run that would be replaced.
-        pass
     if not is_hub_name(data) and data.resolve().is_relative_to(run.path):
         raise UserError(f"{data}: the data is inside {output}, which would be replaced; choose another --output")
     if pretrained is not None and pretrained.run.path.is_relative_to(run.path):
         raise UserError(f"{pretrained.run.path}: the run to start from would be replaced; choose another --output")
     with failing_together():
         task.check_requirements()
-        check_training(task, build_config(settings), settings.training, place, processes=processes)
         splits = read_splits(task, data, settings.training)
         inputs = prepare_inputs(task, splits, settings, report, pretrained=pretrained)
-        inputs.least_bytes(place)
     info = {
         "task": task.name,
         "options": asdict(task),
@@ -120,7 +114,7 @@ def start_run(
     }
     check_agreement({**vars(settings), **settings.training.to_dict(), "training": None, "data": info["fingerprints"]})
     with (
-        _shortage_reported(run, settings),
+        _shortage_reported(run, settings.training),
         entered_by_main_process(lambda: run.created(info, inputs.tokenizer, overwrite)),
     ):
         return _train(SynthesizerTrainer(inputs, run, place), callbacks)
@@ -156,7 +150,7 @@ def resume_run(
         UserError: the run does not exist or is damaged, has other settings or data, is complete, another process is
             training it, or the processes cannot share the batches of an update.
     """
-    place = choose_training_device(device)
+    place, processes = choose_training_device(device), PartialState().num_processes
     run = RunFolder(output.resolve())
     run.remove_left()
     info = run.read_info()
@@ -166,32 +160,33 @@ def resume_run(
         with failing_together():
             if PartialState().is_main_process:
                 remove_others(run.checkpoints)
+            task, settings = run.read_task(info), run.read_settings(info).with_budget(max_steps, minutes)
             _check_expected(info, expected or {}, output)
+            accumulation = settings.training.gradient_accumulation_steps
+            batches = batches_per_update or info.get("processes", 1) * accumulation
+            settings = settings.with_batches_per_update(batches, processes)
             if sharding is not None:
-                info["settings"]["training"]["sharding"] = sharding
-            task = run.read_task(info)
-            settings = run.read_settings(info).with_budget(max_steps, minutes)
-            settings, checkpoint = _continued(run, info, settings, batches_per_update)
-            if checkpoint and checkpoint.is_over(settings.training, task.metric_for_best_model):
+                settings = replace(settings, training=replace(settings.training, sharding=sharding))
+            training, checkpoint = settings.training, last_checkpoint(run.checkpoints)
+            if checkpoint and training.is_complete(checkpoint.step, checkpoint.progress.seconds):
                 raise RunCompleteError(
                     f"the run is complete, with {checkpoint.step} steps; give more --steps or --minutes"
                 )
-            check_launch(settings.training)
+            check_launch(training)
             path = data_path(info, data)
             task.check_requirements()
-            splits = read_splits(task, path, settings.training)
+            splits = read_splits(task, path, training)
             for name, split in splits.items():
                 if split.fingerprint() != info["fingerprints"].get(name):
                     raise UserError(f"{path}: the {name} data is not the data that {output} was started with")
             reopen = checkpoint is None and "from" in info
             pretrained = PretrainedRun.reopen(info["from"], type(task)) if reopen else None
             inputs = prepare_inputs(task, splits, settings, report, run.load_tokenizer(), pretrained)
-            inputs.least_bytes(place)
-        check_agreement({**settings.training.to_dict(), "their checkpoint": checkpoint and checkpoint.step})
+        check_agreement({**training.to_dict(), "their checkpoint": checkpoint and checkpoint.step})
         report(f"resuming {output} from {checkpoint.path.name if checkpoint else 'the start: it has no checkpoint'}")
-        accumulation, processes = settings.training.gradient_accumulation_steps, PartialState().num_processes
-        if accumulation != info["settings"]["training"].get("gradient_accumulation_steps", accumulation):
-            report(f"{accumulation * processes} batches per update: gradient_accumulation_steps={accumulation}")
+        if training.gradient_accumulation_steps != accumulation:
+            changed = f"gradient_accumulation_steps={training.gradient_accumulation_steps}"
+            report(f"{batches} batches per update: {changed}")
         info.update(
             data=portable_path(path),
             settings=settings.to_dict(),
@@ -199,11 +194,8 @@ def resume_run(
             commands=[*info["commands"], _command()],
             resumed_with=[*info.get("resumed_with", []), _versions(task, place)],
         )
-        with _shortage_reported(run, settings):
+        with _shortage_reported(run, training):
             if PartialState().is_main_process:
-                if checkpoint:
-                    # A checkpoint of an older version gets its number of batches while run.yaml tells it.
-                    checkpoint.progress.write(checkpoint.path)
                 run.write_yaml("run.yaml", info)
             return _train(SynthesizerTrainer(inputs, run, place, checkpoint), callbacks)
 
@@ -215,19 +207,6 @@ def _check_expected(info: Mapping[str, Any], expected: Mapping[str, Any], output
     for name, value in expected.items():
         if value != (was := found.get(name)):
             raise UserError(f"got {name} {value!r}, but {output} was started with {was!r}; leave it out to resume")
-
-
-def _continued(
-    run: RunFolder, info: Mapping[str, Any], settings: Settings, batches: int | None
-) -> tuple[Settings, Checkpoint | None]:
-    """The settings to continue a run with, and its checkpoint; `batches` is a new number of batches per update."""
-    checkpoint, processes = last_checkpoint(run.checkpoints), PartialState().num_processes
-    # Runs of older versions have no record.
-    before = info.get("processes", checkpoint.progress.processes if checkpoint else processes)
-    batches_before = before * settings.training.gradient_accumulation_steps
-    if checkpoint and checkpoint.progress.batches is None:
-        checkpoint.progress.batches = checkpoint.step * batches_before
-    return settings.with_batches_per_update(batches or batches_before, processes), checkpoint
 
 
 def prepare_inputs(
@@ -242,16 +221,15 @@ def prepare_inputs(
 
     The tokenizer is by default that of `pretrained`, or a new one from the training split.
     """
-    (train, valid), config = (splits["train"], splits["valid"]), build_config(settings)
-    maximum = config.max_position_embeddings
+    train, valid, on_long = splits["train"], splits["valid"], settings.training.on_long
+    vocab_size, maximum = (settings.model[name] for name in ("vocab_size", "max_position_embeddings"))
     if pretrained is not None:
         parts = "architecture and tokenizer" if pretrained.scratch else "weights and tokenizer"
         unfinished = "" if pretrained.finished else ", not trained to its end"
         report(f"{parts} of {pretrained.run.path} ({pretrained.task.name}{unfinished})")
         tokenizer = tokenizer or task.adapt_tokenizer(pretrained.run.load_tokenizer())
     if tokenizer is None:
-        tokenizer = new_tokenizer(task, train, config.vocab_size, maximum, report)
-    on_long = settings.training.on_long
+        tokenizer = new_tokenizer(task, train, vocab_size, maximum, report)
 
     def encode(split: Split) -> Examples[Any]:
         examples = task.encode(split, tokenizer, maximum, on_long, training=split is train)
@@ -263,9 +241,9 @@ def prepare_inputs(
         examples, head = encode_large(train, tokenizer, maximum, on_long, report), train.head()
     else:
         examples, head = encode(train), train
-    _report_counts(train.name, examples, task.unit, maximum, report)
     validation = encode(valid)
-    _report_counts(valid.name, validation, task.unit, maximum, report)
+    for split, found in ((train, examples), (valid, validation)):
+        _report_left_out(split.name, found, task.unit, maximum, report)
     config = build_config(settings, **task.config_changes(head, tokenizer))
     set_seed(settings.training.seed)
     try:
@@ -284,8 +262,8 @@ def prepare_inputs(
     return TrainingInputs(task, settings, model, tokenizer, examples, validation, valid)
 
 
-def _report_counts(name: str, examples: TrainingData[Any], unit: str, maximum: int, report: Report) -> None:
-    """Say what is not trained on as it stands in the files."""
+def _report_left_out(name: str, examples: TrainingData[Any], unit: str, maximum: int, report: Report) -> None:
+    """Report the examples of a split that are left out or truncated."""
     if examples.note:
         report(f"{name}: {examples.note}")
     if examples.skipped:
@@ -296,12 +274,12 @@ def _report_counts(name: str, examples: TrainingData[Any], unit: str, maximum: i
         report(f"{name}: {examples.truncated} {unit} truncated to {maximum} tokens")
 
 
-def _shortage_reported(run: RunFolder, settings: Settings) -> AbstractContextManager[None]:
+def _shortage_reported(run: RunFolder, training: SynthesizerTrainingArguments) -> AbstractContextManager[None]:
     def describe_checkpoint() -> str:
         last = last_checkpoint(run.checkpoints)
         return "no checkpoint was saved yet" if last is None else f"--resume continues from {last.path.name}"
 
-    sizes = (f"{name} (now {getattr(settings.training, name)})" for name in ("batch_tokens", "eval_batch_tokens"))
+    sizes = (f"{name} (now {getattr(training, name)})" for name in ("batch_tokens", "eval_batch_tokens"))
     return shortage_reported(f"lower {' or, for validation, '.join(sizes)}", describe_checkpoint)
 
 

@@ -31,7 +31,6 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from synthetic_attention.staging import LOCK, lock_file, remove_left, staged
-from synthetic_attention.validation import fits
 
 from ..data.hub import is_hub_name
 from ..errors import UserError, damage_reported
@@ -39,18 +38,8 @@ from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained, reset_generation
 from .settings import Settings, load_yaml
 
-# The entries of run.yaml that every run needs, and those of one that started from another.
-_INFO: dict[str, Any] = {
-    **{"task": str, "data": str, "options": dict[str, Any], "fingerprints": dict[str, Any], "commands": list[str]},
-    **{"settings": {"synthesizer": str | list[Any] | dict[str, Any], "training": dict[str, Any]}},
-    **{"resumed_with": list[Any] | None, "processes": int | None},
-}
-_FROM = {"from": {"path": str, "weights_sha256": str, "scratch": bool}}
-# The entries of config.json that make transformers load kernels from the hub, other weights, or other libraries.
-_FOREIGN = (
-    *("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"),
-    *("quantization_config", "transformers_weights"),
-)
+# The entries of run.yaml that every run has.
+_INFO = ("task", "data", "options", "fingerprints", "commands", "settings")
 _PARTIAL = ".partial-"
 
 
@@ -85,9 +74,9 @@ class RunFolder:
 
     def read_metrics(self) -> dict[str, Any] | None:
         """metrics.json of a finished run; None if the run is not finished or the file cannot be read."""
-        with suppress(FileNotFoundError, ValueError, RecursionError):
-            metrics = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
-            return metrics if isinstance(metrics, dict) and metrics.get("finished") is True else None
+        with suppress(FileNotFoundError, ValueError):
+            metrics: dict[str, Any] = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
+            return metrics if metrics.get("finished") else None
         return None
 
     def read_log(self) -> list[dict[str, Any]]:
@@ -97,7 +86,7 @@ class RunFolder:
             return []
         with damage_reported(path):
             *lines, _ = path.read_text(encoding="utf-8").split("\n")
-            return [dict(json.loads(line)) for line in lines]
+            return [json.loads(line) for line in lines]
 
     def is_finished(self, info: Mapping[str, Any]) -> bool:
         """Whether the model was trained to its end; that of a converted run is the one that it was made from."""
@@ -105,77 +94,56 @@ class RunFolder:
             return info.get("finished", True) is True
         return self.read_metrics() is not None
 
-    def check_new(self, overwrite: bool) -> None:
+    def check_new(self, overwrite: bool = False) -> None:
         """Check that a new run at this path destroys nothing."""
         nearest = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
             raise UserError(f"{nearest}: not a folder that can be written; choose another --output")
         if self.exists and not overwrite:
-            raise UserError(f"{self.path}: a run exists; --resume continues it, --overwrite replaces it")
-        if nearest == self.path and self.has_content and not self.exists:
+            way_out = "choose another --output (train: --resume continues it, --overwrite replaces it)"
+            raise UserError(f"{self.path}: a run exists; {way_out}")
+        if self.content() and not self.exists:
             raise UserError(f"{self.path}: the folder has files and is not a run; choose another --output")
 
     @contextmanager
     def created(self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool) -> Iterator[None]:
-        """Create the folder with run.yaml and the tokenizer, and lock it inside. A replaced run is removed last."""
+        """Create the folder with run.yaml and the tokenizer, and lock it inside."""
+        # A run that another process makes meanwhile is not replaced.
+        overwrite = overwrite and self.exists
         with ExitStack() as locks:
-            is_empty = self._is_empty
-            with damage_reported(self.path, "written"), self._started() as new:
-                old = new.path.with_name("old")
+            if self.path.is_dir():
+                locks.enter_context(self.locked())
+            with self.written(overwrite) as new:
                 new.checkpoints.mkdir()
                 tokenizer.save_pretrained(new.path)
                 new.write_yaml("run.yaml", info)
-                # Locked before it is in its place.
-                locks.enter_context(new.locked())
-                self.check_new(overwrite and not is_empty)
-                if self.path.exists() and not is_empty:
-                    locks.enter_context(self.locked())
-                    try:
-                        self.path.rename(old)
-                        new.path.rename(self.path)
-                    except BaseException:
-                        if old.exists() and not self.path.exists():
-                            old.rename(self.path)
-                        raise
-                else:
-                    self._fill(new)
+                if not self.path.is_dir():
+                    # Locked before it is in its place.
+                    locks.enter_context(new.locked())
             yield
 
-    def check_empty(self) -> None:
-        """Check that the folder is empty or does not exist, and can be written."""
-        if self.path.exists() and not self._is_empty:
-            raise UserError(f"{self.path}: exists; choose another --output")
-        self.check_new(overwrite=False)
-
     @contextmanager
-    def written(self) -> Iterator[RunFolder]:
-        """A temporary folder whose content becomes that of this one, which is new or empty, at the end."""
-        with damage_reported(self.path, "written"), self._started() as new:
-            yield new
-            self.check_empty()
-            self._fill(new)
+    def written(self, overwrite: bool = False) -> Iterator[RunFolder]:
+        """A temporary folder whose content replaces that of this one at the end.
 
-    @contextmanager
-    def _started(self) -> Iterator[RunFolder]:
-        """A temporary folder on the same disk."""
-        home = self.path if self._is_empty else self.path.parent
-        home.mkdir(parents=True, exist_ok=True)
-        self.remove_left()
-        with staged(home, f"{_PARTIAL}{self.path.name}-") as new:
-            yield RunFolder(new)
-
-    def _fill(self, new: RunFolder) -> None:
-        """Move a new folder here. An empty one is filled and not replaced: it may be a mount or the current one."""
-        if not self.path.exists():
-            new.path.rename(self.path)
-            return
-        # run.yaml first: with it the folder is a run, which may be overwritten.
-        for path in sorted(new.path.iterdir(), key=lambda path: path.name != "run.yaml"):
-            path.replace(self.path / path.name)
-
-    @property
-    def _is_empty(self) -> bool:
-        return self.path.is_dir() and not self.has_content
+        A folder that exists stays: it may be a mount, or the current directory.
+        """
+        is_there = self.path.is_dir()
+        home, prefix = (self.path, _PARTIAL) if is_there else (self.path.parent, f"{_PARTIAL}{self.path.name}-")
+        with damage_reported(self.path, "written"):
+            home.mkdir(parents=True, exist_ok=True)
+            with staged(home, prefix) as stage:
+                yield RunFolder(stage)
+                self.check_new(overwrite)
+                if not self.path.exists():
+                    stage.rename(self.path)
+                    return
+                (old := stage.with_name("old")).mkdir()
+                for path in self.content():
+                    path.rename(old / path.name)
+                # run.yaml first: with it the folder is a run, which may be overwritten.
+                for path in sorted(stage.iterdir(), key=lambda path: path.name != "run.yaml"):
+                    path.rename(self.path / path.name)
 
     def locked(self) -> AbstractContextManager[object]:
         """Keep other processes from training this run; the lock ends with the process."""
@@ -183,14 +151,14 @@ class RunFolder:
         return lock_file(self.path / LOCK, UserError(message))
 
     def remove_left(self) -> None:
-        """Remove what killed processes left of this run, or bring back the run that one of them was replacing."""
-        remove_left(self.path.parent, f"{_PARTIAL}{glob.escape(self.path.name)}-????????", self.path)
+        """Remove what killed processes left of this run."""
+        remove_left(self.path.parent, f"{_PARTIAL}{glob.escape(self.path.name)}-????????")
         remove_left(self.path, f"{_PARTIAL}*")
 
-    @property
-    def has_content(self) -> bool:
-        """Whether the folder has files other than locks and leftovers of killed processes."""
-        return any(path.name != LOCK and not path.name.startswith(_PARTIAL) for path in self.path.iterdir())
+    def content(self) -> list[Path]:
+        """The files and folders inside, except locks and what killed processes left."""
+        paths = self.path.iterdir() if self.path.is_dir() else ()
+        return [path for path in paths if path.name != LOCK and not path.name.startswith(_PARTIAL)]
 
     def read_info(self) -> dict[str, Any]:
         """Read run.yaml."""
@@ -199,11 +167,9 @@ class RunFolder:
             problem = "no such folder" if not self.path.exists() else "not a run (no run.yaml)"
             raise UserError(f"{self.path}: {problem}; expected a folder made by `synthesizer train`")
         with damage_reported(path):
-            content = load_yaml(path.read_text(encoding="utf-8"))
-            info: dict[str, Any] = content if isinstance(content, dict) else {}
-            kinds = _INFO | (_FROM if "from" in info else {})
-            if wrong := [name for name, kind in kinds.items() if not fits(info.get(name), kind)]:
-                raise ValueError(f"no valid {', '.join(wrong)}")
+            info: dict[str, Any] = dict(load_yaml(path.read_text(encoding="utf-8")))
+            if missing := [name for name in _INFO if name not in info]:
+                raise ValueError(f"no {', '.join(missing)}")
         return info
 
     def read_task(self, info: Mapping[str, Any]) -> Task[Any, Any]:
@@ -227,32 +193,16 @@ class RunFolder:
             # transformers would advise to install other packages.
             if not (self.path / "tokenizer.json").is_file():
                 raise ValueError("tokenizer.json is missing")
-            tokenizer = PreTrainedTokenizerFast.from_pretrained(str(self.path), local_files_only=True)
-            if (last := max([*tokenizer.get_vocab().values(), *tokenizer("").input_ids])) >= len(tokenizer):
-                raise ValueError(f"tokenizer.json has token {last}; expected ids below {len(tokenizer)}, its size")
-            return tokenizer
+            return PreTrainedTokenizerFast.from_pretrained(str(self.path), local_files_only=True)
 
     def load(
         self, task: Task[Any, Any], device: torch.device, bf16: bool = False
     ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-        """The best model of the run, in evaluation mode, and the tokenizer; `bf16` for weights in bfloat16.
-
-        On the meta device, the weights are checked and not loaded.
-        """
+        """The best model of the run, in evaluation mode, and the tokenizer; `bf16` for weights in bfloat16."""
         self.check_model()
         tokenizer = self.load_tokenizer()
-        model_class = cast(Any, task.model_class)
-        with damage_reported(self.path / "config.json"):
-            config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-            if (kind := config.get("model_type")) != (expected := model_class.config_class.model_type):
-                raise ValueError(f"it has model_type {kind!r}; expected {expected!r}")
-            if foreign := [name for name in _FOREIGN if config.get(name)]:
-                raise ValueError(f"it has {', '.join(foreign)}, for other weights or code; delete them")
         with damage_reported(f"{self.path}: the model"):
-            # With it transformers would load another model.
-            if (self.path / "adapter_config.json").exists():
-                raise ValueError("it has adapter_config.json; expected a whole model (`merge_and_unload` of peft)")
-            model, found = model_class.from_pretrained(
+            model, found = cast(Any, task.model_class).from_pretrained(
                 str(self.path),
                 output_loading_info=True,
                 local_files_only=True,
@@ -262,13 +212,8 @@ class RunFolder:
             # transformers would initialise missing weights.
             if problems := [f"{name} {kind}" for kind in ("missing", "unexpected") for name in found[f"{kind}_keys"]]:
                 raise ValueError(f"the weights do not fit config.json: {', '.join(problems[:3])}")
-            weights = {} if device.type == "meta" else model.state_dict()
-            if infinite := [name for name, weight in weights.items() if not weight.isfinite().all()]:
-                raise ValueError(f"model.safetensors has weights that are not finite: {', '.join(infinite[:3])}")
             # Commands take settings of generation as options, not from generation_config.json.
             reset_generation(task, model)
-            if len(tokenizer) > model.config.vocab_size:
-                raise ValueError(f"tokenizer.json has {len(tokenizer)} tokens, the model {model.config.vocab_size}")
         return model.eval().to(device, torch.bfloat16 if bf16 else torch.float32), tokenizer
 
     def save_model(self, model: PreTrainedModel, weights: dict[str, Tensor] | None = None) -> None:

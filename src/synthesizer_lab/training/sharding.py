@@ -1,44 +1,34 @@
 """Fully sharded training (PyTorch's FSDP2): each process stores its part of parameters, gradients and optimizer states.
 
 The unit is a block (`_no_split_modules`): its parameters are gathered for its forward and backward, and freed after
-each. Everything else, embeddings and heads, forms one more unit.
-
-A checkpoint of a sharded run has the whole `model.safetensors`, and the optimizer's tensors as each process has them:
-
-    optimizer/shard-0000N-….safetensors   tensors, named PARAMETER.STATE, as `torch.distributed.checkpoint` shards them
-    optimizer/state.json                  numbers, the groups of parameters, and the names of these files
+each. Everything else, embeddings and heads, forms one more unit. Checkpoints have whole weights and optimizer states,
+as those of runs without sharding.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
+from accelerate.utils import parse_flag_from_env  # type: ignore[import-untyped]
 from torch import Tensor, nn
-from torch.distributed import is_initialized
-from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor, zeros
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.optim import Optimizer
-from transformers import Adafactor, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ..errors import UserError
 from .arguments import Sharding, SynthesizerTrainingArguments
 
-OPTIMIZER = "optimizer"
-_STATE = "state.json"
-# Variables of `accelerate launch` for what this package does not do.
-_OTHER_PLUGINS = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM"}
-_UNSUPPORTED = {
+# Variables of `accelerate launch` for what this package does not do, and what to do instead.
+_REFUSED = {
+    "ACCELERATE_USE_DEEPSPEED": "FSDP2, or --sharding fsdp",
+    "ACCELERATE_USE_MEGATRON_LM": "FSDP2, or --sharding fsdp",
     "FSDP_OFFLOAD_PARAMS": "fsdp_offload_params: false",
     "FSDP_ACTIVATION_CHECKPOINTING": "fsdp_activation_checkpointing: false, and --set gradient_checkpointing=true",
 }
@@ -50,16 +40,13 @@ def launched_sharding() -> Sharding | None:
     Raises:
         UserError: its configuration has FSDP1, or an option that would have no effect.
     """
-    for variable, plugin in _OTHER_PLUGINS.items():
-        if _is_set(variable):
-            raise UserError(f"got {plugin} in the configuration of accelerate; expected FSDP2, or --sharding fsdp")
-    if not _is_set("ACCELERATE_USE_FSDP"):
+    for variable, remedy in _REFUSED.items():
+        if parse_flag_from_env(variable):
+            raise UserError(f"got {variable.lower()} in the configuration of accelerate; expected {remedy}")
+    if not parse_flag_from_env("ACCELERATE_USE_FSDP"):
         return None
     if (version := os.environ.get("FSDP_VERSION", "1")) != "2":
         raise UserError(f"got FSDP{version} in the configuration of accelerate; expected fsdp_version: 2")
-    for variable, remedy in _UNSUPPORTED.items():
-        if _is_set(variable):
-            raise UserError(f"got {variable.lower()} in the configuration of accelerate; expected {remedy}")
     return "fsdp"
 
 
@@ -81,6 +68,8 @@ def check_sharding(sharding: Sharding) -> None:
 def check_launch(training: SynthesizerTrainingArguments) -> None:
     """Raise UserError if `accelerate launch` asks for other training than `training`; PartialState has to exist."""
     check_sharding(training.sharding)
+    if training.sharding == "fsdp" and training.optim == "adafactor":
+        raise UserError("got optim=adafactor with sharding fsdp; expected adamw_torch_fused, adamw_torch or sgd")
     # Trainer would follow the environment, and run.yaml would not say so.
     precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if precision not in ("no", "bf16" if training.bf16 else "no"):
@@ -116,8 +105,6 @@ def shard_model(model: PreTrainedModel, device: torch.device) -> None:
     for method in ("generate", "token_losses"):
         if hasattr(model, method):
             register_fsdp_forward_method(model, method)
-    if not all(isinstance(parameter, DTensor) for parameter in model.parameters()):
-        raise UserError("got sharding fsdp, but PyTorch did not shard the model; pass --sharding none")
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -138,100 +125,34 @@ def gather_weights(model: nn.Module) -> dict[str, Tensor] | None:
     return {name: cast(Tensor, weight) for name, weight in weights.items() if name not in every - unique}
 
 
-def copy_whole(target: Tensor, value: Tensor) -> None:
-    """Copy a whole tensor, the same in all processes, into one that may be sharded."""
-    target.copy_(_like(value, target))
+def gather_optimizer(optimizer: Optimizer) -> dict[str, Any]:
+    """The whole state of a sharded optimizer, in the main process on the CPU. Every process has to call this."""
+    state, whole = optimizer.state_dict(), dict[int, dict[str, Tensor]]()
+    for index, own in state["state"].items():
+        gathered = {name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in own.items()}
+        if PartialState().is_main_process:
+            whole[index] = {name: value.cpu() for name, value in gathered.items()}
+    return {**state, "state": whole}
 
 
-def initialize_adafactor(optimizer: Adafactor) -> None:
-    """Make the states of sharded parameters, which Adafactor itself would make as plain tensors."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            state, shape = optimizer.state[parameter], parameter.shape
-            state.update(step=0, RMS=0)
-            if len(shape) < 2:
-                state["exp_avg_sq"] = torch.zeros_like(parameter)
-                continue
-            for name, size in (("row", shape[:-1]), ("col", (*shape[:-2], shape[-1]))):
-                state[f"exp_avg_sq_{name}"] = zeros(size, dtype=parameter.dtype, device_mesh=parameter.device_mesh)
-
-
-def save_optimizer(optimizer: Optimizer, folder: Path) -> None:
-    """Save a sharded optimizer: each process its part. Every process has to call this."""
-    state = optimizer.state_dict()
-    entries = {f"{index}.{name}": value for index, own in state["state"].items() for name, value in own.items()}
-    tensors = {name: value for name, value in entries.items() if isinstance(value, Tensor)}
-    if tensors:
-        state_dict_saver.save(tensors, storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
-    if PartialState().is_main_process:
-        folder.mkdir(exist_ok=True)
-        content = {
-            "files": sorted(path.name for path in folder.glob("*.safetensors")),
-            "numbers": {name: value for name, value in entries.items() if name not in tensors},
-            "param_groups": state["param_groups"],
-        }
-        (folder / _STATE).write_text(json.dumps(content), encoding="utf-8")
-
-
-def shard_names(folder: Path) -> list[str]:
-    """The names of the files of a saved optimizer."""
-    return [*json.loads((folder / _STATE).read_text(encoding="utf-8"))["files"], _STATE]
-
-
-def load_optimizer(optimizer: Optimizer, checkpoint: Path) -> None:
-    """Load the optimizer of a checkpoint of any number of processes, sharded or not; it may be sharded itself."""
+def load_optimizer(optimizer: Optimizer, path: Path) -> None:
+    """Load a whole state into a sharded optimizer: each process its part."""
+    state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    folder = checkpoint / OPTIMIZER
-    if not folder.is_dir():
-        whole = torch.load(checkpoint / f"{OPTIMIZER}.pt", map_location="cpu", weights_only=True, mmap=True)
-        for index, own in whole["state"].items():
-            parameter = parameters[index]
-            for name, value in own.items():
-                own[name] = _like(value, optimizer.state[parameter].get(name, parameter))
-        optimizer.load_state_dict(whole)
-        return
-    content = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-    tensors: dict[str, Tensor] = {}
-    if content["files"]:
-        reader = HuggingFaceStorageReader(str(folder))
-        found: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
-        for name, entry in found.items():
-            index, _, key = name.partition(".")
-            parameter = parameters[int(index)]
-            like = optimizer.state[parameter].get(key, parameter)
-            is_like = isinstance(like, Tensor) and entry.size == like.shape
-            empty = torch.empty_like(like) if is_like else torch.empty(entry.size)
-            tensors[name] = empty.to(entry.properties.dtype)
-        with warnings.catch_warnings():
-            # One process loads alone, as intended.
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            state_dict_loader.load(tensors, storage_reader=reader, no_dist=not is_initialized())
-    state: dict[int, dict[str, Any]] = {}
-    for name, value in {**content["numbers"], **tensors}.items():
-        index, _, key = name.partition(".")
-        state.setdefault(int(index), {})[key] = value
-    # JSON has no tuples.
-    groups = [
-        {key: tuple(value) if isinstance(value, list) and key != "params" else value for key, value in group.items()}
-        for group in content["param_groups"]
-    ]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    for index, own in state["state"].items():
+        own.update({name: sharded_as(parameters[index], value) for name, value in own.items()})
+    optimizer.load_state_dict(state)
+
+
+def sharded_as(target: Tensor, value: Tensor) -> Tensor:
+    """A whole tensor, the same in all processes, sharded as `target` if it has its shape; else the tensor itself."""
+    if not isinstance(target, DTensor) or value.shape != target.shape:
+        return value
+    # Each process has the whole tensor, so nothing needs to be sent.
+    return distribute_tensor(value.to(target.device), target.device_mesh, target.placements, src_data_rank=None)
 
 
 def _placement(parameter: nn.Parameter, processes: int) -> Shard | None:
     """The dimension to shard if it is not the first: R (H, T, S) may have fewer heads than there are processes."""
     even = [dim for dim, size in enumerate(parameter.shape) if size % processes == 0]
     return Shard(even[0]) if even and len(parameter) < processes else None
-
-
-def _like(value: Any, target: Tensor) -> Any:
-    """A whole tensor sharded as `target`, if it has its shape; else the value itself."""
-    if not (isinstance(target, DTensor) and isinstance(value, Tensor) and value.shape == target.shape):
-        return value
-    # Each process has the whole tensor, so nothing needs to be sent.
-    value = value.to(target.device)
-    return distribute_tensor(value, target.device_mesh, target.placements, src_data_rank=None)
-
-
-def _is_set(variable: str) -> bool:
-    return os.environ.get(variable, "false").lower() in ("1", "true", "yes")

@@ -11,41 +11,29 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
 from transformers import Adafactor, PreTrainedModel, PreTrainedTokenizerFast, Trainer, set_seed
-from transformers.trainer import SCHEDULER_NAME
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
 
 from synthetic_attention.synthesizers import Mixture, SynthesizingFunction
 
 from ..data.examples import Examples, TrainingData
 from ..data.sampler import Items, TokenBatchSampler
-from ..errors import UserError, damage_reported, one_line
+from ..errors import UserError, damage_reported
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss
-from ..tasks.memory import check_training
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
-from .device import any_process, failing_together
-from .failures import describe_shortage
+from .device import failing_together, gather
 from .model_card import update_model_card
 from .run_folder import RunFolder
-from .settings import Settings, build_config
-from .sharding import (
-    OPTIMIZER,
-    gather_weights,
-    initialize_adafactor,
-    is_sharded,
-    load_optimizer,
-    save_optimizer,
-    shard_model,
-)
+from .settings import Settings
+from .sharding import gather_optimizer, gather_weights, is_sharded, load_optimizer, shard_model
 
 
 @dataclass(frozen=True)
@@ -60,61 +48,45 @@ class TrainingInputs:
     validation: Examples[Any]
     validation_split: Split
 
-    def least_bytes(self, device: torch.device) -> int:
-        """The memory that each process needs at least; raises UserError if the device has less."""
-        processes, tokens = PartialState().num_processes, self.train.tokens_per_pass() or math.inf
-        # Not the model's own configuration, which may be that of another library (benchmarks/gpt2.py).
-        config = build_config(self.settings, vocab_size=len(self.tokenizer))
-        return check_training(self.task, config, self.settings.training, device, processes, tokens)
-
 
 class _Loop(TrainerCallback):
-    """Stops training when due, runs the clock, and validates after each checkpoint."""
+    """Runs the clock, decides when to validate and to stop, and completes checkpoints."""
 
     def __init__(self, trainer: SynthesizerTrainer) -> None:
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        # Trainer saved its state before the last validation, so the log entries are ours.
-        state.log_history = [*self.trainer.progress.log]
         self.trainer.write_log("w", state.log_history)
-        # Those of another Trainer would stop it later; numbers that are none show here.
-        vars(state).update(total_flos=0, stateful_callbacks={"TrainerControl": control.state()})
-        self.trainer.current_progress()
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.trainer.clock.start()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
-        complete = args.is_complete(state.global_step, trainer.clock.seconds)
+        mine = (args.is_complete(state.global_step, trainer.clock.seconds), trainer.stop_request.received is not None)
         # Processes must stop at the same step, but their clocks and signals differ.
-        if any_process(complete or trainer.stop_request.received is not None):
+        trainer.complete, stopped = map(any, zip(*gather(mine), strict=True))
+        if trainer.complete or stopped:
             control.should_training_stop = control.should_save = control.should_log = True
+        control.should_evaluate = trainer.complete or state.global_step % args.eval_steps == 0
         if control.should_save:
             trainer.clock.stop()
-        trainer.loaded = True
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
         # Every process has added its random state.
         trainer.accelerator.wait_for_everyone()
-        # Of a sharded weight each process sees its part.
-        if any_process(not all(bool(parameter.isfinite().all()) for parameter in trainer.inputs.model.parameters())):
-            trainer.check_finite("a weight", math.nan)
         progress = trainer.current_progress()
         if args.should_save:
-            commit_checkpoint(trainer.checkpoint_path, progress)
+            commit_checkpoint(trainer.run.checkpoints / f"checkpoint-{state.global_step}", progress)
         trainer.accelerator.wait_for_everyone()
-        if state.global_step % args.eval_steps == 0 or trainer.is_complete():
-            trainer.evaluate()
 
 
 class SynthesizerTrainer(Trainer):
     """Trains one run. The best model by the task's score is written to the run folder as soon as it is found.
 
     The task validates, because `evaluate` of the base class pads every batch to one length and gathers without
-    trimming. Checkpoints are saved before validation and get their scores after it. Training resumes from `start`.
+    trimming. Training resumes from `start`.
     """
 
     # Arguments of Trainer, as this class narrows them.
@@ -124,16 +96,12 @@ class SynthesizerTrainer(Trainer):
         self, inputs: TrainingInputs, run: RunFolder, device: torch.device, start: Checkpoint | None = None
     ) -> None:
         model, training, task = inputs.model, inputs.settings.training, inputs.task
-        changes: dict[str, Any] = {"eval_on_start": start is not None and start.lacks_validation(training)}
-        if start is not None and start.is_complete(training):
-            # Only the validation of a complete run can be missing.
-            changes["max_steps"] = start.step
         # As for T5, updates are scaled by the size of the weights. Trainer's own `adafactor` turns that off.
         adafactor = {"scale_parameter": True, "relative_step": False, "lr": training.learning_rate}
         # Without processing_class: checkpoints need no copy of the run's tokenizer.
         super().__init__(
             model,
-            training.for_trainer(str(run.checkpoints), device, **changes),
+            training.for_trainer(str(run.checkpoints), device),
             data_collator=partial(task.collate, pad_token_id=cast(int, model.config.pad_token_id)),
             train_dataset=inputs.train,
             optimizer_cls_and_kwargs=(Adafactor, adafactor) if training.optim == "adafactor" else None,
@@ -155,9 +123,9 @@ class SynthesizerTrainer(Trainer):
         self.inputs, self.task, self.run = inputs, task, run
         self.progress = progress = Progress() if start is None else start.progress
         self.clock = TrainingClock(self.args.device, progress.seconds)
-        # Errors until the end of the first step come from a damaged checkpoint.
-        self.loaded = False
         self.stop_request = StopRequest()
+        # Whether training has come to its end, and not only to a stop.
+        self.complete = False
         self._start = start
         self._tokens = torch.zeros((), dtype=torch.int64, device=self.args.device)
         self._batches_per_update = self.args.gradient_accumulation_steps * self.args.world_size
@@ -176,11 +144,6 @@ class SynthesizerTrainer(Trainer):
             set_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
         try:
             self.train(resume_from_checkpoint=start)
-        except Exception as error:
-            if start is None or self.loaded or isinstance(error, UserError) or describe_shortage(error):
-                raise
-            with damage_reported(f"{start}: the checkpoint"):
-                raise
         finally:
             self.clock.stop()
 
@@ -191,11 +154,6 @@ class SynthesizerTrainer(Trainer):
             # Autocast stays.
             self.accelerator.prepare_model = partial(self.accelerator.prepare_model, evaluation_mode=True)
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        with failing_together():
-            if self.inputs.model.device.type != "meta":
-                super()._load_from_checkpoint(resume_from_checkpoint, model)
-
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model of a checkpoint; the weights of a sharded model are gathered."""
         weights = gather_weights(self.inputs.model)
@@ -205,36 +163,43 @@ class SynthesizerTrainer(Trainer):
             self.inputs.model.save_pretrained(cast(str, output_dir), state_dict=weights)
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        try:
+        # On a full disk, PyTorch and safetensors raise errors of their own.
+        with damage_reported(self.run.checkpoints / f"checkpoint-{self.state.global_step}", "written"):
             super()._save_checkpoint(*args, **kwargs)
-        except (RuntimeError, SafetensorError) as error:
-            # On a full disk, PyTorch and safetensors raise errors of their own.
-            if describe_shortage(error):
-                raise
-            raise OSError(f"{self.checkpoint_path} cannot be written: {one_line(error)}") from error
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         if not is_sharded(self.inputs.model):
             super()._save_optimizer_and_scheduler(output_dir)
             return
-        save_optimizer(cast(Optimizer, self.optimizer), Path(output_dir) / OPTIMIZER)
+        state = gather_optimizer(cast(Optimizer, self.optimizer))
         if self.args.should_save:
+            torch.save(state, Path(output_dir) / OPTIMIZER_NAME)
             torch.save(cast(LRScheduler, self.lr_scheduler).state_dict(), Path(output_dir) / SCHEDULER_NAME)
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        with failing_together(), damage_reported(f"{resume_from_checkpoint}: the checkpoint"):
+            if self.inputs.model.device.type != "meta":
+                super()._load_from_checkpoint(resume_from_checkpoint, model)
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is None or not (is_sharded(self.inputs.model) or (Path(checkpoint) / OPTIMIZER).is_dir()):
-            super()._load_optimizer_and_scheduler(checkpoint)
-            return
-        load_optimizer(cast(Optimizer, self.optimizer), Path(checkpoint))
-        schedule = torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True)
-        cast(LRScheduler, self.lr_scheduler).load_state_dict(schedule)
+        with damage_reported(f"{checkpoint}: the checkpoint"):
+            if checkpoint is None or not is_sharded(self.inputs.model):
+                super()._load_optimizer_and_scheduler(checkpoint)
+                return
+            load_optimizer(cast(Optimizer, self.optimizer), Path(checkpoint) / OPTIMIZER_NAME)
+            schedule = torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True)
+            cast(LRScheduler, self.lr_scheduler).load_state_dict(schedule)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with damage_reported(f"{checkpoint}: the checkpoint"):
+            super()._load_rng_state(checkpoint)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The stream of token batches, as one epoch, from the batch that is due."""
         train, args = self.inputs.train, self.args
         # Also when resuming: Trainer finds its epoch, always the first, by the length. The surplus is not read.
         batches = args.max_steps * self._batches_per_update
-        start, place = self.progress.batches or 0, self.progress.place
+        start, place = self.progress.batches, self.progress.place
         self._sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches, start, place)
         # A new iterator draws a number. When resuming, the random state is restored before that.
         generator = None if self._start is None else torch.Generator()
@@ -266,8 +231,6 @@ class SynthesizerTrainer(Trainer):
                     group["params"] = [parameter for parameter in group["params"] if parameter not in logits]
                     eps = (group["eps"][0], self.args.logit_scale)
                     optimizer.add_param_group({**group, "params": apart, "eps": eps})
-            if is_sharded(self.inputs.model):
-                initialize_adafactor(optimizer)
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
@@ -326,19 +289,11 @@ class SynthesizerTrainer(Trainer):
     def write_log(self, mode: str, entries: list[dict[str, Any]]) -> None:
         """Write log.jsonl anew, or append to it."""
         if self.args.should_save:
-            lines = [json.dumps({"step": 0, **entry}, allow_nan=False) + "\n" for entry in entries]
-            with (
-                damage_reported("log.jsonl", "written"),
-                (self.run.path / "log.jsonl").open(mode, encoding="utf-8") as file,
-            ):
-                file.writelines(lines)
-
-    def is_complete(self) -> bool:
-        """Whether training ends at this step; the same in all processes, whose clocks differ."""
-        return any_process(self.args.is_complete(self.state.global_step, self.clock.seconds))
+            with (self.run.path / "log.jsonl").open(mode, encoding="utf-8") as file:
+                file.writelines(json.dumps({"step": 0, **entry}, allow_nan=False) + "\n" for entry in entries)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Validate, keep the model if it is the best so far, write metrics.json and the checkpoint's scores."""
+        """Validate, and keep the model if it is the best so far."""
         # Generation would be compiled again for each of its many shapes.
         with torch.compiler.set_stance("force_eager"):
             scores = self._validate()
@@ -348,30 +303,25 @@ class SynthesizerTrainer(Trainer):
                 self.progress.snapshots = self._best_snapshots(scores)
             metrics = {f"eval_{name}": value for name, value in scores.items() if isinstance(value, float)}
             self.log(dict(metrics))
-            if self.is_complete():
+            if self.complete:
                 self._average(scores)
-        # A run that is stopped while it averages is not finished.
         self.progress.last = scores
         self.write_metrics()
-        progress = self.current_progress()
-        if self.args.should_save:
-            progress.write(self.checkpoint_path)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
     def write_metrics(self) -> dict[str, Any]:
         """Write metrics.json, with the best and last validation and the speed of the whole run, and the model card."""
         tokens, seconds = self.count_tokens(), self.clock.seconds
-        step, train = self.state.global_step, self.inputs.train
-        is_known = self._tokens_per_epoch is not None
+        train, is_known = self.inputs.train, self._tokens_per_epoch is not None
         metrics = {
             "task": self.task.name,
             "synthesizer": self.inputs.settings.synthesizer,
             "seed": self.args.seed,
-            "finished": self.is_complete() and self.progress.last.get("step") == step,
+            "finished": self.complete,
             "best": self.progress.best or None,
             "last": self.progress.last or None,
-            "steps": step,
+            "steps": self.state.global_step,
             "minutes": seconds / 60,
             "tokens": tokens,
             "tokens_per_second": tokens / seconds if seconds else 0.0,
@@ -430,7 +380,7 @@ class SynthesizerTrainer(Trainer):
         if len(snapshots) < 2:
             return
         steps = [step for step, _ in snapshots]
-        with averaged_weights(self.inputs.model, self.checkpoint_path, snapshots):
+        with averaged_weights(self.inputs.model, self.state.global_step, self.run.checkpoints, steps):
             scores = {**self._validate(), "averaged": steps}
             self._keep_if_best(scores)
         numbers = {f"average_{name}": value for name, value in scores.items() if isinstance(value, float)}
@@ -447,21 +397,14 @@ class SynthesizerTrainer(Trainer):
     def current_progress(self) -> Progress:
         """The state of the run at this step; every process has to call this."""
         steps = self.state.global_step - (0 if self._start is None else self._start.step)
-        batches = (self.progress.batches or 0) + steps * self._batches_per_update
+        batches = self.progress.batches + steps * self._batches_per_update
         return replace(
             self.progress,
             seconds=self.clock.seconds,
             tokens=self.count_tokens(),
             batches=batches,
-            processes=self.args.world_size,
             place=self._sampler.place(batches) if self._sampler else self.progress.place,
-            log=self.state.log_history,
         )
-
-    @property
-    def checkpoint_path(self) -> Path:
-        """The folder of the checkpoint at this step."""
-        return self.run.checkpoints / f"checkpoint-{self.state.global_step}"
 
 
 def mixture_weights(model: nn.Module) -> dict[str, list[list[float]]]:
