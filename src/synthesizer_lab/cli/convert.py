@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
 from . import options as opt
 from .console import say, set_up_libraries
 
-_SYNTHESIZER = "A function or mixture for every layer, as of `train`; with --budget or --max-loss-increase a function."
-_CALIBRATE = "Set the new parameters from this text: data as of `train`, or a file with an input per line."
+_SYNTHESIZER = "A function or mixture for every layer, as of `train`; with --calibrate random or dense."
+_CALIBRATE = "Set the new parameters from this text: for a run its data, else a file with an input per line."
 _TASK = "Make the result a run of this task, which `evaluate` and `train --from` take; for a MODEL that is no run."
 _BUDGET = (
     "Replace this share of the heads, 0 … 1, those that cost least; by stack: {encoder: 0.75, decoder: 0.5}. "
     "[default: all]"
-)
-_GRANULARITY = (
-    "Replace single heads, or all heads of a layer; only then is generation faster. [default: layer in causal stacks, "
-    "else head]"
 )
 
 
@@ -33,14 +29,9 @@ def convert(
     source: opt.Source = None,
     target: opt.Target = None,
     budget: Annotated[str | None, Option(metavar="SHARE", help=_BUDGET)] = None,
-    max_loss_increase: Annotated[
-        float | None, opt.number("Instead: replace heads until the loss on the text grows by more, in nats per token.")
-    ] = None,
-    granularity: Annotated[Literal["head", "layer"] | None, Option(help=_GRANULARITY)] = None,
     distill_steps: Annotated[
         int, opt.number("Then train the new parameters alone for so many updates, each layer for itself.", 0)
     ] = 0,
-    learning_rate: Annotated[float, opt.number("Learning rate of --distill-steps.")] = 0.01,
     max_length: Annotated[int | None, opt.number("Longest sequence of the new model. [default: MODEL's]", 2)] = None,
     examples: Annotated[int, opt.number("Number of examples of the text to read.", 1)] = 1000,
     batch_tokens: Annotated[int, opt.number("Tokens in a batch of the text.", 1)] = 2048,
@@ -69,8 +60,8 @@ def convert(
     logging.set_verbosity_error()
     text = None
     if calibrate is not None:
-        text = CalibrationText(calibrate, source, target, examples, batch_tokens)
-    chosen: dict[str, Any] = opt.given(locals(), "max_loss_increase", "max_length", "granularity", "data")
+        text = CalibrationText(calibrate, examples, batch_tokens)
+    chosen: dict[str, Any] = opt.given(locals(), "max_length", "data")
     overrides = overrides or []
     if task is not None:
         kind = get_task(task)
@@ -84,7 +75,6 @@ def convert(
         synthesizer_options=read_function_options(overrides) or None,
         text=text,
         distill_steps=distill_steps,
-        learning_rate=learning_rate,
         seed=seed,
         **chosen,
     )

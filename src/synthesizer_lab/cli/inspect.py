@@ -29,9 +29,8 @@ def inspect(
 
     Writes pictures, a page that shows them, and the numbers as JSON.
     """
-    from ..heads.explain import explain
     from ..inspect.inspection import Selection, inspect_run
 
     set_up_libraries(threads)
     selection = Selection(text or (), data, split, examples, sample)
-    write(f"{inspect_run(run, selection, output=output, device=device, report=say, explain=explain)}\n")
+    write(f"{inspect_run(run, selection, output=output, device=device, report=say)}\n")
