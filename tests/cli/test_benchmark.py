@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Call, check_error
-from synthesizer_lab.benchmark import layers
-from synthesizer_lab.benchmark.accuracy import Accuracy
 
 SHAPES = ("--tokens", 32, "--lengths", "8,16", "--width", 16, "--heads", 2)
 TINY = (*SHAPES, "--variants", "random,dense", "--device", "cpu")
@@ -41,21 +39,6 @@ def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path)
         assert all(word in out for word in (*words, "random"))
         results = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))["results"]
         assert all(result.get("peak", 1) > 0 and result["parameters"] > 0 for result in results)
-
-
-def test_too_little_memory_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: object, **options: object) -> None:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
-
-    monkeypatch.setattr(layers, "measure_layers", fail)
-    check_error(call("benchmark", "attention", *TINY), "out of memory", "smaller sizes")
-
-
-def test_inexact_layers_are_named_after_the_tables(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "check", lambda layer, case: Accuracy(0.5, layer.name != "dense"))
-    code, out, err = call("benchmark", "attention", *TINY, "--repeats", 1, "--masks", "full")
-    assert "inexact" in out
-    check_error((code, "", err), "dense (full, 8), dense (full, 16)")
 
 
 @pytest.mark.cuda

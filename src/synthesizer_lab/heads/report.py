@@ -132,7 +132,7 @@ def compare_speed(
         inputs |= {"decoder_input_ids": inputs["input_ids"]} if is_pair else {}
         turns = {name: partial(run, model, inputs) for name, model in models.items()}
         timed = f"forward of {len(inputs['input_ids'])} rows"
-    times = time_turns(turns, "before", _REPEATS, 1, before.device.type)
+    times = time_turns(turns, _REPEATS, 1, before.device.type)
     figures = {
         name: {
             "milliseconds": times[name][0][1],

@@ -1,15 +1,14 @@
-"""What an inspection reads from a model: attention weights on texts, α, R, biases, and the initial weights."""
+"""What an inspection reads from a model: attention weights on texts, α, R and biases."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from synthetic_attention.attention import SynthesizerAttention
 from synthetic_attention.layout import Positions
@@ -178,15 +177,6 @@ def readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> l
         text = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
         labels.append(text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…")
     return labels
-
-
-def initial_model(model: PreTrainedModel, seed: int) -> PreTrainedModel:
-    """The model as a run with `seed` started: built from the configuration after the same seed."""
-    config = copy.deepcopy(model.config)
-    # Otherwise the new model would name the folder of the trained one.
-    config._name_or_path = ""
-    set_seed(seed)
-    return type(model)(config).eval()
 
 
 def _to_array(values: Tensor) -> Array:

@@ -1,4 +1,4 @@
-"""Inspect a trained run: pictures of its attention, R before and after training, and statistics as JSON."""
+"""Inspect a trained run: pictures of its attention and R, and statistics as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..errors import UserError
 from ..tasks.base import Task
 from ..training.device import choose_device
 from ..training.failures import shortage_reported
-from ..training.run_folder import PretrainedRun, RunFolder, data_path
+from ..training.run_folder import RunFolder, data_path
 from . import collect, plots
 from .explain import explain
 from .page import Page
@@ -82,7 +82,7 @@ def inspect_run(
         shown = sample = [collect.with_output(model, inputs) for inputs in texts]
     else:
         shown, sample, batches = _read_data(data_path(info, selection.data), selection, task, model, tokenizer)
-    start, earlier = _initial_model(info, task, model, report), _earlier_files(target)
+    earlier = _earlier_files(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     advice = "give shorter texts, a smaller --sample, or a device with more memory"
     with (
@@ -99,13 +99,12 @@ def inspect_run(
             for stack, of_stack in maps.items():
                 page.add_picture(plots.draw_attention(of_stack), f"text{number}-{stack}", of_stack.title)
         measured = collect.measure_attention(model, sample)
-        before = {} if start is None else collect.measure_attention(start, sample)
         numbers: dict[str, Any] = {
             **{"run": str(run), "task": task.name, "synthesizer": synthesizer, "examples": len(sample)},
             "sample": "the texts" if selection.texts else f"{selection.split} data",
             "histogram_edges": EDGES.tolist(),
-            "attention": _write_weights(page, layers, measured, before),
-            "random": _write_scores(page, layers, start and attention_layers(start), measured),
+            "attention": _write_weights(page, layers, measured),
+            "random": _write_scores(page, layers, measured),
             "gates": _write_gates(page, model, folder.read_log()),
         }
         if batches:
@@ -156,25 +155,8 @@ def _read_data(
     return shown, [inputs([row]) for row in rows], batches
 
 
-def _initial_model(
-    info: Mapping[str, Any], task: Task[Any, Any], model: PreTrainedModel, report: Callable[[str], object]
-) -> PreTrainedModel | None:
-    """The model that the run started from; None if that is not known."""
-    before, source = collect.initial_model(model, info["settings"]["training"]["seed"]), info.get("from")
-    try:
-        if "converted_from" in info:
-            raise UserError("the run was converted")
-        if source is not None and not source["scratch"]:
-            PretrainedRun.reopen(source, type(task)).load_into(before)
-    except UserError as error:
-        report(f"the weights before training are not shown: {error}")
-        return None
-    # transformers' wrapper hides the type of `to`.
-    return cast(Any, before).to(model.device)
-
-
-def _write_weights(page: Page, layers: Sequence[AttentionLayer], measured: Statistics, before: Statistics) -> Numbers:
-    """Histograms of the attention weights, and statistics per head; `before` training too, if known."""
+def _write_weights(page: Page, layers: Sequence[AttentionLayer], measured: Statistics) -> Numbers:
+    """Histograms of the attention weights, and statistics per head."""
     names = {(layer.stack, layer.number): layer.module.synthesizer for layer in layers}
     numbers, rows = Numbers(), []
     for stack, of_layers in measured.items():
@@ -182,8 +164,6 @@ def _write_weights(page: Page, layers: Sequence[AttentionLayer], measured: Stati
             name, heads = names.get((stack, number), "vanilla"), statistics.per_head()
             entry = {"stack": stack, "layer": number, "synthesizer": name, "heads": heads}
             entry["histogram"] = statistics.histogram.tolist()
-            if before:
-                entry["histogram_before"] = before[stack][number - 1].histogram.tolist()
             numbers.append(entry)
             means = {key: np.mean([head[key] for head in heads]) for key in (heads[0] if heads else ())}
             rows.append({"layer": f"{stack} {number} ({name})", **means})
@@ -193,31 +173,25 @@ def _write_weights(page: Page, layers: Sequence[AttentionLayer], measured: Stati
     return numbers
 
 
-def _write_scores(
-    page: Page, layers: Sequence[AttentionLayer], starts: Sequence[AttentionLayer] | None, measured: Statistics
-) -> Numbers:
-    """R of each layer before (if known) and after training, and its mass near the diagonal."""
+def _write_scores(page: Page, layers: Sequence[AttentionLayer], measured: Statistics) -> Numbers:
+    """R of each layer, and its mass near the diagonal."""
     numbers, rows = Numbers(), []
-    for index, layer in enumerate(layers):
+    for layer in layers:
         # A length that few sequences exceed.
         length = max(2, int(np.quantile(measured[layer.stack][0].lengths, 0.95)))
         length = min(length, layer.module.max_length or length)
-        models = {"before": starts[index], "after": layer} if starts else {"after": layer}
-        found = {state: collect.read_scores(each, length) for state, each in models.items()}
-        for name, (first, _) in found["after"].items():
+        uniform = describe_scores(np.zeros((1, length, length)), layer.is_causal)["band_mass"]
+        for name, (first, scores) in collect.read_scores(layer, length).items():
             if not numbers:
-                page.add_section("R before and after training", "R alone: without α and other functions of a mixture.")
+                page.add_section("R", "R alone: without α and other functions of a mixture.")
             title = f"R of {name}, {layer.stack}, layer {layer.number}: the first {length} positions"
             file = f"R-{layer.stack}-layer{layer.number}-{name}".replace("_", "-").replace(" ", "-")
-            states = {state: scores[name][1] for state, scores in found.items()}
-            page.add_picture(plots.draw_scores(title, states, layer.is_causal, first), file, title)
-            described = {state: describe_scores(scores, layer.is_causal) for state, scores in states.items()}
-            even = describe_scores(np.zeros((1, length, length)), layer.is_causal)["band_mass"]
-            entry = {"stack": layer.stack, "layer": layer.number, "function": name, "positions": length, **described}
-            numbers.append({**entry, "uniform_band_mass": {band: mass for band, (mass,) in even.items()}})
-            means = {f"std {state}": np.mean(each["std"]) for state, each in described.items()}
-            means |= {f"within ±1 {state}": np.mean(each["band_mass"]["1"]) for state, each in described.items()}
-            rows.append({"layer": f"{layer.stack} {layer.number} ({name})", **means, "if uniform": even["1"][0]})
+            page.add_picture(plots.draw_scores(title, scores, layer.is_causal, first), file, title)
+            found = describe_scores(scores, layer.is_causal)
+            entry = {"stack": layer.stack, "layer": layer.number, "function": name, "positions": length, **found}
+            numbers.append({**entry, "uniform_band_mass": {band: mass for band, (mass,) in uniform.items()}})
+            means = {"std": np.mean(found["std"]), "within ±1": np.mean(found["band_mass"]["1"])}
+            rows.append({"layer": f"{layer.stack} {layer.number} ({name})", **means, "if uniform": uniform["1"][0]})
     page.add_table(rows)
     return numbers
 

@@ -68,9 +68,7 @@ def draw_histograms(layers: Sequence[Mapping[str, Any]]) -> Figure:
     figure, panels = _make_layer_panels(layers, "Attention weights", ("attention weight", "share of weights"))
     for axis, layer in zip(panels, layers, strict=True):
         shares = np.array(layer["histogram"]) / max(1, sum(layer["histogram"]))
-        axis.stairs(shares, EDGES, fill=True, alpha=0.8, label="trained")
-        if before := layer.get("histogram_before"):
-            axis.stairs(np.array(before) / max(1, sum(before)), EDGES, color="black", label="before training")
+        axis.stairs(shares, EDGES, fill=True, alpha=0.8)
         median = EDGES[1:][np.searchsorted(shares.cumsum(), 0.5).clip(max=len(shares) - 1)]
         axis.axvline(median, color="black", linewidth=0.8, linestyle="--", label="median")
         name = _in_lines(layer["synthesizer"])
@@ -110,25 +108,22 @@ def _make_layer_panels(
     return figure, [axes[place] for place in places]
 
 
-def draw_scores(title: str, states: Mapping[str, Array], is_causal: bool, first_head: int = 0) -> Figure:
-    """R (H, N, N) of each head, a row of panels per state. Each state has its own color scale, since R grows."""
-    heads, size, _ = next(iter(states.values())).shape
-    inches, names = min(2.6, _WIDEST / heads), ("key position", "query position")
-    figure = _make_figure((heads * inches, len(states) * inches), title, names)
-    axes = figure.subplots(len(states), heads, squeeze=False, sharex=True, sharey=True)
+def draw_scores(title: str, scores: Array, is_causal: bool, first_head: int = 0) -> Figure:
+    """R (H, N, N) of each head."""
+    heads, size, _ = scores.shape
+    inches = min(2.6, _WIDEST / heads)
+    figure = _make_figure((heads * inches, inches), title, ("key position", "query position"))
+    axes = figure.subplots(1, heads, squeeze=False, sharex=True, sharey=True)[0]
     visible = visible_keys(size, size, is_causal)
-    colors = colormaps["RdBu_r"].with_extremes(bad=_HIDDEN)
-    for line, (state, scores) in zip(axes, states.items(), strict=True):
-        # A few large entries must not make all others pale.
-        limit = float(np.quantile(np.abs(scores[:, visible]), 0.995)) or 1.0
-        image = None
-        for head, axis in enumerate(line):
-            masked = np.ma.masked_array(scores[head], ~visible)
-            image = axis.imshow(masked, cmap=colors, vmin=-limit, vmax=limit, interpolation="nearest")
-            axis.set_title(f"head {first_head + head + 1} {state}\nstandard deviation {masked.std():.2g}", fontsize=9)
-        figure.colorbar(image, ax=line, label=f"R {state} training", pad=0.02)
-    for axis in (axes[0][0].xaxis, axes[0][0].yaxis):
-        axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    colors, image = colormaps["RdBu_r"].with_extremes(bad=_HIDDEN), None
+    # A few large entries must not make all others pale.
+    limit = float(np.quantile(np.abs(scores[:, visible]), 0.995)) or 1.0
+    for head, axis in enumerate(axes):
+        masked = np.ma.masked_array(scores[head], ~visible)
+        image = axis.imshow(masked, cmap=colors, vmin=-limit, vmax=limit, interpolation="nearest")
+        axis.set_title(f"head {first_head + head + 1}\nstandard deviation {masked.std():.2g}", fontsize=9)
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    figure.colorbar(image, ax=axes, pad=0.02)
     return figure
 
 
