@@ -2,19 +2,18 @@
 
 Each engine has a process of its own, because two in one process slow each other down; the processes take turns.
 
+pip install ctranslate2
 python benchmarks/ctranslate2_generation.py --layers 4 --width 128 --heads 4 --batch 1,8,64 --num-beams 1,4
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import multiprocessing
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from itertools import product
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
@@ -86,12 +85,6 @@ def serve(connection: Connection, *arguments: Any) -> None:
             connection.send(None)
 
 
-def ask(connection: Connection, case: GenerationCase) -> None:
-    """One turn of an engine."""
-    connection.send(case)
-    connection.recv()
-
-
 def main() -> None:
     """Start the engines, time them in turns, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -102,8 +95,6 @@ def main() -> None:
     for name, number in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=number)
     options = parser.parse_args()
-    if importlib.util.find_spec("ctranslate2") is None:
-        sys.exit("this benchmark needs ctranslate2, which is not installed; pip install ctranslate2")
     sizes = {name: getattr(options, name) for name in ("layers", "width", "heads", "vocabulary", "new_tokens")}
     cases = []
     for prompt, beams, batch in product(
@@ -128,7 +119,10 @@ def main() -> None:
             sys.exit(f"{name} did not start; its error is above")
     found = []
     for case in cases:
-        turns = {name: partial(ask, connection, case) for name, connection in connections.items()}
+        turns = {
+            name: lambda engine=engine, case=case: (engine.send(case), engine.recv())
+            for name, engine in connections.items()
+        }
         times = time_turns(turns, options.repeats, warmup=1)
         found += [Measurement(name, case, False, *times[name]) for name in turns]
     for connection in connections.values():

@@ -64,19 +64,21 @@ def onnx(run: Path, folder: Path) -> dict[str, Served]:
         if kind == "quantize_dynamic":
             for file in files:
                 quantize_dynamic(folder / file.name.replace(kind, "float32"), file)
-        each = partial(map_texts, OnnxGenerator(run, *files))
-        found[f"ONNX Runtime {kind}"] = sum(file.stat().st_size for file in files), each
+        found[f"ONNX Runtime {kind}"] = (
+            sum(file.stat().st_size for file in files),
+            one_by_one(OnnxGenerator(run, *files)),
+        )
     return found
 
 
-def map_texts(translate_one: Callable[[str], str], texts: list[str]) -> list[str]:
+def translate_one(engine: Translate, text: str) -> str:
+    """A batch of one."""
+    return engine([text])[0]
+
+
+def one_by_one(call: Callable[[str], str]) -> Translate:
     """Each text by itself."""
-    return [translate_one(text) for text in texts]
-
-
-def one_by_one(translate_batch: Translate, texts: list[str]) -> list[str]:
-    """In batches of one."""
-    return [line for text in texts for line in translate_batch([text])]
+    return lambda texts: [call(text) for text in texts]
 
 
 def main() -> None:
@@ -95,7 +97,10 @@ def main() -> None:
         # The threads of ONNX Runtime stay busy for a while after a turn, so PyTorch does not take turns with it.
         for is_onnx in (False, True):
             engines = {name: each for name, (_, each) in served.items() if name.startswith("ONNX") == is_onnx}
-            alone = {name: partial(one_by_one, each, sources[:TIMED]) for name, each in engines.items()}
+            alone = {
+                name: partial(one_by_one(partial(translate_one, each)), sources[:TIMED])
+                for name, each in engines.items()
+            }
             times[0] |= time_turns(alone, TURNS, warmup=1)
             if not is_onnx:
                 together = {name: partial(each, chunks[0]) for name, each in engines.items()}

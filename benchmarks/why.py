@@ -55,8 +55,6 @@ def draw_heads(
             axis.scatter(*places.T, s=16, color=color, alpha=0.7, label=stack)
         axis.set(**axes_options)
         axis.label_outer()
-        axis.xaxis.label.set_size(8)
-        axis.yaxis.label.set_size(8)
     axes[0].legend(fontsize=7, frameon=False)
     return figure
 
@@ -67,9 +65,8 @@ def draw_shares(runs: Sequence[Run]) -> Figure:
     def place(head: dict[str, float]) -> tuple[float, float]:
         return 100 * max(head["explained_by_random"], -0.05), 100 * max(head["explained_by_dense"], -0.05)
 
-    limits = (-8, 105)
-    names = {"xlabel": "% by position", "ylabel": "% by the own token"}
-    return draw_heads(runs, "explained", place, xlim=limits, ylim=limits, **names)
+    options: dict[str, Any] = {"xlabel": "% by position", "ylabel": "% by the own token"}
+    return draw_heads(runs, "explained", place, xlim=(-8, 105), ylim=(-8, 105), **options)
 
 
 def draw_kinds(run: Run) -> Figure:
@@ -95,7 +92,6 @@ def draw_kinds(run: Run) -> Figure:
         labels = shown.rows[1]
         axis.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7)
         axis.set_yticks(range(len(labels)), labels, fontsize=7)
-        axis.tick_params(length=0)
     return figure
 
 
@@ -107,8 +103,7 @@ def draw_alpha(runs: Sequence[Run]) -> Figure:
             steps = [entry["step"] for entry in gate["history"]]
             function = next(iter(gate["alpha"]))
             heads = np.array([entry["alpha"][function] for entry in gate["history"]])
-            color = STACK_COLORS[gate["stack"]]
-            label = gate["stack"] if gate["layer"] == 1 else None
+            color, label = STACK_COLORS[gate["stack"]], gate["stack"] if gate["layer"] == 1 else None
             axis.plot(steps, heads.mean(1), color=color, linewidth=0.6 + 0.5 * gate["layer"], label=label)
             axis.fill_between(steps, heads.min(1), heads.max(1), color=color, alpha=0.08, linewidth=0)
         axis.set_xlabel("step (thicker: later layers)", fontsize=8)
@@ -138,14 +133,14 @@ def draw_cost(runs: Sequence[Run]) -> Figure:
         places = list(dict.fromkeys((entry["stack"], entry["layer"]) for entry in entries))
         functions = list(dict.fromkeys(entry["function"] for entry in entries))
         width = 0.8 / len(functions)
-        for entry in entries:
-            at = places.index((entry["stack"], entry["layer"])) + width * functions.index(entry["function"])
-            axis.bar(at, entry["loss_increase"], width, color=FUNCTION_COLORS.get(entry["function"], "tab:brown"))
-        names = (f"{stack[:3]} {'all' if layer is None else layer}" for stack, layer in places)
+        for index, function in enumerate(functions):
+            mine = [entry for entry in entries if entry["function"] == function]
+            at = [places.index((entry["stack"], entry["layer"])) + width * index for entry in mine]
+            increases = [entry["loss_increase"] for entry in mine]
+            axis.bar(at, increases, width, color=FUNCTION_COLORS.get(function, "tab:brown"), label=function)
+        names = (f"{stack[:3]} {layer or 'all'}" for stack, layer in places)
         axis.set_xticks(range(len(places)), names, rotation=90, fontsize=7)
         axis.set_yscale("symlog", linthresh=0.01)
-        for function in functions:
-            axis.bar(0, 0, color=FUNCTION_COLORS.get(function, "tab:brown"), label=function)
         axis.legend(fontsize=7, frameon=False)
     axes[0].set_ylabel("increase of the loss, nats", fontsize=8)
     return figure
@@ -160,17 +155,15 @@ def main() -> None:
     options = parser.parse_args()
     paths = [*options.translation, *options.language_modeling]
     runs = [{**json.loads((path / "inspect/inspect.json").read_text("utf-8")), "path": path} for path in paths]
-    vanilla = next(run for run in runs if run["synthesizer"] == "vanilla")
     pictures = {
         "shares": draw_shares(runs),
-        "kinds": draw_kinds(vanilla),
+        "kinds": draw_kinds(next(run for run in runs if run["synthesizer"] == "vanilla")),
         "alpha": draw_alpha([run for run in runs if run["gates"]]),
         "spread": draw_spread(runs),
         "cost": draw_cost(runs),
     }
     for name, figure in pictures.items():
         figure.savefig(options.output / f"why_{name}.png")
-        print(options.output / f"why_{name}.png")
 
 
 if __name__ == "__main__":

@@ -70,14 +70,6 @@ def test_the_loss_is_that_of_gpt2_and_smoothed_as_ours(script: ModuleType, smoot
         torch.testing.assert_close(losses.sum(), expected)
 
 
-def test_ctranslate2_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    script: Any = load_script("ctranslate2_generation")
-    monkeypatch.setattr("sys.argv", ["ctranslate2_generation.py"])
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"pip install ctranslate2$"):
-        script.main()
-
-
 def test_samples_are_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

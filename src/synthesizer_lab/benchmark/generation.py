@@ -161,6 +161,7 @@ def _peer(name: str, case: GenerationCase, longest: int) -> Any:
     # No token ends a sequence, and the activation is ours, which is faster than GPT-2's and Marian's own.
     common: dict[str, Any] = {"vocab_size": case.vocabulary, "eos_token_id": None, "pad_token_id": 0}
     common |= {"decoder_start_token_id": 1, "d_model": case.width}
+    sizes: dict[str, Any]
     if name == "t5":
         sizes = {"num_layers": case.layers, "num_heads": case.heads, "d_kv": case.width // case.heads}
         return T5ForConditionalGeneration(T5Config(d_ff=4 * case.width, **sizes, **common))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -80,7 +81,12 @@ def build_layer(case: Case, name: str) -> Contender:
 
 def _build_encoder(case: Case, layers: int, name: str) -> Contender:
     """Ours, or PyTorch's; all pre-norm, with feed-forward layers 4 times as wide."""
-    sizes = {"d_model": case.width, "num_heads": case.heads, "d_ff": 4 * case.width, "num_layers": layers}
+    sizes: dict[str, Any] = {
+        "d_model": case.width,
+        "num_heads": case.heads,
+        "d_ff": 4 * case.width,
+        "num_layers": layers,
+    }
     with torch.device(case.device):
         if name == _TORCH_ENCODER:
             layer = nn.TransformerEncoderLayer(

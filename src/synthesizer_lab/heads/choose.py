@@ -59,8 +59,8 @@ def choose_heads(
     layers, room = attention_layers(model), allowed_heads(model, budget)
     most, chosen, left = math.ceil(sum(room.values()) / _ROUNDS), list[Head](), list[tuple[Head, ...]]()
     for index, layer in enumerate(layers):
-        heads = [Head(index, head) for head in range(layer.module.num_heads)]
-        left += [tuple(heads)] if layer.is_causal else [(head,) for head in heads]
+        single = [Head(index, head) for head in range(layer.module.num_heads)]
+        left += [tuple(single)] if layer.is_causal else [(head,) for head in single]
     before = current = mean_loss(model, batches)
     alone = {head: _loss_with(model, fitted, [head], batches) for heads in left for head in heads}
 

@@ -145,9 +145,9 @@ def _open(name: str, how: Conversion, report: Callable[[str], object]) -> _Sourc
         if not info["finished"]:
             report(f"{name}: not trained to its end; neither is the new model")
         task = folder.read_task(info)
-        model, tokenizer = folder.load(task, torch.device("cpu"))
+        model, own = folder.load(task, torch.device("cpu"))
         with user_errors():
-            return _Source(convert(model, max_length=how.max_length), tokenizer, info, task)
+            return _Source(convert(model, max_length=how.max_length), own, info, task)
     with user_errors():
         source = _Source(convert(name, max_length=how.max_length), None)
     try:
@@ -170,10 +170,10 @@ def _open(name: str, how: Conversion, report: Callable[[str], object]) -> _Sourc
 
 def _make_run(name: str, source: _Source, task: Task[Any, Any], data: Path) -> None:
     """Give a model and its tokenizer the form that they have in a run of a task."""
-    model, tokenizer, config = source.model, source.tokenizer, source.model.config
-    if not isinstance(task, SequenceToSequence | LanguageModeling) or type(model) is not task.model_class:
+    kind, model, tokenizer, config = type(source.model), source.model, source.tokenizer, source.model.config
+    if not isinstance(task, SequenceToSequence | LanguageModeling) or kind is not task.model_class:
         raise UserError(
-            f"got --task {task.name} for {name}, a {type(model).__name__}; expected a task of text generation with "
+            f"got --task {task.name} for {name}, a {kind.__name__}; expected a task of text generation with "
             "this class of model"
         )
     if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.eos_token_id != config.eos_token_id:
@@ -224,7 +224,8 @@ def _replace(
         )
     function, fitted, layers = cast(str, how.synthesizer), fit(model, batches), attention_layers(model)
     divergences = measure_divergences(model, fitted, held_out)
-    heads, increases = [Head(n, head) for n, layer in enumerate(layers) for head in range(layer.module.num_heads)], {}
+    heads = [Head(index, head) for index, layer in enumerate(layers) for head in range(layer.module.num_heads)]
+    increases: dict[Head, float] = {}
     if how.budget != 1:
         sample, count = list[Mapping[str, Tensor]](), 0
         while len(sample) < len(held_out) and count < _TOKENS:

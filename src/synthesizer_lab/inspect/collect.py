@@ -32,20 +32,20 @@ class Part(NamedTuple):
         name: numbered if it comes twice in a mixture, with its heads if these are not all.
         first_head: from 0.
         group: the mixture that it is in, with all heads of its group; or itself.
-        index: its number in the mixture.
+        place: its number in the mixture.
     """
 
     name: str
     first_head: int
     function: SynthesizingFunction
     group: SynthesizingFunction
-    index: int
+    place: int
 
     @property
     def alpha(self) -> Array | None:
         """α (H,) for the heads of its group, (1,) where they share it; None without a mixture or for a plain sum."""
         weights = self.group.weights()
-        return None if weights is None else _to_array(weights[self.index])
+        return None if weights is None else _to_array(weights[self.place])
 
 
 def parts_of(layer: AttentionLayer) -> list[Part]:

@@ -54,7 +54,7 @@ def _without(part: Part, device: torch.device) -> Iterator[None]:
     """A mixture with α = 0 for one of its functions; another function with α = 0 for itself."""
     group, weights, forward = part.group, part.group.weights(), part.group.forward
     alpha = torch.ones(len(group.components), 1, device=device) if weights is None else weights.clone()
-    alpha[part.index] = 0
+    alpha[part.place] = 0
     # They hide methods of the class.
     if len(alpha) > 1:
         hidden: dict[str, Any] = {"weights": lambda: alpha}

@@ -204,7 +204,7 @@ def _write_gates(page: Page, model: PreTrainedModel, log: Sequence[Mapping[str, 
         if not alphas:
             continue
         history = [
-            {"step": entry["step"], "alpha": {part.name: logged[names[part.group]][part.index] for part in alphas}}
+            {"step": entry["step"], "alpha": {part.name: logged[names[part.group]][part.place] for part in alphas}}
             for entry in log
             if all(names[part.group] in (logged := entry.get("alpha", {})) for part in alphas)
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from matplotlib import colormaps, font_manager
@@ -34,7 +34,7 @@ def draw_attention(maps: AttentionMaps) -> Figure:
     several = visible & (visible.sum(axis=1, keepdims=True) > 1)
     top = max((float(weights[:, several].max()) for weights in maps.weights if several.any()), default=0.0) or 1.0
     norm, colors = PowerNorm(0.5, vmin=0.0, vmax=top), colormaps["magma_r"].with_extremes(bad=_HIDDEN)
-    image = None
+    image: Any = None
     for (layer, head), axis in np.ndenumerate(axes):
         shown = np.ma.masked_array(maps.weights[layer][head], ~visible)
         image = axis.imshow(shown, cmap=colors, norm=norm, aspect="auto", interpolation="nearest")
@@ -103,7 +103,7 @@ def _make_layer_panels(
     rows = [[place for place in places if place.split()[0] == stack] for stack in stacks]
     columns = max(map(len, rows))
     figure = _make_figure((columns * min(3.0, _WIDEST / columns), len(rows) * 1.9), title, names)
-    mosaic = [[*row, *["."] * (columns - len(row))] for row in rows]
+    mosaic: Any = [[*row, *["."] * (columns - len(row))] for row in rows]
     axes = figure.subplot_mosaic(mosaic, sharex=True, sharey=True)
     return figure, [axes[place] for place in places]
 
@@ -115,7 +115,7 @@ def draw_scores(title: str, scores: Array, is_causal: bool, first_head: int = 0)
     figure = _make_figure((heads * inches, inches), title, ("key position", "query position"))
     axes = figure.subplots(1, heads, squeeze=False, sharex=True, sharey=True)[0]
     visible = visible_keys(size, size, is_causal)
-    colors, image = colormaps["RdBu_r"].with_extremes(bad=_HIDDEN), None
+    colors, image = colormaps["RdBu_r"].with_extremes(bad=_HIDDEN), cast(Any, None)
     # A few large entries must not make all others pale.
     limit = float(np.quantile(np.abs(scores[:, visible]), 0.995)) or 1.0
     for head, axis in enumerate(axes):
