@@ -66,19 +66,19 @@ def onnx(run: Path, folder: Path) -> dict[str, Served]:
                 quantize_dynamic(folder / file.name.replace(kind, "float32"), file)
         found[f"ONNX Runtime {kind}"] = (
             sum(file.stat().st_size for file in files),
-            one_by_one(OnnxGenerator(run, *files)),
+            of_each(OnnxGenerator(run, *files)),
         )
     return found
 
 
-def translate_one(engine: Translate, text: str) -> str:
-    """A batch of one."""
-    return engine([text])[0]
-
-
-def one_by_one(call: Callable[[str], str]) -> Translate:
+def of_each(call: Callable[[str], str]) -> Translate:
     """Each text by itself."""
     return lambda texts: [call(text) for text in texts]
+
+
+def one_by_one(engine: Translate, texts: list[str]) -> list[str]:
+    """In batches of one."""
+    return [line for text in texts for line in engine([text])]
 
 
 def main() -> None:
@@ -97,10 +97,7 @@ def main() -> None:
         # The threads of ONNX Runtime stay busy for a while after a turn, so PyTorch does not take turns with it.
         for is_onnx in (False, True):
             engines = {name: each for name, (_, each) in served.items() if name.startswith("ONNX") == is_onnx}
-            alone = {
-                name: partial(one_by_one(partial(translate_one, each)), sources[:TIMED])
-                for name, each in engines.items()
-            }
+            alone = {name: partial(one_by_one, each, sources[:TIMED]) for name, each in engines.items()}
             times[0] |= time_turns(alone, TURNS, warmup=1)
             if not is_onnx:
                 together = {name: partial(each, chunks[0]) for name, each in engines.items()}

@@ -50,16 +50,6 @@ def test_every_variant_of_an_encoder_decoder_shows_its_weights() -> None:
             assert np.allclose(found["encoder"][index].sum(axis=-1), 1, atol=1e-5)
 
 
-def test_a_causal_model_has_one_stack() -> None:
-    model = SynthesizerForCausalLM(_config(["random", "dense+vanilla"], 2)).eval()
-    found = attention_weights(model, {"input_ids": IDS, "attention_mask": torch.ones_like(IDS), "labels": IDS})
-    assert list(found) == ["decoder"]
-    for weights in found["decoder"]:
-        _check(weights, 5, 5, True)
-    layers = [(layer.stack, layer.number, layer.is_causal) for layer in attention_layers(model)]
-    assert layers == [("decoder", 1, True), ("decoder", 2, True)]
-
-
 def test_functions_alphas_and_scores_of_each_layer() -> None:
     names = {"encoder": ["random", "dense+factorized_random"], "decoder": ["vanilla", "random+random"]}
     model = SynthesizerForConditionalGeneration(_config(names, 2, position_embedding_type="relative"))

@@ -79,9 +79,7 @@ def convert(
         **chosen,
     )
     report = convert_to(model, output, how, device=device, report=say)
-    console = Console(highlight=False, markup=False)
-    for table in report.tables():
-        console.print(table)
+    Console(highlight=False, markup=False).print(report.table())
     say(f"the model is in {output}")
 
 

@@ -1,4 +1,4 @@
-"""What a conversion changed: the tables that are printed, and the numbers in report.json."""
+"""What a conversion changed: the table that is printed, and the numbers in report.json."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -74,16 +73,9 @@ class ConversionReport:
             "heads": rows,
         }
 
-    def tables(self) -> list[Table]:
-        """The heads, if they were measured, and both models."""
-        found = []
-        if rows := self.to_dict()["heads"]:
-            columns = (f"head {number + 1}" for number in range(len(self.divergences[0]["uniform"])))
-            title = f"% explained by position / by own token, increase of the loss; * now {self.function}"
-            table = Table("layer", *columns, title=title, box=None, pad_edge=False)
-            for (stack, layer), heads in groupby(rows, key=lambda row: (row["stack"], row["layer"])):
-                table.add_row(f"{stack} {layer}", *map(_cell, heads))
-            found.append(table)
+    def table(self) -> Table:
+        """Both models."""
+        rows = self.to_dict()["heads"]
         table = Table("", "before", "after", box=None, pad_edge=False)
         for stack in dict.fromkeys(row["stack"] for row in rows):
             replaced = [row["replaced"] for row in rows if row["stack"] == stack]
@@ -96,14 +88,7 @@ class ConversionReport:
         table.add_row(self.speed["timed"], times[0], f"{times[1]} ({self.speed['speedup']:.2f} times as fast)")
         if before["cache_bytes"]:
             table.add_row("cache of these", *(f"{each['cache_bytes'] / 2**20:.2f} MiB" for each in (before, after)))
-        return [*found, table]
-
-
-def _cell(row: Mapping[str, Any]) -> str:
-    """A head in the table."""
-    shares = " / ".join(f"{100 * row[f'explained_by_{name}']:.0f}" for name in FUNCTIONS)
-    increase = row.get("loss_increase")
-    return shares + ("" if increase is None else f", {increase:.4f}") + "*" * row["replaced"]
+        return table
 
 
 @torch.no_grad()
