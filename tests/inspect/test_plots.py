@@ -71,7 +71,7 @@ def test_a_page_shows_text_as_text(tmp_path: Path) -> None:
     page.add_picture(figure, "map", '"A"')
     page.write()
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
-    for shown in ("run &lt;1&gt;", "R &amp; α", "&lt;script&gt;", "0.123", "&lt;2&gt;", 'alt="&quot;A&quot;"'):
+    for shown in ("run &lt;1&gt;", "R &amp; α", "&lt;script&gt;", "0.12", "&lt;2&gt;", 'alt="&quot;A&quot;"'):
         assert shown in text
     assert "<script>" not in text
     assert page.files == ["map.png", "index.html"]

@@ -36,7 +36,7 @@ _BATCH = 16
 _READABLE = 16
 _NOTE = (
     "Layers and heads count from 1, positions from 0. A row is a query, a column a key. The same color is the same "
-    "weight in all pictures. Numbers in tables are means over heads; docs/inspecting.md explains them."
+    "weight in all pictures. Cells of tables have a number for each head; docs/inspecting.md explains them."
 )
 
 
@@ -158,15 +158,13 @@ def _read_data(
 def _write_weights(page: Page, layers: Sequence[AttentionLayer], measured: Statistics) -> Numbers:
     """Histograms of the attention weights, and statistics per head."""
     names = {(layer.stack, layer.number): layer.module.synthesizer for layer in layers}
-    numbers, rows = Numbers(), []
+    numbers, rows = Numbers(), Numbers()
     for stack, of_layers in measured.items():
         for number, statistics in enumerate(of_layers, start=1):
-            name, heads = names.get((stack, number), "vanilla"), statistics.per_head()
-            entry = {"stack": stack, "layer": number, "synthesizer": name, "heads": heads}
-            entry["histogram"] = statistics.histogram.tolist()
-            numbers.append(entry)
-            means = {key: np.mean([head[key] for head in heads]) for key in (heads[0] if heads else ())}
-            rows.append({"layer": f"{stack} {number} ({name})", **means})
+            place = {"stack": stack, "layer": number, "synthesizer": names.get((stack, number), "vanilla")}
+            heads = statistics.per_head()
+            numbers.append({**place, "heads": heads, "histogram": statistics.histogram.tolist()})
+            rows.append({**place, **{key: [head[key] for head in heads] for key in (heads[0] if heads else ())}})
     page.add_section("Attention weights", "Masked keys and rows with a single visible key are left out.")
     page.add_table(rows)
     page.add_picture(plots.draw_histograms(numbers), "weights", "Histograms of the attention weights of each layer")
@@ -175,7 +173,7 @@ def _write_weights(page: Page, layers: Sequence[AttentionLayer], measured: Stati
 
 def _write_scores(page: Page, layers: Sequence[AttentionLayer], measured: Statistics) -> Numbers:
     """R of each layer, and its mass near the diagonal."""
-    numbers, rows = Numbers(), []
+    numbers = Numbers()
     for layer in layers:
         # A length that few sequences exceed.
         length = max(2, int(np.quantile(measured[layer.stack][0].lengths, 0.95)))
@@ -187,35 +185,30 @@ def _write_scores(page: Page, layers: Sequence[AttentionLayer], measured: Statis
             title = f"R of {name}, {layer.stack}, layer {layer.number}: the first {length} positions"
             file = f"R-{layer.stack}-layer{layer.number}-{name}".replace("_", "-").replace(" ", "-")
             page.add_picture(plots.draw_scores(title, scores, layer.is_causal, first), file, title)
-            found = describe_scores(scores, layer.is_causal)
-            entry = {"stack": layer.stack, "layer": layer.number, "function": name, "positions": length, **found}
+            entry = {"stack": layer.stack, "layer": layer.number, "function": name, "positions": length}
+            entry |= describe_scores(scores, layer.is_causal)
             numbers.append({**entry, "uniform_band_mass": {band: mass for band, (mass,) in uniform.items()}})
-            means = {"std": np.mean(found["std"]), "within ±1": np.mean(found["band_mass"]["1"])}
-            rows.append({"layer": f"{layer.stack} {layer.number} ({name})", **means, "if uniform": uniform["1"][0]})
-    page.add_table(rows)
+    if numbers:
+        page.add_table([{**entry, "band_mass": entry["band_mass"]["1"]} for entry in numbers])
     return numbers
 
 
 def _write_gates(page: Page, model: PreTrainedModel, log: Sequence[Mapping[str, Any]]) -> Numbers:
     """α of each mixture, in the best model and at each validation in `log`."""
-    numbers, rows, names = Numbers(), [], {module: name for name, module in model.named_modules()}
+    numbers, names = Numbers(), {module: name for name, module in model.named_modules()}
     for layer in attention_layers(model):
         alphas = {part: part.alpha.tolist() for part in collect.parts_of(layer) if part.alpha is not None}
-        if not alphas:
-            continue
         history = [
             {"step": entry["step"], "alpha": {part.name: logged[names[part.group]][part.place] for part in alphas}}
             for entry in log
             if all(names[part.group] in (logged := entry.get("alpha", {})) for part in alphas)
         ]
-        of_name = {part.name: alpha for part, alpha in alphas.items()}
-        numbers.append({"stack": layer.stack, "layer": layer.number, "alpha": of_name, "history": history})
-        for part, alpha in alphas.items():
-            heads = {f"head {head}": value for head, value in enumerate(alpha, start=part.first_head + 1)}
-            rows.append({"layer": f"{layer.stack} {layer.number}", "function": part.name, **heads})
+        if alphas:
+            of_name = {part.name: alpha for part, alpha in alphas.items()}
+            numbers.append({"stack": layer.stack, "layer": layer.number, "alpha": of_name, "history": history})
     if numbers:
         page.add_section("Mixture weights", "The weight α of each function on the logits, for each head.")
-        page.add_table(rows)
+        page.add_table([{"stack": each["stack"], "layer": each["layer"], **each["alpha"]} for each in numbers])
         if all(len(entry["history"]) > 1 for entry in numbers):
             page.add_picture(plots.draw_gates(numbers), "alpha", "α of each head at each validation during training")
     return numbers
@@ -223,14 +216,13 @@ def _write_gates(page: Page, model: PreTrainedModel, log: Sequence[Mapping[str, 
 
 def _write_explanation(page: Page, found: Mapping[str, Any]) -> None:
     if found["explained"]:
-        text = "The share of its attention that position alone / the own token alone explain, in percent."
+        text = "For each head the shares of its attention that position alone / the own token alone explain."
         page.add_section("What attention depends on", text)
-        rows = []
-        for entry in found["explained"]:
-            cells = (" / ".join(f"{100 * share:.0f}" for share in head.values()) for head in entry["heads"])
-            heads = {f"head {head}": cell for head, cell in enumerate(cells, start=1)}
-            rows.append({"layer": f"{entry['stack']} {entry['layer']}", **heads})
-        page.add_table(rows)
+        page.add_table(found["explained"])
     text = f"How much the loss, {found['loss']:.4f}, rises if a function is left out of one layer or of all."
     page.add_section("Without a function", text)
-    page.add_table([{**entry, "layer": entry["layer"] or "all"} for entry in found["removed"]])
+    rows = [
+        {**each, "layer": each["layer"] or "all", "loss_increase": f"{each['loss_increase']:+.4f}"}
+        for each in found["removed"]
+    ]
+    page.add_table(rows)

@@ -35,7 +35,7 @@ class Page:
         self._parts.append(f"<h2>{escape(heading)}</h2><p>{escape(text)}</p>")
 
     def add_table(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add a table of rows that have a value by heading; none without rows."""
+        """Add a table of rows that have a value by heading: a number, a list, or a dictionary of these."""
         headings = list(dict.fromkeys(heading for row in rows for heading in row))
         texts = [[_text(row.get(heading, "")) for heading in headings] for row in rows]
         cells = ["".join(f"<th>{escape(text)}</th>" for text in headings)]
@@ -59,4 +59,8 @@ class Page:
 
 
 def _text(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    if isinstance(value, dict):
+        return " / ".join(map(_text, value.values()))
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
