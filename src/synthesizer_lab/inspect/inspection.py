@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, set_seed
 
 from synthetic_attention.baselines import Linformer
 from synthetic_attention.staging import staged
@@ -109,6 +109,9 @@ def inspect_run(
         }
         if batches:
             report("measuring what attention depends on")
+            # The same hidden layers of `dense` in each call: those that are drawn after the model.
+            set_seed(info["settings"]["training"]["seed"])
+            type(model)(model.config)
             numbers |= explain(model, batches)
             _write_explanation(page, numbers)
         page.write()
@@ -189,7 +192,10 @@ def _write_scores(page: Page, layers: Sequence[AttentionLayer], measured: Statis
             entry |= describe_scores(scores, layer.is_causal)
             numbers.append({**entry, "uniform_band_mass": {band: mass for band, (mass,) in uniform.items()}})
     if numbers:
-        page.add_table([{**entry, "band_mass": entry["band_mass"]["1"]} for entry in numbers])
+        rows = [{key: entry[key] for key in ("stack", "layer", "function", "std")} for entry in numbers]
+        for row, entry in zip(rows, numbers, strict=True):
+            row |= {"within ±1": entry["band_mass"]["1"], "if uniform": entry["uniform_band_mass"]["1"]}
+        page.add_table(rows)
     return numbers
 
 
