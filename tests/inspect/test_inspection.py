@@ -99,9 +99,9 @@ def test_r(page: Path) -> None:
     random, fixed = _numbers(page.parent)["random"]
     assert (random["stack"], random["function"], fixed["function"]) == ("encoder", "random", "fixed_random")
     # R starts at 0.003 and is trained; a fixed one stays at 1.
-    assert 0.003 < min(random["std"]) < max(random["std"]) < 1
-    assert fixed["std"] == pytest.approx([1, 1], rel=0.2)
-    assert random["band_mass"].keys() == random["uniform_band_mass"].keys()
+    assert 0.003 < min(random["after"]["std"]) < max(random["after"]["std"]) < 1
+    assert fixed["after"]["std"] == pytest.approx([1, 1], rel=0.2)
+    assert random["after"]["band_mass"].keys() == random["uniform_band_mass"].keys()
 
 
 def test_texts_without_data_and_a_second_call(run: Path, tmp_path: Path) -> None:

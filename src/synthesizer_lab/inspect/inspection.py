@@ -188,13 +188,14 @@ def _write_scores(page: Page, layers: Sequence[AttentionLayer], measured: Statis
             title = f"R of {name}, {layer.stack}, layer {layer.number}: the first {length} positions"
             file = f"R-{layer.stack}-layer{layer.number}-{name}".replace("_", "-").replace(" ", "-")
             page.add_picture(plots.draw_scores(title, scores, layer.is_causal, first), file, title)
-            entry = {"stack": layer.stack, "layer": layer.number, "function": name, "positions": length}
-            entry |= describe_scores(scores, layer.is_causal)
+            entry: dict[str, Any] = {"stack": layer.stack, "layer": layer.number, "function": name, "positions": length}
+            entry["after"] = describe_scores(scores, layer.is_causal)
             numbers.append({**entry, "uniform_band_mass": {band: mass for band, (mass,) in uniform.items()}})
     if numbers:
-        rows = [{key: entry[key] for key in ("stack", "layer", "function", "std")} for entry in numbers]
+        rows = [{key: entry[key] for key in ("stack", "layer", "function")} for entry in numbers]
         for row, entry in zip(rows, numbers, strict=True):
-            row |= {"within ±1": entry["band_mass"]["1"], "if uniform": entry["uniform_band_mass"]["1"]}
+            row |= {"std": entry["after"]["std"], "within ±1": entry["after"]["band_mass"]["1"]}
+            row["if uniform"] = entry["uniform_band_mass"]["1"]
         page.add_table(rows)
     return numbers
 
