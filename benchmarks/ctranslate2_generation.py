@@ -2,19 +2,18 @@
 
 Each engine has a process of its own, because two in one process slow each other down; the processes take turns.
 
+pip install ctranslate2
 python benchmarks/ctranslate2_generation.py --layers 4 --width 128 --heads 4 --batch 1,8,64 --num-beams 1,4
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import multiprocessing
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from itertools import product
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
@@ -86,38 +85,24 @@ def serve(connection: Connection, *arguments: Any) -> None:
             connection.send(None)
 
 
-def ask(connection: Connection, case: GenerationCase) -> None:
-    """One turn of an engine."""
-    connection.send(case)
-    connection.recv()
-
-
-def parse() -> argparse.Namespace:
-    """The options of `synthesizer benchmark generation` that matter here."""
+def main() -> None:
+    """Start the engines, time them in turns, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", default="marian,ctranslate2,ctranslate2 int8,random,vanilla,random+vanilla")
     for name, default in (("batch", "1,8,64"), ("num-beams", "1,4"), ("prompt", "24,12-36")):
         parser.add_argument(f"--{name}", default=default)
-    sizes = {"layers": 4, "width": 128, "heads": 4, "vocabulary": 10000, "new-tokens": 24, "repeats": 7, "threads": 2}
-    for name, number in sizes.items():
+    numbers = {"layers": 4, "width": 128, "heads": 4, "vocabulary": 10000, "new-tokens": 24, "repeats": 7, "threads": 2}
+    for name, number in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=number)
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Start the engines, time them in turns, and print the tables."""
-    options = parse()
-    if importlib.util.find_spec("ctranslate2") is None:
-        sys.exit("this benchmark needs ctranslate2, which is not installed; pip install ctranslate2")
-    names = ("layers", "width", "heads", "vocabulary", "new_tokens")
-    sizes: dict[str, Any] = {name: getattr(options, name) for name in names}
+    options = parser.parse_args()
+    sizes = {name: getattr(options, name) for name in ("layers", "width", "heads", "vocabulary", "new_tokens")}
     cases = []
     for prompt, beams, batch in product(
-        *(text.split(",") for text in (options.prompt, options.num_beams, options.batch))
+        *(each.split(",") for each in (options.prompt, options.num_beams, options.batch))
     ):
         low, _, high = prompt.partition("-")
-        numbers: dict[str, Any] = {"prompt": (int(low), int(high or low)), "num_beams": int(beams), "batch": int(batch)}
-        cases.append(GenerationCase(task="translation", **numbers, **sizes))
+        each: dict[str, Any] = {"prompt": (int(low), int(high or low)), "num_beams": int(beams), "batch": int(batch)}
+        cases.append(GenerationCase(task="translation", **each, **sizes))
     longest = max(case.prompt[1] + case.new_tokens for case in cases)
     context = multiprocessing.get_context("spawn")
     connections = {}
@@ -134,8 +119,11 @@ def main() -> None:
             sys.exit(f"{name} did not start; its error is above")
     found = []
     for case in cases:
-        turns = {name: partial(ask, connection, case) for name, connection in connections.items()}
-        times = time_turns(turns, next(iter(turns)), options.repeats, warmup=1)
+        turns = {
+            name: lambda engine=engine, case=case: (engine.send(case), engine.recv())
+            for name, engine in connections.items()
+        }
+        times = time_turns(turns, options.repeats, warmup=1)
         found += [Measurement(name, case, False, *times[name]) for name in turns]
     for connection in connections.values():
         connection.close()

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import shlex
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +21,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from synthesizer_lab.cli import main as synthesizer
+from synthesizer_lab.data.phrases import write_phrases
 
 SYNTHESIZERS = {
     "vanilla": "softmax(QKᵀ): compares every pair of tokens",
@@ -41,19 +42,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=Path("demo"), help="output folder (default: demo)")
     parser.add_argument("--steps", type=int, default=800, help="training steps of each model (default: %(default)s)")
     options = parser.parse_args()
-    # transformers imports torchao where it is installed, which then names its libraries that do not fit this machine.
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    from synthesizer_lab.data.phrases import write_phrases
-    from synthesizer_lab.errors import UserError
-
     started = time.monotonic()
     data, output = options.folder / "data", options.folder / "comparison"
     console.rule("[bold]English phrases and their German translations", align="left")
-    try:
-        write_phrases(data)
-    except UserError as error:
-        sys.exit(str(error))
+    write_phrases(data)
     for english, german in zip(*(read_lines(data / f"train.{side}")[:3] for side in ("en", "de")), strict=True):
         console.print(f"  {english}\n    [dim]{german}[/]")
     console.rule(f"[bold]Four models, {options.steps:,} steps each", align="left")
@@ -62,8 +54,9 @@ def main() -> None:
     results = run_comparison(data, output, options.steps)
     print_results(results, data, output)
     best = max(results["runs"], key=lambda run: run["tests"]["test_templates"]["scores"]["exact_match"])
-    minutes = (time.monotonic() - started) / 60
-    console.rule(f"[bold]{minutes:.1f} minutes; everything is in {options.folder}", align="left")
+    console.rule(
+        f"[bold]{(time.monotonic() - started) / 60:.1f} minutes; everything is in {options.folder}", align="left"
+    )
     console.print("Next (the models know only such sentences):\n")
     program = os.path.relpath(Path(sys.executable).with_name("synthesizer"))
     for command in ("generate", "inspect"):
@@ -72,7 +65,7 @@ def main() -> None:
 
 
 def run_comparison(data: Path, output: Path, steps: int) -> dict[str, Any]:
-    """Run `synthesizer compare` as a user would; returns the content of results.json."""
+    """Run `synthesizer compare`; returns the content of results.json."""
     # Validation is for longer trainings: the last checkpoint is the best one here.
     words = (
         f"compare translation --source en --target de --preset demo --steps {steps} --set eval_steps={steps}".split()
@@ -80,16 +73,12 @@ def run_comparison(data: Path, output: Path, steps: int) -> dict[str, Any]:
     words += ["--set", "logging_steps=100", "--num-beams", "1", "--synthesizers", ",".join(SYNTHESIZERS)]
     words += [f"--split={split}" for split in SPLITS] + ["--data", str(data), "--output", str(output)]
     console.print(Text(f"\n$ synthesizer {shlex.join(words)}", style="cyan"))
-    with subprocess.Popen([sys.executable, "-m", "synthesizer_lab", *words]) as process:
-        try:
-            process.wait()
-        except KeyboardInterrupt:
-            # The command received the signal too; wait until it has saved its checkpoint.
-            process.wait()
-            raise
-    if process.returncode:
+    try:
+        synthesizer(words)
+    except SystemExit as ended:
         # The command has printed the reason.
-        sys.exit(process.returncode)
+        if ended.code:
+            raise
     return json.loads((output / "results.json").read_text(encoding="utf-8"))
 
 
@@ -124,7 +113,4 @@ def read_lines(path: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    main()

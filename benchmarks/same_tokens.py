@@ -6,7 +6,6 @@ python benchmarks/same_tokens.py runs/translation-en-de/*/seed-0 --sources SENTE
 from __future__ import annotations
 
 import argparse
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,13 +47,11 @@ def main() -> None:
     """Generate in all ways, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--sources", type=Path, required=True)
-    parser.add_argument("--references", type=Path, required=True)
-    parser.add_argument("--threads", type=int, default=1)
+    for name in ("--sources", "--references"):
+        parser.add_argument(name, type=lambda path: Path(path).read_text("utf-8").removesuffix("\n").split("\n"))
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    texts = [path.read_text(encoding="utf-8") for path in (options.sources, options.references)]
-    sources, references = (text.removesuffix("\n").split("\n") for text in texts)
+    torch.set_num_threads(1)
+    sources, references = options.sources, options.references
     table = Table(*COLUMNS, title=f"{len(sources)} sentences")
     for run in options.runs:
         model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(run).eval(), AutoTokenizer.from_pretrained(run)
@@ -66,16 +63,13 @@ def main() -> None:
             theirs = outputs(loop_of_transformers, tokenizer, sources, 64)
             texts = [tokenizer.batch_decode(rows, skip_special_tokens=True) for rows in (ours, theirs)]
             bleu = [f"{sacrebleu.corpus_bleu(hypotheses, [references]).score:.2f}" for hypotheses in texts]
-            differences, other = [0.0], []
+            differences, other, score = [0.0], [], partial(log_probability, model, tokenizer)
             for rows in (alone, theirs):
                 pairs = [(a, b, source) for a, b, source in zip(ours, rows, sources, strict=True) if a != b]
                 other.append(str(len(pairs)))
-                for a, b, source in pairs:
-                    score = log_probability(model, tokenizer, source, a) - log_probability(model, tokenizer, source, b)
-                    differences.append(abs(score))
+                differences += [abs(score(source, a) - score(source, b)) for a, b, source in pairs]
             label = f"{beams} beams" if beams > 1 else "greedy"
             table.add_row(str(model.config.synthesizer), label, *bleu, *other, f"{max(differences):.1e}")
-            print(f"{run}, {label}: BLEU {', '.join(bleu)}; {', '.join(other)} differ", file=sys.stderr)
     Console().print(table)
 
 

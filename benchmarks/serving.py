@@ -64,24 +64,21 @@ def onnx(run: Path, folder: Path) -> dict[str, Served]:
         if kind == "quantize_dynamic":
             for file in files:
                 quantize_dynamic(folder / file.name.replace(kind, "float32"), file)
-        each: Translate = partial(map_texts, OnnxGenerator(run, *files))
-        found[f"ONNX Runtime {kind}"] = sum(file.stat().st_size for file in files), each
+        found[f"ONNX Runtime {kind}"] = (
+            sum(file.stat().st_size for file in files),
+            of_each(OnnxGenerator(run, *files)),
+        )
     return found
 
 
-def map_texts(translate_one: Callable[[str], str], texts: list[str]) -> list[str]:
+def of_each(call: Callable[[str], str]) -> Translate:
     """Each text by itself."""
-    return [translate_one(text) for text in texts]
+    return lambda texts: [call(text) for text in texts]
 
 
-def one_by_one(translate_batch: Translate, texts: list[str]) -> list[str]:
+def one_by_one(engine: Translate, texts: list[str]) -> list[str]:
     """In batches of one."""
-    return [line for text in texts for line in translate_batch([text])]
-
-
-def time(turns: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The median milliseconds of each."""
-    return {name: found[0][1] for name, found in time_turns(turns, next(iter(turns)), TURNS, warmup=1).items()}
+    return [line for text in texts for line in engine([text])]
 
 
 def main() -> None:
@@ -96,24 +93,23 @@ def main() -> None:
     chunks = [sources[start : start + BATCH] for start in range(0, len(sources), BATCH)]
     with tempfile.TemporaryDirectory() as folder:
         served = {**pytorch(path, Path(folder)), **onnx(path, Path(folder))}
-        single, batch = dict[str, float](), dict[str, float]()
+        times: list[dict[str, Any]] = [{}, {}]
         # The threads of ONNX Runtime stay busy for a while after a turn, so PyTorch does not take turns with it.
-        for library in ("PyTorch", "ONNX"):
-            engines = {
-                name: each for name, (_, each) in served.items() if name.startswith("ONNX") == (library == "ONNX")
-            }
-            single |= time({name: partial(one_by_one, each, split.sources[:TIMED]) for name, each in engines.items()})
-            if library == "PyTorch":
-                batch |= time({name: partial(each, chunks[0]) for name, each in engines.items()})
+        for is_onnx in (False, True):
+            engines = {name: each for name, (_, each) in served.items() if name.startswith("ONNX") == is_onnx}
+            alone = {name: partial(one_by_one, each, sources[:TIMED]) for name, each in engines.items()}
+            times[0] |= time_turns(alone, TURNS, warmup=1)
+            if not is_onnx:
+                together = {name: partial(each, chunks[0]) for name, each in engines.items()}
+                times[1] |= time_turns(together, TURNS, warmup=1)
         print(f"| | MB | ms per text, one at a time | × PyTorch | ms per batch of {BATCH} | × PyTorch | BLEU |")
         print("|---|---|---|---|---|---|---|")
         for name, (size, each) in served.items():
             cells = [name, f"{size / 1e6:.1f}"]
-            for times, count in ((single, TIMED), (batch, 1)):
-                if name in times:
-                    cells += [f"{times[name] / count:.1f}", f"{times['PyTorch'] / times[name]:.2f}"]
-                else:
-                    cells += ["", ""]
+            for found, count in zip(times, (TIMED, 1), strict=True):
+                # The medians.
+                mine, first = (found[key][0][1] if key in found else 0 for key in (name, "PyTorch"))
+                cells += [f"{mine / count:.1f}", f"{first / mine:.2f}"] if mine else ["", ""]
             outputs = [line for chunk in chunks for line in each(chunk)]
             bleu = task.score(outputs, split.targets[: len(outputs)])["bleu"]
             print(f"| {' | '.join([*cells, f'{bleu:.1f}'])} |")

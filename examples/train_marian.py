@@ -1,4 +1,4 @@
-"""Train a small Marian model with transformers alone; the same command continues a run that was interrupted.
+"""Train a small Marian model with transformers alone.
 
 python examples/train_marian.py --data FOLDER --output marian     (FOLDER holds train.en and train.de)
 """
@@ -37,10 +37,6 @@ for stack in ("encoder", "decoder"):
 model: Any = MarianMTModel(MarianConfig(vocab_size=len(tokenizer), scale_embedding=True, dropout=0.2, **options))
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
 schedule = get_inverse_sqrt_schedule(optimizer, 500)
-parts, checkpoint = {"model": model, "optimizer": optimizer, "schedule": schedule}, output / "checkpoint.pt"
-states = torch.load(checkpoint) if checkpoint.exists() else {"step": 0}
-for name in parts.keys() & states.keys():
-    parts[name].load_state_dict(states[name])
 
 step = epoch = 0
 while step < args.steps:
@@ -50,8 +46,8 @@ while step < args.steps:
         groups[size // 4096].append([torch.tensor(ids) for ids in pair])
     epoch += 1
     for batch in chance.sample(list(groups.values()), len(groups)):
-        if (step := step + 1) <= states["step"] or step > args.steps:
-            continue
+        if (step := step + 1) > args.steps:
+            break
         source, target = (pad_sequence(list(side), batch_first=True) for side in zip(*batch, strict=True))
         labels = target.masked_fill(target == 0, -100)
         logits = model.train()(source, source != 0, labels=labels).logits
@@ -61,8 +57,6 @@ while step < args.steps:
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        if step % 300 == 0 or step == args.steps:
+        if step % 300 == 0:
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
-            model.save_pretrained(output)
-            torch.save({name: part.state_dict() for name, part in parts.items()} | {"step": step}, f"{checkpoint}.new")
-            Path(f"{checkpoint}.new").replace(checkpoint)
+model.save_pretrained(output)

@@ -39,9 +39,7 @@ def test_translation_with_beams_and_marian(cache: str) -> None:
 
 
 @pytest.mark.parametrize("task", ["language-modeling", "translation"])
-def test_padded_prompts_are_measured_and_checked(task: str) -> None:
-    case = GenerationCase(**{**TINY, "prompt": (1, 5)}, task=task)
-    lengths = case.prompts()["attention_mask"].sum(1).tolist()
-    assert lengths == [1, 3, 5]
-    # The check compares with the whole text, so it fails if padding changes anything.
-    assert [result.name for result in measure_generation([case], ["random"], repeats=1)][-1] == "random"
+def test_prompts_are_padded_on_the_side_that_their_model_reads(task: str) -> None:
+    mask = GenerationCase(**{**TINY, "prompt": (1, 5)}, task=task).prompts()["attention_mask"]
+    assert mask.sum(1).tolist() == [1, 3, 5]
+    assert mask[0, 0 if task == "translation" else -1] == 1

@@ -1,13 +1,11 @@
-"""The scripts of benchmarks/: what the demo prints, and GPT-2 as the model of language modeling."""
+"""benchmarks/gpt2.py: GPT-2 as the model of language modeling."""
 
 import json
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from transformers import GPT2LMHeadModel
 
 from cli.conftest import SETS, Call, call, check_error
@@ -68,37 +66,3 @@ def test_the_loss_is_that_of_gpt2_and_smoothed_as_ours(script: ModuleType, smoot
     if not smoothing:
         losses = model.token_losses(ids, mask).masked_fill(labels == -100, 0)
         torch.testing.assert_close(losses.sum(), expected)
-
-
-def test_ctranslate2_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    script: Any = load_script("ctranslate2_generation")
-    monkeypatch.setattr("sys.argv", ["ctranslate2_generation.py"])
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"pip install ctranslate2$"):
-        script.main()
-
-
-def test_samples_are_marked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    demo: Any = load_script("demo")
-    lines = {"vanilla": "eins\nzwei\ndrei\nvier\n", "random": "eins\nzwei\ndrei\nfalsch\n"}
-    runs = []
-    for name, text in lines.items():
-        tests = {split: {"predictions": "test.de", "scores": {"exact_match": 66.7}} for split in demo.SPLITS}
-        runs.append({"row": name, "folder": name, "tests": tests})
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "test.de").write_text(text, encoding="utf-8")
-    for split, first in zip(demo.SPLITS, ("eins", "1"), strict=True):
-        for side, text in (("en", "one\ntwo\nthree\nfour\n"), ("de", f"{first}\nzwei\ndrei\nvier\n")):
-            (tmp_path / f"{split}.{side}").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(demo, "console", Console(width=80, highlight=False))
-    demo.print_results({"runs": runs}, tmp_path, tmp_path)
-    printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert max(map(len, printed)) <= 80
-    assert [line.split() for line in printed if "67 %" in line] == [[name, *["67", "%"] * 2] for name in lines]
-    two = ["", "two", "✓ zwei  all models", ""]
-    start = printed.index("one")
-    mistake = ["four", "✓ vier  vanilla", "✗ falsch  random", ""]
-    assert printed[start : start + 10] == ["one", "✓ eins  all models", *two, *mistake]
-    assert printed[start + 12 :] == ["one", "✓ 1  no model", "✗ eins  all models", *two]

@@ -45,10 +45,9 @@ def test_heads_of_a_run(call: Call, vanilla: Path, corpus: Path, tmp_path: Path)
     assert set(report["loss"]) == {"before", "calibrated", "distilled"}
     heads = report["heads"]
     assert report["replaced_heads"] == sum(head["replaced"] for head in heads) == len(heads) // 2
-    assert all(0 <= head["error"]["random"] < 10 and head["explained_by_dense"] <= 1 for head in heads)
+    assert all(head["explained_by_dense"] <= 1 for head in heads)
     assert all(abs(head["loss_increase"]) < 1 for head in heads)
     assert report["after"]["cache_bytes"] <= report["before"]["cache_bytes"]
-    assert (output / "heads.png").stat().st_size > 10_000
     assert [path.name for path in output.parent.iterdir()] == ["run"]
     # `compare --from` takes only runs that are finished.
     assert PretrainedRun.open(output, Translation).finished
@@ -85,7 +84,6 @@ def test_a_saved_model_and_a_file_of_lines(call: Call, vanilla: Path, corpus: Pa
     assert code == 0, err
     assert "generation of" in out
     assert "not trained to its end" in err
-    assert not (mixed / "heads.png").exists()
     assert not PretrainedRun.open(mixed, Translation).finished
     (saved / "run.yaml").unlink()
     lines = ("--calibrate", corpus / "train.en", "--examples", 6)
@@ -102,11 +100,14 @@ def test_errors(call: Call, vanilla: Path, corpus: Path, tmp_path: Path) -> None
     for options, fact in (
         (("--synthesizer", "randum"), "randum"),
         (("--synthesizer", "random", "--budget", 0.5), "--calibrate"),
-        (("--synthesizer", "random", *text, "--budget", 0.5, "--max-loss-increase", 1), "one of them"),
+        (("--synthesizer", "random", "--distill-steps", 5), "--calibrate"),
         (("--synthesizer", "random", *text, "--budget", 1.5), "1.5"),
         (("--synthesizer", "random", "--task", "translation", *LANGUAGES), "--data"),
         (("--synthesizer", "random", "--task", "translation", *LANGUAGES, "--data", corpus), "leave it out"),
+        (("--synthesizer", "random", *text, "--budget", 0.01, "--examples", 3), "0.01"),
+        (("--synthesizer", "factorized_random", *text), "random, dense"),
         (("--synthesizer", "random", "--set", "steps=3"), "steps"),
+        (("--synthesizer", "[random, 3]"), "random"),
         (("--synthesizer", "random", "--calibrate", tmp_path / "none"), "none"),
     ):
         check_error(call("convert", vanilla, "--output", output, *options), fact)

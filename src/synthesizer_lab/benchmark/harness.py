@@ -55,10 +55,6 @@ class Contender:
             self.module.zero_grad()
         return allocated
 
-    def gradients(self) -> list[Tensor]:
-        """The gradients of the parameters."""
-        return [p.grad for p in self.module.parameters() if p.grad is not None]
-
 
 @dataclass(frozen=True)
 class Measurement:
@@ -68,15 +64,9 @@ class Measurement:
         case: the sizes, a `Case` or a `GenerationCase`.
         milliseconds: quartiles over the turns.
         ratio: quartiles of the speedup over the baseline, turn by turn.
-        difference: largest relative error of output and gradients, against float64.
-        checked: batch and length of the inputs with which `difference` was measured.
         peak: bytes at the highest point of a step, without parameters and their gradients.
         kept: bytes that the forward leaves for the backward, its output included; 0 in inference.
         cache_bytes: bytes of the cached keys and values at the end, cross-attention included.
-        tflops: TFLOP/s of the matrix products that the equation needs.
-        share: `tflops` over those of one product of large matrices.
-        backend: the backend of scaled_dot_product_attention.
-        problem: why there are no times: "out of memory" or "inexact".
     """
 
     name: str
@@ -84,63 +74,48 @@ class Measurement:
     training: bool = False
     milliseconds: Quartiles | None = None
     ratio: Quartiles | None = None
-    difference: float | None = None
-    checked: tuple[int, int] | None = None
     peak: int | None = None
     kept: int | None = None
     parameters: int | None = None
     cache_bytes: int | None = None
-    tflops: float | None = None
-    share: float | None = None
-    backend: str | None = None
-    problem: str | None = None
 
 
 def time_turns(
-    turns: Mapping[str, Callable[[], object]], baseline: str, repeats: int, warmup: int = 2, device: str = "cpu"
+    turns: Mapping[str, Callable[[], object]], repeats: int, warmup: int = 2, device: str = "cpu"
 ) -> dict[str, tuple[Quartiles, Quartiles]]:
-    """Quartiles of the milliseconds of each of `turns`, and of its speedup over the baseline; empty without repeats.
+    """Quartiles of the milliseconds of each of `turns`, and of its speedup over the first; empty without repeats.
 
-    The turns alternate, so background load affects all equally. An accelerator's turns are timed by its events, with
-    its level-2 cache overwritten before each, and queued without waiting for one another, as in training.
+    The turns alternate, so background load affects all equally. An accelerator's turns are timed by its events, and
+    queued without waiting for one another, as in training.
     """
     if not repeats:
         return {}
     taken: dict[str, list[Callable[[], float]]] = {name: [] for name in turns}
-    flush = _cache_sized(device)
     gc.collect()
     gc.disable()
     try:
         for repeat in range(warmup + repeats):
             for name, turn in turns.items():
-                milliseconds = _time(turn, flush)
+                milliseconds = _time(turn, device)
                 if repeat >= warmup:
                     taken[name].append(milliseconds)
-        if flush is not None:
+        if device != "cpu":
             torch.accelerator.synchronize()
     finally:
         gc.enable()
     times = {name: np.array([milliseconds() for milliseconds in each]) for name, each in taken.items()}
-    return {name: (_quartiles(mine), _quartiles(times[baseline] / mine)) for name, mine in times.items()}
+    first = next(iter(times.values()))
+    return {name: (_quartiles(mine), _quartiles(first / mine)) for name, mine in times.items()}
 
 
-def _cache_sized(device: str) -> Tensor | None:
-    """Twice the bytes of an accelerator's level-2 cache; None on a CPU."""
-    if device == "cpu":
-        return None
-    size = torch.cuda.get_device_properties(device).L2_cache_size if device.startswith("cuda") else 0
-    return torch.empty(2 * size, dtype=torch.int8, device=device)
-
-
-def _time(turn: Callable[[], object], flush: Tensor | None) -> Callable[[], float]:
+def _time(turn: Callable[[], object], device: str) -> Callable[[], float]:
     """Run a turn; returns what gives its milliseconds once the device has finished."""
-    if flush is None:
+    if device == "cpu":
         begin = time.perf_counter()
         turn()
         milliseconds = 1e3 * (time.perf_counter() - begin)
         return lambda: milliseconds
-    start, end = (torch.Event(flush.device, enable_timing=True) for _ in range(2))
-    flush.zero_()
+    start, end = (torch.Event(device, enable_timing=True) for _ in range(2))
     start.record()
     turn()
     end.record()
@@ -159,13 +134,13 @@ def measure_memory(contender: Contender, inputs: Inputs, training: bool) -> tupl
     if inputs[0].device.type == "cpu":
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             contender.step(inputs, training, for_memory=True)
-        peak, kept = _read_profile(profiler, contender.gradients())
+        peak, kept = _read_profile(profiler, [p.grad for p in contender.module.parameters() if p.grad is not None])
     else:
         before = torch.accelerator.memory_allocated()
         torch.accelerator.reset_peak_memory_stats()
         after = contender.step(inputs, training, for_memory=True)
         # The allocator has no history: the gradients count as if they had all been there at the peak.
-        gradients = sum(gradient.nbytes for gradient in contender.gradients())
+        gradients = sum(p.grad.nbytes for p in contender.module.parameters() if p.grad is not None)
         peak = max(torch.accelerator.max_memory_allocated() - before - gradients, 0)
         kept = after - before if training else 0
     contender.module.zero_grad()

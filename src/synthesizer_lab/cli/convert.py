@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from typer import BadParameter
 
@@ -15,7 +15,7 @@ def convert(
     *,
     model: str = argument("MODEL", "Folder of a run or a saved model, or a name on the hub."),
     synthesizer: str = option(
-        "A function or mixture for every layer, as of `train`; with --budget or --max-loss-increase a function.", ...
+        "A function or mixture for every layer, as of `train`; with --calibrate random or dense.", ...
     ),
     output: Path = option("Folder to write the model to.", ...),
     task: str | None = option(
@@ -23,7 +23,7 @@ def convert(
     ),
     data: Path | None = option("The data of this run, as of `train`.", metavar="PATH"),
     calibrate: Path | None = option(
-        "Set the new parameters from this text: data as of `train`, or a file with an input per line.", metavar="TEXT"
+        "Set the new parameters from this text: for a run its data, else a file with an input per line.", metavar="TEXT"
     ),
     source: str | None = with_default(TaskData, "source", None),
     target: str | None = with_default(TaskData, "target", None),
@@ -32,17 +32,9 @@ def convert(
         "[default: all]",
         metavar="SHARE",
     ),
-    max_loss_increase: float | None = option(
-        "Instead: replace heads until the loss on the text grows by more, in nats per token."
-    ),
-    granularity: Literal["head", "layer"] | None = option(
-        "Replace single heads, or all heads of a layer; only then is generation faster. [default: layer in causal "
-        "stacks, else head]"
-    ),
     distill_steps: int = option(
         "Then train the new parameters alone for so many updates, each layer for itself.", 0, least=0
     ),
-    learning_rate: float = option("Learning rate of --distill-steps.", 0.01),
     max_length: int | None = option("Longest sequence of the new model. [default: MODEL's]", least=2),
     examples: int = option("Number of examples of the text to read.", 1000, least=1),
     batch_tokens: int = option("Tokens in a batch of the text.", 2048, least=1),
@@ -67,7 +59,7 @@ def convert(
     set_up_libraries(place.threads)
     # Of a name that is not on the hub, one line is enough.
     logging.set_verbosity_error()
-    text = None if calibrate is None else CalibrationText(calibrate, source, target, examples, batch_tokens)
+    text = None if calibrate is None else CalibrationText(calibrate, examples, batch_tokens)
     overrides, made = overrides or [], None
     if task is not None:
         kind = get_task(task)
@@ -78,20 +70,15 @@ def convert(
         synthesizer=parse_synthesizer(synthesizer),
         synthesizer_options=read_function_options(overrides) or None,
         text=text,
-        budget=None if budget is None else _read_budget(budget),
-        max_loss_increase=max_loss_increase,
-        granularity=granularity,
+        budget=1.0 if budget is None else _read_budget(budget),
         distill_steps=distill_steps,
-        learning_rate=learning_rate,
         max_length=max_length,
         seed=seed,
         task=made,
         data=data,
     )
     report = convert_to(model, output, how, device=place.device, report=say)
-    console = Console(highlight=False, markup=False)
-    for table in report.tables():
-        console.print(table)
+    Console(highlight=False, markup=False).print(report.table())
     say(f"the model is in {output}")
 
 

@@ -23,10 +23,8 @@ def inspect(
 
     Writes pictures, a page that shows them, and the numbers as JSON.
     """
-    from ..heads.explain import explain
     from ..inspect.inspection import Selection, inspect_run
 
     set_up_libraries(place.threads)
     selection = Selection(text or (), data, split, examples, sample)
-    page = inspect_run(run, selection, output=output, device=place.device, report=say, explain=explain)
-    write(f"{page}\n")
+    write(f"{inspect_run(run, selection, output=output, device=place.device, report=say)}\n")

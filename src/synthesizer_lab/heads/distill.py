@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from synthetic_attention.models import SynthesizerPreTrainedModel
 
-from ..inspect.collect import AttentionLayer, attention_layers
-from .calibrate import Batch, hooked, real_rows, run
+from ..attention.layers import AttentionLayer, Batch, attention_layers, hooked, real_rows, run
 
 __all__ = ["distill", "new_parameters"]
 
@@ -42,8 +41,8 @@ def distill(
         steps: number of updates, each with one batch.
         progress: called after each update with the mean over the layers of the relative squared error.
     """
-    pairs = [*zip(attention_layers(original), attention_layers(model), strict=True)]
-    trained = [new_parameters(new) for _, new in pairs]
+    layers, new = attention_layers(original), attention_layers(model)
+    trained = [new_parameters(layer) for layer in new]
     everything = [*itertools.chain(*trained)]
     if not everything or not steps:
         return
@@ -54,17 +53,16 @@ def distill(
     def visit(number: int, args: Sequence[Any], output: Tensor) -> None:
         if not trained[number]:
             return
-        old, new = pairs[number]
         with torch.enable_grad():
-            rows = real_rows(old, args)[..., None]
-            difference = (cast(Any, new.module)(*args) - output) * rows
+            rows = real_rows(args)[..., None]
+            difference = (cast(Any, new[number].module)(*args) - output) * rows
             error = difference.square().sum() / (output * rows).square().sum().clamp_min(1e-12)
             gradients = torch.autograd.grad(error, trained[number])
         for parameter, gradient in zip(trained[number], gradients, strict=True):
             parameter.grad = gradient
         errors.append(error.detach())
 
-    with hooked([old for old, _ in pairs], cast(Any, visit)):
+    with hooked(layers, cast(Any, visit)):
         for batch in itertools.islice(itertools.cycle(batches), steps):
             errors.clear()
             with torch.no_grad():

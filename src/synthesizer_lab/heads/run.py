@@ -13,19 +13,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from tqdm import tqdm  # type: ignore[import-untyped]
-from transformers import (
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-    set_seed,
-)
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast, set_seed
 
 from synthetic_attention.conversion.convert import convert
 from synthetic_attention.conversion.synthesize import synthesize
 from synthetic_attention.models import SynthesizerModel, SynthesizerPreTrainedModel
 
+from ..attention.fitting import FUNCTIONS, fit, measure_divergences
+from ..attention.layers import Batch, attention_layers, mean_loss
 from ..errors import UserError, damage_reported, user_errors
-from ..inspect.collect import attention_layers
 from ..tasks.base import Task, reset_generation
 from ..tasks.language_modeling import LanguageModeling
 from ..tasks.seq2seq import SequenceToSequence
@@ -33,28 +29,15 @@ from ..training.device import choose_device
 from ..training.failures import shortage_reported
 from ..training.run_folder import RunFolder, data_path, portable_path
 from ..training.settings import Settings
-from .calibrate import CALIBRATED, calibrate
-from .choose import (
-    Budget,
-    Choice,
-    Granularity,
-    Head,
-    allowed_heads,
-    choose_heads,
-    mean_loss,
-    measure_heads,
-    replace_heads,
-)
+from .choose import Budget, Head, allowed_heads, choose_heads, replace_heads
 from .distill import distill
-from .report import ConversionReport, compare_speed, describe_layers, draw_heads
+from .report import ConversionReport, compare_speed
 from .text import CalibrationText, read_batches
 
 __all__ = ["Conversion", "convert_to"]
 
-REPORT, PICTURE = "report.json", "heads.png"
 # Heads are chosen by their loss on so many tokens of the text: every head is measured, several times.
 _TOKENS = 4096
-Batches = Sequence[Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +45,10 @@ class Conversion:
     """What to convert a model to.
 
     Attributes:
-        synthesizer: for all layers; with `budget` or `max_loss_increase` the function of the replaced heads.
-        synthesizer_options: options by function; None for those of the model.
+        synthesizer: for all layers; with `text` the function of the replaced heads.
+        synthesizer_options: options by function, for a conversion without text; None for those of the model.
         text: to calibrate on; None for parameters drawn as in a new model.
-        budget: the share of the heads of self-attention to replace, of all or by stack; None for all.
-        max_loss_increase: replace heads as long as the loss per label grows by no more, in nats.
-        granularity: replace single heads or whole layers; see `choose_heads`.
+        budget: the share of the heads of self-attention to replace, of all or by stack.
         distill_steps: updates of the new parameters, after calibration.
         max_length: the new model's longest sequence; by default the model's.
         task, data: of a model that is no run: the result is a run of this task, with this data.
@@ -76,36 +57,27 @@ class Conversion:
     synthesizer: str | list[str] | dict[str, Any]
     synthesizer_options: Mapping[str, Mapping[str, Any]] | None = None
     text: CalibrationText | None = None
-    budget: Budget | None = None
-    max_loss_increase: float | None = None
-    granularity: Granularity | None = None
+    budget: Budget = 1.0
     distill_steps: int = 0
-    learning_rate: float = 1e-2
     max_length: int | None = None
     seed: int = 0
     task: Task[Any, Any] | None = None
     data: Path | None = None
 
     def __post_init__(self) -> None:
-        chooses = [name for name in ("budget", "max_loss_increase") if getattr(self, name) is not None]
-        flags = [f"--{name.replace('_', '-')}" for name in (*chooses, *(["distill_steps"] * bool(self.distill_steps)))]
-        if len(chooses) > 1:
-            raise UserError(f"got {' and '.join(flags[:2])}; give one of them")
-        if flags and self.text is None:
-            raise UserError(f"got {', '.join(flags)} without --calibrate; expected the text to measure heads on")
-        shares = [*self.budget.values()] if isinstance(self.budget, Mapping) else [self.budget or 0.0]
-        if self.budget is not None and not (all(0 <= share <= 1 for share in shares) and any(shares)):
+        shares = [*self.budget.values()] if isinstance(self.budget, Mapping) else [self.budget]
+        if not (all(0 <= share <= 1 for share in shares) and any(shares)):
             raise UserError(f"got --budget {self.budget}; expected shares of the heads, above 0 and up to 1")
-        if self.max_loss_increase is not None and not self.max_loss_increase >= 0:
-            raise UserError(f"got --max-loss-increase {self.max_loss_increase}; expected a number, at least 0")
+        if self.text is None and (self.budget != 1 or self.distill_steps):
+            raise UserError(
+                "got --budget or --distill-steps without --calibrate; expected the text to measure heads on"
+            )
         if (self.task is None) != (self.data is None):
             raise UserError(f"got --{'data' if self.task is None else 'task'} alone; expected --task and --data")
-        if not self.learning_rate > 0:
-            raise UserError(f"got --learning-rate {self.learning_rate}; expected a number above 0")
-        if self.text is not None and self.synthesizer not in CALIBRATED:
+        if self.text is not None and (self.synthesizer not in FUNCTIONS or self.synthesizer_options):
             raise UserError(
-                f"got --calibrate for {self.synthesizer!r}; expected one of: {', '.join(CALIBRATED)}, which some heads "
-                "(--budget, --max-loss-increase) or all get"
+                f"got --calibrate for {self.synthesizer!r} with options {self.synthesizer_options}; expected one of: "
+                f"{', '.join(FUNCTIONS)}, without options"
             )
 
 
@@ -113,7 +85,7 @@ class Conversion:
 class _Source:
     """A model with vanilla in all layers; info and task of the run that it is from, if any."""
 
-    model: SynthesizerPreTrainedModel
+    model: Any
     tokenizer: PreTrainedTokenizerBase | None
     info: dict[str, Any] = field(default_factory=dict)
     task: Task[Any, Any] | None = None
@@ -122,7 +94,7 @@ class _Source:
 def convert_to(
     name: str, output: Path, how: Conversion, *, device: str | None = None, report: Callable[[str], object] = print
 ) -> ConversionReport:
-    """Convert a model and write the new one, its tokenizer, report.json and heads.png to a new folder.
+    """Convert a model and write the new one, its tokenizer and report.json to a new folder.
 
     Args:
         name: the folder of a run, or what `convert` takes. The result of a run is a folder that commands take as a run.
@@ -137,23 +109,28 @@ def convert_to(
     place = choose_device(device)
     set_seed(how.seed)
     source = _open(name, how, report)
-    if how.text is not None and type(source.model) is SynthesizerModel:
-        raise UserError(f"got --calibrate for {name}, a model without a head; expected one that has a loss")
-    # Before the text is read, which can take long.
-    allowed_heads(source.model, how.budget, how.granularity)
-    dtype = source.model.dtype
+    model, dtype = source.model, source.model.dtype
     # Mean attention and its logarithm need more digits than half precision has.
-    cast(Any, source.model.eval()).to(place, torch.float32)
+    model.eval().to(place, torch.float32)
     advice = "give a shorter text, a smaller --batch-tokens or --max-length, or a device with more memory"
     with shortage_reported(advice, lambda: "nothing was written"):
-        text = None
-        if how.text is not None and source.tokenizer is not None:
-            text = read_batches(source.model, source.tokenizer, how.text, source.task)
-        found, new = _convert(name, source.model, how, text, report)
-        sample = _random_batch(source.model) if text is None else text[0][0]
-        for model in (source.model, new):
-            cast(Any, model).to(dtype)
-        found.speed = compare_speed(source.model, new, sample)
+        if how.text is None:
+            with user_errors():
+                new = synthesize(model, how.synthesizer, synthesizer_options=how.synthesizer_options)
+            found = ConversionReport(name, new.config.synthesizer)
+            ids = torch.randint(model.config.vocab_size, (8, min(16, model.config.max_position_embeddings)))
+            sample: Batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        else:
+            if type(model) is SynthesizerModel:
+                raise UserError(f"got --calibrate for {name}, a model without a head; expected one that has a loss")
+            # Before the text is read, which can take long.
+            allowed_heads(model, how.budget)
+            batches, held_out = read_batches(model, source.tokenizer, how.text, source.task)
+            found, new = _replace(name, model, how, batches, held_out, report)
+            sample = batches[0]
+        for each in (model, new):
+            each.to(dtype)
+        found.speed = compare_speed(model, new, sample)
         _write(output, source, new, found)
     return found
 
@@ -164,43 +141,39 @@ def _open(name: str, how: Conversion, report: Callable[[str], object]) -> _Sourc
         if how.task is not None:
             raise UserError(f"got --task for {name}, which is a run; leave it out")
         info = folder.read_info()
-        if not folder.is_finished(info):
-            report(f"{name}: not trained to its end; neither is the new model")
         info["finished"] = folder.is_finished(info)
+        if not info["finished"]:
+            report(f"{name}: not trained to its end; neither is the new model")
         task = folder.read_task(info)
-        model, tokenizer = folder.load(task, torch.device("cpu"))
+        model, own = folder.load(task, torch.device("cpu"))
         with user_errors():
-            return _Source(convert(model, max_length=how.max_length), tokenizer, info, task)
+            return _Source(convert(model, max_length=how.max_length), own, info, task)
     with user_errors():
-        new = convert(name, max_length=how.max_length)
+        source = _Source(convert(name, max_length=how.max_length), None)
     try:
-        source = _Source(new, _load_tokenizer(name))
+        with damage_reported(f"the tokenizer of {name}"):
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            # Without files transformers makes an empty one, T5 with one token.
+            if len(tokenizer) <= len(tokenizer.all_special_tokens) + 1:
+                raise ValueError("its files are missing; expected them in the folder of the model")
     except UserError:
         # Only text needs one.
         if how.text is not None or how.task is not None:
             raise
         report(f"{name}: no tokenizer that can be loaded; the new model gets none")
-        return _Source(new, None)
+        return source
+    source.tokenizer = tokenizer
     if how.task is not None and how.data is not None:
         _make_run(name, source, how.task, how.data)
     return source
 
 
-def _load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    with damage_reported(f"the tokenizer of {name}"):
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        # Without files transformers makes an empty one, T5 with one token.
-        if len(tokenizer) <= len(tokenizer.all_special_tokens) + 1:
-            raise ValueError("its files are missing; expected them in the folder of the model")
-    return tokenizer
-
-
 def _make_run(name: str, source: _Source, task: Task[Any, Any], data: Path) -> None:
     """Give a model and its tokenizer the form that they have in a run of a task."""
-    model, tokenizer, config = source.model, source.tokenizer, source.model.config
-    if not isinstance(task, SequenceToSequence | LanguageModeling) or type(model) is not task.model_class:
+    kind, model, tokenizer, config = type(source.model), source.model, source.tokenizer, source.model.config
+    if not isinstance(task, SequenceToSequence | LanguageModeling) or kind is not task.model_class:
         raise UserError(
-            f"got --task {task.name} for {name}, a {type(model).__name__}; expected a task of text generation with "
+            f"got --task {task.name} for {name}, a {kind.__name__}; expected a task of text generation with "
             "this class of model"
         )
     if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.eos_token_id != config.eos_token_id:
@@ -208,15 +181,15 @@ def _make_run(name: str, source: _Source, task: Task[Any, Any], data: Path) -> N
             f"got --task for {name}, with a {type(tokenizer).__name__}; expected one of the tokenizers library, with "
             f"the end token of the model ({config.eos_token_id})"
         )
-    if len(tokenizer) > config.vocab_size:
-        raise UserError(f"{name}: the tokenizer has {len(tokenizer)} tokens, the model {config.vocab_size}")
-    # Rows of embeddings above are dropped.
+    # Rows of embeddings without a token, which fill up a multiple of 8 or 128, are dropped.
     ids = {*tokenizer.get_vocab().values(), config.pad_token_id or 0, config.decoder_start_token_id or 0}
-    if max(ids) >= len(tokenizer):
-        raise UserError(f"{name}: has token {max(ids)}; expected ids below {len(tokenizer)}, the size of the tokenizer")
+    if not max(ids) < len(tokenizer) <= config.vocab_size:
+        raise UserError(
+            f"{name}: has token {max(ids)}, a tokenizer of {len(tokenizer)} and a model of {config.vocab_size} tokens; "
+            "expected ids below the size of the tokenizer, which is at most that of the model"
+        )
     task.check_requirements()
     source.task, source.tokenizer = task, task.adapt_tokenizer(tokenizer)
-    # Rows without a token fill up a multiple of 8 or 128.
     model.resize_token_embeddings(len(tokenizer))
     config.bos_token_id = source.tokenizer.bos_token_id
     if config.pad_token_id is None:
@@ -232,21 +205,16 @@ def _make_run(name: str, source: _Source, task: Task[Any, Any], data: Path) -> N
     }
 
 
-def _convert(
+def _replace(
     name: str,
     model: SynthesizerPreTrainedModel,
     how: Conversion,
-    text: tuple[Batches, Batches] | None,
+    batches: Sequence[Batch],
+    held_out: Sequence[Batch],
     report: Callable[[str], object],
 ) -> tuple[ConversionReport, SynthesizerPreTrainedModel]:
-    """The new model, and what is known of it, measured on the part of the text that is held out."""
-    if text is None:
-        with user_errors():
-            new = synthesize(model, how.synthesizer, synthesizer_options=how.synthesizer_options)
-        return ConversionReport(name, new.config.synthesizer), new
-    function = cast(str, how.synthesizer)
-    batches, held_out = text
-    tokens = [sum(int(batch["attention_mask"].sum()) for batch in part) for part in text]
+    """The model with replaced heads, and what is known of it, measured on the part of the text that is held out."""
+    tokens = [sum(int(batch["attention_mask"].sum()) for batch in part) for part in (batches, held_out)]
     report(f"calibrating on {tokens[0]:,} tokens; {tokens[1]:,} others are held out to measure and choose heads")
     loss = {"before": mean_loss(model, held_out)}
     if not math.isfinite(loss["before"]):
@@ -254,55 +222,29 @@ def _convert(
             f"got a loss of {loss['before']} for {name} on the held-out text; expected finite weights, and examples "
             "for which something is predicted"
         )
-    names = [*dict.fromkeys((function, "random", "dense"))]
-    with user_errors():
-        made = calibrate(model, batches, names, synthesizer_options=how.synthesizer_options)
-    fitted = dict(zip(names, made, strict=True))
-    costs = measure_heads(model, fitted, held_out)
-    heads, increases = _chosen(model, fitted[function], how, held_out)
+    function, fitted, layers = cast(str, how.synthesizer), fit(model, batches), attention_layers(model)
+    divergences = measure_divergences(model, fitted, held_out)
+    heads = [Head(index, head) for index, layer in enumerate(layers) for head in range(layer.module.num_heads)]
+    increases: dict[Head, float] = {}
+    if how.budget != 1:
+        sample, count = list[Mapping[str, Tensor]](), 0
+        while len(sample) < len(held_out) and count < _TOKENS:
+            sample.append(held_out[len(sample)])
+            count += int(sample[-1]["attention_mask"].sum())
+        most = sum(allowed_heads(model, how.budget).values())
+        with tqdm(total=most, desc="choosing heads", unit="head", disable=None, leave=False) as bar:
+            heads, increases = choose_heads(
+                model, fitted[function], sample, how.budget, lambda count: bar.update(count - bar.n)
+            )
     new = replace_heads(model, fitted[function], function, heads)
     loss["calibrated"] = mean_loss(new, held_out)
-    if how.distill_steps and heads:
+    if how.distill_steps:
         with tqdm(total=how.distill_steps, desc="distilling", unit="step", disable=None, leave=False) as bar:
-
-            def advance(error: float) -> None:
-                bar.set_postfix_str(f"error {error:.4f}", refresh=False)
-                bar.update()
-
-            distill(new, model, batches, how.distill_steps, learning_rate=how.learning_rate, progress=advance)
+            distill(new, model, batches, how.distill_steps, progress=lambda error: bar.update())
         loss["distilled"] = mean_loss(new, held_out)
-    layers = describe_layers(model)
-    return ConversionReport(name, new.config.synthesizer, function, layers, costs, heads, increases, loss), new
-
-
-def _chosen(
-    model: SynthesizerPreTrainedModel, fitted: SynthesizerPreTrainedModel, how: Conversion, batches: Batches
-) -> Choice:
-    if how.max_loss_increase is None and how.budget in (None, 1.0):
-        layers = enumerate(attention_layers(model))
-        return Choice([Head(n, head) for n, layer in layers for head in range(layer.module.num_heads)], {})
-    sample, tokens = list[Mapping[str, Tensor]](), 0
-    while len(sample) < len(batches) and tokens < _TOKENS:
-        sample.append(batches[len(sample)])
-        tokens += int(sample[-1]["attention_mask"].sum())
-    most = sum(allowed_heads(model, how.budget, how.granularity).values())
-    with tqdm(total=most, desc="choosing heads", unit="head", disable=None, leave=False) as bar:
-        return choose_heads(
-            model,
-            fitted,
-            sample,
-            budget=how.budget,
-            max_loss_increase=how.max_loss_increase,
-            granularity=how.granularity,
-            progress=lambda count: bar.update(count - bar.n),
-        )
-
-
-def _random_batch(model: SynthesizerPreTrainedModel) -> dict[str, Tensor]:
-    """Tokens to time a model with."""
-    length = min(16, model.config.max_position_embeddings)
-    ids = torch.randint(model.config.vocab_size, (8, length), generator=torch.Generator().manual_seed(0))
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    places = [(layer.stack, layer.number) for layer in layers]
+    found = ConversionReport(name, new.config.synthesizer, function, places, divergences, heads, increases, loss)
+    return found, new
 
 
 def _write(output: Path, source: _Source, new: SynthesizerPreTrainedModel, found: ConversionReport) -> None:
@@ -315,16 +257,7 @@ def _write(output: Path, source: _Source, new: SynthesizerPreTrainedModel, found
             # A run may be of another class of model, with fields that its settings do not have.
             settings = {name: settings[name] for name in ("synthesizer", "synthesizer_options", "model")}
             command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-            folder.write_yaml(
-                "run.yaml",
-                {
-                    **info,
-                    "commands": [*info["commands"], command],
-                    "settings": {**info["settings"], **settings},
-                    "converted_from": found.model,
-                },
-            )
-        folder.write_json(REPORT, found.to_dict())
-        if found.costs:
-            draw_heads(found).savefig(folder.path / PICTURE)
+            changed = {"commands": [*info["commands"], command], "settings": {**info["settings"], **settings}}
+            folder.write_yaml("run.yaml", {**info, **changed, "converted_from": found.model})
+        folder.write_json("report.json", found.to_dict())
         folder.save_model(new)

@@ -1,25 +1,22 @@
-"""What an inspection reads from a model: attention weights on texts, α, R, biases, and the initial weights."""
+"""What an inspection reads from a model: attention weights on texts, α, R and biases."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, set_seed
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from synthetic_attention.attention import SelfAttention, SynthesizerAttention
+from synthetic_attention.attention import SynthesizerAttention
 from synthetic_attention.layout import Positions
-from synthetic_attention.models.modeling import SynthesizerBlock, SynthesizerStack
-from synthetic_attention.models.positions import RelativePositionBias
 from synthetic_attention.synthesizers import SynthesizingFunction
 
+from ..attention.layers import AttentionLayer, attention_layers
 from ..data.tokenizer import decode, encode
 from ..errors import UserError
-from ..tasks.base import Task
 from ..tasks.generation import output_limit
 from .statistics import Array, WeightStatistics
 
@@ -28,94 +25,56 @@ _LONGEST_LABEL = 14
 Inputs = dict[str, Tensor]
 
 
-class AttentionLayer(NamedTuple):
-    """The self-attention of one layer; `number` counts from 1 in its stack, "encoder" or "decoder"."""
-
-    stack: str
-    number: int
-    module: SelfAttention
-    is_causal: bool
-    bias: RelativePositionBias | None
-
-    @property
-    def functions(self) -> dict[str, SynthesizingFunction]:
-        """The functions of the layer by name, numbered if one comes twice; empty for a baseline."""
-        return {name: function for _, named, _ in self._groups() for name, function in named.items()}
-
-    def first_head(self, name: str) -> int:
-        """The first head, from 0, of the group with a function."""
-        return next((first for first, named, _ in self._groups() if name in named), 0)
-
-    def alphas(self) -> dict[str, Array]:
-        """α (H,) of each function, (1,) where all heads share it; empty without a mixture or for a plain sum.
-
-        H are the heads of the function's group.
-        """
-        found: dict[str, Array] = {}
-        for _, named, group in self._groups():
-            if (weights := group.weights()) is not None:
-                found |= dict(zip(named, _to_array(weights), strict=True))
-        return found
-
-    def mixtures(self) -> list[SynthesizingFunction]:
-        """The mixtures with an α, in the order of `alphas`."""
-        return [group for _, _, group in self._groups() if group.weights() is not None]
-
-    def components(self) -> dict[str, tuple[SynthesizingFunction, int]]:
-        """For each function the mixture that it is in, or itself, and its number there."""
-        return {name: (group, index) for _, named, group in self._groups() for index, name in enumerate(named)}
-
-    def _groups(self) -> Iterator[tuple[int, dict[str, SynthesizingFunction], SynthesizingFunction]]:
-        """For each group of heads the first one, its functions by name (with the heads if not all), and the whole."""
-        if not isinstance(self.module, SynthesizerAttention):
-            return
-        for heads, group in self.module.function.groups():
-            named: dict[str, SynthesizingFunction] = {}
-            for part in group.components:
-                name = f"{part.name} {len(named) + 1}" if part.name in named else part.name
-                named[name] = part
-            if heads != slice(None):
-                one = heads.stop == heads.start + 1
-                where = f"head {heads.stop}" if one else f"heads {heads.start + 1}-{heads.stop}"
-                named = {f"{name} of {where}": part for name, part in named.items()}
-            yield heads.start or 0, named, group
-
-    def scores(self, length: int) -> dict[str, Array]:
-        """R (H, length, length), or R₁R₂ᵀ, of each function that does not read the input.
-
-        With the first layer the relative position bias too, which all layers of a stack share.
-        """
-        own = {name: function for name, function in self.functions.items() if not function.num_features}
-        found = {n: _to_array(f((), Positions(length, length), None).dense(length)) for n, f in own.items()}
-        if self.bias is not None and self.number == 1:
-            positions = torch.arange(length, device=self.bias.weight.device)
-            found["relative_position_bias"] = _to_array(self.bias(positions, positions))
-        return found
-
-
-def attention_layers(model: nn.Module) -> list[AttentionLayer]:
-    """The self-attention layers of a model, those of the encoder first."""
-    return [
-        AttentionLayer(stack.side, number, block.self_attn, block.is_causal, stack.relative_attention_bias)
-        for stack in model.modules()
-        if isinstance(stack, SynthesizerStack)
-        for number, block in enumerate(cast(Iterable[SynthesizerBlock], stack.layers), start=1)
-    ]
-
-
-class Explanation(NamedTuple):
-    """What attention depends on.
+class Part(NamedTuple):
+    """A function of a layer.
 
     Attributes:
-        heads: for each layer of self-attention and head, `explained_by_random` and `explained_by_dense`: the shares of
-            the KL divergence from uniform attention that position alone and the own token alone explain.
-        loss: nats per label.
-        removed: the `loss_increase` without a `function`, in a `layer` of a `stack` (None: in all).
+        name: numbered if it comes twice in a mixture, with its heads if these are not all.
+        first_head: from 0.
+        group: the mixture that it is in, with all heads of its group; or itself.
+        place: its number in the mixture.
     """
 
-    heads: Sequence[Sequence[Mapping[str, float]]]
-    loss: float
-    removed: Sequence[Mapping[str, Any]]
+    name: str
+    first_head: int
+    function: SynthesizingFunction
+    group: SynthesizingFunction
+    place: int
+
+    @property
+    def alpha(self) -> Array | None:
+        """α (H,) for the heads of its group, (1,) where they share it; None without a mixture or for a plain sum."""
+        weights = self.group.weights()
+        return None if weights is None else _to_array(weights[self.place])
+
+
+def parts_of(layer: AttentionLayer) -> list[Part]:
+    """The functions of a layer; none of a baseline."""
+    found: list[Part] = []
+    for heads, group in layer.module.function.groups() if isinstance(layer.module, SynthesizerAttention) else []:
+        first, where, names = heads.start or 0, "", list[str]()
+        if heads != slice(None):
+            one = heads.stop == first + 1
+            where = f" of head {heads.stop}" if one else f" of heads {first + 1}-{heads.stop}"
+        for index, function in enumerate(group.components):
+            names.append(f"{function.name} {index + 1}" if function.name in names else function.name)
+            found.append(Part(f"{names[-1]}{where}", first, function, group, index))
+    return found
+
+
+def read_scores(layer: AttentionLayer, length: int) -> dict[str, tuple[int, Array]]:
+    """The first head, and R (H, length, length) or R₁R₂ᵀ, of each function that does not read the input.
+
+    With the first layer the relative position bias too, which all layers of a stack share.
+    """
+    positions, found = Positions(length, length), dict[str, tuple[int, Array]]()
+    for part in parts_of(layer):
+        if not part.function.num_features:
+            found[part.name] = part.first_head, _to_array(part.function((), positions, None).dense(length))
+    if layer.bias is not None and layer.number == 1:
+        indices = torch.arange(length, device=layer.bias.weight.device)
+        found["relative_position_bias"] = 0, _to_array(layer.bias(indices, indices))
+    return found
 
 
 @torch.inference_mode()
@@ -137,7 +96,7 @@ def measure_attention(model: PreTrainedModel, sample: Iterable[Inputs]) -> dict[
     for inputs in sample:
         for stack, weights in attention_weights(model, inputs).items():
             if stack not in found:
-                found[stack] = [WeightStatistics(len(w), causal.get(stack, False), stack != CROSS) for w in weights]
+                found[stack] = [WeightStatistics(causal.get(stack, False), stack != CROSS) for _ in weights]
             for statistics, array in zip(found[stack], weights, strict=True):
                 statistics.add(array)
     return found
@@ -210,20 +169,6 @@ def text_inputs(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, text
     return inputs
 
 
-def example_inputs(task: Task[Any, Any], model: PreTrainedModel, example: Any) -> list[Inputs]:
-    """The model's arguments for one example, labels included; an entry for each sentence if it has several in a row."""
-    batch = task.collate([example], cast(int, model.config.pad_token_id))
-    segments = batch.pop("segment_ids", None)
-    if segments is None:
-        return [batch]
-    # Models return no attention weights for several sentences in a row.
-    found = []
-    for segment in [number for number in segments[0].unique_consecutive().tolist() if number]:
-        sentence = {name: value[:, segments[0] == segment] for name, value in batch.items()}
-        found.append({**sentence, "attention_mask": torch.ones_like(sentence["input_ids"])})
-    return found
-
-
 def readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
     """A label for each id: ␣ is a space, � a part of a character; long tokens end with …."""
     labels = []
@@ -232,28 +177,6 @@ def readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> l
         text = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
         labels.append(text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…")
     return labels
-
-
-def initial_model(model: PreTrainedModel, seed: int) -> PreTrainedModel:
-    """The model as a run with `seed` started: built from the configuration after the same seed."""
-    config = copy.deepcopy(model.config)
-    # Otherwise the new model would name the folder of the trained one.
-    config._name_or_path = ""
-    set_seed(seed)
-    return type(model)(config).eval()
-
-
-def shares_start(before: nn.Module, after: nn.Module) -> bool:
-    """Whether `after` was trained from `before`, which has the same configuration.
-
-    Training adds to the initial weights; two independent draws of n weights correlate by about 1/√n. So their
-    correlation has to exceed six times that.
-    """
-    states = [module.state_dict() for module in (before, after)]
-    # Vectors start at ones or zeros in any model.
-    names = [name for name, value in states[0].items() if value.dim() > 1]
-    old, new = (torch.cat([state[name].flatten().double().cpu() for name in names]) for state in states)
-    return bool(old @ new / (old.norm() * new.norm()) * len(old) ** 0.5 > 6)
 
 
 def _to_array(values: Tensor) -> Array:

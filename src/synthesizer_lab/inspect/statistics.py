@@ -31,22 +31,16 @@ class WeightStatistics:
     says whether rows and columns are positions of the same sequence; `histogram` counts the weights of all heads.
     """
 
-    def __init__(self, heads: int, is_causal: bool, distances: bool) -> None:
-        self.heads, self.is_causal, self.distances = heads, is_causal, distances
+    def __init__(self, is_causal: bool, distances: bool) -> None:
+        self.is_causal, self.distances = is_causal, distances
         self.histogram = np.zeros(len(EDGES) - 1, dtype=np.int64)
-        self._lengths: list[int] = []
-        self._rows = 0
-        self._sums: dict[str, Array] = {}
-
-    @property
-    def typical_length(self) -> int:
-        """A length that few sequences exceed, at least 2."""
-        return max(2, int(np.quantile(self._lengths, 0.95)))
+        self.lengths: list[int] = []
+        self._rows: dict[str, list[Array]] = {}
 
     def add(self, weights: Array) -> None:
         """Add the weights (H, T, S) of one sequence."""
         _, rows, columns = weights.shape
-        self._lengths.append(rows)
+        self.lengths.append(rows)
         visible = visible_keys(rows, columns, self.is_causal)
         many = visible.sum(axis=1) > 1
         visible, weights = visible[many], weights[:, many].astype(np.float64)
@@ -54,7 +48,6 @@ class WeightStatistics:
         sums = weights.sum(axis=-1, keepdims=True)
         weights /= np.where(sums > 0, sums, 1.0)
         keys = visible.sum(axis=1)
-        self._rows += len(keys)
         self.histogram += np.histogram(np.clip(weights[:, visible], EDGES[0], 1.0), bins=EDGES)[0]
         # 0 · log 0 is 0.
         entropy = -(weights * np.log(np.where(weights > 0, weights, 1.0))).sum(axis=-1)
@@ -69,14 +62,15 @@ class WeightStatistics:
             values["distance"] = (weights * far).sum(axis=-1)
             values["uniform_distance"] = np.broadcast_to((far * visible).sum(axis=-1) / keys, entropy.shape)
         for name, value in values.items():
-            self._sums[name] = self._sums.get(name, 0) + value.sum(axis=-1)
+            self._rows.setdefault(name, []).append(value)
 
     def per_head(self) -> list[dict[str, float]]:
         """Means over rows, for each head; docs/inspecting.md explains them."""
-        if not self._rows:
+        means = {name: np.concatenate(rows, axis=1) for name, rows in self._rows.items()}
+        if not means["entropy"].size:
             return []
-        means = {name: (total / self._rows).round(6).tolist() for name, total in self._sums.items()}
-        return [{name: values[head] for name, values in means.items()} for head in range(self.heads)]
+        heads = zip(*(values.mean(axis=1).round(6).tolist() for values in means.values()), strict=True)
+        return [dict(zip(means, values, strict=True)) for values in heads]
 
 
 def describe_scores(scores: Array, is_causal: bool) -> dict[str, Any]:
