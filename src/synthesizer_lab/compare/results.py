@@ -19,6 +19,7 @@ from rich.text import Text
 from ..errors import UserError, damage_reported
 from ..metrics.embeddings import OWN_VECTORS
 from ..tasks import get_task
+from ..tasks.base import tokens_name
 from ..training.settings import parse_synthesizer
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
         "budget": {"steps": max(training["max_steps"], 0) or None, "minutes": training["minutes"]},
         "score_labels": dict(task.score_labels),
         "selected_by": task.metric_for_best_model,
-        "larger_is_better": task.greater_is_better,
-        "tokens": task.tokens_name,
+        "larger_is_better": task.metric_for_best_model != "loss",
+        "tokens": tokens_name(task),
         "tests": tests,
         "generation": plan.generation,
         "warnings": list(throughput_warnings(plan, runs)),

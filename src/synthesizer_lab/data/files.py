@@ -16,11 +16,10 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from glob import glob
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from synthetic_attention.staging import lock_file, staged
 
@@ -38,30 +37,17 @@ class MalformedLineError(ValueError):
     """A line that does not follow its format; the message says why."""
 
 
-@dataclass(frozen=True)
-class Parsed(Generic[Record]):
-    """The records of a file, and the number of malformed lines that were skipped."""
-
-    records: list[Record]
-    skipped: int = 0
-
-    @classmethod
-    def of(cls, records: Iterable[Record | None]) -> Parsed[Record]:
-        """The result of a reader; None stands for a malformed line."""
-        read = list(records)
-        kept = [record for record in read if record is not None]
-        return cls(kept, len(read) - len(kept))
+def count_skipped(records: Iterable[Record | None]) -> tuple[list[Record], int]:
+    """The records of a reader, and the number of malformed lines, for which it yields None."""
+    read = list(records)
+    kept = [record for record in read if record is not None]
+    return kept, len(read) - len(kept)
 
 
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Decode lines of UTF-8, without line ends and byte order mark. Only newlines end a line, as in `wc -l`.
-
-    A file with carriage returns and no newline is refused: it would be one line.
-    """
+    """Decode lines of UTF-8, without line ends and byte order mark. Only newlines end a line, as in `wc -l`."""
     for number, line in enumerate(lines, start=1):
         content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-        if number == 1 and not line.endswith(b"\n") and b"\r" in line:
-            raise UserError(f"{name}: lines end with carriage returns; convert them: tr '\\r' '\\n' < FILE > NEW")
         try:
             yield content.removesuffix(b"\n").removesuffix(b"\r").decode()
         except UnicodeDecodeError as error:
@@ -135,10 +121,8 @@ def json_object(line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
         if "\\ud" in line or "\\uD" in line:
+            # Half of a surrogate pair is no character.
             json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        escape = f"\\u{ord(error.object[error.start]):04x}"
-        raise MalformedLineError(f"{escape} is half of a surrogate pair, and no character") from None
     # Also for a number of over 4,300 digits; Python's advice after the semicolon is for programmers.
     except (ValueError, RecursionError) as error:
         raise MalformedLineError(f"not JSON ({str(error).partition(';')[0]})") from None

@@ -117,9 +117,9 @@ def _read(task: Task[Any, Any], text: CalibrationText) -> Any:
         split = task.read(text.path, _TRAIN)
         return replace(split, records=split.records[: text.examples])
     records = task.records(text.path, _TRAIN, stream=True)
-    if records is None:
+    if not records.in_parts:
         return task.read(text.path, _TRAIN)
-    return task.make_split(records, [*islice(records.read(), text.examples)])
+    return records.make([*islice(records.read(), text.examples)])
 
 
 def _of_task(model: Any, tokenizer: Any, text: CalibrationText, task: Task[Any, Any]) -> tuple[Batches, Batches]:

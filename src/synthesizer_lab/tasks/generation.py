@@ -11,6 +11,7 @@ import torch
 from transformers import GenerationConfig, TextStreamer
 
 from synthetic_attention.generation import generate
+from synthetic_attention.models import SynthesizerForConditionalGeneration
 from synthetic_attention.validation import LIMIT
 
 from ..data.examples import padded_inputs, token_batches
@@ -64,7 +65,7 @@ def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> Gener
 
 def evaluation_config(task: Task[Any, Any], options: Mapping[str, Any]) -> GenerationConfig | None:
     """The settings of generation in an evaluation of `task`, updated by `options`; None if it generates no text."""
-    if task.predict_with_generate:
+    if issubclass(task.model_class, SynthesizerForConditionalGeneration):
         return task.generation_config(options)
     return Task.generation_config(task, options)
 
