@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from fuzz.harness import DIGITS, fuzzed, misshapen, mutated, time_limit
 from synthesizer_lab.errors import UserError
-from synthesizer_lab.metrics.embeddings import read_word_vectors
 from synthesizer_lab.tasks import get_task
 from tasks.glue_files import HEADERS, superglue_row, write_glue
 
@@ -129,18 +128,6 @@ def test_mutated_files_are_read_or_refused(form: Format) -> None:
             with suppress(UserError):
                 _read(form, data)
             assert [path.name for path in Path(folder).iterdir()] == ["data"]
-
-
-@given(st.data())
-@fuzzed(50, 500)
-def test_mutated_word_vectors(data: st.DataObject) -> None:
-    content = data.draw(mutated(b"".join(f"{word} 0.5 -1 2e-1\n".encode() for word in sorted({*WORDS}))))
-    with tempfile.TemporaryDirectory() as folder, time_limit(20):
-        path = Path(folder, "vectors.txt")
-        path.write_bytes(content)
-        with suppress(UserError):
-            vectors = read_word_vectors(path, {*WORDS})(" ".join(WORDS))
-            assert (abs(vectors) < float("inf")).all()
 
 
 def _write(files: dict[str, bytes], data: Path) -> None:

@@ -126,23 +126,27 @@ def read_labeled(path: Path, columns: Columns, skip_bad_lines: bool = False) -> 
     ending, header = Path(path.name.removesuffix(".gz")).suffix, list[str]()
     if ending in (".csv", ".tsv"):
         rows: Iterator[tuple[int, Any]] = _table_rows(path, ending)
-        number, first = next(rows)
-        if not columns.text:
-            columns = guess_columns(path, first, columns)
-        header = _header(path, first, columns)
-        if not any(header):
-            rows = chain([(number, first)], rows)
+        if not any(isinstance(column, int) for column in (*columns.required, columns.label)):
+            header = [name.strip() for name in next(rows)[1]]
     else:
         rows = numbered_lines(path)
-        if not columns.text:
-            number, line = next(rows)
-            (names,) = parse_lines(path, [(number, line)], lambda _, line: [json_object(line)])
-            columns, rows = guess_columns(path, names or (), columns), chain([(number, line)], rows)
 
-    def parse(number: int, row: Any) -> list[LabeledText]:
-        return [columns.parse(number, json_object(row) if isinstance(row, str) else _fields(row, header))]
+    def fields(_: int, row: Any) -> list[dict[Any, Any]]:
+        if isinstance(row, str):
+            return [json_object(row)]
+        if header and len(row) != len(header):
+            raise MalformedLineError(f"got {len(row)} columns; expected {len(header)}")
+        return [dict(zip(header or range(1, len(row) + 1), row, strict=True))]
 
-    yield from parse_lines(path, rows, parse, skip_bad_lines)
+    if not columns.text:
+        names: Iterable[Any] = header
+        if not header:
+            first = next(rows)
+            rows, (names,) = chain([first], rows), parse_lines(path, [first], fields)
+        columns = guess_columns(path, names, columns)
+    yield from parse_lines(
+        path, rows, lambda number, row: [columns.parse(number, each) for each in fields(number, row)], skip_bad_lines
+    )
 
 
 def _table_rows(path: Path, ending: str) -> Iterator[tuple[int, list[str]]]:
@@ -161,26 +165,6 @@ def _table_rows(path: Path, ending: str) -> Iterator[tuple[int, list[str]]]:
         raise UserError(f"{path}, line {number}: {error}; expected CSV, with quotes doubled inside quotes") from None
     if blank:
         raise UserError(f"{path}: the file is empty; expected at least one line of text")
-
-
-def _header(path: Path, first: list[str], columns: Columns) -> list[str]:
-    """The names of the columns, blank for a file without header."""
-    named = any(isinstance(name, str) for name in (*columns.required, columns.label))
-    header = [name.strip() if named else "" for name in first]
-    fields = _fields(first, header)
-    for column in columns.required:
-        if column not in fields or header.count(str(column)) > 1:
-            raise UserError(f"{path}: no column {column!r}, or several; the columns are: {', '.join(first)}")
-    if not named and (label := fields.get(columns.label, "").strip()).lower() in _LABELS:
-        raise UserError(f"{path}, line 1: class {label!r} looks like a header; pass the names of columns")
-    return header
-
-
-def _fields(row: list[str], header: Sequence[str]) -> dict[Any, Any]:
-    """Values by the number of their column, and by its name if it has one."""
-    if len(row) != len(header):
-        raise MalformedLineError(f"got {len(row)} columns; expected {len(header)}")
-    return {**dict(enumerate(row, start=1)), **{name: value for name, value in zip(header, row, strict=True) if name}}
 
 
 def _value(row: Mapping[Any, Any], column: Column) -> str:

@@ -123,9 +123,8 @@ def json_object(line: str) -> dict[str, Any]:
         if "\\ud" in line or "\\uD" in line:
             # Half of a surrogate pair is no character.
             json.dumps(value, ensure_ascii=False).encode()
-    # Also for a number of over 4,300 digits; Python's advice after the semicolon is for programmers.
     except (ValueError, RecursionError) as error:
-        raise MalformedLineError(f"not JSON ({str(error).partition(';')[0]})") from None
+        raise MalformedLineError(f"not JSON ({error})") from None
     if not isinstance(value, dict):
         raise MalformedLineError(f"got a JSON {type(value).__name__}; expected an object with named fields")
     return value
@@ -144,12 +143,12 @@ def texts_of(row: dict[str, Any], field: str) -> list[str]:
 
 
 def as_number(text: str) -> float | None:
-    """The finite number that a text contains, or None. Python would also read 1_0 as 10."""
+    """The finite number that a text contains, or None."""
     try:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) and "_" not in text else None
+    return number if math.isfinite(number) else None
 
 
 def fingerprint(lines: Iterable[str]) -> str:
@@ -218,16 +217,12 @@ def split_file(data: Path, split: str, endings: Sequence[str]) -> Path:
 
 def find_split(folder: Path, split: str, languages: tuple[str, str]) -> tuple[str, Path, Path]:
     """The stem and the paths of the parallel files {stem}.{language} of a split, found like `split_files`."""
-    endings = [f".{language}" for language in languages]
-    first, second = (
-        {path.name.removesuffix(".gz").removesuffix(end): path for path in split_files(folder, split, [end])}
-        for end in endings
-    )
-    both = sorted(first.keys() & second.keys())
-    if len(both) != 1:
-        names = ", ".join(both or sorted(first.keys() | second.keys()))
-        raise UserError(f"{folder}: expected one split {split!r} with files {' and '.join(endings)}; found {names}")
-    return both[0], first[both[0]], second[both[0]]
+    first, second = (split_file(folder, split, [f".{language}"]) for language in languages)
+    names = zip((first, second), languages, strict=True)
+    stems = [path.name.removesuffix(".gz").removesuffix(f".{language}") for path, language in names]
+    if stems[0] != stems[1]:
+        raise UserError(f"{folder}: found {first.name} and {second.name} for split {split!r}; expected the same name")
+    return stems[0], first, second
 
 
 def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = None) -> list[Path]:

@@ -18,7 +18,6 @@ from ..data.examples import padded_inputs, token_batches
 from ..data.tokenizer import Tokens, special_ids
 from ..errors import UserError
 from .base import EvaluationLoop, Task
-from .memory import check_generation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast as Tokenizer
@@ -99,7 +98,8 @@ def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation:
     model, config = loop.model, loop.model.config
     lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
     beams, most = generation.num_beams or 1, generation.max_new_tokens
-    check_generation(model, beams, int(lengths.max(initial=0)))
+    if beams > config.vocab_size:
+        raise UserError(f"got num_beams={beams}; expected at most the size of the vocabulary, {config.vocab_size}")
     settings = {name: value for name, value in generation_settings(generation).items() if value}
     if not config.is_encoder_decoder:
         settings["suppress_tokens"] = suppressed_tokens(loop.tokenizer)

@@ -29,7 +29,7 @@ from ..data.examples import Examples, NoExamplesError, OnLong
 from ..data.files import split_files
 from ..data.hub import HubDataset, is_hub_name
 from ..data.records import Records
-from ..data.tokenizer import SPECIAL_TOKENS, Tokens, encode, train_tokenizer
+from ..data.tokenizer import SPECIAL_TOKENS, Tokens, encode
 from ..errors import UserError
 from .base import Evaluation, EvaluationLoop, Scores, Task, batch_losses
 from .seq2seq import json_lines
@@ -235,7 +235,7 @@ class SpanCorruption(Task[Corpus, SpanExamples]):
                 f"got vocab_size={vocab_size}; expected at least {least}: bytes, special tokens and "
                 f"{self.sentinels} sentinels"
             )
-        tokenizer = train_tokenizer(split.texts, vocab_size - self.sentinels, max_length)
+        tokenizer = super().train_tokenizer(split, vocab_size - self.sentinels, max_length)
         tokenizer.backend_tokenizer.add_special_tokens([f"<extra_id_{i}>" for i in reversed(range(self.sentinels))])
         return tokenizer
 
