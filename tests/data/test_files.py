@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,22 +181,13 @@ def test_corpus_files(tmp_path: Path, path: str, split: str, patterns: Any, foun
 
 def test_a_cached_folder_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    home = tmp_path / "synthetic-attention"
-    for killed in (".partial-name-12345678", ".partial-other-12345678"):
-        (home / killed).mkdir(parents=True)
-        (home / killed / ".lock").touch()
     folder = cached_folder("name", lambda stage: (stage / "file").write_text("text") and None)
     assert (folder / "file").read_text() == "text"
     assert cached_folder("name", lambda stage: pytest.fail("written again")) == folder
 
     def fail(stage: Path) -> None:
-        (stage / "file").touch()
         raise OSError("disk full")
 
     with pytest.raises(UserError, match=r"disk full.*XDG_CACHE_HOME"):
         cached_folder("other", fail)
-    assert [path.name for path in home.iterdir() if path.suffix != ".lock"] == ["name"]
-    (tmp_path / "plain").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "plain"))
-    with pytest.raises(UserError, match=re.escape(str(tmp_path / "plain"))):
-        cached_folder("name", fail)
+    assert [path.name for path in folder.parent.iterdir() if path.suffix != ".lock"] == ["name"]

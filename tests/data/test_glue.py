@@ -134,12 +134,9 @@ def test_wsc_marks_the_pronoun_and_writes_the_referent_as_in_the_text(tmp_path: 
 @pytest.mark.parametrize(
     ("task", "row", "fact"),
     [
-        ("cb", {"premise": "p", "idx": 1}, "'hypothesis'"),
         ("cb", {"premise": "p", "hypothesis": 3, "idx": 1}, "'hypothesis': got int"),
         ("boolq", {"passage": "p", "question": "q", "idx": 1, "label": "yes"}, "'yes'"),
         ("wsc", _wsc("No pronoun here.", 1, "it"), "'it'"),
-        ("wsc", {"text": "t", "idx": 1, "target": {}}, "'span2_text'"),
-        ("multirc", {"idx": 1, "passage": {"text": "t"}}, "'questions'"),
         ("multirc", {"idx": 1, "passage": {"text": "t", "questions": ["q"]}}, "'idx'"),
         ("record", {"idx": 1, "qas": [], "passage": {"text": "t", "entities": [{"start": 1}]}}, "'end'"),
     ],

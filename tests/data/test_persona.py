@@ -67,10 +67,7 @@ def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> 
         ("hello\thi", "no number before the text"),
         ("4 hello", "no tab; expected 'utterance<TAB>reply'"),
         ("4 hello\t ", "the reply is blank"),
-        ("4  \thello", "the utterance is blank"),
         ("4 your persona: i am late .", "the persona is"),
-        ("1" * 5000 + " hello\thi", "no number"),
-        ("6 hello\thi", "number 6 follows 3; expected 4, or 1 to restart"),
         ("3 hello\thi", "number 3 follows 3"),
     ],
 )

@@ -131,14 +131,6 @@ def test_all_tasks_that_are_there_are_read(both: Path) -> None:
     assert together.fingerprint() == SuperGlue(together=True).read(both, "train").fingerprint()
 
 
-def test_blank_texts_are_counted(tmp_path: Path) -> None:
-    folder = write_glue(tmp_path, tasks=["sst2"]) / "SST-2"
-    with (folder / "train.tsv").open("a", encoding="utf-8") as file:
-        file.write(" \t1\n")
-    for split, note in (("train", "1 examples with a blank text"), ("valid", "")):
-        assert _examples(Glue(), Glue().read(tmp_path, split), split == "train").note == note
-
-
 def test_tasks_are_chosen_by_their_names(both: Path) -> None:
     def owners(task: GlueSuite, split: str = "train", data: Path = both) -> list[str]:
         return list(dict.fromkeys(item.task.key for item in task.read(data, split).references))

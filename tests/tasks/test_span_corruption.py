@@ -173,18 +173,6 @@ def test_examples_fit_exactly(inputs_length: int, density: float, span: float, i
     assert inputs[-1] == 5000 - lengths.spans + 1
 
 
-def test_lengths_are_within_one_of_those_of_t5() -> None:
-    layout = SpanLayout(512)
-    # T5: 568 tokens, of which 85 in 28 spans.
-    expected = {(568, 85, 28), (568, 86, 29), (567, 84, 28), (567, 85, 29)}
-    assert {tuple(layout.lengths(index)) for index in range(1000)} == expected
-    assert layout.most_spans == 29
-    layout = SpanLayout(40)
-    for tokens in range(layout.start(30)):
-        count = layout.count(tokens)
-        assert layout.start(count) <= tokens < layout.start(count + 1)
-
-
 def test_layouts_that_cannot_be_are_refused() -> None:
     for options in ({"density": 0}, {"density": 1.5}, {"density": math.nan}, {"mean_span_length": 0.5}):
         with pytest.raises(UserError, match=next(iter(options))):
