@@ -163,8 +163,6 @@ def test_parallel_files_are_found_by_alias_and_prefix(tmp_path: Path) -> None:
         ("", "train", ["b*.txt", "[ab].txt"], ["b.txt", "a.txt"]),
         ("", "train", ["a.txt", "c*"], r"'c\*'.*a\.txt, b\.txt"),
         ("none", "train", "a.txt", "none"),
-        ("none", "train", None, "none"),
-        ("a.txt", "train", None, "a.txt: got a file; expected the folder"),
         ("a.txt", "train", "b.txt", "a.txt: got a file; expected the folder"),
     ],
 )
