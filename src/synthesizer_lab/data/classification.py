@@ -142,7 +142,8 @@ def read_labeled(path: Path, columns: Columns, skip_bad_lines: bool = False) -> 
         names: Iterable[Any] = header
         if not header:
             first = next(rows)
-            rows, names = chain([first], rows), next(parse_lines(path, [first], fields)) or ()
+            rows, found = chain([first], rows), next(parse_lines(path, [first], fields))
+            names = found or ()
         columns = guess_columns(path, names, columns)
     yield from parse_lines(
         path, rows, lambda number, row: [columns.parse(number, each) for each in fields(number, row)], skip_bad_lines
