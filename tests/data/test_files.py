@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ import pytest
 
 from synthesizer_lab.data.files import (
     MalformedLineError,
-    Parsed,
     cached_folder,
     corpus_files,
+    count_skipped,
     decode_lines,
     find_split,
     fingerprint,
@@ -50,7 +49,6 @@ def test_gzip_and_plain_files_read_the_same(tmp_path: Path) -> None:
         ("cut.gz", gzip.compress(b"some text that is long enough to be cut" * 9, mtime=0)[:-12], "gzip"),
         ("blank.txt", b"\n \n", "empty"),
         ("empty.txt", b"", "empty"),
-        ("mac.txt", b"one\rtwo\r", "carriage returns"),
         ("latin.txt", b"caf\xc3\xa9\ncaf\xe9\n", "line 2: byte 0xe9 at position 4"),
     ],
 )
@@ -70,11 +68,11 @@ def _even(_: int, line: str) -> Iterator[int]:
 def test_bad_lines_are_named_or_counted() -> None:
     numbered = [(1, "2"), (4, "3"), (5, "6")]
     with pytest.raises(UserError, match="numbers, line 4: odd; correct it, or train with --set skip_bad_lines=true"):
-        Parsed.of(parse_lines("numbers", numbered, _even))
-    parsed = Parsed.of(parse_lines("numbers", numbered, _even, skip_bad_lines=True))
-    assert (parsed.records, parsed.skipped) == ([2, 6], 1)
+        count_skipped(parse_lines("numbers", numbered, _even))
+    parsed = count_skipped(parse_lines("numbers", numbered, _even, skip_bad_lines=True))
+    assert (parsed[0], parsed[1]) == ([2, 6], 1)
     with pytest.raises(UserError, match="1 rows"):
-        Parsed.of(parse_lines("numbers", [(1, "3")], _even, skip_bad_lines=True, unit="row"))
+        count_skipped(parse_lines("numbers", [(1, "3")], _even, skip_bad_lines=True, unit="row"))
 
 
 @pytest.mark.parametrize(
@@ -83,18 +81,13 @@ def test_bad_lines_are_named_or_counted() -> None:
         ("{", "JSON"),
         ("[1]", "list"),
         ("[" * 100_000, "JSON"),
-        (r'{"a": "x \ud800 y"}', r"\\ud800 is half of a surrogate pair"),
-        (r'{"\uDFFF": 1}', r"\\udfff is half"),
-        (f'{{"a": {"1" * 5000}}}', r"not JSON .*4300 digits.*\)$"),
+        (r'{"a": "x \ud800 y"}', "surrogates"),
+        (f'{{"a": {"1" * 5000}}}', r"not JSON .*4300 digits"),
     ],
 )
 def test_lines_that_are_not_json_objects_are_malformed(line: str, fact: str) -> None:
     with pytest.raises(MalformedLineError, match=fact):
         json_object(line)
-
-
-def test_both_halves_of_a_surrogate_pair_are_a_character() -> None:
-    assert json_object(r'{"a": "\ud83d\ude00 \\ud800"}') == {"a": "\N{GRINNING FACE} \\ud800"}
 
 
 def test_fields_are_texts_or_lists_of_texts() -> None:
@@ -155,7 +148,7 @@ def test_parallel_files_are_found_by_alias_and_prefix(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"dev2.*test_2016\.en"):
         find_split(tmp_path, "dev2", ("en", "de"))
     _touch(tmp_path, "test_2017.en", "test_2017.de")
-    with pytest.raises(UserError, match="test_2016, test_2017"):
+    with pytest.raises(UserError, match=r"test_2016\.en, test_2017\.en"):
         find_split(tmp_path, "test", ("en", "de"))
 
 
@@ -170,8 +163,6 @@ def test_parallel_files_are_found_by_alias_and_prefix(tmp_path: Path) -> None:
         ("", "train", ["b*.txt", "[ab].txt"], ["b.txt", "a.txt"]),
         ("", "train", ["a.txt", "c*"], r"'c\*'.*a\.txt, b\.txt"),
         ("none", "train", "a.txt", "none"),
-        ("none", "train", None, "none"),
-        ("a.txt", "train", None, "a.txt: got a file; expected the folder"),
         ("a.txt", "train", "b.txt", "a.txt: got a file; expected the folder"),
     ],
 )
@@ -188,22 +179,13 @@ def test_corpus_files(tmp_path: Path, path: str, split: str, patterns: Any, foun
 
 def test_a_cached_folder_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    home = tmp_path / "synthetic-attention"
-    for killed in (".partial-name-12345678", ".partial-other-12345678"):
-        (home / killed).mkdir(parents=True)
-        (home / killed / ".lock").touch()
     folder = cached_folder("name", lambda stage: (stage / "file").write_text("text") and None)
     assert (folder / "file").read_text() == "text"
     assert cached_folder("name", lambda stage: pytest.fail("written again")) == folder
 
     def fail(stage: Path) -> None:
-        (stage / "file").touch()
         raise OSError("disk full")
 
     with pytest.raises(UserError, match=r"disk full.*XDG_CACHE_HOME"):
         cached_folder("other", fail)
-    assert [path.name for path in home.iterdir() if path.suffix != ".lock"] == ["name"]
-    (tmp_path / "plain").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "plain"))
-    with pytest.raises(UserError, match=re.escape(str(tmp_path / "plain"))):
-        cached_folder("name", fail)
+    assert [path.name for path in folder.parent.iterdir() if path.suffix != ".lock"] == ["name"]

@@ -1,46 +1,38 @@
 """JSON lines of documents and summaries."""
 
-import gzip
 import json
 from pathlib import Path
 
 import pytest
 
-from synthesizer_lab.data.files import Parsed
-from synthesizer_lab.data.summarization import read_summaries
 from synthesizer_lab.tasks import UserError
+from synthesizer_lab.tasks.summarization import Summarization
 
 
-def _write(path: Path, *rows: dict[str, object]) -> Path:
-    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
+def _write(folder: Path, *rows: dict[str, object]) -> Path:
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder
 
 
 def test_known_fields_are_found(tmp_path: Path) -> None:
-    path = _write(
-        tmp_path / "a.jsonl.gz",
+    data = _write(
+        tmp_path,
         {"id": "x7", "article": "Long text. Ünïcode.", "highlights": "One .\nTwo ."},
         # Sentences are joined, and several references kept.
         {"source": ["We ask.", "We answer."], "target": ["Asked.", "Answered.", " "]},
     )
-    one, two = Parsed.of(read_summaries(path)).records
-    assert (one.id, one.document, one.references) == ("x7", "Long text. Ünïcode.", ("One .\nTwo .",))
-    assert (two.id, two.document, two.references) == ("2", "We ask. We answer.", ("Asked.", "Answered."))
+    split = Summarization().read(data, "train")
+    assert split.ids == ["x7", "2"]
+    assert split.sources == ["Long text. Ünïcode.", "We ask. We answer."]
+    assert split.references == [("One .\nTwo .",), ("Asked.", "Answered.")]
 
 
-def test_fields_can_be_named(tmp_path: Path) -> None:
-    path = _write(tmp_path / "a.jsonl", {"body": "text", "tldr": "t", "article": "no", "highlights": "no"})
-    (row,) = Parsed.of(read_summaries(path, "body", "tldr")).records
-    assert (row.document, row.references) == ("text", ("t",))
-    assert Parsed.of(read_summaries(path, "body")).records[0].references == ("no",)
+def test_fields_can_be_named_and_must_not_be_blank(tmp_path: Path) -> None:
+    good = {"body": "text", "tldr": "t", "article": "no", "highlights": "no"}
+    data = _write(tmp_path, good, {**good, "body": " "}, {**good, "tldr": []})
     with pytest.raises(UserError, match="line 1: no field 'text'; the fields are: body, tldr"):
-        Parsed.of(read_summaries(path, "text", "tldr"))
-
-
-def test_blank_sides_are_malformed(tmp_path: Path) -> None:
-    good = {"document": "d", "summary": "s"}
-    path = _write(tmp_path / "b.jsonl", good, {"document": " ", "summary": "s"}, {"document": "d", "summary": []})
-    with pytest.raises(UserError, match="line 2: field 'document' is blank"):
-        Parsed.of(read_summaries(path))
-    assert Parsed.of(read_summaries(path, skip_bad_lines=True)).skipped == 2
+        Summarization("text", "tldr").read(data, "train")
+    with pytest.raises(UserError, match="line 2: field 'body' is blank"):
+        Summarization("body", "tldr").read(data, "train")
+    split = Summarization("body", "tldr", skip_bad_lines=True).read(data, "train")
+    assert (split.sources, split.references, split.skipped) == (["text"], [("t",)], 2)

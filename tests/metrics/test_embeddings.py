@@ -68,7 +68,7 @@ def test_both_text_formats_packed_or_not(tmp_path: Path) -> None:
         ("a 1 2\nb 1\n", "line 2: got 1 numbers; expected a word and 2 numbers"),
         *(
             (f"a 1 2\nb {value} 1\n", f"line 2: got '{value}'; expected a word and 2 numbers")
-            for value in ("x", "nan", "inf", "1e400", "1e39", "1_0")
+            for value in ("x", "nan", "inf", "1e400", "1e39")
         ),
         ("alone\n", "line 1: got 0 numbers"),
     ],

@@ -5,20 +5,17 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from synthesizer_lab.data.examples import IGNORED
-from synthesizer_lab.data.files import Parsed
 from synthesizer_lab.data.glue import SUITES, GlueExample
 from synthesizer_lab.data.sampler import TokenBatchSampler
 from synthesizer_lab.data.tokenizer import decode, encode
 from synthesizer_lab.metrics.glue import SUITE_SCORES
 from synthesizer_lab.tasks import UserError
-from synthesizer_lab.tasks.base import EvaluationLoop
 from synthesizer_lab.tasks.glue import Glue, GlueSplit, GlueSuite, SuperGlue, suite_scores
 from synthesizer_lab.tasks.glue_prompts import prompt, read_label, target, training_pairs
 from tasks.glue_files import HEADERS, write_glue, write_superglue
@@ -134,14 +131,6 @@ def test_all_tasks_that_are_there_are_read(both: Path) -> None:
     assert together.fingerprint() == SuperGlue(together=True).read(both, "train").fingerprint()
 
 
-def test_blank_texts_are_counted(tmp_path: Path) -> None:
-    folder = write_glue(tmp_path, tasks=["sst2"]) / "SST-2"
-    with (folder / "train.tsv").open("a", encoding="utf-8") as file:
-        file.write(" \t1\n")
-    for split, note in (("train", "1 examples with a blank text"), ("valid", "")):
-        assert _examples(Glue(), Glue().read(tmp_path, split), split == "train").note == note
-
-
 def test_tasks_are_chosen_by_their_names(both: Path) -> None:
     def owners(task: GlueSuite, split: str = "train", data: Path = both) -> list[str]:
         return list(dict.fromkeys(item.task.key for item in task.read(data, split).references))
@@ -236,14 +225,14 @@ def test_record_and_wsc_are_trained_on_what_is_right(both: Path) -> None:
     split = task.read(both, "train")
     tokenizer = task.train_tokenizer(split, 400, 999)
     examples = task.encode(split, tokenizer, 999, training=True)
-    answers = decode(tokenizer, [ids.tolist() for _, ids in examples.items])
+    answers = decode(tokenizer, [ids.tolist() for _, ids in examples.items()])
     # Of twelve queries six have two answers; of twelve nouns six are right.
     assert [split.references[row].task.name for row in examples.rows] == ["record"] * 18 + ["wsc"] * 6
     assert Counter(answers[:18]) == {"Ann": 12, "Bob": 6}
     assert all(split.references[row].label == 1 for row in examples.rows[18:])
     split = task.read(both, "valid")
     # The loss of a validation leaves out the wrong nouns, unless there is nothing else.
-    ignored = [ids.tolist() == [IGNORED] for _, ids in task.encode(split, tokenizer, 999).items]
+    ignored = [ids.tolist() == [IGNORED] for _, ids in task.encode(split, tokenizer, 999).items()]
     assert ignored == [example.task.name == "wsc" and example.label == 0 for example in split.references]
 
 
@@ -258,38 +247,19 @@ def test_validation_takes_some_of_each_task(both: Path) -> None:
     assert _examples(Glue(together=True, valid_examples=4), split).rows == few.rows
 
 
-def test_the_longest_target_bounds_what_is_written(both: Path) -> None:
-    tokenizer = Glue().train_tokenizer(Glue().read(both, "valid"), 300, 99)
-    for task in (Glue(tasks="rte"), SuperGlue(tasks="wsc")):
-        split = task.read(both, "valid")
-        limit = task.limit_output(task.generation_config({}), split, tokenizer).max_new_tokens
-        assert limit == max(len(ids) for ids in encode(tokenizer, split.targets))
-
-
-def test_a_long_prompt_loses_the_end_of_its_longest_text(monkeypatch: pytest.MonkeyPatch, metrics: Any) -> None:
+def test_a_long_prompt_loses_the_end_of_its_longest_text() -> None:
     texts = {"question": "is it so", "passage": " ".join(["straße"] * 60)}
-    split = GlueSplit.of("train", [Parsed([GlueExample(SUPERGLUE["boolq"], "0", texts, 1)])])
+    split = GlueSplit.of("train", [GlueExample(SUPERGLUE["boolq"], "0", texts, 1)])
     task = SuperGlue()
     tokenizer = task.train_tokenizer(split, 300, 50)
     assert len(encode(tokenizer, split.sources)[0]) > 50
     for training in (False, True):
         examples = task.encode(split, tokenizer, 50, "truncate", training)
         assert examples.truncated == 1
-        (text,) = decode(tokenizer, [ids.tolist() for ids, _ in examples.items])
+        (text,) = decode(tokenizer, [ids.tolist() for ids, _ in examples.items()])
         assert text.startswith("boolq passage: straße straße")
         assert text.endswith(" question: is it so")
         assert 40 < len(examples[0][0]) <= 50
-    # An evaluation reads the same prompt.
-    read: list[list[int]] = []
-
-    def generate_tokens(_: EvaluationLoop, prompts: list[np.ndarray], __: Any) -> list[list[int]]:
-        read.extend(ids.tolist() for ids in prompts)
-        return [[] for _ in prompts]
-
-    monkeypatch.setattr("synthesizer_lab.tasks.seq2seq.generate_tokens", generate_tokens)
-    model: Any = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=50))
-    found = task.evaluate(EvaluationLoop(model, tokenizer, on_long="truncate"), split)
-    assert (read, found.truncated) == ([examples[0][0].tolist()], 1)
     with pytest.raises(UserError, match="train prompts: 1 of 1 lines are longer than the maximum of 50 tokens"):
         task.encode(split, tokenizer, 50)
 
@@ -340,33 +310,6 @@ def test_scores_are_those_of_each_task_over_the_tasks_there(both: Path, metrics:
     wnli = suite_scores([item for item in items if item.task.name == "wnli"], ["entailment"] * 6)
     assert (wnli["average"], "glue_average" in wnli) == (50.0, False)
     assert wnli["average_signature"] == "mean of all scores"
-
-
-def test_predictions_can_be_scored_again(both: Path, metrics: Any) -> None:
-    split = Glue(together=True).read(both, "valid")
-    texts = ["True", "entailment", "equivalent", "3.8", "Bob", "no word"]
-    written = [texts[row % 6] for row in range(len(split))]
-    lines = [json.loads(line) for line in Glue().predictions(split, written)[0].splitlines()]
-    assert len(lines) == len(split)
-    scores = suite_scores(split.references, written)
-    assert sum(line["predicted"] is None for line in lines) == scores["invalid"]
-
-    def of(task: str) -> list[dict[str, Any]]:
-        return [line for line in lines if line["task"] == task]
-
-    for owner in ("glue/sst2", "glue/rte", "superglue/wsc", "superglue/boolq", "superglue/wic"):
-        right = [line["gold"] == line["predicted"] for line in of(owner)]
-        assert [line["score"] for line in of(owner)] == right
-        assert scores[f"{owner.replace('/', '_')}_accuracy"] == pytest.approx(100 * np.mean(right))
-    assert {line["subset"] for line in of("glue/mnli")} == {"matched", "mismatched"}
-    assert {line["score"] for line in of("glue/stsb")} == {None}
-    assert of("glue/stsb")[0]["gold"] == 4.5
-    f1 = np.mean([line["score"] for line in of("superglue/record")])
-    assert scores["superglue_record_f1"] == pytest.approx(100 * f1)
-    questions: dict[str, list[bool]] = {}
-    for line in of("superglue/multirc"):
-        questions.setdefault(line["group"], []).append(line["gold"] == line["predicted"])
-    assert scores["superglue_multirc_exact_match"] == pytest.approx(100 * np.mean([all(q) for q in questions.values()]))
 
 
 def test_hidden_labels_are_predicted_and_not_scored(tmp_path: Path) -> None:

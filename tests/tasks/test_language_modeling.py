@@ -47,10 +47,10 @@ def test_a_sentence_begins_and_ends_with_its_end() -> None:
     tokenizer, examples = _made(task)
     for number, ids in enumerate(encode(tokenizer, LINES)):
         row = examples[number]
-        assert row.ids.tolist() == [*ids.tolist(), END]
-        assert row.ids[0] == END
-        assert row.labels.tolist() == [IGNORED, *ids[1:].tolist(), END]
-        assert tokenizer.decode(row.ids, skip_special_tokens=True) == LINES[number]
+        assert row[0].tolist() == [*ids.tolist(), END]
+        assert row[0][0] == END
+        assert row[1].tolist() == [IGNORED, *ids[1:].tolist(), END]
+        assert tokenizer.decode(row[0], skip_special_tokens=True) == LINES[number]
     batch = task.collate([examples[3], examples[4]], 0)
     assert count_tokens(batch, with_targets=False) == examples.lengths()[3:5].sum()
     assert (batch["labels"] != IGNORED).sum() == examples.scored()[3:5].sum()
@@ -67,16 +67,15 @@ def test_packed_rows_have_every_sentence_once_and_the_same_loss() -> None:
     found = []
     for index in range(len(packed)):
         row = packed[index]
-        assert row.segments is not None
-        assert len(row.ids) == len(row.labels) == len(row.segments) == packed.lengths()[index, 0]
-        for number in range(1, row.segments.max() + 1):
-            ids, labels = (part[row.segments == number].tolist() for part in (row.ids, row.labels))
+        assert len(row[0]) == len(row[1]) == len(row[2]) == packed.lengths()[index, 0]
+        for number in range(1, row[2].max() + 1):
+            ids, labels = (part[row[2] == number].tolist() for part in (row[0], row[1]))
             assert labels == [IGNORED, *ids[1:]]
             found.append(ids)
     # To be scored, sentences are not packed.
     alone = task.encode(TEXT, tokenizer, MAXIMUM)
-    assert alone[0].segments is None
-    assert sorted(found) == sorted(alone[index].ids.tolist() for index in range(len(alone)))
+    assert len(alone[0]) == 2
+    assert sorted(found) == sorted(alone[index][0].tolist() for index in range(len(alone)))
     batch = task.collate([packed[0], packed[1]], 0)
     assert count_tokens(batch, with_targets=False) == packed.lengths()[:2].sum()
     for synthesizer in ("vanilla", "factorized_dense+random"):
@@ -96,16 +95,16 @@ def test_every_token_of_running_text_is_scored_once(maximum: int) -> None:
     scored: list[int] = []
     for index in range(len(examples)):
         row = examples[index]
-        assert row.ids.tolist() == stream[index * step : index * step + maximum]
-        assert len(row.ids) == examples.lengths()[index, 0]
-        labels = row.labels[row.labels != IGNORED].tolist()
+        assert row[0].tolist() == stream[index * step : index * step + maximum]
+        assert len(row[0]) == examples.lengths()[index, 0]
+        labels = row[1][row[1] != IGNORED].tolist()
         assert len(labels) == examples.scored()[index]
-        assert len(row.ids) - len(labels) == (1 if index == 0 else overlap)
+        assert len(row[0]) - len(labels) == (1 if index == 0 else overlap)
         scored += labels
     assert scored == stream[1:]
     # In training a block begins with the last token of the one before.
     training = task.encode(TEXT, tokenizer, maximum, training=True)
-    labels = np.concatenate([training[index].labels[1:] for index in range(len(training))])
+    labels = np.concatenate([training[index][1][1:] for index in range(len(training))])
     assert labels.tolist() == stream[1:]
 
 
@@ -154,9 +153,7 @@ def test_on_long() -> None:
     task = LanguageModeling()
     text = Corpus("valid", ["one two", "word " * 60, "three"])
     tokenizer = task.train_tokenizer(TEXT, 300, MAXIMUM)
-    message = (
-        r"valid: 1 of 3 .* maximum of 48 .*sentence 2, the longest has \d+\); .*--on-long truncate.*--on-long drop"
-    )
+    message = r"valid sentences: 1 of 3 .* maximum of 48 .*line 2, the longest has \d+\); .*truncate.*--on-long drop"
     with pytest.raises(UserError, match=message):
         task.encode(text, tokenizer, MAXIMUM)
     dropped = task.encode(text, tokenizer, MAXIMUM, "drop")
@@ -165,7 +162,7 @@ def test_on_long() -> None:
     cut = task.encode(text, tokenizer, MAXIMUM, "truncate")
     assert (len(cut), cut.dropped, cut.truncated) == (3, 0, 1)
     ids = encode(tokenizer, ["word " * 60])[0]
-    assert cut[1].ids.tolist() == [*ids[:47].tolist(), END]
+    assert cut[1][0].tolist() == [*ids[:47].tolist(), END]
     # What is cut off is not counted: else the perplexity would look better.
     left = str(tokenizer.decode(ids[1:47]))
     assert cut.words == 3 + len(left.split()) + 1 + 2
@@ -196,16 +193,3 @@ def test_files_and_data_sets_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert asked == [("owner/name", "small", "train", "v1"), ("owner/name", "small", "test[:10%]", "v1")]
     with pytest.raises(UserError, match="expected the name of one split of hub:owner/name"):
         LanguageModeling(train_files=["a", "b"]).read(Path("hub:owner/name"), "train")
-
-
-def test_no_special_token_but_the_end_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = LanguageModeling().train_tokenizer(TEXT, 300, MAXIMUM)
-    model, seen = _model(len(tokenizer), "vanilla"), {}
-
-    def generate(model: Any, input_ids: torch.Tensor, **options: Any) -> torch.Tensor:
-        seen.update(options)
-        return input_ids
-
-    monkeypatch.setattr("synthesizer_lab.tasks.generation.generate", generate)
-    assert LanguageModeling().generate(EvaluationLoop(model, tokenizer), ["One two"]) == ([""], 0)
-    assert seen["suppress_tokens"] == tokenizer.convert_tokens_to_ids(["<pad>", "<s>", "<unk>"])

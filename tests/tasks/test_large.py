@@ -3,7 +3,6 @@
 import gzip
 import json
 from collections import Counter
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synthesizer_lab.data.examples import Examples
-from synthesizer_lab.data.hub import HubDataset
-from synthesizer_lab.data.records import Records
 from synthesizer_lab.data.sampler import TokenBatchSampler
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks import get_task, large
@@ -82,13 +78,13 @@ def _arguments(streaming: bool, **options: Any) -> SynthesizerTrainingArguments:
     return SynthesizerTrainingArguments(max_steps=1, streaming=streaming, **{"tokenizer_characters": 3000, **options})
 
 
-def _training_split(task: Task[Any, Any], data: Path, arguments: SynthesizerTrainingArguments) -> LargeSplit[Any]:
+def _training_split(task: Task[Any, Any], data: Path, arguments: SynthesizerTrainingArguments) -> LargeSplit:
     split = read_splits(task, data, arguments)["train"]
     assert isinstance(split, LargeSplit)
     return split
 
 
-def _examples(name: str, data: Path, streaming: bool, lines: Any = None) -> tuple[Task[Any, Any], Any, Examples[Any]]:
+def _examples(name: str, data: Path, streaming: bool, lines: Any = None) -> tuple[Task[Any, Any], Any, Any]:
     """The task, its tokenizer and its examples of training."""
     task = _task(name)
     split = _training_split(task, data / name, _arguments(streaming))
@@ -101,7 +97,7 @@ def _content(item: Any) -> Any:
     return tuple(tuple(part.tolist()) if isinstance(part, np.ndarray) else part for part in item)
 
 
-def _windows(examples: Examples[Any], epoch: int = 0) -> list[tuple[int, Examples[Any]]]:
+def _windows(examples: Any, epoch: int = 0) -> list[tuple[int, Any]]:
     return [*examples.windows(3, epoch)]
 
 
@@ -147,24 +143,25 @@ def test_the_stream_of_batches_goes_on_where_it_was(name: str, streaming: bool, 
         assert batches(150 - start, TokenBatchSampler(examples, 200, 1, 150, start, place)) == expected[start:]
 
 
-def test_text_is_read_and_tokenized_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_read_and_tokenized_once(data: Path, tmp_path: Path) -> None:
+    def times() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.suffix in (".arrow", ".json")}
+
     lines: list[str] = []
     _, tokenizer, examples = _examples("translation", data, False, lines)
     assert [line.split(":")[0] for line in lines] == ["train"] * 3
     assert "a tokenizer trained on 3,000 of " in lines[0]
-
-    windows = Records.windows
-
-    def first(*options: Any) -> Iterator[Any]:
-        yield next(windows(*options))
-        raise AssertionError("the text is read again")
-
-    monkeypatch.setattr(Records, "windows", first)
-    _, again, same = _examples("translation", data, False, lines := [])
-    assert len(lines) == 3
+    written = times()
+    _, again, same = _examples("translation", data, False)
+    assert times() == written
     assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
     for (_, one), (_, other) in zip(_windows(examples), _windows(same), strict=True):
         assert _content(one[0]) == _content(other[0])
+    # What is left of a table is not read.
+    (table,) = (path for path in written if path.suffix == ".arrow")
+    table.write_bytes(table.read_bytes()[:700])
+    with pytest.raises(UserError, match=r"tables.*tokens-"):
+        _examples("translation", data, False)
 
 
 def test_a_tokenizer_is_trained_on_a_sample(data: Path) -> None:
@@ -173,10 +170,8 @@ def test_a_tokenizer_is_trained_on_a_sample(data: Path) -> None:
     texts = {}
     for streaming in (False, True):
         split = _training_split(task, data / task.name, _arguments(streaming, tokenizer_characters=size // 3))
-        texts[streaming] = split.sample().texts
+        texts[streaming] = split.all_texts()
         assert sum(map(len, texts[streaming])) == pytest.approx(size / 3, rel=0.2)
-        where = "the first {:,} characters" if streaming else "{:,} of {:,} characters"
-        assert split.sample_size() == where.format(size // 3, size)
     assert texts[True] == LINES[: len(texts[True])]
     assert {*texts[False]} < {*LINES}
     assert texts[False][-1] in LINES[-60:]
@@ -242,39 +237,11 @@ def test_no_example_is_an_error(tmp_path: Path, streaming: bool) -> None:
         (tmp_path / f"{name}.txt").write_text("yes\n" * 30)
     split = _training_split(task, tmp_path, _arguments(streaming, tokenizer_characters=50))
     tokenizer = new_tokenizer(task, split, 300, 200)
-    examples = encode_large(split, tokenizer, 200, "drop", print)
     with pytest.raises(UserError, match="no example is left"):
-        next(iter(TokenBatchSampler(examples, 500, 1, 5)))
+        next(iter(TokenBatchSampler(encode_large(split, tokenizer, 200, "drop", print), 500, 1, 5)))
     (tmp_path / "valid.txt").write_text("\n\n")
     with pytest.raises(UserError, match=r"valid\.txt: there is no text"):
         read_splits(task, tmp_path, _arguments(streaming, tokenizer_characters=50))
-
-
-def test_hub_data_is_streamed_and_identified(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rows(self: HubDataset, split: str, columns: Any = (), stream: bool = False) -> Iterator[dict[str, str]]:
-        assert stream
-        return ({"text": f"{self.name} {line}"} for line in LINES)
-
-    monkeypatch.setattr(HubDataset, "rows", rows)
-    monkeypatch.delattr(HubDataset, "_load")
-    task, found = _task("language-modeling"), []
-    for name in ("animals/birds", "cooking/cakes"):
-        split = _training_split(task, Path(f"hub:{name}"), _arguments(True))
-        tokenizer = new_tokenizer(task, split, 300, MAXIMUM)
-        assert _windows(encode_large(split, tokenizer, MAXIMUM, "drop", print))
-        found.append((split.fingerprint(), tokenizer.get_vocab()))
-    assert found[0][0] != found[1][0]
-    assert found[0][1] != found[1][1]
-
-
-@pytest.mark.parametrize("name", ["summary.json", "tokenizer.json"])
-@pytest.mark.parametrize("content", ["", "{}", "[3]"])
-def test_a_damaged_cache_is_reported(data: Path, tmp_path: Path, name: str, content: str) -> None:
-    _examples("translation", data, False)
-    (path,) = (tmp_path / "cache").rglob(name)
-    path.write_text(content)
-    with pytest.raises(UserError, match=rf"{path.parent} \(delete it to write it again\) cannot be loaded: "):
-        _examples("translation", data, False)
 
 
 def test_what_cannot_be_streamed_is_refused(data: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from synthesizer_lab.data.tokenizer import train_tokenizer
-from synthesizer_lab.tasks import UserError, get_task, memory
+from synthesizer_lab.tasks import UserError, get_task
 from synthesizer_lab.tasks.base import EvaluationLoop, build_model
 from synthesizer_lab.tasks.dialogue import Dialogue
 from synthesizer_lab.tasks.generation import (
@@ -59,9 +59,6 @@ def test_settings_are_in_results_and_file_names() -> None:
     [
         {"num_beams": 0},
         {"length_penalty": float("nan")},
-        {"length_penalty": 1e308},
-        {"num_beams": 10**20},
-        {"max_new_tokens": 10**20},
         {"min_new_tokens": -1},
         {"max_new_tokens": 0},
         {"max_new_tokens": 2, "min_new_tokens": 2},
@@ -69,7 +66,6 @@ def test_settings_are_in_results_and_file_names() -> None:
         {"temperature": 0.5},
         {"do_sample": True, "temperature": -1},
         {"do_sample": True, "top_k": -1},
-        {"do_sample": True, "temperature": 1e-38},
         {"do_sample": True, "top_p": 0.0},
         {"do_sample": True, "top_p": float("nan")},
         {"do_sample": True, "num_beams": 2},
@@ -129,14 +125,11 @@ def test_outputs_do_not_depend_on_the_batches() -> None:
     assert model.training is False
 
 
-def test_a_search_has_to_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_has_at_most_the_vocabulary_as_beams() -> None:
     tokenizer = train_tokenizer(TEXT.sources, 300, 48)
-    model = _model(len(tokenizer), 24)
-    for beams, bytes_, fact in ((len(tokenizer) + 1, 10**12, "vocabulary"), (9, 8 * 12 * len(tokenizer), "9 beams")):
-        monkeypatch.setattr(memory, "total_memory", lambda device, bytes_=bytes_: bytes_)
-        search = TRANSLATION.generation_config({"num_beams": beams})
-        with pytest.raises(UserError, match=fact):
-            TRANSLATION.generate(EvaluationLoop(model, tokenizer, generation=search), ["one"])
+    search = TRANSLATION.generation_config({"num_beams": len(tokenizer) + 1})
+    with pytest.raises(UserError, match="vocabulary"):
+        TRANSLATION.generate(EvaluationLoop(_model(len(tokenizer), 24), tokenizer, generation=search), ["one"])
 
 
 def test_long_inputs_are_refused_or_truncated() -> None:

@@ -106,16 +106,6 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         TASK.read(tmp_path, "train")
 
 
-def test_malformed_lines_are_named_or_counted(tmp_path: Path) -> None:
-    rows = [*(json.dumps({"text": line}) for line in LINES), r'{"text": "\ud800"}', f'{{"text": {"1" * 5000}}}', "{}"]
-    (tmp_path / "train.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    with pytest.raises(UserError, match=rf"train\.jsonl, line {len(LINES) + 1}: .*ud800.*skip_bad_lines"):
-        TASK.read(tmp_path, "train")
-    split = replace(TASK, skip_bad_lines=True).read(tmp_path, "train")
-    assert (split.texts, split.skipped) == (LINES, 3)
-    assert TASK.encode(split, TASK.train_tokenizer(split, 290, 64), 64).skipped == 3
-
-
 def test_it_is_trained_and_scored(tmp_path: Path, train: Callable[..., Any]) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     data.mkdir()
@@ -143,21 +133,6 @@ def test_the_example_of_the_documentation() -> None:
     assert inputs.tolist() == [0, 1, 999, 4, 5, 998]
     assert targets.tolist() == [999, 2, 3, 998, 6, 7]
     assert inputs.dtype == targets.dtype == np.int32
-
-
-LAYOUTS = [(512, 0.15, 3.0), (256, 0.15, 3.0), (114, 0.15, 3.0), (40, 0.15, 3.0), (512, 0.15, 10.0), (64, 0.5, 2.0)]
-
-
-@pytest.mark.parametrize(("inputs", "density", "span"), LAYOUTS)
-def test_density_and_span_length_over_a_hundred_thousand_tokens(inputs: int, density: float, span: float) -> None:
-    layout, rng = SpanLayout(inputs, density, span), np.random.default_rng(5)
-    count = layout.count(100_000)
-    masks = [noise_mask(layout.lengths(index), rng) for index in range(count)]
-    noise, raw = sum(int(mask.sum()) for mask in masks), sum(len(mask) for mask in masks)
-    spans = sum(int((np.diff(mask.astype(np.int8), prepend=0) == 1).sum()) for mask in masks)
-    assert 100_000 - 2 * inputs < raw <= 100_000
-    assert noise / raw == pytest.approx(density, rel=0.001)
-    assert noise / spans == pytest.approx(span, rel=0.001)
 
 
 def test_spans_are_spread_evenly() -> None:
@@ -196,18 +171,6 @@ def test_examples_fit_exactly(inputs_length: int, density: float, span: float, i
     assert (len(inputs) + 1, len(targets)) == (inputs_length, lengths.noise + lengths.spans)
     assert inputs.min() >= 0
     assert inputs[-1] == 5000 - lengths.spans + 1
-
-
-def test_lengths_are_within_one_of_those_of_t5() -> None:
-    layout = SpanLayout(512)
-    # T5: 568 tokens, of which 85 in 28 spans.
-    expected = {(568, 85, 28), (568, 86, 29), (567, 84, 28), (567, 85, 29)}
-    assert {tuple(layout.lengths(index)) for index in range(1000)} == expected
-    assert layout.most_spans == 29
-    layout = SpanLayout(40)
-    for tokens in range(layout.start(30)):
-        count = layout.count(tokens)
-        assert layout.start(count) <= tokens < layout.start(count + 1)
 
 
 def test_layouts_that_cannot_be_are_refused() -> None:

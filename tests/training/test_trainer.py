@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from synthesizer_lab.data.examples import TextExamples, token_batches
+from synthesizer_lab.data.examples import Examples, token_batches
 from synthesizer_lab.data.sampler import Key, TokenBatchSampler
 from synthesizer_lab.training.callbacks import TrainingClock
 
 LENGTHS = np.random.default_rng(0).integers(3, 80, size=101)
-EXAMPLES = TextExamples([(np.zeros(length, dtype=np.int32),) for length in LENGTHS])
+EXAMPLES = Examples.of([(np.zeros(length, dtype=np.int32),) for length in LENGTHS])
 
 
 def test_batches_keep_to_the_budget_and_cover_all() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ..errors import UserError, damage_reported
+from ..tasks.base import tokens_name
 from ..training.settings import parse_synthesizer
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
         "budget": {"steps": max(training["max_steps"], 0) or None, "minutes": training["minutes"]},
         "score_labels": dict(task.score_labels),
         "selected_by": task.metric_for_best_model,
-        "larger_is_better": task.greater_is_better,
-        "tokens": task.tokens_name,
+        "larger_is_better": task.metric_for_best_model != "loss",
+        "tokens": tokens_name(task),
         "tests": tests,
         "generation": plan.generation,
         "rows": [

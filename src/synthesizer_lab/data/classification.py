@@ -17,8 +17,6 @@ from ..errors import UserError
 from .files import MalformedLineError, as_number, json_object, numbered_lines, parse_lines, read_lines
 
 Column = str | int
-# The values of a row, or the reason why it is malformed.
-_Row = list[str] | dict[str, Any] | MalformedLineError
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
 # Column names of known data sets: the two texts of a pair; a text, or its parts; the class.
 _PAIRS = {"sentence1": "sentence2", "premise": "hypothesis", "question1": "question2", "question": "sentence"}
@@ -44,7 +42,6 @@ class Columns:
         text, pair: several columns are joined by a space; without `text` all three are chosen by known names.
         hidden: the class may be missing or blank, as in test files.
         numeric: the class is a number.
-        classes: the known classes; () for any.
     """
 
     text: tuple[Column, ...] = ("text",)
@@ -52,7 +49,6 @@ class Columns:
     pair: tuple[Column, ...] = ()
     hidden: bool = False
     numeric: bool = False
-    classes: tuple[str, ...] = ()
 
     @property
     def required(self) -> tuple[Column, ...]:
@@ -69,8 +65,6 @@ class Columns:
             label = _value(row, self.label)
             if self.numeric and as_number(label) is None:
                 raise MalformedLineError(f"got the label {label!r}; expected a number")
-            if self.classes and label not in self.classes:
-                raise MalformedLineError(bad_label(label, self.classes, "the training data"))
         texts = [clean_br(" ".join(_value(row, column) for column in side)) for side in (self.text, self.pair) if side]
         if not all(texts):
             raise MalformedLineError(f"field {self.text[0]!r} is blank, or its pair")
@@ -105,12 +99,6 @@ def listed(values: Iterable[str]) -> str:
     return textwrap.shorten(", ".join(values), 300, placeholder=" …")
 
 
-def bad_label(label: str, classes: Iterable[str], source: str) -> str:
-    """The message for a label that is none of the classes."""
-    shown = label if len(label) <= 80 else f"{label[:80]} …"
-    return f"got class {shown!r}; expected one of: {listed(classes)}, the classes of {source}"
-
-
 def clean_br(text: str) -> str:
     """One space in place of one or several `<br />`."""
     return _BREAK.sub(" ", text).strip()
@@ -135,62 +123,49 @@ def guess_columns(path: Path, names: Iterable[Any], columns: Columns) -> Columns
 
 def read_labeled(path: Path, columns: Columns, skip_bad_lines: bool = False) -> Iterator[LabeledText | None]:
     """Read texts and their classes. CSV has quotes as in RFC 4180; in TSV quotes are text."""
-    rows = _rows(path)
-    number, first = next(rows, (1, MalformedLineError("the file has only blank rows")))
-    if isinstance(first, MalformedLineError):
-        raise UserError(f"{path}, line {number}: {first}")
+    ending, header = Path(path.name.removesuffix(".gz")).suffix, list[str]()
+    if ending in (".csv", ".tsv"):
+        rows: Iterator[tuple[int, Any]] = _table_rows(path, ending)
+        if not any(isinstance(column, int) for column in (*columns.required, columns.label)):
+            header = [name.strip() for name in next(rows)[1]]
+    else:
+        rows = numbered_lines(path)
+
+    def fields(_: int, row: Any) -> list[dict[Any, Any]]:
+        if isinstance(row, str):
+            return [json_object(row)]
+        if header and len(row) != len(header):
+            raise MalformedLineError(f"got {len(row)} columns; expected {len(header)}")
+        return [dict(zip(header or range(1, len(row) + 1), row, strict=True))]
+
     if not columns.text:
-        columns = guess_columns(path, first, columns)
-    named = isinstance(first, list) and any(isinstance(name, str) for name in (*columns.required, columns.label))
-    header = [name.strip() if named else "" for name in first]
-    if isinstance(first, list):
-        fields = _fields(first, header)
-        for column in columns.required:
-            if column not in fields or header.count(str(column)) > 1:
-                raise UserError(f"{path}: no column {column!r}, or several; the columns are: {', '.join(first)}")
-        if not named and (label := fields.get(columns.label, "").strip()).lower() in _LABELS:
-            raise UserError(f"{path}, line {number}: class {label!r} looks like a header; pass the names of columns")
-    if not named:
-        rows = chain([(number, first)], rows)
+        names: Iterable[Any] = header
+        if not header:
+            first = next(rows)
+            rows, found = chain([first], rows), next(parse_lines(path, [first], fields))
+            names = found or ()
+        columns = guess_columns(path, names, columns)
     yield from parse_lines(
-        path, rows, lambda number, row: [columns.parse(number, _fields(row, header))], skip_bad_lines
+        path, rows, lambda number, row: [columns.parse(number, each) for each in fields(number, row)], skip_bad_lines
     )
 
 
-def _rows(path: Path) -> Iterator[tuple[int, _Row]]:
+def _table_rows(path: Path, ending: str) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not blank, with the numbers of their first lines."""
-    ending = Path(path.name.removesuffix(".gz")).suffix
-    if ending != ".csv":
-        for number, line in numbered_lines(path):
-            try:
-                yield number, line.split("\t") if ending == ".tsv" else json_object(line)
-            except MalformedLineError as error:
-                yield number, error
-        return
     # The default limit is 131,072 characters.
     csv.field_size_limit(sys.maxsize)
-    reader = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
-    number, done = 1, False
-    while not done:
-        try:
-            row = next(reader, None)
-            done = row is None
-            if row and any(value.strip() for value in row):
+    dialect: dict[str, Any] = {"strict": True} if ending == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    reader, number, blank = csv.reader((f"{line}\n" for line in read_lines(path)), **dialect), 1, True
+    try:
+        for row in reader:
+            if any(value.strip() for value in row):
+                blank = False
                 yield number, row
-        except csv.Error as error:
-            yield number, MalformedLineError(f"{error}; expected CSV, with quotes doubled inside quotes")
-        number = reader.line_num + 1
-
-
-def _fields(row: _Row, header: Sequence[str]) -> dict[Any, Any]:
-    """Values by the number of their column, and by its name if it has one."""
-    if isinstance(row, MalformedLineError):
-        raise row
-    if isinstance(row, dict):
-        return row
-    if len(row) != len(header):
-        raise MalformedLineError(f"got {len(row)} columns; expected {len(header)}")
-    return {**dict(enumerate(row, start=1)), **{name: value for name, value in zip(header, row, strict=True) if name}}
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(f"{path}, line {number}: {error}; expected CSV, with quotes doubled inside quotes") from None
+    if blank:
+        raise UserError(f"{path}: the file is empty; expected at least one line of text")
 
 
 def _value(row: Mapping[Any, Any], column: Column) -> str:

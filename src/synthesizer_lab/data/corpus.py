@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import platform
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from ..errors import UserError
-from .files import SKIP_ADVICE, MalformedLineError, cached_folder, fingerprint, json_object, read_lines, texts_of
+from .files import (
+    MalformedLineError,
+    cached_folder,
+    count_skipped,
+    fingerprint,
+    json_object,
+    parse_lines,
+    read_lines,
+    texts_of,
+)
 from .hub import HubDataset
+from .records import Split
 
 # The field with the text: plain corpora, CNN/DailyMail, SciTLDR, XSum.
 DOCUMENT_FIELDS = ("text", "article", "source", "document")
@@ -19,33 +28,42 @@ DOCUMENT_ENDINGS = (".txt", ".jsonl", ".json")
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus:
-    """The texts of a split."""
+class Corpus(Split):
+    """The lines or documents of a split; `first` is the number of the first in messages, `skipped` of malformed ones.
 
-    name: str
+    The text is its own label.
+    """
+
     texts: list[str]
-    # The number of the first text, in messages.
     first: int = 1
-    # Malformed lines that were left out.
     skipped: int = 0
-    # The text is its own label.
-    has_labels: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, name: str, rows: Iterable[str | None], first: int = 1) -> Corpus:
+        """From the lines of a reader, of which None is malformed."""
+        kept, skipped = count_skipped(rows)
+        return cls(name, kept, first, skipped)
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    def check_text(self, where: str) -> None:
-        """Raise UserError if there is no text."""
-        if not any(map(str.strip, self.texts)):
-            raise UserError(f"{where}: there is no text; expected at least one line of text")
+    def all_texts(self) -> list[str]:
+        """The lines."""
+        return self.texts
 
     def columns(self) -> dict[str, Sequence[str]]:
         """The lines whose digests identify the text."""
         return {"sha256": self.texts}
 
-    def fingerprint(self) -> dict[str, str | int]:
-        """Identifies the text that a run reads."""
-        return {"split": self.name, "texts": len(self), "sha256": fingerprint(self.texts)}
+
+def check_text(lines: Iterable[str | None], where: str) -> Iterator[str | None]:
+    """The same lines; UserError at the end if all are blank."""
+    found = False
+    for line in lines:
+        found = found or bool(line and line.strip())
+        yield line
+    if not found:
+        raise UserError(f"{where}: there is no text; expected at least one line of text")
 
 
 def read_texts(
@@ -56,26 +74,24 @@ def read_texts(
     With `json_fields`, files other than .txt have JSON lines: a text is the first of these fields that a line has; a
     list of texts is joined by spaces, and blank lines are skipped. Malformed lines are an error, or None.
     """
+
+    def parse(_: int, line: str) -> list[str]:
+        row = json_object(line)
+        field = next((name for name in json_fields if name in row), None)
+        if field is None:
+            raise MalformedLineError(
+                f"no field {' or '.join(json_fields)}; the fields are: {', '.join(row) or 'none'}; set the field with "
+                "--set text_field=…"
+            )
+        return [" ".join(texts_of(row, field)).strip()]
+
     for path in paths:
-        if not json_fields or path.name.removesuffix(".gz").endswith(".txt"):
-            yield from read_lines(path)
-            continue
-        for number, line in enumerate(read_lines(path), start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json_object(line)
-                field = next((name for name in json_fields if name in row), None)
-                if field is None:
-                    raise MalformedLineError(
-                        f"no field {' or '.join(json_fields)}; the fields are: {', '.join(row) or 'none'}; set the "
-                        "field with --set text_field=…"
-                    )
-                yield " ".join(texts_of(row, field)).strip()
-            except MalformedLineError as error:
-                if not skip_bad_lines:
-                    raise UserError(f"{path}, line {number}: {error}; {SKIP_ADVICE}") from None
-                yield None
+        lines = read_lines(path)
+        if json_fields and not path.name.removesuffix(".gz").endswith(".txt"):
+            numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+            yield from parse_lines(path, numbered, parse, skip_bad_lines)
+        else:
+            yield from lines
 
 
 def hub_texts(source: HubDataset, split: str, column: str, stream: bool = False) -> Iterator[str]:

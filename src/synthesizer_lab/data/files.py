@@ -16,11 +16,10 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from glob import glob
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from synthetic_attention.staging import lock_file, staged
 
@@ -38,30 +37,17 @@ class MalformedLineError(ValueError):
     """A line that does not follow its format; the message says why."""
 
 
-@dataclass(frozen=True)
-class Parsed(Generic[Record]):
-    """The records of a file, and the number of malformed lines that were skipped."""
-
-    records: list[Record]
-    skipped: int = 0
-
-    @classmethod
-    def of(cls, records: Iterable[Record | None]) -> Parsed[Record]:
-        """The result of a reader; None stands for a malformed line."""
-        read = list(records)
-        kept = [record for record in read if record is not None]
-        return cls(kept, len(read) - len(kept))
+def count_skipped(records: Iterable[Record | None]) -> tuple[list[Record], int]:
+    """The records of a reader, and the number of malformed lines, for which it yields None."""
+    read = list(records)
+    kept = [record for record in read if record is not None]
+    return kept, len(read) - len(kept)
 
 
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Decode lines of UTF-8, without line ends and byte order mark. Only newlines end a line, as in `wc -l`.
-
-    A file with carriage returns and no newline is refused: it would be one line.
-    """
+    """Decode lines of UTF-8, without line ends and byte order mark. Only newlines end a line, as in `wc -l`."""
     for number, line in enumerate(lines, start=1):
         content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-        if number == 1 and not line.endswith(b"\n") and b"\r" in line:
-            raise UserError(f"{name}: lines end with carriage returns; convert them: tr '\\r' '\\n' < FILE > NEW")
         try:
             yield content.removesuffix(b"\n").removesuffix(b"\r").decode()
         except UnicodeDecodeError as error:
@@ -135,13 +121,10 @@ def json_object(line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
         if "\\ud" in line or "\\uD" in line:
+            # Half of a surrogate pair is no character.
             json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        escape = f"\\u{ord(error.object[error.start]):04x}"
-        raise MalformedLineError(f"{escape} is half of a surrogate pair, and no character") from None
-    # Also for a number of over 4,300 digits; Python's advice after the semicolon is for programmers.
     except (ValueError, RecursionError) as error:
-        raise MalformedLineError(f"not JSON ({str(error).partition(';')[0]})") from None
+        raise MalformedLineError(f"not JSON ({error})") from None
     if not isinstance(value, dict):
         raise MalformedLineError(f"got a JSON {type(value).__name__}; expected an object with named fields")
     return value
@@ -160,12 +143,12 @@ def texts_of(row: dict[str, Any], field: str) -> list[str]:
 
 
 def as_number(text: str) -> float | None:
-    """The finite number that a text contains, or None. Python would also read 1_0 as 10."""
+    """The finite number that a text contains, or None."""
     try:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) and "_" not in text else None
+    return number if math.isfinite(number) else None
 
 
 def fingerprint(lines: Iterable[str]) -> str:
@@ -234,16 +217,12 @@ def split_file(data: Path, split: str, endings: Sequence[str]) -> Path:
 
 def find_split(folder: Path, split: str, languages: tuple[str, str]) -> tuple[str, Path, Path]:
     """The stem and the paths of the parallel files {stem}.{language} of a split, found like `split_files`."""
-    endings = [f".{language}" for language in languages]
-    first, second = (
-        {path.name.removesuffix(".gz").removesuffix(end): path for path in split_files(folder, split, [end])}
-        for end in endings
-    )
-    both = sorted(first.keys() & second.keys())
-    if len(both) != 1:
-        names = ", ".join(both or sorted(first.keys() | second.keys()))
-        raise UserError(f"{folder}: expected one split {split!r} with files {' and '.join(endings)}; found {names}")
-    return both[0], first[both[0]], second[both[0]]
+    first, second = (split_file(folder, split, [f".{language}"]) for language in languages)
+    names = zip((first, second), languages, strict=True)
+    stems = [path.name.removesuffix(".gz").removesuffix(f".{language}") for path, language in names]
+    if stems[0] != stems[1]:
+        raise UserError(f"{folder}: found {first.name} and {second.name} for split {split!r}; expected the same name")
+    return stems[0], first, second
 
 
 def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = None) -> list[Path]:

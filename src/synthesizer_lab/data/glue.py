@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .files import MalformedLineError, Parsed, as_number, json_object, numbered_lines, parse_lines
+from .files import MalformedLineError, as_number, json_object, numbered_lines, parse_lines
 from .hub import HubDataset
 
 HUB_NAMES: Mapping[str, str] = {"glue": "nyu-mll/glue", "superglue": "aps/super_glue"}
@@ -122,7 +122,9 @@ def task_files(data: Path, task: GlueTask, split: str) -> dict[str, Path]:
     return {}
 
 
-def read_file(path: Path, task: GlueTask, subset: str = "", skip_bad_lines: bool = False) -> Parsed[GlueExample]:
+def read_file(
+    path: Path, task: GlueTask, subset: str = "", skip_bad_lines: bool = False
+) -> Iterator[GlueExample | None]:
     """Read an official file: JSON lines of SuperGLUE, tab-separated values of GLUE, in which quotes are text.
 
     MultiRC gives an example per answer, ReCoRD one per query. WSC's `referent` is the noun that the label is about.
@@ -131,8 +133,7 @@ def read_file(path: Path, task: GlueTask, subset: str = "", skip_bad_lines: bool
     if task.suite == "superglue":
         parser = _FILE_PARSERS.get(task.name, _plain)
         # A list: all examples of a line, or none if one is malformed.
-        rows = parse_lines(path, lines, lambda number, line: [*parser(task, json_object(line), number)], skip_bad_lines)
-        return Parsed.of(rows)
+        return parse_lines(path, lines, lambda number, line: [*parser(task, json_object(line), number)], skip_bad_lines)
     columns = task.columns or task.texts
     start, first = next(lines)
     header = first.split("\t")
@@ -152,10 +153,10 @@ def read_file(path: Path, task: GlueTask, subset: str = "", skip_bad_lines: bool
         return [replace(example, subset=subset) for example in _plain(task, row, number - start)]
 
     # The official file of QQP has malformed lines.
-    return Parsed.of(parse_lines(path, lines, parse, skip_bad_lines or task.name == "qqp"))
+    return parse_lines(path, lines, parse, skip_bad_lines or task.name == "qqp")
 
 
-def read_hub(source: HubDataset, task: GlueTask, split: str, subset: str = "") -> Parsed[GlueExample]:
+def read_hub(source: HubDataset, task: GlueTask, split: str, subset: str = "") -> Iterator[GlueExample | None]:
     """Read a split of a task from the data set of its suite on the hub, which writes hidden labels as −1."""
     parser = _HUB_PARSERS.get(task.name, _plain)
     part = "_".join(filter(None, ("validation" if split == "valid" else split, subset)))
@@ -164,7 +165,7 @@ def read_hub(source: HubDataset, task: GlueTask, split: str, subset: str = "") -
         row = {key: value for key, value in row.items() if (key, value) != ("label", -1)}
         return [replace(example, subset=subset) for example in parser(task, row, number)]
 
-    return Parsed.of(parse_lines(f"hub:{source.name}", enumerate(source.rows(part, ["idx"])), parse, unit="row"))
+    return parse_lines(f"hub:{source.name}", enumerate(source.rows(part, ["idx"])), parse, unit="row")
 
 
 def _get(row: Any, name: str, kind: type) -> Any:

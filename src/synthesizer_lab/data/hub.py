@@ -45,47 +45,36 @@ class HubDataset:
     def of(cls, data: Path, subset: str | None = None, revision: str | None = None) -> HubDataset:
         """The data set that `data` names: hub:OWNER/NAME."""
         name = str(data).removeprefix(_PREFIX)
-        if not is_hub_name(data) or not all(name.split("/")) or name.count("/") > 1:
+        # Without an owner, `datasets` would read local files by the names of their formats.
+        if not is_hub_name(data) or not all(name.split("/")) or name.count("/") != 1:
             raise UserError(f"got {str(data)!r}; expected hub:OWNER/NAME")
         return cls(name, subset, revision)
 
     def size(self, split: str) -> int:
         """The bytes of a split, which is downloaded. A missing split raises NoSplitError."""
-        with self._readable(split):
-            return int(self._load(split, False).data.nbytes)
+        with self._opened(split) as table:
+            return int(table.data.nbytes)
 
     def rows(self, split: str, columns: Sequence[str] = (), stream: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the rows of a split, which have at least `columns`. A missing split raises NoSplitError.
 
         With `stream` rows are downloaded while they are read; by default `datasets` caches the split.
         """
-        with self._readable(split):
-            table = self._load(split, stream)
+        with self._opened(split, stream) as table:
             known = table.column_names
             if missing := [column for column in columns if known is not None and column not in known]:
                 raise UserError(f"{self}: no column {', '.join(missing)}; its columns are: {', '.join(known)}")
             yield from table
 
-    def _load(self, split: str, stream: bool) -> Any:
-        datasets = import_datasets(f"reading {self}")
-        # `datasets` would read local files by these names, with `pandas` even pickles.
-        if self.name in datasets.packaged_modules._PACKAGED_DATASETS_MODULES:
-            raise UserError(f"got {self}, a file format of datasets; expected hub:OWNER/NAME")
-        split = _hub_split(split)
-        return datasets.load_dataset(self.name, self.subset, split=split, revision=self.revision, streaming=stream)
-
     @contextmanager
-    def _readable(self, split: str) -> Iterator[None]:
+    def _opened(self, split: str, stream: bool = False) -> Iterator[Any]:
+        datasets, split = import_datasets(f"reading {self}"), "validation" if split == "valid" else split
         try:
-            yield
+            yield datasets.load_dataset(self.name, self.subset, split=split, revision=self.revision, streaming=stream)
         except UserError:
             raise
         # A missing split or subset is a ValueError, a missing network an OSError.
         except (OSError, RuntimeError, ValueError) as error:
             text = " ".join(str(error).split())
             kind = NoSplitError if text.startswith("Unknown split") else UserError
-            raise kind(f"{self}, split {_hub_split(split)!r}: cannot be read: {text}") from error
-
-
-def _hub_split(split: str) -> str:
-    return "validation" if split == "valid" else split
+            raise kind(f"{self}, split {split!r}: cannot be read: {text}") from error

@@ -80,7 +80,6 @@ class _ConvAI2:
         """The line without its number, which continues the dialogue or starts another."""
         number, _, text = line.partition(" ")
         # A line without number counts, or the next one would be out of order too.
-        # No dialogue has 10⁹ turns, and Python reads at most 4,300 digits.
         is_number = number.isdecimal() and len(number) < 10
         previous, self.number = self.number, int(number) if is_number else self.number + 1
         if not is_number:

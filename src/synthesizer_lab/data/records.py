@@ -1,39 +1,85 @@
-"""The records of a split, read when they are needed, and windows of them: large text is never held as a whole."""
+"""The records of a split, read when they are needed: large text is never held as a whole."""
 
 from __future__ import annotations
 
-import hashlib
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-Record = TypeVar("Record")
+from ..errors import UserError
+from .files import fingerprints
+
 _T = TypeVar("_T")
 # Compressed text is about this many times as large.
 _COMPRESSION = 4
 
 
+@dataclass(frozen=True, eq=False)
+class Split(ABC):
+    """A split as text.
+
+    Attributes:
+        counted: the word for its rows in fingerprints.
+        has_labels: whether outputs can be scored against it; some test sets hide their labels.
+    """
+
+    name: str
+    counted: ClassVar[str] = "texts"
+    has_labels: ClassVar[Any] = True
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def all_texts(self) -> list[str]:
+        """All texts, for a tokenizer."""
+
+    @abstractmethod
+    def columns(self) -> Mapping[str, Iterable[str]]:
+        """By the names of the digests, the lines of which they are."""
+
+    def with_labels(self, labels: frozenset[str] | None) -> Self:
+        """The split for training data with these labels; None without training data."""
+        return self
+
+    def fingerprint(self) -> dict[str, str | int]:
+        """Digests that tell whether two runs read the same data."""
+        return {"split": self.name, self.counted: len(self), **fingerprints([self.columns()])}
+
+
 @dataclass(frozen=True)
-class Records(Generic[Record]):
+class Records:
     """The records of a split, read anew in every iteration: texts or tuples of texts; None is a malformed line.
 
     Args:
         name: the name of the split.
         read: begins to read.
+        make: the split that has some of the records; its argument `first` is the number of the first of them.
         files: the files that are read; () for a data set on the hub.
         size: the number of bytes, if it has no files.
-        labels: the labels of the whole split, where its parts have to know them.
+        labels: the labels of the training data, as far as these records were read; None without training data.
+        in_parts: whether the split can be used in parts.
     """
 
     name: str
-    read: Callable[[], Iterator[Record | None]]
+    read: Callable[[], Iterator[Any]]
+    make: Callable[..., Any]
     files: tuple[Path, ...] = ()
     size: Callable[[], int] = lambda: 0
-    labels: frozenset[str] = frozenset()
+    labels: Callable[[], frozenset[str] | None] = frozenset
+    in_parts: bool = True
+
+    def load(self, labels: frozenset[str] | None = None) -> Any:
+        """The whole split; `labels` are those of the training data, if they are known."""
+        split = self.make([*self.read()])
+        if not len(split):
+            raise UserError(f"{self.name}: no text is left")
+        return split.with_labels(self.labels() if labels is None else labels)
 
     def bytes(self) -> int:
         """The approximate size of the text."""
@@ -41,9 +87,9 @@ class Records(Generic[Record]):
             return self.size()
         return sum(path.stat().st_size * (_COMPRESSION if path.suffix == ".gz" else 1) for path in self.files)
 
-    def windows(self, characters: int, start: int = 0) -> Iterator[tuple[int, list[Record | None]]]:
+    def windows(self, characters: int, start: int = 0) -> Iterator[tuple[int, list[Any]]]:
         """Neighboring records with about so many characters, after the number of records before them."""
-        rows: list[Record | None] = []
+        rows: list[Any] = []
         size = 0
         for row in islice(self.read(), start, None):
             rows.append(row)
@@ -60,18 +106,6 @@ def count_characters(record: Any) -> int:
     if isinstance(record, str):
         return len(record)
     return sum(map(count_characters, record)) if isinstance(record, tuple) else 0
-
-
-def digest_of(paths: Iterable[Path], size: int | None = None) -> str:
-    """SHA-256 of the contents of files, or of the first `size` bytes of each."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            if size is None:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-            else:
-                digest.update(hashlib.sha256(file.read(size)).digest())
-    return digest.hexdigest()
 
 
 def ahead(items: Iterator[_T], count: int = 1) -> Iterator[_T]:

@@ -13,7 +13,7 @@ from ..errors import UserError
 from .examples import Examples, TrainingData, token_batches
 
 # An example in a window.
-Key = tuple[Examples[Any], int]
+Key = tuple[Examples, int]
 
 
 class Place(NamedTuple):
@@ -45,7 +45,7 @@ class TokenBatchSampler(Sampler[list[Key]]):
 
     def __init__(
         self,
-        examples: TrainingData[Any],
+        examples: TrainingData,
         budget: int,
         seed: int,
         num_batches: int,
@@ -54,7 +54,6 @@ class TokenBatchSampler(Sampler[list[Key]]):
     ) -> None:
         self.examples, self.budget, self.seed, self.num_batches, self.start = examples, budget, seed, num_batches, start
         self._places = [place or Place()]
-        self._lengths: tuple[Examples[Any], np.ndarray] | None = None
 
     def __len__(self) -> int:
         return self.num_batches
@@ -82,13 +81,10 @@ class TokenBatchSampler(Sampler[list[Key]]):
             del self._places[0]
         return self._places[0]
 
-    def batches(self, window: Examples[Any], epoch: int, position: int = 0) -> list[list[int]]:
+    def batches(self, window: Examples, epoch: int, position: int = 0) -> list[list[int]]:
         """The batches of a window, or of one pass over examples in memory."""
         rng = np.random.default_rng([self.seed, epoch, position])
-        shuffled = window.draw(rng, self.seed, epoch)
-        if self._lengths is None or self._lengths[0] is not window:
-            self._lengths = (window, window.lengths())
-        lengths = self._lengths[1]
+        shuffled, lengths = window.draw(rng, self.seed, epoch), window.lengths()
         # The last key of lexsort is the first to sort by.
         order = shuffled[np.lexsort(lengths[shuffled].T[::-1])]
         first = int(rng.integers(1, self.budget + 1))

@@ -6,24 +6,27 @@ A task is a frozen dataclass in its own file; its fields are its options.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
-from synthetic_attention.models.loss import IGNORED
+from synthetic_attention.models import SynthesizerForConditionalGeneration, SynthesizerForSequenceClassification
 
 from ..data.classification import listed
-from ..data.examples import Examples, OnLong, OnLongInput, Pair, TextExamples, pair_collate, token_batches
+from ..data.examples import IGNORED, Examples, OnLong, OnLongInput, pad, padded_inputs, token_batches
 from ..data.records import Records
+from ..data.records import Split as Split
+from ..data.tokenizer import train_tokenizer
 from ..errors import UserError
 from ..validation import check_value
+from .options import TaskOptions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -31,25 +34,10 @@ if TYPE_CHECKING:
 
     from synthetic_attention.models import SynthesizerConfig
 
-_S = TypeVar("_S", bound="Split")
-_E = TypeVar("_E")
+_S = TypeVar("_S", bound=Split)
+_E = TypeVar("_E", bound=Examples)
 _T = TypeVar("_T")
 Scores = dict[str, float | str]
-
-
-class Split(Protocol):
-    """A part of the data. `has_labels`: outputs can be scored against it; some test sets hide their labels."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def has_labels(self) -> bool: ...
-    def __len__(self) -> int: ...
-    def fingerprint(self) -> dict[str, str | int]:
-        """Digests that tell whether two runs read the same data."""
-
-    def columns(self) -> Mapping[str, Iterable[str]]:
-        """By the names of the digests, the lines of which they are."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +91,7 @@ class EvaluationLoop:
         """The model's maximum length in tokens."""
         return cast(int, self.model.config.max_position_embeddings)
 
-    def batch(self, task: Task[Any, _E], examples: Examples[_E], rows: Sequence[int]) -> dict[str, Tensor]:
+    def batch(self, task: Task[Any, Any], examples: Examples, rows: Sequence[int]) -> dict[str, Tensor]:
         """The collated examples on the model's device."""
         batch = task.collate([examples[row] for row in rows], cast(int, self.model.config.pad_token_id))
         return {name: value.to(self.model.device) for name, value in batch.items()}
@@ -140,135 +128,63 @@ class EvaluationLoop:
 
 
 @dataclass(frozen=True)
-class Task(ABC, Generic[_S, _E]):
-    """A task. `_S` is a split as read from its files, `_E` an encoded example.
+class Task(TaskOptions, ABC, Generic[_S, _E]):
+    """A task. `_S` is a split as text, `_E` an encoded split. All methods raise UserError for errors in the data.
 
     Class attributes:
-        name: the name on the command line.
         model_class: the model that is trained. It takes `labels` and `num_items_in_batch`: the loss is the sum over
             labels other than −100, divided by that number. A causal model shifts the labels itself, so the first label
             of each row has to be −100.
-        pretrained_classes: other model classes whose runs can be loaded as a start.
         score_labels: the scores of a validation that are shown, in order, with their titles. Every task has "loss".
-        metric_for_best_model: the score that selects the checkpoint.
-        greater_is_better: whether a higher score is better (perplexity and loss: False).
-        predict_with_generate: whether an evaluation generates text.
+        metric_for_best_model: the score that selects the checkpoint; higher is better except for "loss".
         unit: the word for the examples in messages.
-        counted: the word for the examples in fingerprints.
-        stored_unit: the word for the examples in tables of large text.
-        tokens_name: the title of the tokens that the speed counts.
         packages: packages that the scores depend on; their versions are recorded with a run.
-        former_options: options of older runs that have no effect any more.
-        evaluation_options: options that do not affect training, so that an evaluation can override them.
     """
 
-    name: ClassVar[str]
     model_class: ClassVar[type]
-    pretrained_classes: ClassVar[frozenset[type]] = frozenset()
     score_labels: ClassVar[Mapping[str, str]] = {"loss": "loss"}
     metric_for_best_model: ClassVar[str] = "loss"
-    greater_is_better: ClassVar[bool] = False
-    predict_with_generate: ClassVar[bool] = False
     unit: ClassVar[str] = "examples"
-    counted: ClassVar[str] = "texts"
-    stored_unit: ClassVar[str] = "texts"
-    tokens_name: ClassVar[str] = "tokens"
     packages: ClassVar[tuple[str, ...]] = ()
-    evaluation_options: ClassVar[frozenset[str]] = frozenset()
-    former_options: ClassVar[frozenset[str]] = frozenset()
-
-    @classmethod
-    def option_types(cls) -> dict[str, Any]:
-        """The types of the options."""
-        hints = get_type_hints(cls)
-        return {field.name: hints[field.name] for field in fields(cls)}
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """The task with these options, from run.yaml or the command line; raises UserError for a wrong one."""
-        types = cls.option_types()
-        options = {name: value for name, value in options.items() if name not in cls.former_options}
-        for name, value in options.items():
-            if name not in types:
-                raise UserError(f"got unknown option {name!r} of task {cls.name}; expected some of: {', '.join(types)}")
-            check_value(name, value, types[name])
-            least = int(name.startswith("max_"))
-            if isinstance(value, int) and value < least:
-                raise UserError(f"got {name}={value}; expected at least {least}")
-        for field in fields(cls):
-            if field.default is MISSING and field.name not in options:
-                raise UserError(f"task {cls.name} needs {field.name}; pass --{field.name} or --set {field.name}=…")
-        return cls(**options)
-
-    def with_evaluation_options(self, options: Mapping[str, Any]) -> Self:
-        """The task with other values of its `evaluation_options`; raises UserError for other options."""
-        for option in options.keys() - self.evaluation_options:
-            known = ", ".join(sorted(self.evaluation_options)) or "none"
-            raise UserError(f"got {option} for the evaluation of task {self.name}; its options of evaluation: {known}")
-        return self.from_options({**asdict(self), **options})
 
     def check_requirements(self) -> None:
         """Raise UserError at the start of training if a package or file that scoring needs is missing."""
 
-    def read(self, data: Path, split: str) -> _S:
-        """Read a split of `data`, a folder, a file or a hub data set. Training needs "train" and "valid".
-
-        Raises:
-            UserError: the data is missing or malformed. All methods raise UserError for errors in data and options.
-        """
-        return self.read_with(data, split)
-
-    def records(self, data: Path, split: str, stream: bool = False) -> Records[Any] | None:
-        """The records of a split, for training text of any size; None if the task has to read it as a whole.
-
-        With `stream`, hub data is downloaded while it is read. Such a task implements the next methods.
-        """
-        return None
-
-    def make_split(self, records: Records[Any], rows: Sequence[Any], first: int = 1) -> _S:
-        """A split of some of the records, of which the first has number `first`."""
-        raise NotImplementedError
-
-    def read_with(self, data: Path, split: str, labels: frozenset[str] = frozenset(), stream: bool = False) -> _S:
-        """Read a split without another pass over the training data, whose `labels` are known."""
-        records = self.records(data, split, stream)
-        assert records is not None
-        found = self.make_split(replace(records, labels=labels), [*records.read()])
-        self.check_split(found, " and ".join(map(str, records.files)) or f"{data}, split {split!r}")
-        return found
-
-    def check_split(self, split: _S, where: str) -> None:
-        """Raise UserError if a whole split, which was read from `where`, has only blank texts."""
-
-    def labels(self, split: _S) -> Iterable[str]:
-        """The labels in a split that the model's configuration depends on."""
-        return ()
-
-    def tokenize(self, split: _S, tokenizer: Tokenizer, max_length: int, on_long: OnLong) -> TextExamples[Any]:
-        """The tokens of a part of the training split; NoExamplesError if nothing is left of it."""
-        return cast("TextExamples[Any]", self.encode(split, tokenizer, max_length, on_long, training=True))
-
-    def assemble(self, texts: TextExamples[Any], tokenizer: Tokenizer, max_length: int) -> Examples[_E]:
-        """The training examples of tokenized texts."""
-        return cast("Examples[_E]", texts)
-
     @abstractmethod
+    def records(self, data: Path, split: str, stream: bool = False) -> Records:
+        """The records of a split of `data`, a folder, a file or a hub data set. Training needs "train" and "valid".
+
+        With `stream`, hub data is downloaded while it is read.
+        """
+
+    def read(self, data: Path, split: str) -> _S:
+        """Read a whole split."""
+        return self.records(data, split).load()
+
     def train_tokenizer(self, split: _S, vocab_size: int, max_length: int) -> Tokenizer:
         """Train a tokenizer on the training split."""
+        return self.adapt_tokenizer(train_tokenizer(split.all_texts(), vocab_size, max_length))
 
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """The tokenizer of a pretrained run as this task uses it: same tokens and ids."""
+        """A new tokenizer, or that of a pretrained run, as this task uses it: same tokens and ids."""
         return tokenizer
 
     @abstractmethod
     def encode(
         self, split: _S, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
-    ) -> Examples[_E]:
-        """Encode a split, for training or for scoring; `max_length` is the model's maximum length in tokens."""
+    ) -> _E:
+        """Encode a split, for training or for scoring; `max_length` is the model's maximum length in tokens.
 
-    def collate(self, examples: Sequence[_E], pad_token_id: int) -> dict[str, Tensor]:
-        """A batch: the model's arguments, among them `labels` and `attention_mask` or `segment_ids`; here of pairs."""
-        return pair_collate(cast("Sequence[Pair]", examples), pad_token_id)
+        Training may use a part of a split; NoExamplesError means that nothing is left of it.
+        """
+
+    def collate(self, examples: Sequence[tuple[Any, ...]], pad_token_id: int) -> dict[str, Tensor]:
+        """A batch: the model's arguments, among them `labels` and `attention_mask` or `segment_ids`.
+
+        Here of pairs: input_ids and attention_mask (B, S), labels (B, T).
+        """
+        sources, targets = zip(*examples, strict=True)
+        return {**padded_inputs(sources, pad_token_id), "labels": pad(targets, IGNORED)}
 
     def config_changes(self, split: _S, tokenizer: Tokenizer) -> dict[str, Any]:
         """Fields of the model's configuration that follow from the task and its training data."""
@@ -281,7 +197,7 @@ class Task(ABC, Generic[_S, _E]):
             raise UserError(f"got {flags}, but task {self.name} generates no text; leave it out")
         return None
 
-    def validate(self, loop: EvaluationLoop, split: _S, examples: Examples[_E], loss: float) -> Scores:
+    def validate(self, loop: EvaluationLoop, split: _S, examples: _E, loss: float) -> Scores:
         """Scores of a validation during training, besides `loss`; the same in every process."""
         return {}
 
@@ -292,6 +208,18 @@ class Task(ABC, Generic[_S, _E]):
     def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:
         """One output line per input line, and the number of truncated inputs; messages count from `first_line`."""
         raise UserError(f"a run of task {self.name} gives no text for a line; synthesizer evaluate scores it")
+
+
+def possible_starts(task: Task[Any, Any] | type[Task[Any, Any]]) -> tuple[type, ...]:
+    """The classes of pretrained models that a run can start from: a classifier also from an encoder-decoder."""
+    if task.model_class is SynthesizerForSequenceClassification:
+        return task.model_class, SynthesizerForConditionalGeneration
+    return (task.model_class,)
+
+
+def tokens_name(task: Task[Any, Any] | type[Task[Any, Any]]) -> str:
+    """The title of the tokens that the speed counts."""
+    return "source + target tokens" if task.model_class is SynthesizerForConditionalGeneration else "tokens"
 
 
 def build_model(task: Task[Any, Any], config: SynthesizerConfig) -> PreTrainedModel:
@@ -305,7 +233,7 @@ def reset_generation(task: Task[Any, Any], model: PreTrainedModel) -> None:
     """Generate as the model's configuration says; a sequence-to-sequence model up to its maximum length."""
     if model.can_generate():
         model.generation_config = config = GenerationConfig.from_model_config(model.config)
-        if task.predict_with_generate:
+        if model.config.is_encoder_decoder and task.generation_config({}) is not None:
             config.max_new_tokens = model.config.max_position_embeddings - 1
 
 
@@ -346,7 +274,7 @@ def count_tokens(batch: Mapping[str, Tensor], with_targets: bool) -> Tensor:
 
 
 def batch_losses(
-    task: Task[Any, _E], loop: EvaluationLoop, examples: Examples[_E], batches: Sequence[list[int]]
+    task: Task[Any, Any], loop: EvaluationLoop, examples: Examples, batches: Sequence[list[int]]
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The summed loss and the number of labels of each batch, without dropout and label smoothing."""
 
@@ -361,7 +289,7 @@ def batch_losses(
     return losses, counts
 
 
-def evaluate_loss(task: Task[Any, _E], loop: EvaluationLoop, examples: Examples[_E]) -> float:
+def evaluate_loss(task: Task[Any, Any], loop: EvaluationLoop, examples: Examples) -> float:
     """The mean loss per label."""
     lengths = examples.lengths()
     # Sorted by the last sequence, to which the loss belongs, then by the others.

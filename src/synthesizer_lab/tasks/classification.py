@@ -15,23 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthetic_attention.models import SynthesizerForConditionalGeneration, SynthesizerForSequenceClassification
+from synthetic_attention.models import SynthesizerForSequenceClassification
 
-from ..data.classification import ENDINGS, Columns, LabeledText, bad_label, clean_br, find_classes, listed, read_labeled
-from ..data.examples import (
-    Examples,
-    NoExamplesError,
-    OnLong,
-    TextExample,
-    TextExamples,
-    fit_length,
-    join_sides,
-    text_collate,
-)
-from ..data.files import Parsed, fingerprints, named_split, parse_lines, split_file, split_files
+from ..data.classification import ENDINGS, Columns, LabeledText, clean_br, find_classes, listed, read_labeled
+from ..data.examples import Examples, NoExamplesError, OnLong, find_long, padded_inputs
+from ..data.files import count_skipped, named_split, parse_lines, split_file, split_files
 from ..data.hub import HubDataset, NoSplitError, is_hub_name
-from ..data.records import Records
-from ..data.tokenizer import frame_texts, train_tokenizer
+from ..data.records import Records, Split
+from ..data.tokenizer import Tokens, encodings, frame_texts
 from ..errors import UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
 from .base import Evaluation, EvaluationLoop, Scores, Task
@@ -47,44 +38,82 @@ _HELD_OUT = 0.1
 _HIDDEN = "-1"
 
 
-@dataclass(frozen=True)
-class TextSplit:
-    """A split as read from its files.
+@dataclass(frozen=True, eq=False)
+class TextSplit(Split):
+    """Labeled texts.
 
     Args:
         records: texts and labels; a hidden label is "".
-        classes: the labels in the training data and their names; None without training data, and for a regression.
+        task: the task that reads them.
+        hidden: whether labels may be hidden, as in test files.
+        skipped: malformed lines.
         note: the origin of a held-out split.
         first: the number of the first text, in messages.
+        classes: the labels in the training data and their names; None without training data, and for a regression.
     """
 
-    name: str
     records: list[LabeledText]
-    classes: Mapping[str, str] | None
+    task: Classification
+    hidden: bool = False
     skipped: int = 0
     note: str = ""
     first: int = 1
+    classes: Mapping[str, str] | None = None
 
     def __len__(self) -> int:
         return len(self.records)
 
     @property
     def has_labels(self) -> bool:
-        """Whether any label is known: test sets may hide theirs."""
+        """Whether any label is known."""
         return any(record.label for record in self.records)
+
+    def all_texts(self) -> list[str]:
+        """The texts, or both of each pair."""
+        return [text for record in self.records for text in record.texts]
 
     def columns(self) -> dict[str, Iterable[str]]:
         """The lines whose digests identify the data."""
         lines = (json.dumps([*record.texts, record.label], ensure_ascii=False) for record in self.records)
         return {"sha256": lines}
 
-    def fingerprint(self) -> dict[str, str | int]:
-        """Digests that tell whether two runs read the same data."""
-        return {"split": self.name, "texts": len(self), **fingerprints([self.columns()])}
+    def with_labels(self, labels: frozenset[str] | None) -> TextSplit:
+        """The split with the classes of the training data, or those that are named; in a test −1 may be hidden."""
+        found, names, records = {record.label for record in self.records} - {""}, self.task.class_names, self.records
+        if self.hidden and (_HIDDEN not in labels if labels else found == {_HIDDEN}):
+            records = [record._replace(label="") if record.label == _HIDDEN else record for record in records]
+        values: Iterable[str] | None = labels
+        if labels is None:
+            # The classes of a test are those of the model, or have other names there.
+            possible = (each for each in (found, found - {_HIDDEN}) if len(each) == len(names) > 0)
+            values = next((each for each in possible if not each <= {*names}), None)
+        try:
+            classes = None if self.task.regression or values is None else find_classes(values, names)
+        except UserError as error:
+            raise UserError(f"{self.name}: {error}") from None
+        return replace(self, records=records, classes=classes)
+
+    def values(self, names: Sequence[str] = ()) -> list[int | float | None]:
+        """The class of each text, one of `names` if there is a model, or its number; None if it is hidden."""
+        if self.task.regression:
+            return [float(record.label) if record.label else None for record in self.records]
+        classes = dict(zip(names, names, strict=True)) if self.classes is None else self.classes
+        if names and [*classes.values()] != [*names]:
+            data, model = listed(classes.values()), listed(names)
+            raise UserError(f"{self.name}: the classes of the data are {data}, those of the model {model}")
+        indices = {value: index for index, value in enumerate(classes)}
+        source, hidden = ("the model", ("", _HIDDEN)) if self.classes is None else ("the training data", ("",))
+        for record in self.records:
+            if record.label not in indices and record.label not in hidden:
+                raise UserError(
+                    f"{self.name}, example {record.id}: got class {record.label!r:.80}; expected one of: "
+                    f"{listed(indices)}, the classes of {source}; leave out others with --set 'ignored_labels=[…]'"
+                )
+        return [indices.get(record.label) for record in self.records]
 
 
 @dataclass(frozen=True)
-class Classification(Task[TextSplit, TextExample]):
+class Classification(Task[TextSplit, Examples]):
     """A class, or a number, for a text or a pair of texts, by an encoder: a new one, or that of a pretrained model.
 
     Args:
@@ -113,7 +142,6 @@ class Classification(Task[TextSplit, TextExample]):
     revision: str | None = None
     name: ClassVar[str] = "classification"
     model_class: ClassVar[type] = SynthesizerForSequenceClassification
-    pretrained_classes: ClassVar[frozenset[type]] = frozenset({SynthesizerForConditionalGeneration})
     score_labels: ClassVar[Mapping[str, str]] = {
         "accuracy": "accuracy",
         "macro_f1": "macro-F1",
@@ -122,7 +150,6 @@ class Classification(Task[TextSplit, TextExample]):
         "loss": "loss",
     }
     metric_for_best_model: ClassVar[str] = "accuracy"
-    greater_is_better: ClassVar[bool] = True
     unit: ClassVar[str] = "texts"
     packages: ClassVar[tuple[str, ...]] = ("scikit-learn", "scipy")
 
@@ -133,87 +160,76 @@ class Classification(Task[TextSplit, TextExample]):
             raise UserError("got one of the columns text and label; expected both, or neither if names are known")
         if self.regression and self.classes:
             raise UserError("got regression and classes; expected one of them")
-        if len({*self._names}) < len(self._names):
-            raise UserError(f"got classes {', '.join(self._names)}; expected different names")
+        if len({*self.class_names}) < len(self.class_names):
+            raise UserError(f"got classes {', '.join(self.class_names)}; expected different names")
         if self.regression:
             # The metric depends on the options.
             object.__setattr__(self, "metric_for_best_model", "pearson")
 
     @property
-    def _names(self) -> tuple[str, ...]:
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes in the options."""
         return tuple(map(str, self.classes or ()))
 
     def check_requirements(self) -> None:
         """Check that the packages of the metrics are installed."""
         require("scipy.stats" if self.regression else "sklearn.metrics", "glue", "scoring of classification")
 
-    def read(self, data: Path, split: str) -> TextSplit:
-        """Read a split. The classes are those of the training data, if that exists.
+    def records(self, data: Path, split: str, stream: bool = False) -> Records:
+        """The labeled texts of a split without those with ignored labels.
 
         A file is training data, of which a part is held out; with `held_out` 0 it is the split.
         """
-        hidden = named_split(split) not in ("train", "valid")
-        share = 0.0 if hidden else self._held_out(data)
-        asked = "train" if share else split
-        classes = None if self.regression or asked == "train" else self._training_classes(data)
-        ignored = tuple(map(str, self.ignored_labels or ()))
-        known = (*classes, *ignored, *[_HIDDEN][:hidden]) if classes else ()
-        source = self._source(data, asked, hidden, known)
-        name, records, labels, skipped = source.name, list[LabeledText](), set[str](), 0
-        if share:
-            name = named_split(split)
-        for record in source.read():
-            if record is None:
-                skipped += 1
-            elif record.label not in ignored:
-                labels.add(record.label)
-                if not share or _is_held_out(record, share) == (name == "valid"):
-                    records.append(record)
-        found = labels - {""}
-        if hidden and (_HIDDEN not in classes if classes else found == {_HIDDEN}):
-            records = [record._replace(label="") if record.label == _HIDDEN else record for record in records]
-        if classes is None and not self.regression:
-            try:
-                classes = self._classes(asked, found)
-            except UserError as error:
-                raise UserError(f"{data}, split {split!r}: {error}") from None
-        if not records:
-            raise UserError(f"{data}: no text is left for split {split!r}")
-        return TextSplit(name, records, classes, skipped, _held_out_note(name, share))
-
-    def records(self, data: Path, split: str, stream: bool = False) -> Records[LabeledText]:
-        """The labeled texts of the training or validation split, without those with ignored labels."""
-        share, name = self._held_out(data, stream), named_split(split)
+        name = named_split(split)
+        hidden = name not in ("train", "valid")
+        share = 0.0 if hidden else self._held_out(data, stream)
         if share and stream:
             raise UserError(f"{data}: got --streaming, for which the validation needs data of its own; found none")
-        source = self._source(data, "train" if share else split, False, (), stream)
-        ignored = tuple(map(str, self.ignored_labels or ()))
+        asked = "train" if share else split
+        text, pair, ignored = map(_as_tuple, (self.text, self.text_pair, self.ignored_labels))
+        columns = Columns(text, self.label or "label", pair, hidden, self.regression)
+        found: set[str] = set()
+        if is_hub_name(data):
+            source, files, own = HubDataset.of(data, self.subset, self.revision), tuple[Path, ...](), asked
+            labeled = partial(_hub_rows, source, asked, replace(columns, text=text or ("text",)), stream)
+        else:
+            path = data if data.is_file() else split_file(data, asked, ENDINGS)
+            if path == data and (asked == "train") == (self.held_out == 0):
+                raise UserError(
+                    f"{data}: got split {split!r} and held_out={self.held_out}; one training file has the splits "
+                    "train and valid, with held_out over 0; to score another file, pass --data"
+                )
+            labeled, files, own = partial(read_labeled, path, columns, self.skip_bad_lines), (path,), path.name
+        note = f"{share:.0%} of the training data, held out (--set held_out=…)" if share and name == "valid" else ""
+        shown = name if share else own.split(".")[0]
 
         def read() -> Iterator[LabeledText | None]:
-            for record in source.read():
-                if record is None or not (
-                    record.label in ignored or (share and _is_held_out(record, share) != (name == "valid"))
-                ):
-                    yield record
+            for record in labeled():
+                if record is None:
+                    yield None
+                elif record.label not in map(str, ignored):
+                    found.add(record.label)
+                    if not share or _is_held_out(record, share) == (name == "valid"):
+                        yield record
 
-        return replace(source, name=name if share else source.name, read=read)
+        def make(rows: Sequence[LabeledText | None], first: int = 1) -> TextSplit:
+            kept, skipped = count_skipped(rows)
+            return TextSplit(shown, kept, self, hidden, skipped, note, first)
 
-    def read_with(
-        self, data: Path, split: str, labels: frozenset[str] = frozenset(), stream: bool = False
-    ) -> TextSplit:
-        """Read the training or validation split."""
-        found = super().read_with(data, split, labels, stream)
-        return replace(found, note=_held_out_note(found.name, self._held_out(data, stream)))
+        def labels() -> frozenset[str] | None:
+            if self.regression:
+                return frozenset()
+            return frozenset(found) if asked == "train" else self._training_labels(data)
 
-    def make_split(self, records: Records[Any], rows: Sequence[Any], first: int = 1) -> TextSplit:
-        """Some of the labeled texts."""
-        parsed = Parsed.of(rows)
-        classes = None if self.regression or not records.labels else self._classes("train", {*records.labels})
-        return TextSplit(records.name, parsed.records, classes, parsed.skipped, first=first)
+        return Records(shown, read, make, files, lambda: source.size(split), labels)
 
-    def labels(self, split: TextSplit) -> set[str]:
-        """The labels of classes."""
-        return set() if self.regression else {record.label for record in split.records}
+    def _training_labels(self, data: Path) -> frozenset[str] | None:
+        """The labels of the training data; None without training data."""
+        if is_hub_name(data) or (data.is_dir() and split_files(data, "train", ENDINGS, required=False)):
+            with suppress(NoSplitError):
+                records = replace(self, held_out=0.0).records(data, "train")
+                return frozenset(record.label for record in records.read() if record is not None)
+        return None
 
     def _held_out(self, data: Path, stream: bool = False) -> float:
         """The share of the training data that is the split "valid"; 0 if that has data of its own."""
@@ -228,96 +244,41 @@ class Classification(Task[TextSplit, TextExample]):
             return _HELD_OUT if train and not valid else 0.0
         return _HELD_OUT
 
-    def _source(
-        self, data: Path, split: str, hidden: bool, known: tuple[str, ...], stream: bool = False
-    ) -> Records[LabeledText]:
-        """The records of a split. Malformed rows of the hub, like those without text, are skipped."""
-        text, pair = _as_tuple(self.text), _as_tuple(self.text_pair)
-        columns = Columns(text or ("text",), self.label or "label", pair, hidden, self.regression)
-        if not is_hub_name(data):
-            path = data if data.is_file() else split_file(data, split, ENDINGS)
-            if path == data and (split == "train") == (self.held_out == 0):
-                raise UserError(
-                    f"{data}: got split {split!r} and held_out={self.held_out}; one training file has the splits "
-                    "train and valid, with held_out over 0; to score another file, pass --data"
-                )
-            columns = replace(columns, text=text, classes=known)
-            read = partial(read_labeled, path, columns, self.skip_bad_lines)
-            return Records(path.name.split(".")[0], read, (path,))
-        source = HubDataset.of(data, self.subset, self.revision)
-
-        def parsed() -> Iterator[LabeledText | None]:
-            rows = enumerate(source.rows(split, [str(name) for name in columns.required], stream))
-            where = f"{data}, split {split}"
-            return parse_lines(where, rows, lambda number, row: [columns.parse(number, row)], True, "row")
-
-        return Records(split, parsed, size=lambda: source.size(split))
-
-    def _training_classes(self, data: Path) -> Mapping[str, str] | None:
-        """The classes of the training data; None without training data."""
-        if is_hub_name(data) or (data.is_dir() and split_files(data, "train", ENDINGS, required=False)):
-            with suppress(NoSplitError):
-                records = replace(self, held_out=0.0).records(data, "train")
-                return self._classes("train", {record.label for record in records.read() if record is not None})
-        return None
-
-    def _classes(self, split: str, found: set[str]) -> Mapping[str, str] | None:
-        """The classes `found` in the training data; in another split if names are given for as many."""
-        if split == "train":
-            return find_classes(found, self._names)
-        for values in (found, found - {_HIDDEN}):
-            if len(values) == len(self._names) > 0 and not values <= {*self._names}:
-                return find_classes(values, self._names)
-        return None
-
-    def _labels(self, split: TextSplit, names: Sequence[str] = ()) -> list[int | float | None]:
-        """The class of each text, one of `names` if there is a model, or its number; None if it is hidden."""
-        if self.regression:
-            return [float(record.label) if record.label else None for record in split.records]
-        classes = dict(zip(names, names, strict=True)) if split.classes is None else split.classes
-        if names and [*classes.values()] != [*names]:
-            data, model = listed(classes.values()), listed(names)
-            raise UserError(f"{split.name}: the classes of the data are {data}, those of the model {model}")
-        indices = {value: index for index, value in enumerate(classes)}
-        source, hidden = ("the model", ("", _HIDDEN)) if split.classes is None else ("the training data", ("",))
-        for record in split.records:
-            if record.label not in indices and record.label not in hidden:
-                advice = "" if names else "; leave out others with --set 'ignored_labels=[…]'"
-                message = bad_label(record.label, indices, source)
-                raise UserError(f"{split.name}, example {record.id}: {message}{advice}")
-        return [indices.get(record.label) for record in split.records]
-
-    def train_tokenizer(self, split: TextSplit, vocab_size: int, max_length: int) -> Tokenizer:
-        """Sequences are `<s> text </s>`, or `<s> text </s> text </s>` for a pair."""
-        texts = [text for row in split.records for text in row.texts]
-        return self.adapt_tokenizer(train_tokenizer(texts, vocab_size, max_length))
-
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """The same tokens, with `<s>` and `</s>` around a text."""
         return frame_texts(tokenizer)
 
     def encode(
         self, split: TextSplit, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
-    ) -> TextExamples[TextExample]:
-        """Token ids of the labeled texts, or pairs; truncation cuts the longer text of a pair."""
-        labeled = [(row, label) for row, label in enumerate(self._labels(split)) if label is not None]
+    ) -> Examples:
+        """Of each labeled text, or pair, the ids, the number of ids of the first text, and the label.
+
+        Truncation cuts the longer text of a pair.
+        """
+        labeled = [(row, label) for row, label in enumerate(split.values()) if label is not None]
         texts = [split.records[row].texts for row, _ in labeled]
-        sequences, firsts, over = join_sides(tokenizer, texts, max_length if on_long == "truncate" else None)
+        sequences, firsts, truncated = join_sides(tokenizer, texts, max_length if on_long == "truncate" else None)
         advice = "pass --on-long drop to leave such texts out, or --truncate to cut them"
-        kept, _ = fit_length({f"{split.name} texts": sequences}, max_length, on_long, advice, split.first)
+        over = find_long({f"{split.name} texts": [*map(len, sequences)]}, max_length, on_long, advice, split.first)
+        kept = np.flatnonzero(~over).tolist()
         if not kept:
             raise NoExamplesError(f"{split.name}: no text is left of {len(split)}")
-        return TextExamples(
+        return Examples.of(
             [(sequences[index], firsts[index], labeled[index][1]) for index in kept],
             dropped=len(split) - len(kept),
-            truncated=over,
+            truncated=truncated,
             skipped=split.skipped,
             note=split.note,
         )
 
-    def collate(self, examples: Sequence[TextExample], pad_token_id: int) -> dict[str, Tensor]:
+    def collate(self, examples: Sequence[tuple[Any, ...]], pad_token_id: int) -> dict[str, Tensor]:
         """input_ids and attention_mask (B, L), labels (B,); token_type_ids (B, L) of pairs, 1 on the second text."""
-        return text_collate(examples, pad_token_id, torch.float32 if self.regression else torch.int64)
+        sequences, firsts, labels = zip(*examples, strict=True)
+        batch = padded_inputs(sequences, pad_token_id)
+        if any(first < len(row) for row, first in zip(sequences, firsts, strict=True)):
+            is_second = torch.arange(batch["input_ids"].shape[1]) >= torch.tensor(firsts)[:, None]
+            batch["token_type_ids"] = is_second * batch["attention_mask"]
+        return {**batch, "labels": torch.tensor(labels, dtype=torch.float32 if self.regression else torch.int64)}
 
     def config_changes(self, split: TextSplit, tokenizer: Tokenizer) -> dict[str, Any]:
         """The classes, the type of problem, and two token types for pairs."""
@@ -330,15 +291,14 @@ class Classification(Task[TextSplit, TextExample]):
             "type_vocab_size": 2 if len(split.records[0].texts) == 2 else 0,
         }
 
-    def validate(self, loop: EvaluationLoop, split: TextSplit, examples: Examples[TextExample], loss: float) -> Scores:
+    def validate(self, loop: EvaluationLoop, split: TextSplit, examples: Examples, loss: float) -> Scores:
         """Accuracy and macro-F1, or the correlations."""
-        assert isinstance(examples, TextExamples)
-        return self._scores(self._outputs(loop, examples), [label for *_, label in examples.items])
+        return self._scores(self._outputs(loop, examples), examples.numbers[:, 1].tolist())
 
     def evaluate(self, loop: EvaluationLoop, split: TextSplit) -> Evaluation:
         """Score the labeled texts. The predictions file has all texts, with the probability of the predicted class."""
         names = _class_names(loop.model)
-        golds = self._labels(split, names)
+        golds = split.values(names)
         texts = [record.texts for record in split.records]
         outputs, over = self._predict(loop, texts, f"{split.name} texts")
         labeled = [row for row, gold in enumerate(golds) if gold is not None]
@@ -367,13 +327,12 @@ class Classification(Task[TextSplit, TextExample]):
         """The outputs for texts, (N, labels), and the number of truncated texts."""
         maximum = loop.max_length if loop.on_long == "truncate" else None
         sequences, firsts, over = join_sides(loop.tokenizer, texts, maximum)
-        fit_length({where: sequences}, loop.max_length, "error", "pass --on-long truncate to cut them")
-        examples = TextExamples([(ids, first, 0.0) for ids, first in zip(sequences, firsts, strict=True)])
+        find_long({where: [*map(len, sequences)]}, loop.max_length, "error", "pass --on-long truncate to cut them")
+        examples = Examples.of([(ids, first, 0.0) for ids, first in zip(sequences, firsts, strict=True)])
         return self._outputs(loop, examples), over
 
-    def _outputs(self, loop: EvaluationLoop, examples: TextExamples[TextExample]) -> np.ndarray:
+    def _outputs(self, loop: EvaluationLoop, examples: Examples) -> np.ndarray:
         """Probabilities of the classes (N, classes), or numbers (N, 1)."""
-        costs = np.array([len(sequence) for sequence, *_ in examples.items], dtype=np.int64)
 
         def step(rows: list[int]) -> list[list[float]]:
             batch = loop.batch(self, examples, rows)
@@ -381,7 +340,9 @@ class Classification(Task[TextSplit, TextExample]):
             logits = loop.model(**batch).logits.float()
             return (logits if self.regression else logits.softmax(-1)).tolist()
 
-        return np.array(loop.run_each(costs, step)).reshape(len(examples), len(_class_names(loop.model)))
+        return np.array(loop.run_each(examples.lengths()[:, 0], step)).reshape(
+            len(examples), len(_class_names(loop.model))
+        )
 
     def _scores(self, outputs: np.ndarray, golds: Sequence[int | float]) -> Scores:
         if self.regression:
@@ -404,8 +365,26 @@ def _class_names(model: PreTrainedModel) -> list[str]:
     return [name for _, name in sorted(cast(Any, model.config).id2label.items())]
 
 
-def _held_out_note(name: str, share: float) -> str:
-    return f"{share:.0%} of the training data, held out (--set held_out=…)" if share and name == "valid" else ""
+def join_sides(
+    tokenizer: Tokenizer, texts: Sequence[tuple[str, ...]], maximum: int | None = None
+) -> tuple[list[Tokens], list[int], int]:
+    """Encode texts as `<s> text </s>`, pairs as `<s> text </s> text </s>`; `maximum` truncates the longer text first.
+
+    Returns the ids, the number of ids of each first text, and the number of truncated examples.
+    """
+    inputs = [(sides[0], sides[1]) if len(sides) == 2 else sides[0] for sides in texts]
+    sequences, firsts, count = [], [], 0
+    for encoding in encodings(tokenizer, inputs, maximum):
+        sequences.append(np.array(encoding.ids, dtype=np.int32))
+        firsts.append(encoding.type_ids.count(0))
+        count += bool(encoding.overflowing)
+    return sequences, firsts, count
+
+
+def _hub_rows(source: HubDataset, split: str, columns: Columns, stream: bool) -> Iterator[LabeledText | None]:
+    """The rows of a data set on the hub; malformed ones, like those without text, are skipped."""
+    rows = enumerate(source.rows(split, [str(name) for name in columns.required], stream))
+    return parse_lines(f"{source}, split {split}", rows, lambda number, row: [columns.parse(number, row)], True, "row")
 
 
 def _is_held_out(record: LabeledText, share: float) -> bool:

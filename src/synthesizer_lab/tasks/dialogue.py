@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -19,7 +20,7 @@ from ..metrics.embeddings import OWN_VECTORS, embedding_scores, read_word_vector
 from ..metrics.text import dialogue_scores
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
-from .seq2seq import PairRecord, SequenceToSequence
+from .seq2seq import PairRecord, SequenceToSequence, TextPairs
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -61,7 +62,6 @@ class Dialogue(SequenceToSequence):
     }
     # Text scores say little about small models: the best have a BLEU-4 of about 3.
     metric_for_best_model: ClassVar[str] = "loss"
-    greater_is_better: ClassVar[bool] = False
     unit: ClassVar[str] = "replies"
     packages: ClassVar[tuple[str, ...]] = ("sacrebleu", "rouge-score", "pycocoevalcap")
     evaluation_options: ClassVar[frozenset[str]] = frozenset({"vectors"})
@@ -76,7 +76,7 @@ class Dialogue(SequenceToSequence):
         if self.vectors is not None and not Path(self.vectors).is_file():
             raise UserError(f"{self.vectors}: no such file of word vectors")
 
-    def records(self, data: Path, split: str, stream: bool = False) -> Records[PairRecord]:
+    def records(self, data: Path, split: str, stream: bool = False) -> Records:
         """The replies in the file of a split, gzip or not: .txt is ConvAI2's persona text, .jsonl JSON lines."""
         if is_hub_name(data):
             raise UserError(f"got {data}, but task {self.name} reads local files only; expected a folder of them")
@@ -85,9 +85,10 @@ class Dialogue(SequenceToSequence):
 
         def read() -> Iterator[PairRecord | None]:
             for turn in reader(path, self.skip_bad_lines):
-                yield None if turn is None else PairRecord(turn.id, self.source(turn), turn.references)
+                yield None if turn is None else (turn.id, self.source(turn), turn.references)
 
-        return Records(path.name.split(".")[0], read, (path,))
+        name = path.name.split(".")[0]
+        return Records(name, read, partial(TextPairs.of, name), (path,))
 
     def source(self, turn: Turn) -> str:
         """The model's input: facts, then utterances, each after the name of its side; the last is the partner's."""

@@ -11,13 +11,13 @@ import torch
 from transformers import GenerationConfig, TextStreamer
 
 from synthetic_attention.generation import generate
+from synthetic_attention.models import SynthesizerForConditionalGeneration
 from synthetic_attention.validation import LIMIT
 
 from ..data.examples import padded_inputs, token_batches
 from ..data.tokenizer import Tokens, special_ids
 from ..errors import UserError
 from .base import EvaluationLoop, Task
-from .memory import check_generation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast as Tokenizer
@@ -64,7 +64,7 @@ def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> Gener
 
 def evaluation_config(task: Task[Any, Any], options: Mapping[str, Any]) -> GenerationConfig | None:
     """The settings of generation in an evaluation of `task`, updated by `options`; None if it generates no text."""
-    if task.predict_with_generate:
+    if issubclass(task.model_class, SynthesizerForConditionalGeneration):
         return task.generation_config(options)
     return Task.generation_config(task, options)
 
@@ -98,7 +98,8 @@ def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation:
     model, config = loop.model, loop.model.config
     lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
     beams, most = generation.num_beams or 1, generation.max_new_tokens
-    check_generation(model, beams, int(lengths.max(initial=0)))
+    if beams > config.vocab_size:
+        raise UserError(f"got num_beams={beams}; expected at most the size of the vocabulary, {config.vocab_size}")
     settings = {name: value for name, value in generation_settings(generation).items() if value}
     if not config.is_encoder_decoder:
         settings["suppress_tokens"] = suppressed_tokens(loop.tokenizer)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from synthetic_attention.models.loss import IGNORED
-
-from ..data.examples import OnLong, Pairs
-from ..data.files import Parsed, check_folder, fingerprint, named_split
+from ..data.examples import IGNORED, Examples, OnLong
+from ..data.files import check_folder, count_skipped, fingerprint, named_split
 from ..data.glue import HUB_NAMES, SUITES, GlueExample, GlueTask, read_file, read_hub, task_files
 from ..data.hub import HubDataset, is_hub_name
+from ..data.records import Records
 from ..data.tokenizer import encode
 from ..errors import UserError, require
 from ..metrics.glue import SUITE_SCORES, record_scores, task_means, task_scores
@@ -36,22 +36,17 @@ _METRICS = {"matthews": "MCC", "f1": "F1", "f1a": "F1a", "exact_match": "EM", "p
 _METRICS |= {"spearman": "Spearman", "accuracy_matched": "matched acc.", "accuracy_mismatched": "mismatched acc."}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GlueSplit(TextPairs):
     """A split of all tasks: sources are prompts, targets the expected outputs, references the examples."""
 
     @classmethod
-    def of(cls, name: str, parts: Sequence[Parsed[GlueExample]]) -> GlueSplit:
+    def of(cls, name: str, rows: Iterable[Any], first: int = 1) -> GlueSplit:
         """The examples of all files."""
-        examples = [example for part in parts for example in part.records]
-        return cls(
-            name,
-            [prompt(example) for example in examples],
-            [target(example) for example in examples],
-            references=examples,
-            sides=(" prompts", " targets"),
-            skipped=sum(part.skipped for part in parts),
-        )
+        examples, skipped = count_skipped(rows)
+        sources, targets = [*map(prompt, examples)], [*map(target, examples)]
+        sides = (" prompts", " targets")
+        return cls(name, sources, targets, references=examples, sides=sides, skipped=skipped, first=first)
 
     def fingerprint(self) -> dict[str, str | int]:
         """Digests that tell whether two runs read the same examples, and the number of examples of each task."""
@@ -61,8 +56,8 @@ class GlueSplit(TextPairs):
         return {**super().fingerprint(), "labels_sha256": fingerprint(labels), "tasks": tasks}
 
 
-@dataclass(frozen=True)
-class TaskMixture(Pairs):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TaskMixture(Examples):
     """Pairs of several tasks, mixed in proportion to their sizes, up to a cap, as in T5.
 
     A task with e examples has min(e, cap) of them in an epoch. (T5 draws tasks at these rates.) A capped task continues
@@ -141,7 +136,6 @@ class GlueSuite(SequenceToSequence):
     }
     metric_for_best_model: ClassVar[str] = "average"
     unit: ClassVar[str] = "examples"
-    tokens_name: ClassVar[str] = "prompt + target tokens"
     packages: ClassVar[tuple[str, ...]] = ("scikit-learn", "scipy")
 
     def __post_init__(self) -> None:
@@ -171,21 +165,24 @@ class GlueSuite(SequenceToSequence):
         require("sklearn.metrics", "glue", f"scoring of {self.name}")
         require("scipy.stats", "glue", f"scoring of {self.name}")
 
-    def read(self, data: Path, split: str) -> GlueSplit:
-        """Read a split of the tasks, from official files or from the hub.
+    def records(self, data: Path, split: str, stream: bool = False) -> Records:
+        """The examples of the tasks, from official files or from the hub; not in parts, because of the mixture.
 
         `data` is the folder of the tasks, of the suites, or of a task; or this suite on the hub, where the other one
         has its usual name.
         """
-        tasks, split = self._chosen(), named_split(split)
+        split = named_split(split)
+        return Records(split, partial(self._examples, data, split), partial(GlueSplit.of, split), in_parts=False)
+
+    def _examples(self, data: Path, split: str) -> Iterator[GlueExample | None]:
+        tasks = self._chosen()
         if is_hub_name(data):
             names, revisions = {**HUB_NAMES, self.name: HubDataset.of(data).name}, {self.name: self.revision}
-            parts = [
-                read_hub(HubDataset(names[task.suite], task.name, revisions.get(task.suite)), task, split, subset)
-                for task in tasks
-                for subset in task.subsets(split)
-            ]
-            return GlueSplit.of(split, parts)
+            for task in tasks:
+                source = HubDataset(names[task.suite], task.name, revisions.get(task.suite))
+                for subset in task.subsets(split):
+                    yield from read_hub(source, task, split, subset)
+            return
         check_folder(data)
         files = {task: task_files(data, task, split) for task in tasks}
         missing = [task.folder for task in tasks if not files[task]]
@@ -201,45 +198,36 @@ class GlueSuite(SequenceToSequence):
                 "CoLA/dev.tsv, CB/train.jsonl, CB/val.jsonl, … in this folder or in its folders glue and superglue, or "
                 "the folder of one task with its name"
             )
-        parts = [
-            read_file(path, task, subset, self.skip_bad_lines)
-            for task, paths in files.items()
-            for subset, path in paths.items()
-        ]
-        return GlueSplit.of(split, parts)
+        for task, paths in files.items():
+            for subset, path in paths.items():
+                yield from read_file(path, task, subset, self.skip_bad_lines)
 
     def encode(
         self, split: TextPairs, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
-    ) -> Pairs:
+    ) -> Examples:
         """In training the mixture of the tasks, else some examples of each; those without label are dropped."""
         examples: Sequence[GlueExample] = split.references
         if training:
             chosen = [(row, *pair) for row, example in enumerate(examples) for pair in training_pairs(example)]
         else:
             chosen = [(row, split.sources[row], split.targets[row]) for row in _sample(examples, self.valid_examples)]
-        rows = [row for row, _, _ in chosen]
-        texts = replace(
-            split,
-            sources=[source for _, source, _ in chosen],
-            targets=[target for _, _, target in chosen],
-            references=split.references_of(rows),
-        )
+        rows, sources, targets = map(list, zip(*chosen, strict=True)) if chosen else ([], [], [])
+        texts = replace(split, sources=sources, targets=targets, references=split.references_of(rows))
         pairs = super().encode(texts, tokenizer, max_length, on_long, training)
-        # Kept: a test set needs an output for every example.
-        blank = sum(not all(examples[rows[row]].texts.values()) for row in pairs.rows)
-        note = f"{blank} examples with a blank text" if blank else ""
-        pairs = replace(pairs, rows=[rows[row] for row in pairs.rows], note=note)
-        kept = [examples[row] for row in pairs.rows]
+        kept = [examples[rows[row]] for row in pairs.rows]
+        pairs = replace(pairs, rows=[rows[row] for row in pairs.rows])
         if training:
             keys = np.array([example.task.key for example in kept])
             members = {key: np.flatnonzero(keys == key) for key in dict.fromkeys(keys.tolist())}
-            return TaskMixture(**vars(pairs), members=members, cap=self.cap)
+            same = {field.name: getattr(pairs, field.name) for field in fields(pairs)}
+            return TaskMixture(**same, members=members, cap=self.cap)
         # The validation loss leaves out the examples of WSC with a wrong referent, unless all are wrong.
         wrong = [example.task.name == "wsc" and example.label == 0 for example in kept]
-        if not all(wrong):
+        if any(wrong) and not all(wrong):
             ignored = np.array([IGNORED], dtype=np.int32)
-            items = zip(wrong, pairs.items, strict=True)
-            pairs = replace(pairs, items=[(source, ignored if bad else target) for bad, (source, target) in items])
+            items = [(pair[0], ignored if bad else pair[1]) for pair, bad in zip(pairs.items(), wrong, strict=True)]
+            other = Examples.of(items)
+            return replace(pairs, tokens=other.tokens, sizes=other.sizes)
         return pairs
 
     def shorten(self, source: str, reference: GlueExample | None, tokenizer: Tokenizer, max_length: int) -> str:

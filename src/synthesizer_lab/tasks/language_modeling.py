@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -22,15 +22,14 @@ from torch import Tensor
 
 from synthetic_attention.generation import generate
 from synthetic_attention.models import SynthesizerForCausalLM
-from synthetic_attention.models.loss import IGNORED
 
-from ..data.corpus import Corpus, hub_texts, read_texts
+from ..data.corpus import Corpus, check_text, hub_texts, read_texts
 from ..data.examples import (
+    IGNORED,
     Examples,
     NoExamplesError,
     OnLong,
-    RunningText,
-    TextExamples,
+    find_long,
     pad,
     padded_inputs,
     token_batches,
@@ -38,7 +37,7 @@ from ..data.examples import (
 from ..data.files import corpus_files
 from ..data.hub import HubDataset, is_hub_name
 from ..data.records import Records
-from ..data.tokenizer import Tokens, encode, train_tokenizer
+from ..data.tokenizer import Tokens, encode
 from ..errors import UserError
 from ..metrics.language_modeling import count_text, text_scores
 from .base import Evaluation, EvaluationLoop, Scores, Task
@@ -50,80 +49,82 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast as Tokenizer
 
 
-class Row(NamedTuple):
-    """A row of a batch, each part (n,): labels are −100 where nothing is scored; segments number packed sentences."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LanguageRows(Examples):
+    """Sentences of the texts, one or several (packed) per row, or blocks.
 
-    ids: Tokens
-    labels: Tokens
-    segments: Tokens | None = None
-
-
-@dataclass(frozen=True)
-class LanguageRows(Examples[Row]):
-    """Slices of the running text, one or several (packed) per row.
+    An example has ids, labels, which are −100 where nothing is scored, and if it is packed the number of the sentence
+    of each token; the model keeps the sentences apart.
 
     Args:
         end: the id of `</s>`, which follows the last text.
-        starts, sizes: (N,) the first token of each slice, and its number of tokens.
-        context: the number of tokens at the beginning of a slice that are not scored; one in the first.
-        closed: whether each slice ends with `</s>`: sentences, truncated or not.
+        max_length: the tokens of a block, or of several sentences.
+        context: the tokens at the beginning of a block that are not scored; one in the first. None for sentences.
+        packed: several sentences of similar length in a row. Which of them is random, with a fixed seed.
         words, bytes: of the text, for scores.
-        groups: the slices of each row if they are packed; the model keeps them apart.
     """
 
-    store: RunningText
     end: int
-    starts: np.ndarray
-    sizes: np.ndarray
-    context: int
-    closed: bool
+    max_length: int
+    context: int | None
+    packed: bool = False
     words: int = 0
     bytes: int = 0
-    groups: list[list[int]] | None = None
 
     def scores(self, nats: float) -> Scores:
         """The scores for a loss over all rows."""
         return text_scores(nats, int(self.scored().sum()), self.words, self.bytes)
 
-    def packed(self, max_length: int) -> LanguageRows:
-        """Rows of several slices of similar length. Which of them share a row is random, with a fixed seed."""
-        shuffled = np.random.default_rng(0).permutation(len(self.sizes))
-        order = shuffled[np.argsort(self.sizes[shuffled], kind="stable")]
-        return replace(self, groups=token_batches(self.sizes, order, max_length))
+    @cached_property
+    def slices(self) -> tuple[np.ndarray, np.ndarray]:
+        """(N,) the first token of each sentence or block, and (N,) its number of tokens."""
+        if self.context is None:
+            return self.ends[:, 0] - self.sizes[:, 0], self.sizes[:, 0] + 1
+        step, length = self.max_length - self.context, len(self.tokens) + 1
+        starts = np.arange(max(1, -(-(length - self.context) // step))) * step
+        return starts, np.minimum(length - starts, self.max_length)
+
+    @cached_property
+    def groups(self) -> list[list[int]]:
+        """The sentences of each packed row."""
+        _, sizes = self.slices
+        shuffled = np.random.default_rng(0).permutation(len(sizes))
+        return token_batches(sizes, shuffled[np.argsort(sizes[shuffled], kind="stable")], self.max_length)
 
     def __len__(self) -> int:
-        return len(self.sizes if self.groups is None else self.groups)
+        return len(self.groups if self.packed else self.slices[0])
 
-    def __getitem__(self, index: int) -> Row:
-        if self.groups is None:
-            return Row(*self._slice(index))
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        if not self.packed:
+            return self._slice(index)
         ids, labels = zip(*map(self._slice, self.groups[index]), strict=True)
         segments = np.repeat(np.arange(1, len(ids) + 1, dtype=np.int32), [len(part) for part in ids])
-        return Row(np.concatenate(ids), np.concatenate(labels), segments)
+        return np.concatenate(ids), np.concatenate(labels), segments
 
     def _slice(self, index: int) -> tuple[Tokens, Tokens]:
-        start, size = self.starts[index], self.sizes[index]
-        ids = self.store.ids(start, size)
+        start, size = (int(part[index]) for part in self.slices)
+        ids = self.tokens[start : start + size].copy()
         if len(ids) < size:
             ids = np.append(ids, np.int32(self.end))
-        if self.closed:
+        if self.context is None:
             ids[-1] = self.end
         labels = ids.copy()
-        labels[: self.context if start else 1] = IGNORED
+        labels[: (self.context or 1) if start else 1] = IGNORED
         return ids, labels
 
     def lengths(self) -> np.ndarray:
         """(N, 1) tokens of each row."""
-        groups = self.groups
-        return (self.sizes if groups is None else np.array([self.sizes[group].sum() for group in groups]))[:, None]
+        _, sizes = self.slices
+        return (np.array([sizes[group].sum() for group in self.groups]) if self.packed else sizes)[:, None]
 
     def scored(self) -> np.ndarray:
-        """(N,) the number of scored tokens in each slice."""
-        return self.sizes - np.where(self.starts == 0, 1, self.context)
+        """(N,) the number of scored tokens in each sentence or block."""
+        starts, sizes = self.slices
+        return sizes - np.where(starts == 0, 1, self.context or 1)
 
 
 @dataclass(frozen=True)
-class LanguageModeling(Task[Corpus, Row]):
+class LanguageModeling(Task[Corpus, LanguageRows]):
     """Predict each token of a text from those before it; scored by perplexity.
 
     Args:
@@ -146,7 +147,6 @@ class LanguageModeling(Task[Corpus, Row]):
     subset: str | None = None
     revision: str | None = None
     name: ClassVar[str] = "language-modeling"
-    former_options: ClassVar[frozenset[str]] = frozenset({"stream"})
     score_labels: ClassVar[Mapping[str, str]] = {
         "word_perplexity": "perplexity per word",
         "perplexity": "perplexity",
@@ -159,37 +159,26 @@ class LanguageModeling(Task[Corpus, Row]):
         if self.mode == "blocks" and self.packed:
             raise UserError("got packed=true with mode=blocks; only sentences are packed: blocks are full")
 
-    def check_split(self, split: Corpus, where: str) -> None:
-        """Check that it has text."""
-        split.check_text(where)
-
-    def records(self, data: Path, split: str, stream: bool = False) -> Records[str]:
+    def records(self, data: Path, split: str, stream: bool = False) -> Records:
         """The texts of a split: lines of files, or the column of a hub data set."""
         patterns = getattr(self, f"{split}_files", None)
 
-        def kept(texts: Iterable[str | None]) -> Iterator[str | None]:
-            return islice(
-                (text for text in texts if self.mode == "blocks" or (text and text.strip())), self.max_documents
-            )
+        def kept(texts: Iterable[str | None], where: object) -> Iterator[str | None]:
+            texts = (text for text in texts if self.mode == "blocks" or (text and text.strip()))
+            return check_text(islice(texts, self.max_documents), str(where))
 
         if is_hub_name(data):
             if isinstance(patterns, list):
                 raise UserError(f"got {split}_files={patterns}; expected the name of one split of {data}")
             source, part = HubDataset.of(data, self.subset, self.revision), patterns or split
             texts = partial(hub_texts, source, part, self.column, stream)
-            return Records(split, lambda: kept(texts()), size=lambda: source.size(part))
+            size = partial(source.size, part)
+            return Records(split, lambda: kept(texts(), f"{data}, {part}"), partial(Corpus.of, split), size=size)
         paths = corpus_files(data, split, patterns)
         # Files given by pattern may begin alike: wiki.train.tokens, wiki.valid.tokens.
         name = paths[0].name.split(".")[0] if len(paths) == 1 and patterns is None else split
-        return Records(name, lambda: kept(read_texts(paths)), tuple(paths))
-
-    def make_split(self, records: Records[Any], rows: Sequence[str], first: int = 1) -> Corpus:
-        """Some of the texts."""
-        return Corpus(records.name, [*rows], first)
-
-    def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
-        """A new tokenizer, adapted."""
-        return self.adapt_tokenizer(train_tokenizer(split.texts, vocab_size, max_length))
+        where = " and ".join(map(str, paths))
+        return Records(name, lambda: kept(read_texts(paths), where), partial(Corpus.of, name), tuple(paths))
 
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """Make sequences begin with `</s>` and end with the text."""
@@ -211,67 +200,42 @@ class LanguageModeling(Task[Corpus, Row]):
 
         A block that is scored begins with the second half of the previous one as context, one of training with a token.
         """
-        texts = self.tokenize(split, tokenizer, max_length, on_long)
-        if training:
-            return self.assemble(texts, tokenizer, max_length)
-        scored: Iterable[str] = split.texts
-        if texts.dropped or texts.truncated:
-            scored = _scored_texts(split, max_length, on_long, tokenizer)
-        words, size = count_text(scored)
-        return replace(self._rows(texts, tokenizer, max_length, max_length // 2), words=words, bytes=size)
-
-    def tokenize(
-        self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong
-    ) -> TextExamples[tuple[Tokens]]:
-        """The tokens of each text; of a sentence without the `</s>` at its end."""
-        rows = encode(tokenizer, split.texts)
-        if self.mode == "blocks":
-            return TextExamples([(ids,) for ids in rows])
-        lengths = np.array([*map(len, rows)]) + 1
-        over = lengths > max_length
-        if over.any() and on_long == "error":
-            raise UserError(
-                f"{split.name}: {over.sum()} of {len(rows)} sentences are longer than the maximum of {max_length} "
-                f"tokens (the first is sentence {split.first + over.argmax()}, the longest has {lengths.max()}); pass "
-                "--on-long truncate, or in training --on-long drop"
-            )
-        if on_long == "drop":
-            rows = [ids for ids, long in zip(rows, over, strict=True) if not long]
-        if not rows:
-            raise NoExamplesError(f"{split.name}: no sentence is left of {len(split)}")
-        return TextExamples(
-            [(ids[: max_length - 1],) for ids in rows],
+        rows, over, scored = encode(tokenizer, split.texts), np.zeros(len(split), dtype=bool), split.texts
+        if self.mode == "sentences":
+            lengths, advice = [len(ids) + 1 for ids in rows], "pass --on-long truncate, or in training --on-long drop"
+            over = find_long({f"{split.name} sentences": lengths}, max_length, on_long, advice, split.first)
+            kept = [row for row in range(len(rows)) if on_long == "truncate" or not over[row]]
+            rows = [rows[row][: max_length - 1] for row in kept]
+            if not rows:
+                raise NoExamplesError(f"{split.name}: no sentence is left of {len(split)}")
+            if over.any() and not training:
+                texts = ((split.texts[row], over[row]) for row in kept)
+                scored = [_cut(text, tokenizer, max_length) if long else text for text, long in texts]
+        words, size = (0, 0) if training else count_text(scored)
+        context = 1 if training else max_length // 2
+        return LanguageRows.of(
+            [(ids,) for ids in rows],
             dropped=len(split) - len(rows),
             truncated=int(over.sum()) if on_long == "truncate" else 0,
+            end=cast(int, tokenizer.eos_token_id),
+            max_length=max_length,
+            context=context if self.mode == "blocks" else None,
+            packed=training and self.packed,
+            words=words,
+            bytes=size,
         )
 
-    def assemble(self, texts: TextExamples[Any], tokenizer: Tokenizer, max_length: int) -> LanguageRows:
-        """Rows of training, packed if the task says so."""
-        rows = self._rows(texts, tokenizer, max_length, 1)
-        return rows.packed(max_length) if self.packed else rows
-
-    def _rows(self, texts: TextExamples[Any], tokenizer: Tokenizer, max_length: int, overlap: int) -> LanguageRows:
-        """Sentences, or blocks, which overlap by so many tokens."""
-        text, end = RunningText.of(texts), cast(int, tokenizer.eos_token_id)
-        if self.mode == "sentences":
-            rows = LanguageRows(text, end, text.offsets[:-1], np.diff(text.offsets) + 1, 1, True)
-            return replace(rows, dropped=texts.dropped, truncated=texts.truncated)
-        step, length = max_length - overlap, len(text.tokens) + 1
-        starts = np.arange(max(1, -(-(length - overlap) // step))) * step
-        return LanguageRows(text, end, starts, np.minimum(length - starts, max_length), overlap, False)
-
-    def collate(self, examples: Sequence[Row], pad_token_id: int) -> dict[str, Tensor]:
+    def collate(self, examples: Sequence[tuple[Any, ...]], pad_token_id: int) -> dict[str, Tensor]:
         """input_ids and labels (B, T), and attention_mask, or segment_ids for packed rows."""
-        batch = padded_inputs([row.ids for row in examples], pad_token_id)
-        batch["labels"] = pad([row.labels for row in examples], IGNORED)
-        if segments := [row.segments for row in examples if row.segments is not None]:
+        ids, labels, *segments = zip(*examples, strict=True)
+        batch = {**padded_inputs(ids, pad_token_id), "labels": pad(labels, IGNORED)}
+        if segments:
             del batch["attention_mask"]
-            batch["segment_ids"] = pad(segments, 0)
+            batch["segment_ids"] = pad(segments[0], 0)
         return batch
 
-    def validate(self, loop: EvaluationLoop, split: Corpus, examples: Examples[Row], loss: float) -> Scores:
+    def validate(self, loop: EvaluationLoop, split: Corpus, examples: LanguageRows, loss: float) -> Scores:
         """Perplexities per token and per word, and bits per byte."""
-        assert isinstance(examples, LanguageRows)
         scores = examples.scores(loss * int(examples.scored().sum()))
         return {name: score for name, score in scores.items() if name != "loss"}
 
@@ -336,15 +300,11 @@ class LanguageModeling(Task[Corpus, Row]):
         )
 
 
-def _scored_texts(split: Corpus, max_length: int, on_long: OnLong, tokenizer: Tokenizer) -> Iterator[str]:
-    """The texts of the examples, truncated as these are."""
-    for text, ids in zip(split.texts, encode(tokenizer, split.texts), strict=True):
-        if len(ids) < max_length:
-            yield text
-        elif on_long == "truncate":
-            # Cut the text itself: decoded tokens may end within a character. Both </s> are no part of it.
-            ends = [end for _, end in tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).offsets]
-            yield text[: ends[max_length - 3]] if max_length > 2 else ""
+def _cut(text: str, tokenizer: Tokenizer, max_length: int) -> str:
+    """The text of a truncated example. It is cut itself: decoded tokens may end within a character."""
+    ends = [end for _, end in tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).offsets]
+    # Both </s> are no part of it.
+    return text[: ends[max_length - 3]] if max_length > 2 else ""
 
 
 def _check_room(length: int, max_length: int, where: str, advice: str) -> None:

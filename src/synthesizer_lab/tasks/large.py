@@ -12,27 +12,26 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast
 
-from ..data.examples import Examples, NoExamplesError, OnLong, TextExamples, TrainingData
+from ..data.examples import Examples, NoExamplesError, OnLong, TrainingData
 from ..data.files import fingerprints, read_cached
-from ..data.records import Records, ahead, count_characters, digest_of
-from ..data.table import TokenTable, cache_folder
+from ..data.hub import import_datasets
+from ..data.records import Records, Split, ahead, count_characters
 from ..errors import UserError
-from .base import Split, Task
+from .base import Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast as Tokenizer
 
-_S = TypeVar("_S", bound=Split)
-_T = TypeVar("_T")
 # Text of more characters is not held in memory.
 IN_MEMORY = 5 * 10**7
 # The characters that are tokenized at once; of a table, a block.
@@ -41,13 +40,15 @@ _BLOCK = 2**20
 _WINDOW_TOKENS = 2**23
 _WINDOW_BLOCKS = 8
 # Raised when tables are written in another form.
-_VERSION = 1
+_VERSION = 2
 # The first bytes of a file by which streamed text is recognized.
 _HEAD = 2**20
+_COUNTS = ("dropped", "truncated", "skipped")
+Report = Callable[[str], object]
 
 
 @dataclass(frozen=True, eq=False)
-class LargeSplit(Generic[_S]):
+class LargeSplit(Split):
     """A training split that is read in parts, each of which is an ordinary split.
 
     Args:
@@ -55,86 +56,66 @@ class LargeSplit(Generic[_S]):
         streaming: read no more text than training needs.
     """
 
-    task: Task[_S, Any]
-    records: Records[Any]
+    task: Task[Any, Any]
+    records: Records
     sample_characters: int
     streaming: bool = False
-    has_labels: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        """The name of the split."""
-        return self.records.name
 
     def __len__(self) -> int:
-        return 0 if self.streaming else int(self._summary["records"])
+        return 0 if self.streaming else int(self.summary["records"])
 
     def fingerprint(self) -> dict[str, str | int]:
         """Digests of the text; of streamed text its beginning, and names and sizes of the files."""
         if not self.streaming:
-            return dict(self._summary["fingerprint"])
-        return dict(self._beginning)
+            return dict(self.summary["fingerprint"])
+        files = self.records.files
+        if not files:
+            return {"split": self.name, "streamed": "", **fingerprints([self.columns()])}
+        sizes = ", ".join(f"{path.name} ({path.stat().st_size})" for path in files)
+        return {"split": self.name, "streamed": sizes, "sha256": _digest_of(files, _HEAD)}
 
-    def parts(self, start: int = 0) -> Iterator[tuple[int, _S]]:
+    def parts(self, start: int = 0) -> Iterator[tuple[int, Split]]:
         """Splits of neighboring records, each after the number of records before it."""
-        records = replace(self.records, labels=self.labels)
-        for first, rows in records.windows(_BLOCK, start):
-            yield first, self.task.make_split(records, rows, first + 1)
+        for first, rows in self.records.windows(_BLOCK, start):
+            yield first, self.records.make(rows, first + 1).with_labels(self.labels)
 
-    def head(self) -> _S:
+    def head(self) -> Split:
         """The first part."""
         return next(split for _, split in self.parts())
 
-    def sample_size(self) -> str:
-        """The size of the sample, in words."""
-        if self.streaming:
-            return f"the first {self.sample_characters:,} characters"
-        total = int(self._summary["characters"])
-        return f"{min(self.sample_characters, total):,} of {total:,} characters"
+    def columns(self) -> Mapping[str, Iterable[str]]:
+        """Those of the first part."""
+        return self.head().columns()
 
-    def sample(self) -> _S:
-        """The text for a new tokenizer, spread over the whole if that is read anyway."""
-        read = total = 0
-        limit, rows = self.sample_characters, list[Any]()
-        if not self.streaming:
-            total = self._summary["characters"]
-        share = limit / total if total > limit else 1.0
+    def all_texts(self) -> list[str]:
+        """A sample for a new tokenizer, spread over the whole if that is read anyway."""
+        read, limit, rows = 0, self.sample_characters, list[Any]()
+        share = 1.0 if self.streaming else min(1.0, limit / max(1, self.summary["characters"]))
         for number, (_, part) in enumerate(self.records.windows(_BLOCK // 16)):
             if self.streaming and read >= limit:
                 break
             if math.floor((number + 1) * share) > math.floor(number * share):
                 rows += part
                 read += sum(map(count_characters, part))
-        return self.task.make_split(replace(self.records, labels=self.labels), rows)
+        return self.records.make(rows).all_texts()
 
     @cached_property
     def key(self) -> str:
         """Identifies the text and what the task makes of it."""
-        if self.streaming:
-            content: Any = self.fingerprint()
-        else:
-            content = digest_of(self.records.files) if self.records.files else self._summary["fingerprint"]
-        options = asdict(cast(Any, self.task))
-        return _digest([_VERSION, self.task.name, options, content])
+        files = self.records.files
+        content = _digest_of(files) if files and not self.streaming else self.fingerprint()
+        return _digest([_VERSION, self.task.name, asdict(self.task), content])
 
     @cached_property
-    def labels(self) -> frozenset[str]:
+    def labels(self) -> frozenset[str] | None:
         """The labels of the text, or of the beginning of streamed text."""
         if not self.streaming:
-            return frozenset(self._summary["labels"])
-        _, rows = next(self.records.windows(_WINDOW_BLOCKS * _BLOCK))
-        return frozenset(self.task.labels(self.task.make_split(self.records, rows)))
+            return frozenset(self.summary["labels"])
+        next(self.records.windows(_WINDOW_BLOCKS * _BLOCK))
+        return self.records.labels()
 
     @cached_property
-    def _beginning(self) -> dict[str, str | int]:
-        files = self.records.files
-        if not files:
-            return {"split": self.name, "streamed": "", **fingerprints([self.head().columns()])}
-        sizes = ", ".join(f"{path.name} ({path.stat().st_size})" for path in files)
-        return {"split": self.name, "streamed": sizes, "sha256": digest_of(files, _HEAD)}
-
-    @cached_property
-    def _summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """What one pass over the text tells about it; from the cache if the files were read before."""
         if not self.records.files:
             return self._summarize()
@@ -149,143 +130,54 @@ class LargeSplit(Generic[_S]):
         return read_cached(f"text-{self.key}", write, read)
 
     def _summarize(self) -> dict[str, Any]:
-        records, labels, characters = 0, set[str](), 0
+        records, characters, counted = 0, 0, ""
 
         def columns() -> Iterator[Mapping[str, Iterable[str]]]:
-            nonlocal records, characters
-            windows = self.records.windows(_BLOCK)
-            for first, rows in shown(windows, f"reading {self.name}", self.task.unit, lambda window: len(window[1])):
-                split = self.task.make_split(self.records, rows, first + 1)
-                records += len(split)
+            nonlocal records, characters, counted
+            for first, rows in self.records.windows(_BLOCK):
+                split = self.records.make(rows, first + 1)
+                records, counted = records + len(split), split.counted
                 characters += sum(map(count_characters, rows))
-                labels.update(self.task.labels(split))
                 yield split.columns()
 
         digests = fingerprints(columns())
-        found = {"split": self.name, self.task.counted: records, **digests}
-        return {"fingerprint": found, "records": records, "characters": characters, "labels": sorted(labels)}
+        found = {"split": self.name, counted: records, **digests}
+        labels = sorted(self.records.labels() or ())
+        return {"fingerprint": found, "records": records, "characters": characters, "labels": labels}
 
 
 def new_tokenizer(
     task: Task[Any, Any],
-    split: Split | LargeSplit[Any],
+    split: Split,
     vocab_size: int,
     max_length: int,
-    report: Callable[[str], object] = lambda line: None,
+    report: Report = lambda line: None,
 ) -> Tokenizer:
     """A tokenizer trained on a split, or on a sample of large text, from the cache if it is the same sample."""
     if not isinstance(split, LargeSplit):
         return task.train_tokenizer(split, vocab_size, max_length)
 
     def write(folder: Path) -> None:
-        task.train_tokenizer(split.sample(), vocab_size, max_length).save_pretrained(folder)
+        task.train_tokenizer(split, vocab_size, max_length).save_pretrained(folder)
 
+    size = f"the first {split.sample_characters:,} characters"
+    if not split.streaming:
+        total = int(split.summary["characters"])
+        size = f"{min(split.sample_characters, total):,} of {total:,} characters"
     # Not in `write`, which another process may call.
-    report(f"{split.name}: a tokenizer trained on {split.sample_size()} (--set tokenizer_characters=…)")
+    report(f"{split.name}: a tokenizer trained on {size} (--set tokenizer_characters=…)")
     name = _digest([split.key, split.sample_characters, vocab_size, max_length])
     return read_cached(f"tokenizer-{name}", write, PreTrainedTokenizerFast.from_pretrained)
 
 
-def encode_large(
-    split: LargeSplit[Any], tokenizer: Tokenizer, max_length: int, on_long: OnLong, report: Callable[[str], object]
-) -> TrainingData[Any]:
-    """The examples of large text, for training."""
-    # Streamed text is tokenized in another thread.
-    coder = _Coder(split.task, copy.deepcopy(tokenizer), max_length, on_long)
-    if split.streaming:
-        report(f"{split.name}: streamed: the number of {split.task.unit} is not known")
-        return StreamedExamples(split, coder)
-    size = f"{split.records.bytes() / 1e6:,.0f} MB of text"
-    report(f"{split.name}: {size}, tokenized once, in {cache_folder()} (HF_DATASETS_CACHE)")
-    settings = json.loads(tokenizer.backend_tokenizer.to_str())
-    # `encode` sets these two.
-    del settings["truncation"], settings["padding"]
-    key = [split.key, settings, max_length, on_long]
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StreamedExamples(TrainingData):
+    """Examples that are tokenized while training reads the text. Their number is not known.
 
-    def blocks() -> Iterator[TextExamples[Any]]:
-        parts = (coder.tokenize(part) for _, part in ahead(split.parts()))
-        yield from shown(ahead(parts), f"tokenizing {split.name}", split.task.unit, len, len(split))
+    `parts` begins after some records, of which each part has the number.
+    """
 
-    table = TokenTable.cached(key, blocks, len(tokenizer))
-    dropped, truncated, skipped = table.counts.sum(axis=0)[1:].tolist()
-    if len(split) != table.counts[:, :2].sum():
-        raise UserError(f"{cache_folder()}: the table has not all {split.task.unit}; delete it to write it again")
-    examples = CachedExamples(table, coder, dropped=dropped, truncated=truncated, skipped=skipped)
-    report(f"{split.name}: {len(examples):,} {split.task.stored_unit}, {table.tokens().sum():,} tokens")
-    return examples
-
-
-def shown(
-    items: Iterable[_T], title: str, unit: str, size: Callable[[_T], int], total: int | None = None
-) -> Iterator[_T]:
-    """The same items, with a progress bar on a terminal."""
-    with tqdm(desc=title, unit=f" {unit}", unit_scale=True, total=total, disable=None, leave=False) as bar:
-        for item in items:
-            yield item
-            bar.update(size(item))
-
-
-@dataclass(frozen=True, eq=False)
-class _Coder:
-    """How a task tokenizes text, and makes examples of it."""
-
-    task: Task[Any, Any]
-    tokenizer: Tokenizer
-    max_length: int
-    on_long: OnLong
-
-    def tokenize(self, split: Split) -> TextExamples[Any]:
-        """The tokens of a part."""
-        try:
-            return self.task.tokenize(split, self.tokenizer, self.max_length, self.on_long)
-        except NoExamplesError:
-            return TextExamples([], dropped=len(split))
-
-    def assemble(self, texts: TextExamples[Any]) -> Examples[Any]:
-        """The examples of a window."""
-        return self.task.assemble(texts, self.tokenizer, self.max_length)
-
-
-@dataclass(frozen=True, eq=False)
-class CachedExamples(TrainingData[Any]):
-    """Examples of tokens in a memory-mapped table."""
-
-    table: TokenTable
-    coder: _Coder
-
-    def __post_init__(self) -> None:
-        if not len(self):
-            raise UserError("no example is left of the training data")
-
-    def __len__(self) -> int:
-        return int(self.table.counts[:, 0].sum())
-
-    def tokens_per_pass(self) -> float:
-        """Estimated from some blocks: a task may cut other examples of the tokens."""
-        first = np.flatnonzero(self.table.counts[:, 0])[:8]
-        block = self.coder.assemble(self.table.load(first))
-        tokens = self.table.tokens()
-        return float(block.lengths().sum() * tokens.sum() / tokens[first].sum())
-
-    def windows(self, seed: int, epoch: int, position: int = 0) -> Iterator[tuple[int, Examples[Any]]]:
-        """Windows of random blocks; a position is a number of blocks."""
-        order = np.random.default_rng([seed, epoch]).permutation(len(self.table))
-        ends = np.cumsum(self.table.tokens()[order])
-        while position < len(order):
-            before = ends[position - 1] if position else 0
-            following = max(position + 1, int(np.searchsorted(ends, before + _WINDOW_TOKENS, side="right")))
-            window = self.coder.assemble(self.table.load(order[position:following]))
-            if len(window):
-                yield position, window
-            position = following
-
-
-@dataclass(frozen=True, eq=False)
-class StreamedExamples(TrainingData[Any]):
-    """Examples that are tokenized while training reads the text. Their number is not known."""
-
-    split: LargeSplit[Any]
-    coder: _Coder
+    parts: Callable[[int], Iterator[tuple[int, Examples]]]
 
     def __len__(self) -> int:
         return 0
@@ -293,19 +185,143 @@ class StreamedExamples(TrainingData[Any]):
     def tokens_per_pass(self) -> None:
         """Not known."""
 
-    def windows(self, seed: int, epoch: int, position: int = 0) -> Iterator[tuple[int, Examples[Any]]]:
+    def windows(self, seed: int, epoch: int, position: int = 0) -> Iterator[tuple[int, Examples]]:
         """Windows in the order of the text; a position is a number of records."""
-        parts = ((first, self.coder.tokenize(part)) for first, part in ahead(self.split.parts(position)))
-        items = list[Any]()
-        for number, (first, texts) in enumerate(ahead(parts, _WINDOW_BLOCKS)):
-            if number % _WINDOW_BLOCKS == 0:
-                if items and len(window := self.coder.assemble(TextExamples(items))):
-                    yield position, window
-                position, items = first, []
-            items += texts.items
-        if items and len(window := self.coder.assemble(TextExamples(items))):
-            yield position, window
+        parts = ahead(self.parts(position), _WINDOW_BLOCKS)
+        while window := [*islice(parts, _WINDOW_BLOCKS)]:
+            filled = [part for _, part in window if len(part.sizes)]
+            if filled and len(examples := filled[0].joined(filled)):
+                yield window[0][0], examples
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CachedExamples(TrainingData):
+    """Examples of the tokens in a table.
+
+    Args:
+        table: a data set with a row for each block of neighboring texts.
+        counts: (blocks, 2) the texts and tokens of each block.
+        like: examples of this kind.
+    """
+
+    table: Any
+    counts: np.ndarray
+    like: Examples
+
+    def __len__(self) -> int:
+        return int(self.counts[:, 0].sum())
+
+    def tokens_per_pass(self) -> float:
+        """Estimated from some blocks: a task may cut other examples of the tokens."""
+        first = np.flatnonzero(self.counts[:, 0])[:8]
+        return float(self._load(first).lengths().sum() * self.counts[:, 1].sum() / self.counts[first, 1].sum())
+
+    def windows(self, seed: int, epoch: int, position: int = 0) -> Iterator[tuple[int, Examples]]:
+        """Windows of random blocks; a position is a number of blocks."""
+        order = np.random.default_rng([seed, epoch]).permutation(len(self.counts))
+        ends = np.cumsum(self.counts[order, 1])
+        while position < len(order):
+            before = ends[position - 1] if position else 0
+            following = max(position + 1, int(np.searchsorted(ends, before + _WINDOW_TOKENS, side="right")))
+            blocks = order[position:following]
+            if self.counts[blocks, 0].any() and len(examples := self._load(blocks)):
+                yield position, examples
+            position = following
+
+    def _load(self, blocks: np.ndarray) -> Examples:
+        """The examples of some blocks, in memory."""
+        parts = []
+        for block in blocks[self.counts[blocks, 0] > 0].tolist():
+            row, count = self.table[block], int(self.counts[block, 0])
+            tokens, sizes, numbers = (row[name][0].values.to_numpy() for name in ("tokens", "sizes", "numbers"))
+            parts.append(Examples(tokens=tokens, sizes=sizes.reshape(count, -1), numbers=numbers.reshape(count, -1)))
+        return self.like.joined(parts)
+
+
+def encode_large(
+    split: LargeSplit, tokenizer: Tokenizer, max_length: int, on_long: OnLong, report: Report
+) -> TrainingData:
+    """The examples of large text, for training."""
+    # Text is tokenized in another thread.
+    own = copy.deepcopy(tokenizer)
+
+    def encode(part: Split) -> Examples:
+        try:
+            return split.task.encode(part, own, max_length, on_long, training=True)
+        except NoExamplesError:
+            return Examples.of([], dropped=len(part))
+
+    def parts(start: int = 0) -> Iterator[tuple[int, Examples]]:
+        return ((first, encode(part)) for first, part in split.parts(start))
+
+    if split.streaming:
+        report(f"{split.name}: streamed: the number of {split.task.unit} is not known")
+        return StreamedExamples(parts=parts)
+    folder = import_datasets("large text").config.HF_DATASETS_CACHE
+    size = f"{split.records.bytes() / 1e6:,.0f} MB of text"
+    report(f"{split.name}: {size}, tokenized once, in {folder} (HF_DATASETS_CACHE)")
+    settings = json.loads(tokenizer.backend_tokenizer.to_str())
+    # `encode` sets these two.
+    del settings["truncation"], settings["padding"]
+    name = f"tokens-{_digest([split.key, settings, max_length, on_long])}"
+
+    def shown() -> Iterator[Examples]:
+        with tqdm(desc=f"tokenizing {split.name}", total=len(split), disable=None, leave=False) as bar:
+            for _, part in ahead(parts()):
+                yield part
+                bar.update(len(part.sizes))
+
+    table, counts = _table(name, shown, np.uint16 if len(tokenizer) <= 2**16 else np.uint32)
+    if not counts[:, 0].any():
+        raise UserError("no example is left of the training data")
+    totals = dict(zip(_COUNTS, counts[:, 2:].sum(axis=0).tolist(), strict=True))
+    like = next(part for _, part in parts() if len(part.sizes))
+    examples = CachedExamples(table=table, counts=counts[:, :2], like=like, **totals)
+    report(f"{split.name}: {len(examples):,} rows, {counts[:, 1].sum():,} tokens")
+    return examples
+
+
+def _table(name: str, parts: Callable[[], Iterator[Examples]], dtype: type) -> tuple[Any, np.ndarray]:
+    """The memory-mapped table `name` in the cache of `datasets`, written from `parts` if it is not there.
+
+    Other processes that ask for it wait meanwhile. The second array has (blocks, 5) the texts, tokens, and examples
+    dropped, truncated, skipped.
+    """
+    datasets = import_datasets("large text")
+
+    def rows() -> Iterator[dict[str, np.ndarray]]:
+        for part in parts():
+            counts = [len(part.sizes), len(part.tokens), *(getattr(part, count) for count in _COUNTS)]
+            yield {
+                "tokens": part.tokens.astype(dtype),
+                "sizes": part.sizes.ravel(),
+                "numbers": part.numbers.ravel(),
+                "counts": np.array(counts, dtype=np.int64),
+            }
+
+    try:
+        # A record batch for each row: they are found without a search.
+        table = datasets.Dataset.from_generator(rows, fingerprint=name, writer_batch_size=1).with_format("arrow")
+        return table, np.stack([row.values.to_numpy() for row in table.data.column("counts")])
+    # Errors of `rows` and of writing have a cause; a damaged table has many errors.
+    except Exception as error:
+        if isinstance(error.__cause__, UserError):
+            raise error.__cause__ from None
+        raise UserError(
+            f"{datasets.config.HF_DATASETS_CACHE}: cannot read or write {name} ({error.__cause__ or error}); delete it "
+            "to write it again, or set HF_DATASETS_CACHE to a folder with enough space"
+        ) from error
 
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:24]
+
+
+def _digest_of(paths: Iterable[Path], size: int = -1) -> str:
+    """SHA-256 of the contents of files, or of the first `size` bytes of each."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256") if size < 0 else hashlib.sha256(file.read(size))
+            digest.update(found.digest())
+    return digest.hexdigest()

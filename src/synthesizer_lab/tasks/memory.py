@@ -1,4 +1,4 @@
-"""The memory that training or generation needs at least, estimated before it is allocated."""
+"""The memory that training needs at least, estimated before it is allocated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import torch
-from transformers import PreTrainedModel
 
 from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.models.modeling import SynthesizerStack
@@ -29,15 +28,6 @@ def total_memory(device: torch.device) -> int:
         return min(total, int(_CGROUP.read_text()))
     except (OSError, ValueError):
         return total
-
-
-def check_memory(needed: int, device: torch.device, purpose: str, way_out: str) -> None:
-    """Raise UserError if a device has not as many bytes as needed."""
-    if needed > (total := total_memory(device)):
-        raise UserError(
-            f"{purpose} needs at least {needed / 1e9:,.1f} GB of memory; got {total / 1e9:,.1f} GB ({device.type}). "
-            f"{way_out}"
-        )
 
 
 def count_parameters(task: Task[Any, Any], config: SynthesizerConfig) -> int:
@@ -89,18 +79,10 @@ def check_training(
     layers = min(config.num_layers, config.num_decoder_layers)
     kept = min(tokens, training.batch_tokens) * layers * width * (2 if training.bf16 else 4)
     way_out = "Lower num_layers, d_model, d_ff, vocab_size, max_position_embeddings or batch_tokens"
-    check_memory(shared + int(kept), device, "training a model of this size", way_out)
-    return shared + int(kept)
-
-
-def check_generation(model: PreTrainedModel, num_beams: int, source_length: int) -> None:
-    """Raise UserError if even one text cannot be generated with so many beams."""
-    config: Any = model.config
-    if num_beams > config.vocab_size:
-        raise UserError(f"got num_beams={num_beams}; expected at most the size of the vocabulary, {config.vocab_size}")
-    layers = getattr(config, "num_decoder_layers", None) or config.num_hidden_layers
-    # The values of each layer; other models of transformers have these names too.
-    cached = source_length * layers * config.hidden_size * model.dtype.itemsize
-    # The scores of the next token are copied at least twice in float32.
-    needed = num_beams * (cached + 3 * 4 * config.vocab_size)
-    check_memory(needed, model.device, f"a search with {num_beams} beams", "Use fewer beams")
+    needed = shared + int(kept)
+    if needed > (total := total_memory(device)):
+        raise UserError(
+            f"training a model of this size needs at least {needed / 1e9:,.1f} GB of memory; got {total / 1e9:,.1f} GB "
+            f"({device.type}). {way_out}"
+        )
+    return needed

@@ -6,14 +6,14 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from synthetic_attention.models import SynthesizerForConditionalGeneration
 
-from ..data.examples import Examples, NoExamplesError, OnLong, Pair, Pairs, fit_length
-from ..data.files import Parsed, fingerprints
-from ..data.records import Records
-from ..data.tokenizer import Tokens, decode, encode, train_tokenizer
+from ..data.examples import Examples, NoExamplesError, OnLong, find_long, truncated
+from ..data.files import count_skipped
+from ..data.records import Split
+from ..data.tokenizer import Tokens, decode, encode
 from ..metrics.text import rouge_per_example
 from .base import Evaluation, EvaluationLoop, Scores, Task
 from .generation import generate_tokens, make_generation_config
@@ -22,17 +22,12 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig
     from transformers import PreTrainedTokenizerFast as Tokenizer
 
-
-class PairRecord(NamedTuple):
-    """A source with one or several references."""
-
-    id: str
-    source: str
-    references: tuple[str, ...]
+# The id, the source, and one or several references.
+PairRecord = tuple[str, str, tuple[str, ...]]
 
 
-@dataclass(frozen=True)
-class TextPairs:
+@dataclass(frozen=True, eq=False)
+class TextPairs(Split):
     """A split as text: `targets[i]` is the expected output for `sources[i]`.
 
     Args:
@@ -41,7 +36,6 @@ class TextPairs:
         sides: the names of sources and targets in messages, after the name of the split.
     """
 
-    name: str
     sources: list[str]
     targets: list[str]
     _: KW_ONLY
@@ -50,14 +44,15 @@ class TextPairs:
     sides: tuple[str, str] = (" sources", " targets")
     skipped: int = 0
     first: int = 1
+    counted: ClassVar[str] = "pairs"
 
     @classmethod
-    def from_records(cls, name: str, rows: Iterable[PairRecord | None], first: int = 1) -> TextPairs:
-        """Records with references; the target is the first one, on one line."""
-        parsed = Parsed.of(rows)
-        ids, sources, references = map(list, zip(*parsed.records, strict=True)) if parsed.records else ([], [], [])
+    def of(cls, name: str, rows: Iterable[Any], first: int = 1) -> TextPairs:
+        """From the records of a reader; the target is the first reference, on one line."""
+        kept, skipped = count_skipped(rows)
+        ids, sources, references = map(list, zip(*kept, strict=True)) if kept else ([], [], [])
         targets = [" ".join(several[0].split()) for several in references]
-        return cls(name, sources, targets, ids=ids, references=references, skipped=parsed.skipped, first=first)
+        return cls(name, sources, targets, ids=ids, references=references, skipped=skipped, first=first)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -66,6 +61,10 @@ class TextPairs:
     def has_labels(self) -> bool:
         """Whether it has targets."""
         return bool(self.complete())
+
+    def all_texts(self) -> list[str]:
+        """Sources and targets: both sides have one vocabulary."""
+        return self.sources + self.targets
 
     def complete(self) -> list[int]:
         """The rows without a blank side: only these are trained on, validated on and scored."""
@@ -83,22 +82,13 @@ class TextPairs:
             sides["references_sha256"] = map("\0".join, self.references)
         return sides
 
-    def fingerprint(self) -> dict[str, str | int]:
-        """Digests that tell whether two runs read the same text."""
-        return {"split": self.name, "pairs": len(self), **fingerprints([self.columns()])}
-
 
 @dataclass(frozen=True)
-class SequenceToSequence(Task[TextPairs, Pair]):
+class SequenceToSequence(Task[TextPairs, Examples]):
     """A task from text to text. A validation generates greedily, an evaluation by default with beam search."""
 
     model_class: ClassVar[type] = SynthesizerForConditionalGeneration
-    greater_is_better: ClassVar[bool] = True
-    predict_with_generate: ClassVar[bool] = True
     unit: ClassVar[str] = "pairs"
-    counted: ClassVar[str] = "pairs"
-    stored_unit: ClassVar[str] = "pairs"
-    tokens_name: ClassVar[str] = "source + target tokens"
 
     @abstractmethod
     def score(self, outputs: Sequence[str], references: Sequence[Any], loop: EvaluationLoop | None = None) -> Scores:
@@ -119,31 +109,24 @@ class SequenceToSequence(Task[TextPairs, Pair]):
         """The settings for a split; without a limit of new tokens, it follows from the length of a source."""
         return generation
 
-    def make_split(self, records: Records[Any], rows: Sequence[Any], first: int = 1) -> TextPairs:
-        """Sources with their references."""
-        return TextPairs.from_records(records.name, rows, first)
-
-    def train_tokenizer(self, split: TextPairs, vocab_size: int, max_length: int) -> Tokenizer:
-        """One vocabulary for both sides."""
-        return train_tokenizer(split.sources + split.targets, vocab_size, max_length)
-
     def encode(
         self, split: TextPairs, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
-    ) -> Pairs:
+    ) -> Examples:
         """The pairs without a blank side, as ids."""
         sources, shortened = self._encode_sources(split.sources, split.references, tokenizer, max_length, on_long)
         targets = encode(tokenizer, split.targets)
-        columns = {f"{split.name}{side}": ids for side, ids in zip(split.sides, (sources, targets), strict=True)}
+        sides = zip(split.sides, (sources, targets), strict=True)
+        columns = {f"{split.name}{side}": [*map(len, rows)] for side, rows in sides}
         advice = "pass --on-long drop to leave such pairs out, or --truncate to cut them"
-        kept, over = fit_length(columns, max_length, on_long, advice, split.first)
-        rows = sorted({*kept} & {*split.complete()})
+        over = find_long(columns, max_length, on_long, advice, split.first)
+        rows = [row for row in split.complete() if on_long == "truncate" or not over[row]]
         if not rows:
             raise NoExamplesError(f"{' | '.join(columns)}: no pair of texts is left of {len(sources)}")
-        return Pairs(
-            [(sources[row], targets[row]) for row in rows],
-            rows,
+        return Examples.of(
+            [(truncated(sources[row], max_length), truncated(targets[row], max_length)) for row in rows],
+            rows=rows,
             dropped=len(sources) - len(rows),
-            truncated=max(over, shortened) if on_long == "truncate" else 0,
+            truncated=max(int(over.sum()), shortened) if on_long == "truncate" else 0,
             skipped=split.skipped,
         )
 
@@ -164,11 +147,10 @@ class SequenceToSequence(Task[TextPairs, Pair]):
                     count += 1
         return sources, count
 
-    def validate(self, loop: EvaluationLoop, split: TextPairs, examples: Examples[Pair], loss: float) -> Scores:
+    def validate(self, loop: EvaluationLoop, split: TextPairs, examples: Examples, loss: float) -> Scores:
         """Scores of greedy outputs."""
-        assert isinstance(examples, Pairs)
         greedy = self.limit_output(self.generation_config({"num_beams": 1}), split, loop.tokenizer)
-        outputs = decode(loop.tokenizer, generate_tokens(loop, [source for source, _ in examples.items], greedy))
+        outputs = decode(loop.tokenizer, generate_tokens(loop, [source for source, _ in examples.items()], greedy))
         return self.score(outputs, split.references_of(examples.rows))
 
     def evaluate(self, loop: EvaluationLoop, split: TextPairs) -> Evaluation:
@@ -186,12 +168,12 @@ class SequenceToSequence(Task[TextPairs, Pair]):
     ) -> tuple[list[str], int]:
         """One output per line, blank for a blank line; and the number of truncated lines."""
         sources, shortened = self._encode_sources(lines, references, loop.tokenizer, loop.max_length, loop.on_long)
-        columns = {loop.inputs: sources}
-        _, over = fit_length(columns, loop.max_length, loop.on_long, "pass --on-long truncate", first_line)
-        rows = [row for row, line in enumerate(lines) if line.strip()]
+        lengths, advice = {loop.inputs: [*map(len, sources)]}, "pass --on-long truncate"
+        over = find_long(lengths, loop.max_length, loop.on_long, advice, first_line)
+        filled = [truncated(ids, loop.max_length) for ids, line in zip(sources, lines, strict=True) if line.strip()]
         generation = loop.generation or self.generation_config({})
-        texts = iter(decode(loop.tokenizer, generate_tokens(loop, [sources[row] for row in rows], generation)))
-        return [next(texts) if line.strip() else "" for line in lines], max(over, shortened)
+        texts = iter(decode(loop.tokenizer, generate_tokens(loop, filled, generation)))
+        return [next(texts) if line.strip() else "" for line in lines], max(int(over.sum()), shortened)
 
 
 def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -13,7 +13,7 @@ Data: plain text or JSON lines {train,valid,test…}, or a hub data set.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -24,12 +24,12 @@ import numpy as np
 
 from synthetic_attention.models import SynthesizerForConditionalGeneration
 
-from ..data.corpus import DOCUMENT_ENDINGS, DOCUMENT_FIELDS, Corpus, hub_texts, read_texts
-from ..data.examples import Examples, OnLong, Pair, RunningText, TextExamples
-from ..data.files import Parsed, split_files
+from ..data.corpus import DOCUMENT_ENDINGS, DOCUMENT_FIELDS, Corpus, check_text, hub_texts, read_texts
+from ..data.examples import Examples, NoExamplesError, OnLong
+from ..data.files import split_files
 from ..data.hub import HubDataset, is_hub_name
 from ..data.records import Records
-from ..data.tokenizer import SPECIAL_TOKENS, Tokens, encode, train_tokenizer
+from ..data.tokenizer import SPECIAL_TOKENS, Tokens, encode
 from ..errors import UserError
 from .base import Evaluation, EvaluationLoop, Scores, Task, batch_losses
 from .seq2seq import json_lines
@@ -143,24 +143,26 @@ def corrupt(tokens: Tokens, mask: np.ndarray, first_sentinel: int) -> tuple[Toke
     return inputs, np.insert(tokens[places], np.flatnonzero(starts[places]), sentinels[starts])
 
 
-@dataclass(frozen=True)
-class SpanExamples(Examples[Pair]):
-    """Pieces of running text, corrupted when they are read, with other noise in every epoch of training."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SpanExamples(Examples):
+    """Pieces of the texts that fill the inputs exactly, corrupted when they are read, with other noise in each epoch.
 
-    store: RunningText
+    The texts are joined, each with its `</s>`.
+    """
+
     layout: SpanLayout
     first_sentinel: int
     eos_token_id: int
     # The seed of an epoch's noise, in a list because `draw` changes it.
-    noise: list[int] = field(default_factory=lambda: [0])
+    noise: list[int] = field(default_factory=lambda: [0], init=False)
 
     def __len__(self) -> int:
-        return self.layout.count(len(self.store.tokens))
+        return self.layout.count(len(self.tokens))
 
-    def __getitem__(self, index: int) -> Pair:
+    def __getitem__(self, index: int) -> tuple[Tokens, Tokens]:
         start, lengths = self.layout.start(index), self.layout.lengths(index)
         mask = noise_mask(lengths, np.random.default_rng([self.noise[0], index]))
-        inputs, targets = corrupt(self.store.ids(start, lengths.raw), mask, self.first_sentinel)
+        inputs, targets = corrupt(self.tokens[start : start + lengths.raw], mask, self.first_sentinel)
         return np.append(inputs, np.int32(self.eos_token_id)), np.append(targets, np.int32(self.eos_token_id))
 
     def lengths(self) -> np.ndarray:
@@ -175,7 +177,7 @@ class SpanExamples(Examples[Pair]):
 
 
 @dataclass(frozen=True)
-class SpanCorruption(Task[Corpus, Pair]):
+class SpanCorruption(Task[Corpus, SpanExamples]):
     """Pretraining by span corruption. The noise of a validation is the same for all runs.
 
     Args:
@@ -197,36 +199,33 @@ class SpanCorruption(Task[Corpus, Pair]):
     skip_bad_lines: bool = False
     subset: str | None = None
     revision: str | None = None
-    former_options: ClassVar[frozenset[str]] = frozenset({"stream"})
     name: ClassVar[str] = "span-corruption"
     score_labels: ClassVar[Mapping[str, str]] = {"loss": "loss", "perplexity": "perplexity"}
     model_class: ClassVar[type] = SynthesizerForConditionalGeneration
-    tokens_name: ClassVar[str] = "input + target tokens"
 
     def __post_init__(self) -> None:
         # Check what does not depend on the length of the inputs.
         SpanLayout(10**6, self.density, self.mean_span_length)
 
-    def check_split(self, split: Corpus, where: str) -> None:
-        """Check that it has text."""
-        split.check_text(where)
-
-    def records(self, data: Path, split: str, stream: bool = False) -> Records[str]:
+    def records(self, data: Path, split: str, stream: bool = False) -> Records:
         """The documents in all files of a split, or in a column of a hub data set."""
         if is_hub_name(data):
             source = HubDataset.of(data, self.subset, self.revision)
             texts = partial(hub_texts, source, split, self.text_field or "text", stream)
-            return Records(split, lambda: islice(texts(), self.max_documents), size=lambda: source.size(split))
+
+            def documents() -> Iterator[str | None]:
+                return check_text(islice(texts(), self.max_documents), f"{data}, {split}")
+
+            return Records(split, documents, partial(Corpus.of, split), size=partial(source.size, split))
         paths = split_files(data, split, DOCUMENT_ENDINGS)
         fields = (self.text_field,) if self.text_field else DOCUMENT_FIELDS
         name = paths[0].name.split(".")[0] if len(paths) == 1 else split
-        read = partial(read_texts, paths, fields, self.skip_bad_lines)
-        return Records(name, lambda: (text for text in read() if text is None or text.strip()), tuple(paths))
 
-    def make_split(self, records: Records[Any], rows: Sequence[str], first: int = 1) -> Corpus:
-        """Some of the documents."""
-        parsed = Parsed.of(rows)
-        return Corpus(records.name, parsed.records, first, parsed.skipped)
+        def read() -> Iterator[str | None]:
+            texts = check_text(read_texts(paths, fields, self.skip_bad_lines), " and ".join(map(str, paths)))
+            return (text for text in texts if text is None or text.strip())
+
+        return Records(name, read, partial(Corpus.of, name), tuple(paths))
 
     def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
         """A vocabulary with the sentinels at its end: `<extra_id_0>` is the last token, `<extra_id_1>` before it."""
@@ -236,7 +235,7 @@ class SpanCorruption(Task[Corpus, Pair]):
                 f"got vocab_size={vocab_size}; expected at least {least}: bytes, special tokens and "
                 f"{self.sentinels} sentinels"
             )
-        tokenizer = train_tokenizer(split.texts, vocab_size - self.sentinels, max_length)
+        tokenizer = super().train_tokenizer(split, vocab_size - self.sentinels, max_length)
         tokenizer.backend_tokenizer.add_special_tokens([f"<extra_id_{i}>" for i in reversed(range(self.sentinels))])
         return tokenizer
 
@@ -244,11 +243,17 @@ class SpanCorruption(Task[Corpus, Pair]):
         self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
     ) -> SpanExamples:
         """The documents, each with `</s>`, joined and cut into pieces that fill the inputs exactly."""
-        texts = self.tokenize(split, tokenizer, max_length, on_long)
-        examples = self.assemble(texts, tokenizer, max_length)
+        layout, first_sentinel = self._layout(tokenizer, max_length)
+        examples = SpanExamples.of(
+            [(ids,) for ids in encode(tokenizer, split.texts)],
+            skipped=split.skipped,
+            layout=layout,
+            first_sentinel=first_sentinel,
+            eos_token_id=cast(int, tokenizer.eos_token_id),
+        )
         if not len(examples):
-            tokens, least = len(examples.store.tokens), examples.layout.start(1)
-            raise UserError(f"{split.name}: {tokens} tokens; expected at least {least}, one example")
+            tokens, least = len(examples.tokens), layout.start(1)
+            raise NoExamplesError(f"{split.name}: {tokens} tokens; expected at least {least}, one example")
         return examples
 
     def _layout(self, tokenizer: Tokenizer, max_length: int) -> tuple[SpanLayout, int]:
@@ -272,20 +277,7 @@ class SpanCorruption(Task[Corpus, Pair]):
             )
         return layout, first_sentinel
 
-    def tokenize(
-        self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong
-    ) -> TextExamples[tuple[Tokens]]:
-        """The tokens of each document."""
-        self._layout(tokenizer, max_length)
-        return TextExamples([(ids,) for ids in encode(tokenizer, split.texts)], skipped=split.skipped)
-
-    def assemble(self, texts: TextExamples[Any], tokenizer: Tokenizer, max_length: int) -> SpanExamples:
-        """Pieces that fill the inputs exactly."""
-        layout, first_sentinel = self._layout(tokenizer, max_length)
-        end = cast(int, tokenizer.eos_token_id)
-        return SpanExamples(RunningText.of(texts), layout, first_sentinel, end, skipped=texts.skipped)
-
-    def validate(self, loop: EvaluationLoop, split: Corpus, examples: Examples[Pair], loss: float) -> Scores:
+    def validate(self, loop: EvaluationLoop, split: Corpus, examples: SpanExamples, loss: float) -> Scores:
         """The perplexity of the targets."""
         return {"perplexity": math.exp(loss)}
 

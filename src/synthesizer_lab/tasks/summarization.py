@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..data.files import split_file
+from ..data.files import MalformedLineError, json_object, numbered_lines, parse_lines, split_file, texts_of
 from ..data.hub import HubDataset, is_hub_name
 from ..data.records import Records
-from ..data.summarization import read_summaries
 from ..metrics.text import rouge, rouge_signature
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
-from .seq2seq import PairRecord, SequenceToSequence
+from .seq2seq import PairRecord, SequenceToSequence, TextPairs
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
+
+
+# (document, summary) in CNN/DailyMail, SciTLDR, XSum, arXiv.
+KNOWN_FIELDS = (("article", "highlights"), ("source", "target"), ("document", "summary"), ("article", "abstract"))
 
 
 @dataclass(frozen=True)
@@ -48,19 +52,38 @@ class Summarization(SequenceToSequence):
     metric_for_best_model: ClassVar[str] = "rougelsum"
     packages: ClassVar[tuple[str, ...]] = ("rouge-score", "sentencex")
 
-    def records(self, data: Path, split: str, stream: bool = False) -> Records[PairRecord]:
+    def records(self, data: Path, split: str, stream: bool = False) -> Records:
         """The documents and summaries in the file of a split, gzip or not, or in a split of a hub data set."""
-        fields = (self.document_field, self.summary_field, self.skip_bad_lines)
-
-        def read(source: Path | tuple[HubDataset, str]) -> Iterator[PairRecord | None]:
-            for summary in read_summaries(source, *fields, stream):
-                yield None if summary is None else PairRecord(summary.id, summary.document, summary.references)
-
         if is_hub_name(data):
             hub = HubDataset.of(data, self.subset, self.revision)
-            return Records(split, lambda: read((hub, split)), size=lambda: hub.size(split))
+
+            def read() -> Iterator[PairRecord | None]:
+                rows = enumerate(hub.rows(split, stream=stream), start=1)
+                return parse_lines(data, rows, self._parse, self.skip_bad_lines, unit="row")
+
+            return Records(split, read, partial(TextPairs.of, split), size=lambda: hub.size(split))
         path = split_file(data, split, (".jsonl", ".json"))
-        return Records(path.name.split(".")[0], lambda: read(path), (path,))
+        name = path.name.split(".")[0]
+
+        def read_file() -> Iterator[PairRecord | None]:
+            rows = numbered_lines(path)
+            return parse_lines(
+                path, rows, lambda number, line: self._parse(number, json_object(line)), self.skip_bad_lines
+            )
+
+        return Records(name, read_file, partial(TextPairs.of, name), (path,))
+
+    def _parse(self, number: int, row: dict[str, Any]) -> list[PairRecord]:
+        """The sentences of a document that is a list are joined by spaces; a summary that is a list has several
+        references, whose line breaks end sentences for ROUGE-Lsum. The id is the field `id`, else the number.
+        """
+        known = next((pair for pair in KNOWN_FIELDS if row.keys() >= {*pair}), KNOWN_FIELDS[0])
+        fields = (self.document_field or known[0], self.summary_field or known[1])
+        document = " ".join(texts_of(row, fields[0]))
+        summaries = tuple(text for text in texts_of(row, fields[1]) if text.strip())
+        if not document.strip() or not summaries:
+            raise MalformedLineError(f"field {fields[bool(document.strip())]!r} is blank")
+        return [(str(row.get("id", number)), document, summaries)]
 
     def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
         """Beam search of at most `max_summary_tokens` tokens, updated by `options`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,10 +37,6 @@ class Translation(SequenceToSequence):
     packages: ClassVar[tuple[str, ...]] = ("sacrebleu",)
 
     def __post_init__(self) -> None:
-        for language in (self.source, self.target):
-            # It becomes part of a glob pattern.
-            if not language or set(language) & set("*?[]/\\"):
-                raise UserError(f"got language {language!r}; expected the suffix of its files, like en")
         if self.source == self.target:
             raise UserError(f"got source and target language {self.source!r}; expected two different ones")
 
@@ -47,24 +44,18 @@ class Translation(SequenceToSequence):
         """Check that the tokenizer that BLEU needs for the target language is installed."""
         self.metrics()
 
-    def check_split(self, split: TextPairs, where: str) -> None:
-        """Check that it has a pair of texts."""
-        if not split.complete():
-            raise UserError(f"{where}: no pair has text on both sides; expected at least one")
-
-    def records(self, data: Path, split: str, stream: bool = False) -> Records[tuple[str, str]]:
+    def records(self, data: Path, split: str, stream: bool = False) -> Records:
         """Pairs of lines."""
-        languages = (self.source, self.target)
         if is_hub_name(data):
             source = HubDataset.of(data, self.subset, self.revision)
-            return Records(split, lambda: self._hub_pairs(source, split, stream), size=lambda: source.size(split))
-        stem, first, second = find_split(data, split, languages)
-        return Records(stem, lambda: parallel_lines(first, second), (first, second))
+            read, make = partial(self._hub_pairs, source, split, stream), partial(self._split, split)
+            return Records(split, read, make, size=lambda: source.size(split))
+        stem, first, second = find_split(data, split, (self.source, self.target))
+        return Records(stem, lambda: _with_text(first, second), partial(self._split, stem), (first, second))
 
-    def make_split(self, records: Records[Any], rows: Sequence[Any], first: int = 1) -> TextPairs:
-        """Both sides of some pairs."""
+    def _split(self, name: str, rows: Sequence[tuple[str, str]], first: int = 1) -> TextPairs:
         sources, targets = map(list, zip(*rows, strict=True)) if rows else ([], [])
-        return TextPairs(records.name, sources, targets, sides=(f".{self.source}", f".{self.target}"), first=first)
+        return TextPairs(name, sources, targets, sides=(f".{self.source}", f".{self.target}"), first=first)
 
     def _hub_pairs(self, source: HubDataset, split: str, stream: bool) -> Iterator[tuple[str, str]]:
         languages = (self.source, self.target)
@@ -107,3 +98,13 @@ class Translation(SequenceToSequence):
             scores[name] = metric.corpus_score(list(outputs), [list(references)]).score
             scores[f"{name}_signature"] = str(metric.get_signature())
         return scores
+
+
+def _with_text(first: Path, second: Path) -> Iterator[tuple[str, str]]:
+    """The lines of two files; UserError at the end if no pair has text on both sides."""
+    found = False
+    for pair in parallel_lines(first, second):
+        found = found or all(map(str.strip, pair))
+        yield pair
+    if not found:
+        raise UserError(f"{first} and {second}: no pair has text on both sides; expected at least one")

@@ -21,7 +21,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from synthetic_attention.attention import SelfAttention
 
 from ..tasks import get_task
-from ..tasks.base import Task
+from ..tasks.base import Task, tokens_name
 from ..tasks.memory import check_training, total_memory
 from .device import any_process, choose_training_device, describe_device, failing_together
 from .failures import shortage_reported
@@ -118,7 +118,7 @@ def describe_dry_run(estimate: Mapping[str, Any]) -> str:
     task, found = get_task(estimate["task"]), SimpleNamespace(**estimate)
     epoch, epochs = "not known: the text is streamed", "epochs not known"
     if found.tokens_per_epoch:
-        epoch = f"{found.examples:,} {task.unit}, {found.tokens_per_epoch:,} {task.tokens_name}"
+        epoch = f"{found.examples:,} {task.unit}, {found.tokens_per_epoch:,} {tokens_name(task)}"
         epoch = f"{epoch} in {found.batches_per_epoch:,} batches"
         epochs = f"{found.epochs:.1f} epochs"
     accumulated = f" of {found.batches_per_step} batches" if found.batches_per_step > 1 else ""
@@ -128,7 +128,7 @@ def describe_dry_run(estimate: Mapping[str, Any]) -> str:
         "an epoch": epoch,
         "training": f"{found.steps:,} steps{accumulated}, {epochs}",
         "device": f"{found.device}, {found.dtype}",
-        "speed": f"{found.tokens_per_second:,.0f} {task.tokens_name}/s over {found.measured_steps} steps",
+        "speed": f"{found.tokens_per_second:,.0f} {tokens_name(task)}/s over {found.measured_steps} steps",
         "memory": f"{found.peak_bytes / 1e6:,.0f} MB at most in these steps, everything included, of "
         f"{found.device_bytes / 1e6:,.0f} MB; at least {found.least_bytes / 1e6:,.0f} MB for model, optimizer and "
         "batch",

@@ -18,7 +18,7 @@ from synthetic_attention.kernels import quantize_int8
 from ..data.examples import OnLongInput
 from ..errors import UserError, damage_reported
 from ..tasks import get_task
-from ..tasks.base import EvaluationLoop, Task, format_score
+from ..tasks.base import EvaluationLoop, Task, format_score, tokens_name
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from ..tasks.language_modeling import LanguageModeling
@@ -233,7 +233,7 @@ def describe_training(metrics: Mapping[str, Any]) -> str:
     """metrics.json for a terminal: duration, speed, and the scores of the best model."""
     task = get_task(metrics["task"])
     speed = "{steps} steps in {minutes:.1f} minutes, {tokens_per_second:,.0f} ".format(**metrics)
-    speed, best = f"{speed}{task.tokens_name}/s", metrics["best"]
+    speed, best = f"{speed}{tokens_name(task)}/s", metrics["best"]
     if best is None:
         return f"{speed}; not validated yet"
     average = f" (average of the weights at {', '.join(map(str, best['averaged']))})" if "averaged" in best else ""

@@ -56,12 +56,12 @@ class Outcome(NamedTuple):
 def read_splits(task: Task[Any, Any], data: Path, training: SynthesizerTrainingArguments) -> dict[str, Split]:
     """The splits that training needs: "train", in parts if it is large or streamed, and "valid"."""
     records, limit = task.records(data, "train", training.streaming), training.tokenizer_characters
-    if records is None and training.streaming:
+    if training.streaming and not records.in_parts:
         raise UserError(f"got --streaming, but task {task.name} reads its training data as a whole; leave it out")
-    if records is None or not (training.streaming or records.bytes() > min(IN_MEMORY, limit)):
+    if not (training.streaming or (records.in_parts and records.bytes() > min(IN_MEMORY, limit))):
         return {name: task.read(data, name) for name in ("train", "valid")}
-    train = LargeSplit(task, records, limit, training.streaming)
-    return {"train": train, "valid": task.read_with(data, "valid", train.labels, training.streaming)}
+    train = LargeSplit(records.name, task, records, limit, training.streaming)
+    return {"train": train, "valid": task.records(data, "valid", training.streaming).load(train.labels)}
 
 
 def start_run(
@@ -231,12 +231,12 @@ def prepare_inputs(
     if tokenizer is None:
         tokenizer = new_tokenizer(task, train, vocab_size, maximum, report)
 
-    def encode(split: Split) -> Examples[Any]:
+    def encode(split: Split) -> Examples:
         examples = task.encode(split, tokenizer, maximum, on_long, training=split is train)
         report(f"{split.name}: {len(examples):,} {task.unit}, {int(examples.lengths().sum()):,} tokens")
         return examples
 
-    examples: TrainingData[Any]
+    examples: TrainingData
     if isinstance(train, LargeSplit):
         examples, head = encode_large(train, tokenizer, maximum, on_long, report), train.head()
     else:
@@ -262,7 +262,7 @@ def prepare_inputs(
     return TrainingInputs(task, settings, model, tokenizer, examples, validation, valid)
 
 
-def _report_left_out(name: str, examples: TrainingData[Any], unit: str, maximum: int, report: Report) -> None:
+def _report_left_out(name: str, examples: TrainingData, unit: str, maximum: int, report: Report) -> None:
     """Report the examples of a split that are left out or truncated."""
     if examples.note:
         report(f"{name}: {examples.note}")

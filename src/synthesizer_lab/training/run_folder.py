@@ -35,7 +35,7 @@ from synthetic_attention.staging import LOCK, lock_file, remove_left, staged
 from ..data.hub import is_hub_name
 from ..errors import UserError, damage_reported
 from ..tasks import get_task
-from ..tasks.base import Task, load_pretrained, reset_generation
+from ..tasks.base import Task, load_pretrained, possible_starts, reset_generation
 from .settings import Settings, load_yaml
 
 # The entries of run.yaml that every run has.
@@ -277,7 +277,7 @@ class PretrainedRun:
         run = RunFolder(path.resolve())
         info = run.read_info()
         own = run.read_task(info)
-        if own.model_class not in (possible := {task.model_class, *task.pretrained_classes}):
+        if own.model_class not in (possible := possible_starts(task)):
             raise UserError(
                 f"{path}: a run of task {own.name}, whose model is a {own.model_class.__name__}; task {task.name} can "
                 f"only start from {' or '.join(sorted(kind.__name__ for kind in possible))}"

@@ -44,8 +44,8 @@ class TrainingInputs:
     settings: Settings
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
-    train: TrainingData[Any]
-    validation: Examples[Any]
+    train: TrainingData
+    validation: Examples
     validation_split: Split
 
 
@@ -356,7 +356,7 @@ class SynthesizerTrainer(Trainer):
     def _keep_if_best(self, scores: dict[str, Any]) -> None:
         metric, best = self.task.metric_for_best_model, self.progress.best
         # Of equal scores the later: its model was trained longer.
-        if best and scores[metric] != best[metric] and (scores[metric] > best[metric]) != self.task.greater_is_better:
+        if best and scores[metric] != best[metric] and (scores[metric] > best[metric]) != (metric != "loss"):
             return
         self.progress.best = scores
         self.save_best_model()
@@ -369,7 +369,7 @@ class SynthesizerTrainer(Trainer):
 
     def _best_snapshots(self, scores: dict[str, Any]) -> list[Snapshot]:
         """The best validations so far, with this one, ordered by step; of equal ones the later."""
-        sign = 1 if self.task.greater_is_better else -1
+        sign = -1 if self.task.metric_for_best_model == "loss" else 1
         known = {*self.progress.snapshots, (scores["step"], float(scores[self.task.metric_for_best_model]))}
         ranked = sorted(known, key=lambda snapshot: (sign * snapshot[1], snapshot[0]))
         return sorted(ranked[-self.args.average_checkpoints :])
