@@ -1,7 +1,9 @@
 """A run with a damaged or foreign file: one line that names it, from every command that reads the file."""
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,39 @@ def test_code_and_weights_from_elsewhere_are_refused(call: Call, run: Path, name
     check_error(command(call, "generate", run), run, "adapter_config.json")
 
 
+class _Payload:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, (f"touch {self.mark}",)
+
+
+def test_no_code_of_a_run_is_executed(call: Call, run: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "executed"
+    code = f"import os\nos.system('touch {mark}')\nclass Evil: ...\ndef generate(*a, **k): ...\n"
+    (run / "custom_generate").mkdir()
+    for name in ("modeling_evil.py", "tokenization_evil.py", "custom_generate/generate.py"):
+        (run / name).write_text(code, encoding="utf-8")
+    for name, entry in (("config.json", "modeling_evil.Evil"), ("tokenizer_config.json", "tokenization_evil.Evil")):
+        content = json.loads((run / name).read_text(encoding="utf-8"))
+        content["auto_map"] = dict.fromkeys(("AutoModelForSeq2SeqLM", "AutoConfig", "AutoTokenizer"), entry)
+        (run / name).write_text(json.dumps(content), encoding="utf-8")
+    torch.save(_Payload(mark), run / "pytorch_model.bin")
+    for name in COMMANDS:
+        assert command(call, name, run)[0] == 0
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        torch.save(_Payload(mark), run / "checkpoints/checkpoint-4" / name)
+    resume = ("train", "translation", "--resume", "--steps", "6", "--output", run)
+    check_error(call(*resume), "checkpoint-4")
+    (run / "run.yaml").write_text(f'!!python/object/apply:os.system ["touch {mark}"]\n', encoding="utf-8")
+    for name in COMMANDS:
+        check_error(command(call, name, run), "run.yaml")
+    assert not mark.exists()
+
+
 @pytest.mark.parametrize(
     ("group", "name", "value"),
     [
@@ -88,9 +123,10 @@ def test_weights_that_are_not_finite(call: Call, run: Path) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_run_yaml(call: Call, run: Path, name: str) -> None:
     info = yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))
-    for key, value in (("settings", {}), ("data", 3), ("options", None)):
-        (run / "run.yaml").write_text(yaml.safe_dump({**info, key: value}), encoding="utf-8")
-        check_error(command(call, name, run), "run.yaml", key)
+    for key in ("settings", "data", "options"):
+        rest = {other: value for other, value in info.items() if other != key}
+        (run / "run.yaml").write_text(yaml.safe_dump(rest), encoding="utf-8")
+        check_error(command(call, name, run), "run.yaml", f"no {key}")
     (run / "run.yaml").write_text(yaml.safe_dump(info).replace("synthesizer: random+vanilla", "synthesizer: &s [*s]"))
     check_error(command(call, name, run), "run.yaml", "alias")
     (run / "run.yaml").write_text("[")

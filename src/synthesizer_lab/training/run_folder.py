@@ -38,6 +38,11 @@ from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained, possible_starts, reset_generation
 from .settings import Settings, load_yaml
 
+# The entries of config.json that make transformers load kernels from the hub, other weights, or other libraries.
+_FOREIGN = (
+    *("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"),
+    *("quantization_config", "transformers_weights"),
+)
 # The entries of run.yaml that every run has.
 _INFO = ("task", "data", "options", "fingerprints", "commands", "settings")
 _PARTIAL = ".partial-"
@@ -201,6 +206,12 @@ class RunFolder:
         """The best model of the run, in evaluation mode, and the tokenizer; `bf16` for weights in bfloat16."""
         self.check_model()
         tokenizer = self.load_tokenizer()
+        with damage_reported(self.path / "config.json"):
+            config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+            # With the file of an adapter, transformers would load another model.
+            foreign = [name for name in _FOREIGN if config.get(name)]
+            if foreign := [*foreign, *(path.name for path in self.path.glob("adapter_config.json"))]:
+                raise ValueError(f"it has {', '.join(foreign)}, for other weights or code; delete them")
         with damage_reported(f"{self.path}: the model"):
             model, found = cast(Any, task.model_class).from_pretrained(
                 str(self.path),
@@ -212,6 +223,9 @@ class RunFolder:
             # transformers would initialise missing weights.
             if problems := [f"{name} {kind}" for kind in ("missing", "unexpected") for name in found[f"{kind}_keys"]]:
                 raise ValueError(f"the weights do not fit config.json: {', '.join(problems[:3])}")
+            weights = {} if device.type == "meta" else model.state_dict()
+            if infinite := [name for name, weight in weights.items() if not weight.isfinite().all()]:
+                raise ValueError(f"model.safetensors has weights that are not finite: {', '.join(infinite[:3])}")
             # Commands take settings of generation as options, not from generation_config.json.
             reset_generation(task, model)
         return model.eval().to(device, torch.bfloat16 if bf16 else torch.float32), tokenizer
