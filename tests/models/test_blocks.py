@@ -10,7 +10,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from synthetic_attention import SynthesizerAttention, TokenLayout
 from synthetic_attention.models import SynthesizerConfig
-from synthetic_attention.models.modeling import MLP, CrossAttention, SynthesizerBlock
+from synthetic_attention.models.blocks import MLP, CrossAttention, SynthesizerBlock
 from synthetic_attention.models.positions import SinusoidalPositions, relative_buckets
 
 

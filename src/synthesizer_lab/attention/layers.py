@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from synthetic_attention.attention import SelfAttention
+from synthetic_attention.models.blocks import SynthesizerBlock
 from synthetic_attention.models.loss import IGNORED
-from synthetic_attention.models.modeling import SynthesizerBlock, SynthesizerStack
+from synthetic_attention.models.modeling import SynthesizerStack
 from synthetic_attention.models.positions import RelativePositionBias
 
 __all__ = ["AttentionLayer", "Batch", "attention_layers", "hooked", "mean_loss", "real_rows", "run"]

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from ..attention import SynthesizerAttention
 from ..models import SynthesizerPreTrainedModel
-from ..models.modeling import SynthesizerBlock, SynthesizerStack
+from ..models.blocks import SynthesizerBlock
+from ..models.modeling import SynthesizerStack
 from ..synthesizers import SynthesizerOptions, has_logits
 
 __all__ = ["Heads", "stacks_of", "synthesize"]

@@ -21,18 +21,18 @@ from ..baselines import Baseline
 from ..kernels import is_fast, is_plain, is_unchanged, packed_linear
 from ..layout import read_mask
 from ..models import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerModel
+from ..models.blocks import MLP, CrossAttention, SynthesizerBlock
 from ..models.cache import adapt_layers
-from ..models.modeling import MLP, CrossAttention, SynthesizerBlock, SynthesizerStack
+from ..models.modeling import SynthesizerStack
 from .attention import (
-    CrossAttentionStep,
     LayerStep,
     Operation,
     SelfAttentionStep,
     Slots,
-    Source,
     prepare,
     prepare_sum,
 )
+from .cross_attention import CrossAttentionStep, Source
 
 # Rows of softmax(R), of positions and of biases are made for so many steps at a time, and slots at first.
 _AHEAD = 32

@@ -11,14 +11,9 @@ from transformers import (
 )
 from transformers.models.auto import modeling_auto
 
+from .classifiers import SynthesizerForSequenceClassification, SynthesizerForTokenClassification
 from .configuration import SynthesizerConfig
-from .heads import (
-    SynthesizerForCausalLM,
-    SynthesizerForConditionalGeneration,
-    SynthesizerForMaskedLM,
-    SynthesizerForSequenceClassification,
-    SynthesizerForTokenClassification,
-)
+from .heads import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerForMaskedLM
 from .modeling import SynthesizerModel
 from .pretrained import SynthesizerPreTrainedModel
 
