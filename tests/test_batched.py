@@ -51,8 +51,6 @@ def test_outputs_and_gradients(shape, padded, finite, device):
     compare(got, want, (scores, value), (scores, value))
     if mask is not None:
         assert (got[2] == 0).all()
-        known = value * mask[:, None, :, None]
-        torch.testing.assert_close(batched_attention(scores, known, mask, offset, None, True, finite), want)
 
 
 @pytest.mark.parametrize("device", DEVICES)

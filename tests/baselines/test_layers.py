@@ -124,7 +124,7 @@ def test_a_padded_row_gives_what_it_gives_alone(make: Make, is_causal: bool, is_
         mask[1, 4] = False
     else:
         mask[1, :3] = mask[2, 5:] = mask[3, [0, 2, 3, 7]] = mask[4] = False
-    assert (TokenLayout.of(mask, x).unpadded is None) == is_little
+    assert (TokenLayout.of(mask, x).real_tokens is None) == is_little
     y, weights = layer(x, mask, is_causal=is_causal, need_weights=True)
     assert not y[~mask].any()
     for row, real in enumerate(mask[:4]):

@@ -78,6 +78,8 @@ def last_checkpoint(folder: Path) -> Checkpoint | None:
         snapshots = [_weights(path, step).relative_to(path).as_posix() for step, _ in progress.snapshots]
         if missing := [name for name in (*_FILES, *snapshots) if not [*path.glob(name)]]:
             raise ValueError(f"{', '.join(missing)} missing")
+        if json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] != _step(path):
+            raise ValueError("trainer_state.json has another step")
     return Checkpoint(path, _step(path), progress)
 
 
