@@ -252,11 +252,13 @@ class TokenLayout(Movable):
     def real_tokens(self) -> RealTokens | None:
         """The places of the real tokens if projections see these only.
 
-        Compiled code computes the padding too: it serves any number of tokens with one graph.
+        Compiled code computes the padding of its own input: it serves any number of tokens with one graph.
         """
+        if self.is_packed:
+            return self.tokens
         if torch.compiler.is_compiling() or self.tokens is None or not self.may_pack or is_transformed():
             return None
-        return self.tokens if self.is_packed or self.tokens.has_much_padding else None
+        return self.tokens if self.tokens.has_much_padding else None
 
     @property
     def token_slots(self) -> Tensor:
@@ -349,6 +351,8 @@ class TokenLayout(Movable):
         """Store new keys and values (B, H, T, K) of the aligned batch; return those to attend to."""
         if cache is None:
             return key, value
+        if self.is_packed:
+            return self.aligned.update(cache, key, value, layer_idx)
         assert layer_idx is not None
         given = self.mask if self.front is not None else self.cache_mask
         new = (key, value) if given is None else [_restore(x, given, self.places, 2) for x in (key, value)]

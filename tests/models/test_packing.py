@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import DynamicCache
 
 from synthetic_attention import (
+    SynthesizerAttention,
     SynthesizerForCausalLM,
     SynthesizerForConditionalGeneration,
     SynthesizerForMaskedLM,
     SynthesizerForSequenceClassification,
+    TokenLayout,
 )
 
 B, S, T = 5, 13, 11
@@ -142,12 +145,44 @@ def test_what_blocks_see(tiny_config: Callable) -> None:
     hook = model.model.encoder.layers[1].self_attn.register_forward_hook(lambda *args: None)
     assert seen_by_mlp(model, batch) == rows
     hook.remove()
-    model.model.encoder.layers[1].compile(backend="eager")
+    attention = model.model.encoder.layers[1].self_attn
+    attention.compile(backend="eager")
     assert seen_by_mlp(model, batch) == rows
-    model.model.encoder.layers[1]._compiled_call_impl = None
+    attention._compiled_call_impl = None
+    attention.forward = type(attention).forward.__get__(attention)
+    assert seen_by_mlp(model, batch) == rows
+    del attention.forward
     assert seen_by_mlp(model, batch) == (1, count, d_model)
     of_rows = a_model("seq2seq", tiny_config, synthesizer="random", unpad_inputs=False)
     assert seen_by_mlp(of_rows, batch) == rows
+    assert seen_by_mlp(of_rows, batch, "decoder") == targets
+
+
+def test_masks_beside_labels_are_checked(tiny_config: Callable) -> None:
+    model, batch = a_model("seq2seq", tiny_config), a_batch("seq2seq", MASKS["right"])
+    for mask in (torch.ones(1, T), torch.ones(B, T + 1), torch.zeros(B, T).masked_fill(MASKS["left"][:, :T], -1.0)):
+        with pytest.raises(ValueError, match="attention_mask"):
+            model(**batch, decoder_attention_mask=mask)
+    with pytest.raises(ValueError, match="labels of shape"):
+        model(**batch, decoder_input_ids=torch.full((B, T + 1), 3))
+    # A mask hides context; the tokens after the last label change nothing.
+    mask = torch.ones(B, T).masked_fill(torch.arange(T) == 1, 0)
+    expected = model(**batch, decoder_attention_mask=mask, output_hidden_states=True).loss
+    torch.testing.assert_close(model(**batch, decoder_attention_mask=mask).loss, expected)
+
+
+@pytest.mark.parametrize("kind", ["right", "left"])
+def test_a_packed_layout_fills_a_cache(kind: str) -> None:
+    layer, x = SynthesizerAttention(10, 2, "vanilla", layer_idx=0), torch.randn(B, S, 10)
+    found = []
+    for packed in (True, False):
+        cache = DynamicCache()
+        layout = TokenLayout.of(MASKS[kind], x, cache)
+        given = (layout.pack(x), layout.packed) if packed else (x, MASKS[kind])
+        y = layer(*given, is_causal=True, cache=cache)
+        found.append([layout.unpack(y) if packed else y, cache.layers[0].keys, cache.layers[0].values])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_a_batch_without_labels_to_score_has_gradients(tiny_config: Callable) -> None:

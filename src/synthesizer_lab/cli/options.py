@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from ..tasks.base import Task
 
 
+# Training options that every preset sets.
+_OF_PRESETS = ("max_steps",)
+
+
 def option(text: str, default: Any = None, **about: Any) -> Any:
     """A flag with its help text; the default ... means that it must be given.
 
@@ -38,7 +42,9 @@ def setting(key: str, **about: Any) -> Any:
     text, limits = entry.metadata["help"], {"least": entry.metadata.get("least")}
     if "below" in entry.metadata:
         limits["most"] = entry.metadata["below"] - 1
-    return option(f"{text[0].upper()}{text[1:]}.", False if entry.default is False else None, **limits, **about)
+    default = about.pop("otherwise", "the preset's" if key in _OF_PRESETS else entry.default)
+    shown = "" if entry.default is False or entry.default is None else f" [default: {default}]"
+    return option(f"{text[0].upper()}{text[1:]}.{shown}", False if entry.default is False else None, **limits, **about)
 
 
 def with_default(kind: type, name: str, default: Any) -> Any:

@@ -32,7 +32,7 @@ def train(
     training: Training,
     seed: int | None = setting("seed"),
     streaming: bool = setting("streaming"),
-    sharding: Sharding | None = setting("sharding"),
+    sharding: Sharding | None = setting("sharding", otherwise="as `accelerate launch` says, or none"),
     batches_per_update: int | None = option(
         "Batches of an update, of all processes together; also changes them when resuming.", least=1
     ),

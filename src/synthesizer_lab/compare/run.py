@@ -15,11 +15,12 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
+from signal import SIGINT
 from typing import Any
 
 from transformers import TrainerCallback
@@ -28,7 +29,6 @@ from synthetic_attention.staging import LOCK, lock_file
 
 from ..errors import UserError, damage_reported
 from ..metrics.text import can_compute
-from ..training.callbacks import StopRequest
 from ..training.device import choose_training_device
 from ..training.evaluation import evaluate_run
 from ..training.run import Report, resume_run, start_run
@@ -168,25 +168,29 @@ class _Runner:
             self.publish()
         self.publish()
         runs = {key: partial(_train, self.folder, self.plan, *key, self.device) for key in queue if key not in trained}
-        stop, total, first = StopRequest(), len(queue), len(queue) - len(runs) + 1
-        if jobs > 1:
+        total, first = len(queue), len(queue) - len(runs) + 1
+        if jobs > 1 and runs:
             self.report(f"training {len(runs)} of {total} runs, {jobs} at the same time; see log.jsonl of each run")
-        outcomes = self._train_in_turn(runs, first, total) if jobs == 1 else train_in_processes(runs, jobs, stop)
-        with stop.listening() if jobs > 1 else nullcontext(), closing(outcomes):
-            for number, ((row, seed), outcome) in enumerate(outcomes, first):
-                if jobs > 1:
-                    self.report(f"run {number} of {total} has ended: {row.label}, seed {seed}")
-                # A signal stops the comparison even if this run finished before it.
-                if stop.received is not None:
-                    return stop.received
-                if isinstance(outcome, int):
-                    return outcome
-                if isinstance(outcome, UserError):
-                    self._fail(row, seed, outcome)
-                else:
-                    self._score(row, seed)
-                self.publish()
-        return stop.received
+        outcomes = self._train_in_turn(runs, first, total) if jobs == 1 else train_in_processes([*runs.items()], jobs)
+        try:
+            with closing(outcomes):
+                for number, ((row, seed), outcome) in enumerate(outcomes, first):
+                    if jobs > 1:
+                        self.report(f"run {number} of {total} has ended: {row.label}, seed {seed}")
+                    # A signal stops the comparison even if this run finished before it.
+                    if isinstance(outcome, int):
+                        return outcome
+                    if isinstance(outcome, UserError):
+                        self._fail(row, seed, outcome)
+                    else:
+                        self._score(row, seed)
+                    self.publish()
+        except KeyboardInterrupt:
+            if jobs == 1:
+                raise
+            # While this process scored a run; the others have stopped now.
+            return SIGINT
+        return None
 
     def _train_in_turn(
         self, runs: Mapping[Key, Callable[..., int | None]], first: int, total: int

@@ -139,8 +139,14 @@ def markdown_page(results: Results) -> str:
 
 
 def terminal_page(results: Results, width: int) -> str:
-    """The table and the notes to read it as text; a table that is wider continues below."""
-    return "\n".join([table(results, "{} *").to_string(line_width=width), "", *notes(results, "*"), ""])
+    """The table and the notes to read it as text; groups of columns that are too wide together stand below."""
+    cells, parts = table(results, "{} *"), [list[Any]()]
+    for group in dict.fromkeys(group for group, _ in cells):
+        columns = [header for header in cells if header[0] == group]
+        if parts[-1] and len(cells[parts[-1] + columns].to_string().partition("\n")[0]) > width:
+            parts.append([])
+        parts[-1] += columns
+    return "\n\n".join([*(cells[part].to_string() for part in parts), "\n".join(notes(results, "*"))]) + "\n"
 
 
 def notes(results: Results, mark: str = "Bold") -> Iterator[str]:

@@ -76,8 +76,8 @@ class Conversion:
             raise UserError(f"got --{'data' if self.task is None else 'task'} alone; expected --task and --data")
         if self.text is not None and (self.synthesizer not in FUNCTIONS or self.synthesizer_options):
             raise UserError(
-                f"got --calibrate for {self.synthesizer!r} with options {self.synthesizer_options}; expected one of: "
-                f"{', '.join(FUNCTIONS)}, without options"
+                f"got --calibrate for {self.synthesizer!r}{' with options' if self.synthesizer_options else ''}; "
+                f"expected one of: {', '.join(FUNCTIONS)}, without options"
             )
 
 

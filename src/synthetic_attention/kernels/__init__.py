@@ -6,7 +6,7 @@ from .heads import join_heads, project_by_feature, split_heads
 from .int8 import Int8Linear, quantize_int8
 from .matmul import (
     add_product,
-    has_hooks,
+    has_other_code,
     is_fast,
     is_plain,
     is_unchanged,
@@ -25,7 +25,7 @@ __all__ = [
     "add_product",
     "attend",
     "attention_weights",
-    "has_hooks",
+    "has_other_code",
     "is_fast",
     "is_plain",
     "is_unchanged",

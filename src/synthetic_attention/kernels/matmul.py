@@ -74,14 +74,20 @@ def is_unchanged(module: nn.Module | None, *kinds: type) -> bool:
     return type(module) in kinds and not any(_hooks(module)) and "forward" not in module.__dict__
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Whether a hook of the user's, which may look at the rows of a batch, runs in a module or in a part of it."""
-    return _has_any_global_hook() or any(
-        not getattr(hook, "__module__", "").startswith("torch.distributed")
-        for part in module.modules()
-        for hooks in _hooks(part)
-        for hook in hooks.values()
-    )
+def has_other_code(module: nn.Module) -> bool:
+    """Whether hooks, compiled code or another `forward`, which may look at rows, run in a module or in a part of it.
+
+    Hooks of PyTorch's own, as of FSDP, do not count.
+    """
+    if _has_any_global_hook():
+        return True
+    for part in module.modules():
+        if part._compiled_call_impl is not None or "forward" in part.__dict__:
+            return True
+        hooks = (hook for each in _hooks(part) for hook in each.values())
+        if any(not (getattr(hook, "__module__", None) or "").startswith("torch.distributed") for hook in hooks):
+            return True
+    return False
 
 
 def _hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:

@@ -23,7 +23,7 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from ..kernels import is_plain, linear
-from ..layout import check_mask
+from ..layout import check_mask, read_mask
 from .blocks import make_norm
 from .configuration import SynthesizerConfig
 from .loss import (
@@ -309,10 +309,10 @@ class SynthesizerForConditionalGeneration(_LanguageModel, _GenerationMixin):
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         scored = self._scored_rows(labels)
         if scored is not None and labels is not None and not self._keeps_tokens(past_key_values, use_cache, kwargs):
-            needed = up_to_last_scored(labels)
-            decoder_attention_mask = (
-                needed if decoder_attention_mask is None else needed & decoder_attention_mask.bool()
-            )
+            x: Any = kwargs.get("decoder_inputs_embeds") if decoder_input_ids is None else decoder_input_ids
+            check_labels(labels, x.shape[:2])
+            given = None if decoder_attention_mask is None else read_mask(decoder_attention_mask, *labels.shape)[0]
+            decoder_attention_mask = up_to_last_scored(labels) if given is None else up_to_last_scored(labels) & given
         outputs: Any = self.model(
             input_ids,
             attention_mask,
@@ -330,10 +330,11 @@ class SynthesizerForConditionalGeneration(_LanguageModel, _GenerationMixin):
         return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
 
     def _keeps_tokens(self, cache: Cache | None, use_cache: bool | None, arguments: Mapping[str, Any]) -> bool:
-        """Whether more is asked for than the loss: a cache, states or weights, of tokens without a label too."""
+        """Whether more is looked at than the loss: a cache, states, weights, or rows inside of the decoder."""
         names = ("output_attentions", "output_hidden_states")
         asked = (getattr(self.config, name) if arguments.get(name) is None else arguments[name] for name in names)
-        return cache is not None or bool(use_cache) or any(asked)
+        decoder: Any = self.model.decoder
+        return cache is not None or bool(use_cache) or any(asked) or not decoder.leaves_out_padding
 
 
 class PerToken:

@@ -15,7 +15,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPast, Seq2SeqModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from ..kernels import has_hooks
+from ..kernels import has_other_code
 from ..kernels.dropout import dropout
 from ..layout import Positions, TokenLayout, read_mask
 from ..synthesizers import has_logits, needs_max_length
@@ -39,6 +39,9 @@ class SynthesizerStack(nn.Module):
     Attributes:
         max_length: the longest sequence; None where no part of the stack has parameters per position.
     """
+
+    # Of models that were pickled before there was this field.
+    unpad_inputs: bool = True
 
     def __init__(self, config: SynthesizerConfig, side: Literal["encoder", "decoder"]) -> None:
         super().__init__()
@@ -143,14 +146,18 @@ class SynthesizerStack(nn.Module):
     def _may_pack(
         self, layout: TokenLayout, source: TokenLayout | None, cache: Cache | None, need_weights: bool
     ) -> bool:
-        """Whether blocks may see packed tokens. Hooks and compiled blocks get rows, and a cache keeps their slots."""
+        """Whether blocks may see packed tokens: no cache keeps their slots, and no weights are wanted of them."""
         if layout.real_tokens is None and (source is None or source.real_tokens is None):
             return True
-        if not self.unpad_inputs or cache is not None or need_weights:
-            return False
-        # A compiled block would be compiled again for each number of tokens.
-        are_plain = all(isinstance(x, SynthesizerBlock) and x._compiled_call_impl is None for x in self.layers)
-        return are_plain and not has_hooks(self)
+        return cache is None and not need_weights and self.leaves_out_padding
+
+    @property
+    def leaves_out_padding(self) -> bool:
+        """Whether `unpad_inputs` allows it, and nothing in the stack may look at rows.
+
+        Compiled parts get rows: they would be compiled again for each number of tokens.
+        """
+        return self.unpad_inputs and not has_other_code(self)
 
     def extend(self, max_length: int) -> None:
         """Change the maximum length of its layers and positions in place."""
