@@ -139,13 +139,12 @@ def markdown_page(results: Results) -> str:
 
 
 def terminal_page(results: Results, width: int) -> str:
-    """The table and the notes to read it as text; groups of columns that are too wide together stand below."""
+    """The table and the notes to read it as text; columns that are too wide together stand below one another."""
     cells, parts = table(results, "{} *"), [list[Any]()]
-    for group in dict.fromkeys(group for group, _ in cells):
-        columns = [header for header in cells if header[0] == group]
-        if parts[-1] and len(cells[parts[-1] + columns].to_string().partition("\n")[0]) > width:
+    for header in cells:
+        if parts[-1] and max(map(len, cells[[*parts[-1], header]].to_string().splitlines())) > width:
             parts.append([])
-        parts[-1] += columns
+        parts[-1].append(header)
     return "\n\n".join([*(cells[part].to_string() for part in parts), "\n".join(notes(results, "*"))]) + "\n"
 
 
