@@ -30,6 +30,11 @@ def command(call: Call, name: str, run: Path) -> Result:
     return call(*COMMANDS[name](run))
 
 
+def edit(path: Path, **changes: object) -> None:
+    """Change entries of a JSON file."""
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
@@ -118,6 +123,44 @@ def test_weights_that_are_not_finite(call: Call, run: Path) -> None:
     save_file(weights, run / "model.safetensors", metadata={"format": "pt"})
     for each in ("generate", "evaluate"):
         check_error(command(call, each, run), run, "model.safetensors has weights that are not finite", name)
+
+
+def test_tokens_outside_of_the_vocabulary(call: Call, run: Path) -> None:
+    path = run / "tokenizer.json"
+    text = path.read_text(encoding="utf-8")
+    model = json.loads(text)["model"]
+    model["vocab"][max(model["vocab"], key=model["vocab"].get)] = 9999
+    processor = json.loads(text)["post_processor"]
+    processor["special_tokens"]["</s>"]["ids"] = [9999]
+    for change in ({"model": model}, {"post_processor": processor}):
+        path.write_text(text, encoding="utf-8")
+        edit(path, **change)
+        for name in COMMANDS:
+            check_error(command(call, name, run), run, "tokenizer.json has token 9999")
+
+
+def test_a_tokenizer_that_panics(call: Call, run: Path) -> None:
+    split = {"type": "Split", "pattern": {"Regex": "([a-z ]+)+[A-Z]$"}, "behavior": "Isolated", "invert": False}
+    own = json.loads((run / "tokenizer.json").read_text(encoding="utf-8"))["pre_tokenizer"]
+    edit(run / "tokenizer.json", pre_tokenizer={"type": "Sequence", "pretokenizers": [split, own]})
+    code, _, err = call("generate", run, "the tea is on the table " * 9)
+    assert (code, err.splitlines()[-1].split(":")[1].strip()) == (1, str(run))
+    assert "tokenizer.json cannot be loaded" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("content", ["[" * 200_000, f'{{"finished": {"1" * 5000}}}'], ids=["deep", "digits"])
+def test_json_that_python_does_not_read(call: Call, run: Path, content: str) -> None:
+    (run / "evaluation").mkdir(exist_ok=True)
+    for name in ("metrics.json", "evaluation/x.json"):
+        (run / name).write_text(content, encoding="utf-8")
+        assert command(call, "evaluate", run)[0] == 0
+    check_error(command(call, "resume", run), run / "evaluation/x.json")
+    for name, fact in (("config.json", "config.json"), ("tokenizer_config.json", "the tokenizer")):
+        (run / name).write_text(content, encoding="utf-8")
+        check_error(command(call, "generate", run), run, fact)
+    (path,) = (run / "checkpoints").glob("*/progress.json")
+    path.write_text(content, encoding="utf-8")
+    check_error(command(call, "resume", run), path.parent)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -79,9 +79,9 @@ class RunFolder:
 
     def read_metrics(self) -> dict[str, Any] | None:
         """metrics.json of a finished run; None if the run is not finished or the file cannot be read."""
-        with suppress(FileNotFoundError, ValueError):
-            metrics: dict[str, Any] = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
-            return metrics if metrics.get("finished") else None
+        with suppress(FileNotFoundError, ValueError, RecursionError):
+            metrics = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
+            return metrics if isinstance(metrics, dict) and metrics.get("finished") is True else None
         return None
 
     def read_log(self) -> list[dict[str, Any]]:
@@ -198,7 +198,10 @@ class RunFolder:
             # transformers would advise to install other packages.
             if not (self.path / "tokenizer.json").is_file():
                 raise ValueError("tokenizer.json is missing")
-            return PreTrainedTokenizerFast.from_pretrained(str(self.path), local_files_only=True)
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(str(self.path), local_files_only=True)
+            if (last := max([*tokenizer.get_vocab().values(), *tokenizer("").input_ids])) >= len(tokenizer):
+                raise ValueError(f"tokenizer.json has token {last}; expected ids below {len(tokenizer)}, its size")
+            return tokenizer
 
     def load(
         self, task: Task[Any, Any], device: torch.device, bf16: bool = False
@@ -226,6 +229,8 @@ class RunFolder:
             weights = {} if device.type == "meta" else model.state_dict()
             if infinite := [name for name, weight in weights.items() if not weight.isfinite().all()]:
                 raise ValueError(f"model.safetensors has weights that are not finite: {', '.join(infinite[:3])}")
+            if len(tokenizer) > model.config.vocab_size:
+                raise ValueError(f"tokenizer.json has {len(tokenizer)} tokens, the model {model.config.vocab_size}")
             # Commands take settings of generation as options, not from generation_config.json.
             reset_generation(task, model)
         return model.eval().to(device, torch.bfloat16 if bf16 else torch.float32), tokenizer
