@@ -27,17 +27,22 @@ def shortage_reported(
     except BrokenPipeError:
         raise
     except (OSError, MemoryError, RuntimeError) as error:
-        problem = one_line(error)
-        if is_out_of_memory(error):
-            problem = f"out of memory; {less_memory}"
-        elif type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            problem = f"torch.compile failed: {problem}; {without_compile}"
-        # Gloo has no exception class.
-        elif isinstance(error, torch.distributed.DistError) or "/gloo/" in problem:
-            problem = LOST_PROCESS
-        elif not isinstance(error, OSError):
+        if (problem := describe_shortage(error, less_memory, without_compile)) is None:
             raise
         raise UserError(f"{problem}; {left()}") from error
+
+
+def describe_shortage(error: Exception, less_memory: str = "", without_compile: str = "") -> str | None:
+    """The message of an error that `shortage_reported` reports; None for others."""
+    problem = one_line(error)
+    if is_out_of_memory(error):
+        return f"out of memory; {less_memory}"
+    if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        return f"torch.compile failed: {problem}; {without_compile}"
+    # Gloo has no exception class.
+    if isinstance(error, torch.distributed.DistError) or "/gloo/" in problem:
+        return LOST_PROCESS
+    return problem if isinstance(error, OSError) else None
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -30,6 +30,7 @@ from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_los
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
 from .device import failing_together, gather
+from .failures import describe_shortage
 from .model_card import update_model_card
 from .run_folder import RunFolder
 from .settings import Settings
@@ -57,6 +58,8 @@ class _Loop(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.trainer.write_log("w", state.log_history)
+        # Another Trainer's would fail later, or stop this one.
+        vars(state).update(total_flos=0, stateful_callbacks={"TrainerControl": control.state()})
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.trainer.clock.start()
@@ -71,6 +74,7 @@ class _Loop(TrainerCallback):
         control.should_evaluate = trainer.complete or state.global_step % args.eval_steps == 0
         if control.should_save:
             trainer.clock.stop()
+        trainer.loaded = True
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
@@ -123,6 +127,8 @@ class SynthesizerTrainer(Trainer):
         self.inputs, self.task, self.run = inputs, task, run
         self.progress = progress = Progress() if start is None else start.progress
         self.clock = TrainingClock(self.args.device, progress.seconds)
+        # Errors until the end of the first step come from a damaged checkpoint.
+        self.loaded = False
         self.stop_request = StopRequest()
         # Whether training has come to its end, and not only to a stop.
         self.complete = False
@@ -144,6 +150,11 @@ class SynthesizerTrainer(Trainer):
             set_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
         try:
             self.train(resume_from_checkpoint=start)
+        except Exception as error:
+            if start is None or self.loaded or isinstance(error, UserError) or describe_shortage(error):
+                raise
+            with damage_reported(f"{start}: the checkpoint"):
+                raise
         finally:
             self.clock.stop()
 
