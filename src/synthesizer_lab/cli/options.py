@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from ..tasks.base import Task
 
 
-# Training options that every preset sets.
-_OF_PRESETS = ("max_steps",)
-
-
 def option(text: str, default: Any = None, **about: Any) -> Any:
     """A flag with its help text; the default ... means that it must be given.
 
@@ -37,12 +33,12 @@ def option(text: str, default: Any = None, **about: Any) -> Any:
 
 
 def setting(key: str, **about: Any) -> Any:
-    """A flag for an option of training, which has its meaning; if it is not given, the preset decides."""
+    """A flag for an option of training, which has its meaning; the help says its default, or what is `otherwise` so."""
     entry = TrainingOptions.__dataclass_fields__[key]
     text, limits = entry.metadata["help"], {"least": entry.metadata.get("least")}
     if "below" in entry.metadata:
         limits["most"] = entry.metadata["below"] - 1
-    default = about.pop("otherwise", "the preset's" if key in _OF_PRESETS else entry.default)
+    default = about.pop("otherwise", entry.default)
     shown = "" if entry.default is False or entry.default is None else f" [default: {default}]"
     return option(f"{text[0].upper()}{text[1:]}.{shown}", False if entry.default is False else None, **limits, **about)
 
@@ -148,7 +144,7 @@ class Training:
         "base-gpu, t5-small-gpu, t5-base-gpu. [default: tiny]"
     )
     minutes: float | None = setting("minutes")
-    max_steps: int | None = setting("max_steps", name="--steps")
+    max_steps: int | None = setting("max_steps", name="--steps", otherwise="the preset's")
     on_long: Literal["error", "truncate", "drop"] | None = setting("on_long")
     truncate: bool = option("Short for --on-long truncate.", False)
     bf16: bool = setting("bf16")

@@ -6,6 +6,7 @@ The loss of a token with hidden state h, label y and smoothing ε over a vocabul
 
 Rows are processed in chunks whose logits fit the processor's cache; their gradients are computed right away.
 The terms in ε/V need no logits: Σ_v z_v = h · Σ_v W_v.
+(`F.linear_cross_entropy` of torch 2.13 stores all logits where there is label smoothing.)
 """
 
 from __future__ import annotations
