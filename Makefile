@@ -1,4 +1,4 @@
-# make test | test-slow | test-cuda | fuzz [SEED=N] | lint | demo | results DATA=FOLDER [ONLY="NAME …"] | tables [RUNS=FOLDER]: each but test-cuda builds .venv first, from pyproject.toml with the pins of constraints.txt.
+# make test | test-slow | test-cuda | fuzz [SEED=N] | lint | docs | demo | results DATA=FOLDER [ONLY="NAME …"] | tables [RUNS=FOLDER]: each but test-cuda builds .venv first, from pyproject.toml with the pins of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +15,7 @@ $(error got no DATA; expected DATA=FOLDER, the folder with the data sets, as doc
 endif
 endif
 
-.PHONY: install test test-slow test-cuda fuzz lint format demo results tables clean
+.PHONY: install test test-slow test-cuda fuzz lint format docs demo results tables clean
 
 install: $(STAMP)
 
@@ -51,6 +51,10 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The site, in site/. Warnings, among them links to nothing, are errors; nothing is downloaded.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 demo: $(STAMP)
 	$(BIN)/python benchmarks/demo.py demo
 
@@ -62,4 +66,4 @@ tables: $(STAMP)
 	$(BIN)/python -m synthesizer_lab.compare.documents $(if $(RUNS),--runs "$(RUNS)")
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
