@@ -53,7 +53,7 @@ format: $(STAMP)
 
 # The site, in site/. Warnings, among them links to nothing, are errors; nothing is downloaded.
 docs: $(STAMP)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 demo: $(STAMP)
 	$(BIN)/python benchmarks/demo.py demo

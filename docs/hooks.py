@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Iterator
+from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
 
+import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from typer.main import get_command
 
 from synthesizer_lab.cli.app import app
-from synthesizer_lab.training.settings import list_settings
+from synthesizer_lab.training.settings import known_presets, list_settings
 
 ROOT = Path(__file__).parents[1]
 COPIES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
@@ -70,6 +72,10 @@ def command_page() -> Iterator[str]:
 def settings_page() -> Iterator[str]:
     """Every key of --set."""
     yield "# All settings\n\nMade from the code: the keys of `--set`; `synthesizer settings KEY` prints the same."
+    yield "\n## Presets"
+    for name in known_presets():
+        values = yaml.safe_load((resources("synthesizer_lab.training") / f"presets/{name}.yaml").read_text("utf-8"))
+        yield f"\n### {name}\n\n```yaml\n{yaml.safe_dump(values, sort_keys=False).strip()}\n```"
     group = ""
     for each in list_settings():
         if each.group != group:
