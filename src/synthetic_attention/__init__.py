@@ -25,7 +25,7 @@ from .models import (
 )
 from .multihead_attention import SynthesizerMultiheadAttention
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "GroupedLogits",
