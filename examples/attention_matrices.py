@@ -1,20 +1,22 @@
-"""Draw an attention matrix of each kind: docs/images/attention_matrices.png.
+"""Draw a head of each of four trained translation models: docs/images/attention_matrices.png.
 
-Four attention layers with one head learn the same toy task: every word of a sentence attends to the noun that it
-belongs to, a verb to its subject. Their input has no positions, so each shows only what its synthesizing function sees.
+    synthesizer compare translation --data MULTI30K --source en --target de --preset demo --steps 1500 --truncate \
+        --synthesizers vanilla,dense,random,random+vanilla --seeds 0 --output runs/matrices
+    python examples/attention_matrices.py runs/matrices
 
-    python examples/attention_matrices.py
+The head is the one of the encoder whose rows have the lowest mean entropy on this sentence.
 """
 
-import random
+import sys
 from pathlib import Path
 
-import torch
+import numpy as np
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
-from torch import Tensor, nn
 
-from synthetic_attention import SynthesizerAttention
+from synthesizer_lab.inspect.collect import attention_maps, text_inputs, with_output
+from synthesizer_lab.training.device import choose_device
+from synthesizer_lab.training.run_folder import RunFolder
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "attention_matrices.png"
 TITLES = {
@@ -23,68 +25,27 @@ TITLES = {
     "random": "learned, the same for every input",
     "random+vanilla": "both",
 }
-DETERMINERS, ADJECTIVES = ["the", "a"], ["old", "small", "black", "clever", "hungry", "lazy"]
-NOUNS, VERBS = ["cat", "dog", "fox", "bird", "horse", "mouse"], ["sees", "likes", "follows", "chases"]
-WORDS = ["", *DETERMINERS, *ADJECTIVES, *NOUNS, *VERBS]
-SHOWN = ["the", "old", "cat", "sees", "the", "small", "black", "dog"]
-MAX_LENGTH = 11
-
-
-class Pointer(nn.Module):
-    """An embedding and an attention layer: word ids (B, T) to attention weights (B, T, T)."""
-
-    def __init__(self, synthesizer: str, d_model: int = 64) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(len(WORDS), d_model)
-        self.attention = SynthesizerAttention(d_model, 1, synthesizer=synthesizer, max_length=MAX_LENGTH)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        _, weights = self.attention(self.embedding(ids), attention_mask=ids > 0, need_weights=True)
-        return weights[:, 0]
-
-
-def make_batch(size: int) -> tuple[Tensor, Tensor]:
-    """Ids of padded sentences (B, T), and for each word the position of its noun, −1 for padding."""
-    ids, targets = torch.zeros(size, MAX_LENGTH, dtype=torch.long), torch.full((size, MAX_LENGTH), -1)
-    for row in range(size):
-        subject, phrase = (
-            [random.choice(DETERMINERS), *random.sample(ADJECTIVES, random.randint(0, 3)), random.choice(NOUNS)]
-            for _ in range(2)
-        )
-        words = [*subject, random.choice(VERBS), *phrase]
-        ids[row, : len(words)] = torch.tensor([WORDS.index(word) for word in words])
-        targets[row, : len(subject) + 1] = len(subject) - 1
-        targets[row, len(subject) + 1 : len(words)] = len(words) - 1
-    return ids, targets
-
-
-def train(synthesizer: str, steps: int = 300) -> Pointer:
-    random.seed(0)
-    torch.manual_seed(0)
-    model = Pointer(synthesizer)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(steps):
-        ids, targets = make_batch(64)
-        log_weights = model(ids).clamp_min(1e-9).log()
-        loss = nn.functional.nll_loss(log_weights.flatten(0, 1), targets.flatten(), ignore_index=-1)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model.eval()
+SENTENCE = "A man in a red shirt is riding a bicycle."
 
 
 def main() -> None:
-    ids = torch.tensor([[WORDS.index(word) for word in SHOWN]])
-    figure = Figure(figsize=(9.6, 3.1), dpi=200, layout="constrained")
+    figure = Figure(figsize=(9.6, 3.3), dpi=200, layout="constrained")
     axes = figure.subplots(1, len(TITLES), sharex=True, sharey=True)
     for axis, (name, title) in zip(axes, TITLES.items(), strict=True):
-        weights = train(name)(ids)[0].detach()
+        folder = RunFolder(Path(sys.argv[1], name, "seed-0"))
+        model, tokenizer = folder.load(folder.read_task(folder.read_info()), choose_device("cpu"))
+        (inputs,) = text_inputs(model, tokenizer, [SENTENCE])
+        shown = attention_maps(model, tokenizer, with_output(model, inputs))[1]["encoder"]
+        heads = [(layer, head, w) for layer, ws in enumerate(shown.weights, 1) for head, w in enumerate(ws, 1)]
+        layer, head, weights = min(heads, key=lambda each: -np.sum(each[2] * np.log(each[2] + 1e-9)))
         mesh = axis.pcolormesh(weights, cmap="BuPu", norm=PowerNorm(0.7, 0, 1), edgecolor="white", linewidth=1)
         axis.set_title(f"{name}\n", fontsize=11, fontweight="bold")
         axis.text(0.5, 1.03, title, transform=axis.transAxes, ha="center", va="bottom", fontsize=9).set_in_layout(False)
-        places = [index + 0.5 for index in range(len(SHOWN))]
-        axis.set_xticks(places, SHOWN, rotation=90)
-        axis.set_yticks(places, SHOWN)
+        axis.set_xlabel(f"layer {layer}, head {head}", fontsize=8)
+        words = shown.rows[1]
+        places = [index + 0.5 for index in range(len(words))]
+        axis.set_xticks(places, words, rotation=90, fontsize=7)
+        axis.set_yticks(places, words, fontsize=7)
         axis.tick_params(length=0)
         axis.set_aspect("equal")
     axes[0].invert_yaxis()

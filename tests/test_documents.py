@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 
 from documents import ROOT, blocks
-from synthesizer_lab.cli.app import app
+from synthesizer_lab.cli.app import app, run
 from synthesizer_lab.data.tokenizer import train_tokenizer
 from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
 
@@ -77,6 +77,15 @@ def test_options_of_commands_exist(page: Path) -> None:
         for word in words:
             option = word.partition("=")[0]
             assert not option.startswith("--") or option in known, shlex.join(words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", "docs/settings.md"])
+def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in commands(ROOT / page):
+        short = ["--steps", "2"] if words[0] == "train" else ["--max-new-tokens", "2"]
+        assert run([*words, *short]) == 0, shlex.join(words)
 
 
 def test_commands_are_found() -> None:
