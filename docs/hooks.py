@@ -57,7 +57,7 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
 
 def command_page() -> Iterator[str]:
     """Every command with its options."""
-    yield "# The command `synthesizer`\n\nMade from the code; `synthesizer COMMAND --help` prints the same.\n"
+    yield "# The command synthesizer\n\nMade from the code; `synthesizer COMMAND --help` prints the same.\n"
     commands: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
     commands |= {f"benchmark {name}": each for name, each in commands.pop("benchmark").commands.items()}
     for name, command in commands.items():
