@@ -21,19 +21,24 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # "commit 1234567", or "commits 1234567 (width 128) and 89abcde".
 COMMITS = re.compile(r"\bcommits?(?:[\s,]+|and\b|\([^)]*\)|\b[0-9a-f]{7,40}\b)+")
 HASH = re.compile(r"\b[0-9a-f]{7,40}\b")
+# Links to files and headings; pages that code names.
+LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)#?([^)\s]*)\)")
+NAMED = re.compile(r"\bdocs/[\w-]+\.md\b")
+COMMAND = re.compile(r"(?:^|; do | \| |^ *|-m )synthesizer(?:_lab)? ([^;|]+)")
 NUMBER = re.compile(r"-?\d+\.\d+")
 SENTENCE = "The concert in Vienna begins at 8:30 PM."
 
 
 @pytest.fixture
 def run_folder(tmp_path: Path) -> Path:
-    """A run with random weights."""
+    """A run with random weights, in the folder that pages name."""
+    folder = tmp_path / "runs/phrases"
     tokenizer = train_tokenizer([SENTENCE], 300, 64)
     sizes = {"d_model": 8, "num_heads": 2, "d_ff": 8, "num_layers": 1, "max_position_embeddings": 64}
     config = SynthesizerConfig(vocab_size=len(tokenizer), synthesizer="random", **sizes)
     for each in (SynthesizerForConditionalGeneration(config), tokenizer):
-        each.save_pretrained(tmp_path)
-    return tmp_path
+        each.save_pretrained(folder)
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -41,9 +46,13 @@ def run_folder(tmp_path: Path) -> Path:
     [
         *(("README.md", 2), ("docs/choosing.md", 4), ("docs/converting.md", 1), ("docs/faq.md", 8)),
         ("docs/hugging-face.md", 2),
+        *(("docs/generation.md", 1), ("docs/serving.md", 3)),
     ],
 )
-def test_python_prints_what_the_page_shows(page: str, count: int, run_folder: Path) -> None:
+def test_python_prints_what_the_page_shows(
+    page: str, count: int, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     found = blocks(ROOT / page)
     namespace: dict[str, Any] = {"RUN": run_folder, "SENTENCE": SENTENCE}
     sources = [index for index, (language, _) in enumerate(found) if language == "python"]
@@ -61,10 +70,10 @@ def test_python_prints_what_the_page_shows(page: str, count: int, run_folder: Pa
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The words of every `synthesizer` command."""
-    text = "\n".join(content for language, content in blocks(page) if language == "console")
+    """The words of every `synthesizer` command, also of those that `torchrun` starts or a loop repeats."""
+    text = "\n".join(content for language, content in blocks(page) if language in ("console", "bash"))
     lines = text.replace("\\\n", " ").splitlines()
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("synthesizer ")]
+    return [shlex.split(found[1], comments=True) for line in lines if (found := COMMAND.search(line))]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.stem)
@@ -81,6 +90,27 @@ def test_options_of_commands_exist(page: Path) -> None:
 
 def test_commands_are_found() -> None:
     assert sum(len(commands(page)) for page in PAGES) > 20
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_links_lead_to_files_and_headings() -> None:
+    found = [
+        (page, page.parent / target if target else page, anchor)
+        for page in [*PAGES, ROOT / "CONTRIBUTING.md"]
+        for target, anchor in LINK.findall(page.read_text(encoding="utf-8"))
+    ]
+    for source in (ROOT / "src").rglob("*.py"):
+        found += [(source, ROOT / named, "") for named in NAMED.findall(source.read_text(encoding="utf-8"))]
+    assert len(found) > 100
+    for page, target, anchor in found:
+        assert target.exists(), f"{page}: {target}"
+        assert not anchor or anchor in anchors(target), f"{page}: {target}#{anchor}"
 
 
 def git(*words: str) -> "subprocess.CompletedProcess[str]":
