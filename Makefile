@@ -61,7 +61,7 @@ demo: $(STAMP)
 results: $(STAMP)
 	$(BIN)/python -m synthesizer_lab.compare.experiments --data "$(DATA)" --output runs $(ONLY)
 
-# The tables of README.md and docs/results.md, from the results in RUNS.
+# The tables and verdicts of README.md, docs/results.md and docs/claims.md, from the results in RUNS.
 tables: $(STAMP)
 	$(BIN)/python -m synthesizer_lab.compare.documents $(if $(RUNS),--runs "$(RUNS)")
 

@@ -21,6 +21,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # "commit 1234567", or "commits 1234567 (width 128) and 89abcde".
 COMMITS = re.compile(r"\bcommits?(?:[\s,]+|and\b|\([^)]*\)|\b[0-9a-f]{7,40}\b)+")
 HASH = re.compile(r"\b[0-9a-f]{7,40}\b")
+# Links to files and headings; pages that code names.
+LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)#?([^)\s]*)\)")
+NAMED = re.compile(r"\bdocs/[\w-]+\.md\b")
+COMMAND = re.compile(r"(?:^|; do | \| |^ *|-m )synthesizer(?:_lab)? ([^;|]+)")
 NUMBER = re.compile(r"-?\d+\.\d+")
 SENTENCE = "The concert in Vienna begins at 8:30 PM."
 
@@ -38,7 +42,7 @@ def in_folder_of_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # The blocks of a page run in order.
 RUNNABLE = ("README.md", "docs/choosing.md", "docs/dense-synthesizer.md", "docs/faq.md", "docs/hugging-face.md")
-RUNNABLE += ("docs/converting.md", "docs/replacing.md", "docs/variants.md")
+RUNNABLE += ("docs/converting.md", "docs/generation.md", "docs/replacing.md", "docs/serving.md", "docs/variants.md")
 
 
 @pytest.mark.parametrize("page", RUNNABLE)
@@ -61,10 +65,10 @@ def test_python_prints_what_the_page_shows(page: str) -> None:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The words of every `synthesizer` command."""
-    text = "\n".join(content for language, content in blocks(page) if language == "console")
+    """The words of every `synthesizer` command, also of those that `torchrun` starts or a loop repeats."""
+    text = "\n".join(content for language, content in blocks(page) if language in ("console", "bash"))
     lines = text.replace("\\\n", " ").splitlines()
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("synthesizer ")]
+    return [shlex.split(found[1], comments=True) for line in lines if (found := COMMAND.search(line))]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.stem)
@@ -91,6 +95,27 @@ def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_commands_are_found() -> None:
     assert sum(len(commands(page)) for page in PAGES) > 20
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_links_lead_to_files_and_headings() -> None:
+    found = [
+        (page, page.parent / target if target else page, anchor)
+        for page in [*PAGES, ROOT / "CONTRIBUTING.md"]
+        for target, anchor in LINK.findall(page.read_text(encoding="utf-8"))
+    ]
+    for source in (ROOT / "src").rglob("*.py"):
+        found += [(source, ROOT / named, "") for named in NAMED.findall(source.read_text(encoding="utf-8"))]
+    assert len(found) > 100
+    for page, target, anchor in found:
+        assert target.exists(), f"{page}: {target}"
+        assert not anchor or anchor in anchors(target), f"{page}: {target}#{anchor}"
 
 
 def git(*words: str) -> "subprocess.CompletedProcess[str]":

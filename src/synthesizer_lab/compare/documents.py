@@ -37,7 +37,7 @@ from .results import FINISHED, Results, column, measurements, merge
 from .tables import choose, digits, markdown_table, score_columns
 
 RESULTS = Path("benchmarks/results")
-DOCUMENTS = (Path("README.md"), Path("docs/results.md"))
+DOCUMENTS = (Path("README.md"), Path("docs/results.md"), Path("docs/claims.md"))
 _TABLE = re.compile(r"^(<!-- (results|intervals) ([\w-]+): (.+?) -->\n\n)(?:\|.*\n)*\n?", re.MULTILINE)
 _CLAIM = re.compile(
     r"^(\|[^|\n]*<!-- claim ([\w-]+): (\S+) ([<>]) (\S+)(?: within ([\d.]+))?; (.+?) --> \|[^|\n]*\|)"

@@ -76,7 +76,7 @@ class LearnedPositions(nn.Embedding):
     """One learned vector per position."""
 
     def reset_parameters(self) -> None:
-        """Draw small vectors: vectors as large as sinusoids were learned more slowly (docs/results.md)."""
+        """Draw small vectors: vectors as large as sinusoids were learned more slowly."""
         nn.init.normal_(self.weight, std=0.02)
 
     def extend(self, max_length: int) -> None:
