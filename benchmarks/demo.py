@@ -62,6 +62,7 @@ def main() -> None:
     for command in ("generate", "inspect"):
         console.print(f'$ {program} {command} {output / best["folder"]} "{EXAMPLE}"', soft_wrap=True)
     console.print("\nOther text: docs/translation.md. Which synthesizer: docs/choosing.md.")
+    console.print(f"The comparison as a page: {output / 'index.html'}", soft_wrap=True)
 
 
 def run_comparison(data: Path, output: Path, steps: int) -> dict[str, Any]:
@@ -73,6 +74,8 @@ def run_comparison(data: Path, output: Path, steps: int) -> dict[str, Any]:
     words += ["--set", "logging_steps=100", "--num-beams", "1", "--synthesizers", ",".join(SYNTHESIZERS)]
     words += [f"--split={split}" for split in SPLITS] + ["--data", str(data), "--output", str(output)]
     console.print(Text(f"\n$ synthesizer {shlex.join(words)}", style="cyan"))
+    # The runs and the page record this command.
+    sys.argv = ["synthesizer", *words]
     try:
         synthesizer(words)
     except SystemExit as ended:

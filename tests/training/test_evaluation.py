@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
+from huggingface_hub import ModelCard
 
 from documents import blocks
 from synthesizer_lab.tasks import UserError
@@ -33,16 +33,17 @@ def test_the_model_card_has_scores_and_code_that_runs(
     card, best = run / "README.md", start(corpus, run, small("max_steps=2")).metrics["best"]
     evaluate_run(run, num_beams=2)
     text = card.read_text(encoding="utf-8")
-    header = yaml.safe_load(text.split("---\n")[1])
-    assert header == {"library_name": "transformers", "tags": ["synthesizer", "translation"]} | {
-        "pipeline_tag": "translation"
-    }
+    header = ModelCard(text).data
+    assert (header.license, header.language, header.pipeline_tag) == ("unknown", ["en", "de"], "translation")
+    found = {(each.dataset_split, each.metric_name): each.metric_value for each in header.eval_results}
+    assert found["validation", "BLEU (step 2)"] == best["bleu"]
+    assert ("test", "chrF (beam2.penalty0.6)") in found
     assert f"\n| validation, step 2 | {best['bleu']:.2f} | {best['chrf']:.2f} |\n| test beam2.penalty0.6 | " in text
     assert str(tmp_path) not in text
-    found = dict(blocks(card))
-    assert found["console"].strip() == RunFolder(run).read_info()["commands"][0]
+    code = dict(blocks(card))
+    assert code["console"].strip() == RunFolder(run).read_info()["commands"][0]
     monkeypatch.chdir(run)
-    exec(found["python"], {})
+    exec(code["python"], {})
     # Scores are not lost with a damaged file.
     lines: list[str] = []
     (run / "metrics.json").write_text('{"finished": true}', encoding="utf-8")

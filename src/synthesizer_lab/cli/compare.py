@@ -41,9 +41,9 @@ def compare(
 ) -> None:
     """Train and score several synthesizers, and print one table.
 
-    Each row gets the same budget; the table has mean ± sd over the seeds. --output receives the runs, table.md and
-    results.json. Run the same command again to continue, with more rows or seeds if wanted. The exit code is 1 if a run
-    failed.
+    Each row gets the same budget; the table has mean ± sd over the seeds. --output receives the runs, index.html,
+    table.md and results.json. Run the same command again to continue, with more rows or seeds if wanted. The exit code
+    is 1 if a run failed.
     """
     how = training.settings()
     from ..compare.plan import Comparison
@@ -86,4 +86,4 @@ def compare(
             f"{len(failures)} of {len(results['runs'])} runs failed ({first['row']}, seed {first['seed']}: "
             f"{first['reason']}); run the same command again to retry them"
         )
-    say(f"table: {output / 'table.md'}, all results: {output / 'results.json'}")
+    say(f"page: {output / 'index.html'}, table: {output / 'table.md'}, all results: {output / 'results.json'}")

@@ -27,12 +27,13 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 from .experiments import Experiment, read_experiments
-from .intervals import Pairs, difference_table, paired_bootstrap, scores_of, write_difference
+from .intervals import Pairs, difference_table, paired_bootstrap, read_test, scores_of, write_difference
 from .results import FINISHED, Results, column, measurements, merge
 from .tables import choose, digits, markdown_table, score_columns
 
@@ -52,7 +53,7 @@ _OF_TEST = ("examples", "truncated", "skipped", "scores", "signatures", "not_com
 
 def condense(results: Results, folder: Path, pairs: Pairs = ()) -> dict[str, Any]:
     """The results of the comparison in `folder` without settings, commands and paths; with tests of `pairs` of rows."""
-    bootstrap = list(paired_bootstrap(results, folder, pairs))
+    bootstrap = paired_bootstrap(results, folder, pairs, cache(partial(read_test, results, folder)))
     runs = [_some(run, _OF_RUN) for run in results["runs"]]
     for run in runs:
         if run["status"] == FINISHED:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 
 import pandas as pd
 from sacrebleu.significance import PairedTest
 from scipy import stats
 
 from ..errors import UserError
+from ..tasks.seq2seq import TextPairs
 from ..tasks.translation import Translation
 from ..training.run_folder import RunFolder
 from .results import FINISHED, Results, Score, column, measurements, with_status
@@ -48,6 +52,13 @@ def write_difference(first: pd.Series, second: pd.Series, places: int) -> tuple[
     return (f"{text} [{', '.join(bounds)}]" if bounds else text), interval
 
 
+class Difference(NamedTuple):
+    """The difference of two rows in words, and whether its interval excludes 0."""
+
+    text: str
+    is_clear: bool
+
+
 def difference_table(
     results: Results, pairs: Pairs, shown: Mapping[str, str], others: Mapping[str, Results] | None = None
 ) -> str:
@@ -64,15 +75,19 @@ def difference_table(
     lines = [["difference, 95 % interval", *shown.values()]]
     for pair in pairs:
         label = " − ".join(row if isinstance(row, str) else ": ".join(*row.items()) for row in pair)
-        cells = [_difference(results, pair, score, others or {}) for score in columns]
-        if any(cell != NOTHING for cell in cells):
-            lines.append([label, *cells])
+        cells = [difference(results, pair, score, others or {}) for score in columns]
+        if any(cells):
+            lines.append([label, *(cell.text if cell else NOTHING for cell in cells)])
     return markdown_lines(lines)
 
 
-def _difference(
-    results: Results, pair: Sequence[str | Mapping[str, str]], score: Score, others: Mapping[str, Results]
-) -> str:
+def difference(
+    results: Results,
+    pair: Sequence[str | Mapping[str, str]],
+    score: Score,
+    others: Mapping[str, Results] = MappingProxyType({}),
+) -> Difference | None:
+    """The difference of a pair of rows, with the p-values in `results`; None if a row has no score."""
     samples = []
     for row in pair:
         home, name = (results, row) if isinstance(row, str) else next(iter(row.items()))
@@ -80,57 +95,79 @@ def _difference(
         samples.append(scores_of(found, score, name))
     first, second = samples
     if first.empty or second.empty:
-        return NOTHING
+        return None
     text, interval = write_difference(first, second, digits(column(measurements(results), score)))
+    is_clear = interval is not None and (interval[0] > 0 or interval[1] < 0)
     if interval is None:
         text += " (one seed)"
-    elif interval[0] > 0 or interval[1] < 0:
+    elif is_clear:
         text += " behind" if (interval[0] > 0) == is_smaller_better(results, score) else " ahead"
     tests = [test for test in results.get("bootstrap", []) if test["rows"] == pair and test["split"] == score[0]]
     if p := ", ".join(f"{test['p'][score[1]]:.3f}" for test in tests if score[1] in test["p"]):
         text += f" (p {p})"
-    return text
+    return Difference(text, is_clear)
 
 
-def paired_bootstrap(results: Results, folder: Path, pairs: Pairs) -> Iterator[dict[str, Any]]:
+def paired_bootstrap(
+    results: Results, folder: Path, pairs: Pairs, read: Callable[[str], TextPairs]
+) -> list[dict[str, Any]]:
     """p-values of sacreBLEU's paired bootstrap for each pair, split and seed of translation with outputs in `folder`.
 
-    Raises:
-        UserError: the data of the runs is missing or has changed.
+    Args:
+        read: returns a split by its name; called only for splits with outputs.
     """
+    if results["task"] != Translation.name:
+        return []
     runs = {(run["row"], run["seed"]): run for run in with_status(results, FINISHED)}
-    for first, second in pairs if results["task"] == Translation.name else ():
-        if not (isinstance(first, str) and isinstance(second, str)):
-            continue
-        for seed in sorted(seed for row, seed in runs if row == first and (second, seed) in runs):
-            for split in results["tests"]:
-                outputs = [_outputs(folder, runs[row, seed], split) for row in (second, first)]
-                if all(outputs):
-                    run = RunFolder(folder / runs[first, seed]["folder"])
-                    p = _p_values(run, split, results["tests"][split], outputs)
-                    yield {"rows": [first, second], "split": split, "seed": seed, "p": p}
+    metrics = Translation.from_options(results["options"]).metrics()
+    own = [(first, second) for first, second in pairs if isinstance(first, str) and isinstance(second, str)]
+    tested = []
+    for split, seed in product(results["tests"], sorted({seed for _, seed in runs})):
+        outputs = {row: read_outputs(folder, runs[row, number], split) for row, number in runs if number == seed}
+        for baseline in dict.fromkeys(second for _, second in own):
+            rows = [first for first, second in own if second == baseline and outputs.get(first)]
+            if rows and outputs.get(baseline):
+                found = _p_values(metrics, read(split), {row: outputs[row] for row in (baseline, *rows)})
+                tested += [
+                    {"rows": [row, baseline], "split": split, "seed": seed, "p": p}
+                    for row, p in zip(rows, found, strict=True)
+                ]
+    return sorted(tested, key=lambda test: (own.index((*test["rows"],)), test["seed"]))
 
 
-def _outputs(folder: Path, run: Mapping[str, Any], split: str) -> list[str]:
+def read_outputs(folder: Path, run: Mapping[str, Any], split: str) -> list[str]:
     """The outputs of a run on a split; none if they were not saved."""
     predictions = run["tests"].get(split, {}).get("predictions")
     path = folder / run["folder"] / (predictions or "")
-    return path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
+    return [str(json.loads(line)["predicted"]) for line in lines] if path.suffix == ".jsonl" else lines
+
+
+def read_test(results: Results, folder: Path, split: str) -> TextPairs:
+    """The text of a test, from the data that the runs were trained on.
+
+    Raises:
+        UserError: the data is missing or has changed.
+    """
+    run = RunFolder(folder / with_status(results, FINISHED)[0]["folder"])
+    info = run.read_info()
+    pairs = run.read_task(info).read(Path(info["data"]), split)
+    if pairs.fingerprint() != results["tests"][split]:
+        raise UserError(f"{info['data']}: got other text in the split {split!r}; expected the text that was scored")
+    return cast(TextPairs, pairs)
 
 
 def _p_values(
-    run: RunFolder, split: str, fingerprint: Mapping[str, Any], outputs: Sequence[Sequence[str]]
-) -> dict[str, float]:
-    info = run.read_info()
-    task, data = run.read_task(info), Path(info["data"])
-    assert isinstance(task, Translation)
-    pairs = task.read(data, split)
-    if pairs.fingerprint() != fingerprint:
-        raise UserError(f"{data}: got other text in the split {split!r}; expected the text that was scored")
-    rows, metrics = pairs.complete(), task.metrics()
+    metrics: Mapping[str, Any], pairs: TextPairs, outputs: Mapping[str, Sequence[str]]
+) -> list[dict[str, float]]:
+    """The p-values of each system against the first by the metrics' names."""
+    rows = pairs.complete()
     systems: list[tuple[str, Sequence[str]]]
-    systems = [(str(number), [texts[row] for row in rows]) for number, texts in enumerate(outputs)]
-    # Per metric the results of both systems, the first of which is the baseline; before them the systems' names.
-    _, found = PairedTest(systems, metrics, [pairs.references_of(rows)], test_type="bs")()
-    tested: list[Any] = [second for _, second in found.values()][1:]
-    return {name: round(test.p_value, 4) for name, test in zip(metrics, tested, strict=True)}
+    systems = [(name, [texts[row] for row in rows]) for name, texts in outputs.items()]
+    # Per metric the results of the systems; before them the systems' names.
+    _, found = PairedTest(systems, dict(metrics), [pairs.references_of(rows)], test_type="bs")()
+    tested = [results[1:] for results in list(found.values())[1:]]
+    return [
+        {name: round(each.p_value, 4) for name, each in zip(metrics, own, strict=True)}
+        for own in zip(*tested, strict=True)
+    ]

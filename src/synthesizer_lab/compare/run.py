@@ -6,6 +6,7 @@ The folder of a comparison:
     ROW/seed-N/        a run, as `synthesizer train` makes it
     results.json       every run, and every row over its seeds
     table.md           the same as a table
+    index.html         the same as a page with figures and outputs
 
 Files are replaced in one step, so a killed process leaves the old version or the new one.
 """
@@ -34,6 +35,7 @@ from ..training.evaluation import evaluate_run
 from ..training.run import Report, resume_run, start_run
 from ..training.run_folder import RunFolder
 from ..training.settings import load_yaml
+from .page import write_page
 from .plan import Comparison, Plan, differences, make_plan, recipe, tokenizer_record
 from .results import FAILED, FINISHED, PENDING, make_results, read_runs
 from .rows import Row, parse_rows
@@ -95,7 +97,9 @@ def compare(
         folder.write_yaml(_RECORD, {"rows": {row.label: numbers for row, numbers in plan.seeds.items()}})
         # Seed by seed, so that a table with all rows exists early.
         signal = runner.run([(row, seed) for seed in seeds for row in rows], jobs)
-        return runner.publish(), signal
+        results = runner.publish()
+        write_page(folder, results, {split.name: split for split in plan.tests.values()})
+        return results, signal
 
 
 def _with_earlier(folder: RunFolder, rows: Sequence[Row], seeds: Sequence[int]) -> dict[Row, list[int]]:

@@ -149,17 +149,15 @@ def terminal_page(results: Results, width: int) -> str:
 
 
 def notes(results: Results, mark: str = "Bold") -> Iterator[str]:
-    """The lines below the table: what was run, and how to read the scores."""
+    """The lines below the table: what was run, and how to read the scores; `mark` is how the best is shown."""
     defaults = {field.name: field.default for field in fields(get_task(results["task"]))}
     chosen = {name: value for name, value in results["options"].items() if value != defaults.get(name)}
     about = [results["task"], *_written(chosen), f"preset {results['settings']['preset']}"]
     steps, minutes = results["budget"]["steps"], results["budget"]["minutes"]
     ends = ([f"{steps:,} steps"] if steps else []) + ([f"{minutes:g} minutes without validation"] if minutes else [])
     yield f"{', '.join(about)}: {' or '.join(ends)} for each run."
-    yield (
-        f"Mean ± sample standard deviation over seeds. {mark}: best mean, if its interval overlaps no other; of one "
-        "seed, perhaps by chance."
-    )
+    best = f" {mark}: best mean, if its interval overlaps no other; of one seed, perhaps by chance." if mark else ""
+    yield f"Mean ± sample standard deviation over seeds.{best}"
     yield f"tokens/s: {results['tokens']} per second of training."
     selected = results["score_labels"].get(results["selected_by"], results["selected_by"])
     generation = ", ".join(_written(results["generation"] or {}))

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from huggingface_hub import EvalResult, ModelCardData
 
 from ..data.hub import is_hub_name
 from ..errors import damage_reported
 from ..tasks.base import Task, format_score
+from ..tasks.translation import Translation
 from .run_folder import RunFolder
 
 _MARK = "<!-- `synthesizer` replaces this file after training and evaluation, unless this line is deleted. -->"
@@ -38,17 +39,27 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
     task, data = run.read_task(info), Path(info["data"])
     model = task.model_class.__name__
     tag = _TAGS.get(model) or _TAGS.get(task.name)
-    header = {"library_name": "transformers", "tags": ["synthesizer", task.name], "pipeline_tag": tag}
-    if is_hub_name(data):
-        header["datasets"] = [str(data).partition(":")[2]]
-    commands, scores = "\n".join(info["commands"]), "\n".join(_table(run, task, metrics["best"]))
+    name = str(data).partition(":")[2] if is_hub_name(data) else data.name
+    rows = _rows(run, metrics["best"])
+    header = ModelCardData(
+        license="unknown",
+        language=[task.source, task.target] if isinstance(task, Translation) else None,
+        library_name="transformers",
+        tags=["synthesizer", task.name],
+        datasets=[name] if is_hub_name(data) else None,
+        pipeline_tag=tag,
+        model_name=run.path.name,
+        eval_results=list(_results(rows, task, name, tag or task.name)),
+    )
+    commands, scores = "\n".join(info["commands"]), "\n".join(_table(rows, task))
     # By default a pipeline generates more tokens than a small model has positions.
     options = ", max_new_tokens=20" if tag == "text-generation" else ""
     usage = _PIPELINE.format(tag=tag, options=options) if model in _TAGS else _GENERATE
     examples = f"{metrics['train_examples']:,} " if metrics["train_examples"] else "streamed "
     card = f"""\
 ---
-{yaml.safe_dump({key: value for key, value in header.items() if value}, sort_keys=False)}---
+{header.to_yaml()}
+---
 
 {_MARK}
 
@@ -75,20 +86,50 @@ import synthetic_attention  # registers the models
 ```console
 {commands}
 ```
+
+## License
+
+Before you publish the model, replace `license: unknown` above. The license
+of the training data may restrict the choice.
 """
     run.write_text("README.md", card)
 
 
-def _table(run: RunFolder, task: Task[Any, Any], best: Mapping[str, Any]) -> Iterator[str]:
-    """A row for the validation and one for each file of evaluation/, with the scores that the task shows."""
-    rows = {f"validation, step {best['step']}": best}
+def _rows(run: RunFolder, best: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """The validation and each file of evaluation/, by split and settings."""
+    rows = {("validation", f"step {best['step']}"): best}
     for path in sorted((run.path / "evaluation").glob("*.json")):
         # The digest of the data is left out.
         split, _, settings = path.stem.partition(".")
         with damage_reported(path):
-            rows[f"{split} {settings.partition('.')[2]}".strip()] = json.loads(path.read_text(encoding="utf-8"))
+            rows[split, settings.partition(".")[2]] = json.loads(path.read_text(encoding="utf-8"))
+    return rows
+
+
+def _results(
+    rows: Mapping[tuple[str, str], Mapping[str, Any]], task: Task[Any, Any], data: str, kind: str
+) -> Iterator[EvalResult]:
+    """The scores that the task shows, as the Hub reads them."""
+    for (split, settings), row in rows.items():
+        for key, label in task.score_labels.items():
+            # A score that could not be computed is a text.
+            if isinstance(row.get(key), int | float):
+                yield EvalResult(
+                    task_type=kind,
+                    dataset_type=data,
+                    dataset_name=data,
+                    dataset_split=split,
+                    metric_type=key,
+                    metric_name=f"{label} ({settings})" if settings else label,
+                    metric_value=row[key],
+                )
+
+
+def _table(rows: Mapping[tuple[str, str], Mapping[str, Any]], task: Task[Any, Any]) -> Iterator[str]:
+    """A line for each row, with the scores that the task shows."""
     labels = {key: label for key, label in task.score_labels.items() if any(key in row for row in rows.values())}
     yield f"| | {' | '.join(labels.values())} |\n{'|---' * (len(labels) + 1)}|"
-    for name, row in rows.items():
+    for (split, settings), row in rows.items():
         if labels.keys() & row.keys():
+            name = f"{split}{', ' if split == 'validation' else ' '}{settings}".strip()
             yield f"| {name} | {' | '.join(format_score(row[key]) if key in row else '' for key in labels)} |"

@@ -312,4 +312,6 @@ def _versions(task: Task[Any, Any], device: torch.device) -> dict[str, str | int
 
 
 def _command() -> str:
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    program = Path(sys.argv[0])
+    is_script = program.suffix == ".py" and program.name != "__main__.py"
+    return shlex.join([*(("python", str(program)) if is_script else ("synthesizer",)), *sys.argv[1:]])
