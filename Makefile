@@ -1,4 +1,4 @@
-# make test | test-slow | test-cuda | fuzz [SEED=N] | lint | docs | demo | results DATA=FOLDER [ONLY="NAME …"] | tables [RUNS=FOLDER]: each but test-cuda builds .venv first, from pyproject.toml with the pins of constraints.txt.
+# make test | test-slow | test-cuda | fuzz [SEED=N] | lint | docs | notebooks | demo | results DATA=FOLDER [ONLY="NAME …"] | tables [RUNS=FOLDER]: each but test-cuda builds .venv first, from pyproject.toml with the pins of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +15,7 @@ $(error got no DATA; expected DATA=FOLDER, the folder with the data sets, as doc
 endif
 endif
 
-.PHONY: install test test-slow test-cuda fuzz lint format docs demo results tables clean
+.PHONY: install test test-slow test-cuda fuzz lint format docs notebooks demo results tables clean
 
 install: $(STAMP)
 
@@ -54,6 +54,10 @@ format: $(STAMP)
 # The site, in site/. Warnings, among them links to nothing, are errors; nothing is downloaded.
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The outputs of the notebooks, docs/notebooks/*.ipynb.
+notebooks: $(STAMP)
+	WRITE=1 $(BIN)/python -m pytest tests/test_notebooks.py -m slow $(PYTEST_ARGS)
 
 demo: $(STAMP)
 	$(BIN)/python benchmarks/demo.py demo

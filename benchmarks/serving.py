@@ -1,4 +1,4 @@
-"""Size, speed and BLEU of a translation run as PyTorch, int8 and ONNX Runtime serve it: the table of docs/serving.md.
+"""Size, speed and BLEU of a translation run in PyTorch, torchao and ONNX Runtime: the table of docs/serving.md.
 
 python benchmarks/serving.py RUN
 """
@@ -21,7 +21,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from synthesizer_lab.benchmark.harness import time_turns
 from synthesizer_lab.training.run_folder import RunFolder, data_path
-from synthetic_attention import export_model, generate, quantize_int8
+from synthetic_attention import export_model, generate
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from onnx_generation import OnnxGenerator
@@ -40,9 +40,9 @@ def translate(model: Any, tokenizer: Any, texts: list[str]) -> list[str]:
 
 
 def pytorch(run: Path, folder: Path) -> dict[str, Served]:
-    """The model in float32 and int8; also writes the files for `onnx`."""
+    """The model in float32 and int8; also writes the float32 files for `onnx`."""
     tokenizer, model = AutoTokenizer.from_pretrained(run), AutoModelForSeq2SeqLM.from_pretrained(run)
-    models = {"PyTorch": model, "quantize_int8": quantize_int8(copy.deepcopy(model))}
+    models = {"PyTorch": model}
     for config in (Int8WeightOnlyConfig(), Int8DynamicActivationInt8WeightConfig()):
         models[name := f"torchao {type(config).__name__}"] = copy.deepcopy(model)
         quantize_(models[name], config)
@@ -50,8 +50,7 @@ def pytorch(run: Path, folder: Path) -> dict[str, Served]:
     for name, each in models.items():
         torch.save(each.state_dict(), folder / "weights")
         found[name] = (folder / "weights").stat().st_size, partial(translate, each, tokenizer)
-    for name, kind in (("PyTorch", "float32"), ("quantize_int8", "quantize_int8")):
-        export_model(models[name], folder / f"{kind}.onnx", with_cache=True)
+    export_model(model, folder / "float32.onnx", with_cache=True)
     return found
 
 
@@ -59,7 +58,7 @@ def onnx(run: Path, folder: Path) -> dict[str, Served]:
     """The same with the files that `export_model` wrote, one text after the other."""
     found = {}
     # `quantize_dynamic` is that of ONNX Runtime.
-    for kind in ("float32", "quantize_int8", "quantize_dynamic"):
+    for kind in ("float32", "quantize_dynamic"):
         files = [folder / f"{kind}-{part}.onnx" for part in ("decoder", "encoder")]
         if kind == "quantize_dynamic":
             for file in files:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from nbconvert import MarkdownExporter
 from typer.main import get_command
 
 from synthesizer_lab.cli.app import app
@@ -17,7 +18,7 @@ from synthesizer_lab.training.settings import known_presets, list_settings
 ROOT = Path(__file__).parents[1]
 COPIES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 REFERENCE = {
-    "layers": "SynthesizerAttention SynthesizerMultiheadAttention TokenLayout attend attention_weights quantize_int8",
+    "layers": "SynthesizerAttention SynthesizerMultiheadAttention TokenLayout attend attention_weights",
     "models": "SynthesizerConfig SynthesizerPreTrainedModel SynthesizerModel SynthesizerForConditionalGeneration "
     "SynthesizerForCausalLM SynthesizerForMaskedLM SynthesizerForSequenceClassification "
     "SynthesizerForTokenClassification",
@@ -30,11 +31,17 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages."""
-    pages = {page: (ROOT / source).read_text(encoding="utf-8") for source, page in COPIES.items()}
+    pages: dict[str, str | bytes] = {
+        page: (ROOT / source).read_text(encoding="utf-8") for source, page in COPIES.items()
+    }
     pages |= {"reference/command.md": "\n".join(command_page()), "reference/settings.md": "\n".join(settings_page())}
     for page, names in REFERENCE.items():
         blocks = (f"::: synthetic_attention.{name}" for name in names.split())
         pages[f"reference/{page}.md"] = "\n\n".join([f"# {page.capitalize()}", *blocks])
+    for source in (ROOT / "docs/notebooks").glob("*.ipynb"):
+        text, found = MarkdownExporter().from_filename(source, resources={"unique_key": source.stem})
+        pages[f"notebooks/{source.stem}.md"] = text
+        pages |= {f"notebooks/{name}": picture for name, picture in found["outputs"].items()}
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files

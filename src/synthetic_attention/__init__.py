@@ -10,7 +10,7 @@ from .attention import SynthesizerAttention
 from .conversion import convert
 from .export import export_model
 from .generation import generate
-from .kernels import attend, attention_weights, quantize_int8
+from .kernels import attend, attention_weights
 from .layout import TokenLayout
 from .logits import GroupedLogits, InnerLogits, MixedLogits, OuterLogits, SharedLogits
 from .models import (
@@ -49,5 +49,4 @@ __all__ = [
     "convert",
     "export_model",
     "generate",
-    "quantize_int8",
 ]

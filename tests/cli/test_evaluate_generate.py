@@ -31,9 +31,6 @@ def test_evaluate(call: Call, trained: Path, corpus: Path, monkeypatch: pytest.M
     assert code == 0
     assert "BLEU" in out
     assert "chrF" in out
-    results = json.loads(call("evaluate", trained, "--num-beams", 1, "--int8", "--json")[1])
-    assert results["dtype"] == "int8"
-    assert "int8" in results["predictions"]
     # As torchrun sets it for the second process.
     monkeypatch.setenv("RANK", "1")
     assert call("evaluate", trained, "--num-beams", 1, "--json") == (0, "", "")
@@ -81,7 +78,6 @@ def test_long_lines(call: Call, trained: Path) -> None:
         (["evaluate", "--length-penalty", "nan"], ["length_penalty=nan"], 1),
         (["evaluate", "--num-beams", 0], ["--num-beams"], 2),
         (["evaluate", "--on-long", "drop"], ["'drop'"], 2),
-        (["generate", "--int8", "--bf16", "one"], ["int8", "bf16"], 1),
         (["generate", "caf\udce9"], ["UTF-8"], 1),
         (["generate", "--prompt", "one"], ["--prompt", "translation"], 1),
     ],

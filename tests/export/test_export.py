@@ -1,4 +1,4 @@
-"""Exported models: PyTorch's own exporters, files, ONNX Runtime, steps with a cache, and int8."""
+"""Exported models: PyTorch's own exporters, files, ONNX Runtime, and steps with a cache."""
 
 import copy
 import subprocess
@@ -15,9 +15,8 @@ from torch import Tensor
 from torch.export import Dim
 
 from models.conftest import LONGEST, STACKS, VOCABULARY, build, tiny_config
-from synthetic_attention import SynthesizerModel, quantize_int8
+from synthetic_attention import SynthesizerModel
 from synthetic_attention.export import export_model, largest_difference
-from synthetic_attention.kernels import int8
 from synthetic_attention.staging import LOCK
 
 __all__ = ["build", "tiny_config"]
@@ -188,19 +187,6 @@ def test_int8_weights_of_torchao(build: Callable, name: str) -> None:
         expected = model(**inputs).logits
         assert 0 < (quantized(**inputs).logits - expected).norm() < 0.05 * expected.norm()
     assert quantized.generate(**inputs, max_new_tokens=4, eos_token_id=None).shape == (3, 10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["torch", "onnx"])
-def test_int8_models(build: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
-    monkeypatch.setattr(int8, "SMALLEST_WEIGHT", 0)
-    model = quantize_int8(build("causal", synthesizer="random+vanilla"))
-    (file,) = export_model(model, tmp_path / "model.pt2", kind)
-    if kind == "onnx":
-        assert largest_difference(model, file) < 1e-4
-    else:
-        program = torch.export.load(file).module()
-        check(model, lambda inputs: program(**inputs)["logits"])
 
 
 @pytest.mark.parametrize("kind", ["torch", "onnx"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,6 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration
 
 from synthetic_attention.generation import generate
-from synthetic_attention.kernels import quantize_int8
 from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from synthetic_attention.models.cache import cache_bytes
 from synthetic_attention.validation import LIMIT
@@ -112,14 +110,13 @@ def measure_generation(
 
 
 def make_contenders(
-    case: GenerationCase, variants: Sequence[str], longest: int, *, transformers: bool = False, int8: bool = False
+    case: GenerationCase, variants: Sequence[str], longest: int, *, transformers: bool = False
 ) -> dict[str, Contender]:
     """The peers first, then our models, all with random weights.
 
     Args:
         longest: the longest sequence.
         transformers: our models with transformers' loop too.
-        int8: our models with int8 linear layers too.
     """
     torch.manual_seed(0)
     found: dict[str, Contender] = {}
@@ -131,9 +128,6 @@ def make_contenders(
         found[name] = Contender(model, partial(generate, model))
         if transformers:
             found[f"{name}, transformers"] = Contender(model, model.generate)
-        if int8:
-            model = quantize_int8(copy.deepcopy(model))
-            found[f"{name}, int8"] = Contender(model, partial(generate, model))
     return found
 
 

@@ -91,7 +91,6 @@ class Generation(Models):
     vocabulary: int = option("Size of the vocabulary.", 8000, least=4)
     cache: Literal["dynamic", "static"] = option("Static is compiled on a GPU.", "dynamic")
     transformers: bool = option("Measure our models with transformers' decode loop too.", False)
-    int8: bool = option("Measure our models with int8 linear layers too (CPU only).", False)
     repeats: int = with_default(Encoder, "repeats", 3)
 
 
@@ -125,7 +124,7 @@ def generation(options: Generation) -> None:
         GenerationCase(batch=count, prompt=_range(lengths), num_beams=beams, **sizes)
         for lengths, beams, count in product(options.prompt.split(","), searches, counts)
     ]
-    modes = {"transformers": options.transformers, "int8": options.int8}
+    modes = {"transformers": options.transformers}
     found = _try(measure_generation, cases, _split(options.variants) or VARIANTS, options.repeats, **modes)
     _write(options.json, found)
     _print(found)

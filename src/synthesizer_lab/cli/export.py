@@ -19,21 +19,18 @@ def export(
     output: Path = option("File to write.", ..., metavar="FILE"),
     kind: Literal["onnx", "torch"] = option("An ONNX file, or a program of torch.export.", "onnx", name="--format"),
     with_cache: bool = option("Decode step by step (ONNX only); an encoder-decoder gives two files.", False),
-    int8: bool = option("Multiply large matrices in int8 (CPU only): faster, less exact.", False),
     overwrite: bool = option("Replace files that exist.", False),
 ) -> None:
     """Write the model of a run for ONNX or torch.export."""
     import torch
 
     from synthetic_attention.export import export_model, largest_difference
-    from synthetic_attention.kernels import quantize_int8
 
     from ..training.run_folder import RunFolder
 
     set_up_libraries()
     folder = RunFolder(run)
     model: Any = folder.load(folder.read_task(folder.read_info()), torch.device("cpu"))[0]
-    model = quantize_int8(model) if int8 else model
     with user_errors():
         files = export_model(model, output, kind, with_cache=with_cache, overwrite=overwrite)
     for file in files:

@@ -203,7 +203,6 @@ class Inference:
 
     place: Device
     bf16: bool = option("Use bfloat16, for weights too.", False)
-    int8: bool = option("Multiply large matrices in int8 (CPU only): faster, less exact.", False)
     sharding: Sharding | None = option(
         "fsdp: several processes share the model. [default: as `accelerate launch` says, or none]"
     )
@@ -213,4 +212,4 @@ class Inference:
         from ..training.sharding import launched_sharding
 
         sharding = self.sharding or launched_sharding() or "none"
-        return {"device": self.place.device, "bf16": self.bf16, "int8": self.int8, "sharding": sharding}
+        return {"device": self.place.device, "bf16": self.bf16, "sharding": sharding}

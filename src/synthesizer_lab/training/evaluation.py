@@ -13,8 +13,6 @@ import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import broadcast_object_list, gather_object  # type: ignore[import-untyped]
 
-from synthetic_attention.kernels import quantize_int8
-
 from ..data.examples import OnLongInput
 from ..errors import UserError, damage_reported
 from ..tasks import get_task
@@ -40,7 +38,6 @@ def evaluate_run(
     on_long: OnLongInput = "error",
     device: str | None = None,
     bf16: bool = False,
-    int8: bool = False,
     sharding: Sharding = "none",
     report: Callable[[str], object] = print,
     scoring: Mapping[str, Any] | None = None,
@@ -53,7 +50,6 @@ def evaluate_run(
         on_long: how to handle inputs over the maximum length: "error" or "truncate".
         device: "cpu", "cuda:1" or another device of PyTorch; by default the accelerator if there is one, else the CPU.
         bf16: use bfloat16, for weights too.
-        int8: multiply in int8 on a CPU (`quantize_int8`); not with `bf16` or `sharding`.
         sharding: "fsdp": the processes of torchrun share the model, and the work; the main process writes.
         report: receives a message if the files cannot be written; the scores are returned anyway.
         scoring: task options that replace those of training.
@@ -69,7 +65,7 @@ def evaluate_run(
         # Nothing of a file with other data was trained on.
         task = replace(task, held_out=0.0)
     part = task.read(path_of_data, split)
-    loop = _load(run, task, device, bf16, int8, sharding, generation=generation, on_long=on_long)
+    loop = _load(run, task, device, bf16, sharding, generation=generation, on_long=on_long)
     started = time.perf_counter()
     with shortage_reported(_LESS_MEMORY, lambda: "nothing was written"):
         evaluation = task.evaluate(loop, part)
@@ -77,7 +73,7 @@ def evaluate_run(
     labels = [part.name, _digest(part.fingerprint())]
     labels += [generation_label(generation)] if generation else []
     labels += [f"{option}-{_digest(value)}" for option, value in (scoring or {}).items() if value is not None]
-    dtype = "int8" if int8 else "bfloat16" if bf16 else "float32"
+    dtype = "bfloat16" if bf16 else "float32"
     labels += [dtype] if dtype != "float32" else []
     name = f"evaluation/{'.'.join(labels)}"
     predictions = f"{name}.{evaluation.suffix}"
@@ -124,7 +120,6 @@ def generate_chunks(
     on_long: OnLongInput = "error",
     device: str | None = None,
     bf16: bool = False,
-    int8: bool = False,
     sharding: Sharding = "none",
     **generation_options: Any,
 ) -> Iterator[tuple[list[str], int]]:
@@ -136,7 +131,7 @@ def generate_chunks(
     run = RunFolder(path)
     task = run.read_task(run.read_info())
     generation = task.generation_config(generation_options)
-    loop = _load(run, task, device, bf16, int8, sharding, generation=generation, on_long=on_long)
+    loop = _load(run, task, device, bf16, sharding, generation=generation, on_long=on_long)
     first_line = 1
     for lines in _from_main_process(chunks) if loop.is_sharded else chunks:
         with shortage_reported(_LESS_MEMORY, lambda: "there is no output for the lines from here on"):
@@ -152,7 +147,6 @@ def continue_prompt(
     *,
     device: str | None = None,
     bf16: bool = False,
-    int8: bool = False,
     sharding: Sharding = "none",
     seed: int | None = None,
     **sampling_options: Any,
@@ -168,7 +162,7 @@ def continue_prompt(
     generation = task.generation_config({"do_sample": True, **sampling_options})
     if seed is not None and not 0 <= seed < 2**63:
         raise UserError(f"got seed {seed}; expected 0 … 2⁶³ − 1")
-    loop = _load(run, task, device, bf16, int8, sharding, generation=generation)
+    loop = _load(run, task, device, bf16, sharding, generation=generation)
     if loop.is_sharded:
         # All processes have to sample the same text.
         seed = next(iter(_from_main_process([torch.seed() % 2**63 if seed is None else seed])))
@@ -182,17 +176,10 @@ def _load(
     task: Task[Any, Any],
     device: str | None,
     bf16: bool,
-    int8: bool,
     sharding: Sharding,
     **options: Any,
 ) -> EvaluationLoop:
     """The run's model and tokenizer; a sharded model moves to the devices part by part."""
-    if int8:
-        if bf16 or sharding != "none" or choose_device(device or "cpu").type != "cpu":
-            other = "bf16" if bf16 else f"device {device}, sharding {sharding}"
-            raise UserError(f"got int8 with {other}; expected int8 on the CPU, without bf16 and sharding")
-        model, tokenizer = run.load(task, choose_device("cpu"))
-        return EvaluationLoop(quantize_int8(model), tokenizer, **options)
     if sharding == "none":
         return EvaluationLoop(*run.load(task, choose_device(device), bf16), **options)
     place, state = choose_training_device(device), PartialState()

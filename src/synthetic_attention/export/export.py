@@ -175,7 +175,6 @@ def _write(graph: _Graph, file: Path, kind: str, max_length: int, overwrite: boo
 
 
 def _onnx_program(graph: _Graph) -> Any:
-    from onnxscript import opset18
 
     logger = logging.getLogger("torch.onnx")
     level = logger.level
@@ -191,8 +190,6 @@ def _onnx_program(graph: _Graph) -> Any:
                 dynamic_shapes={"named": graph.axes},
                 input_names=list(graph.inputs),
                 output_names=list(graph(named=graph.inputs)),
-                # An operator of int8 models, which PyTorch's exporter does not know.
-                custom_translation_table={torch.ops.aten._int_mm.default: opset18.MatMulInteger},
                 verbose=False,
             )
     finally:

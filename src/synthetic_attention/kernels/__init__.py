@@ -3,7 +3,6 @@
 from .dispatch import attend
 from .eager import attention_weights, masked_softmax, sum_values
 from .heads import join_heads, project_by_feature, split_heads
-from .int8 import Int8Linear, quantize_int8
 from .matmul import (
     add_product,
     has_other_code,
@@ -20,7 +19,6 @@ from .softmax_cache import CachedLogits, SoftmaxCache
 
 __all__ = [
     "CachedLogits",
-    "Int8Linear",
     "SoftmaxCache",
     "add_product",
     "attend",
@@ -36,7 +34,6 @@ __all__ = [
     "packed_linear",
     "product",
     "project_by_feature",
-    "quantize_int8",
     "split_heads",
     "sum_values",
     "write_product",

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Cache, PreTrainedModel
 
-from ..kernels import Int8Linear
 from .configuration import SynthesizerConfig
 
 __all__ = ["SynthesizerPreTrainedModel", "init_linears"]
@@ -53,12 +52,6 @@ class SynthesizerPreTrainedModel(PreTrainedModel):
         if chosen not in ("sdpa", "eager", "paged|eager"):
             raise ValueError(f"got attn_implementation={requested_attention!r}; expected 'sdpa' or 'eager'")
         return chosen
-
-    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """transformers' `save_pretrained`; ValueError for an int8 model, which `from_pretrained` could not read."""
-        if any(isinstance(module, Int8Linear) for module in self.modules()):
-            raise ValueError("got an int8 model to save; expected a float one: save it before quantize_int8")
-        super().save_pretrained(*args, **kwargs)
 
     def init_weights(self) -> None:
         """Tie the weights. Constructors have initialised all modules already."""
