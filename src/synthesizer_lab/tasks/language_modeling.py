@@ -191,7 +191,8 @@ class LanguageModeling(Task[Corpus, LanguageRows]):
 
     def config_changes(self, split: Corpus, tokenizer: Tokenizer) -> dict[str, Any]:
         """The token that begins a text is `</s>`."""
-        return {**super().config_changes(split, tokenizer), "bos_token_id": tokenizer.bos_token_id}
+        start = dict.fromkeys(("bos_token_id", "decoder_start_token_id"), tokenizer.bos_token_id)
+        return {**super().config_changes(split, tokenizer), **start}
 
     def encode(
         self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False

@@ -12,28 +12,29 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from torch import nn
 from tqdm import tqdm  # type: ignore[import-untyped]
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState
 
 from synthetic_attention.attention import SelfAttention
 
+from ..errors import UserError
 from ..tasks import get_task
-from ..tasks.base import Task, tokens_name
-from ..tasks.memory import check_training, total_memory
-from .device import any_process, choose_training_device, describe_device, failing_together
+from ..tasks.base import Task, build_model, tokens_name
+from .device import any_process, describe_device
 from .failures import shortage_reported
-from .run import Report, prepare_inputs, read_splits
+from .run import Report, building_errors, join_processes, prepare_inputs
 from .run_folder import PretrainedRun, RunFolder
-from .settings import Settings, build_config
-from .sharding import check_launch
+from .settings import Settings
 from .trainer import SynthesizerTrainer
 
 # The first steps allocate and compile; then steps are measured until one of the limits.
 _WARMUP, _STEPS, _SECONDS = 3, 50, 10.0
 _NEVER = 10**9
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 def dry_run(
@@ -51,21 +52,23 @@ def dry_run(
     The result has parameters, tokens, batches, speed and memory of the measured steps, and the estimates for the whole
     training without validation, as plain values.
     """
-    place, processes = choose_training_device(device), PartialState().num_processes
-    if batches_per_update is not None:
-        settings = settings.with_batches_per_update(batches_per_update, processes)
-    check_launch(settings.training)
-    task.check_requirements()
-    check_training(task, build_config(settings), settings.training, place, processes)
-    with failing_together():
-        splits = read_splits(task, data, settings.training)
-        inputs = prepare_inputs(task, splits, settings, report, pretrained=pretrained)
-    training, tokens = settings.training, inputs.train.tokens_per_pass()
-    config = build_config(settings, vocab_size=len(inputs.tokenizer))
-    least_bytes = check_training(task, config, training, place, processes, tokens or math.inf)
+    place, settings = join_processes(settings, batches_per_update, device)
+    training, processes = settings.training, PartialState().num_processes
+    # Before the data is read, which can take long.
+    with building_errors(), torch.device("meta"):
+        needed, available = least_memory(build_model(task, settings.config), training, processes), total_memory(place)
+    if needed > available:
+        raise UserError(
+            f"training a model of this size needs at least {needed / 1e9:,.1f} GB of memory; got "
+            f"{available / 1e9:,.1f} GB ({place.type}). Lower num_layers, d_model, d_ff, vocab_size, "
+            "max_position_embeddings or batch_tokens"
+        )
+    inputs = prepare_inputs(task, data, settings, report, pretrained=pretrained)
+    tokens = inputs.train.tokens_per_pass()
+    least_bytes = least_memory(inputs.model, training, processes, tokens or math.inf)
     # One step more than are measured: the last one would save and validate.
     steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
-    short = replace(settings, training=replace(training, minutes=None, report_to="none", **steps))
+    short = settings.with_training(minutes=None, report_to="none", **steps)
     # Trainer needs a folder.
     with tempfile.TemporaryDirectory() as folder:
         trainer = SynthesizerTrainer(replace(inputs, settings=short), RunFolder(Path(folder)), place)
@@ -100,8 +103,35 @@ def dry_run(
         "measured_steps": len(stopwatch.seen) - 1,
         "least_bytes": least_bytes,
         "peak_bytes": peak,
-        "device_bytes": total_memory(place),
+        "device_bytes": available,
     }
+
+
+def total_memory(device: torch.device) -> int:
+    """Bytes of the GPU, or of the machine, or fewer if its container may use fewer."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    total = int(psutil.virtual_memory().total)
+    try:
+        return min(total, int(_CGROUP.read_text()))
+    except (OSError, ValueError):
+        return total
+
+
+def least_memory(model: PreTrainedModel, training: Any, processes: int, tokens: float = math.inf) -> int:
+    """The bytes that a process needs at least: weights, gradients, optimizer states, and hidden states of a batch.
+
+    A batch has at most `tokens`. The model may be on the meta device.
+    """
+    config: Any = model.config
+    # AdamW has two states for each parameter; Adafactor has few.
+    states = 2 if training.optim.startswith("adamw") else 0
+    shared = model.num_parameters() * 4 * (2 + states) // (processes if training.sharding == "fsdp" else 1)
+    # At least the inputs of linear layers are kept, of checkpointed layers only their own. A token of a pair is in one
+    # of the two stacks.
+    width = config.d_model if training.gradient_checkpointing else 4 * config.d_model + config.d_ff
+    layers = min(config.num_layers, config.num_decoder_layers)
+    return shared + int(min(tokens, training.batch_tokens) * layers * width * (2 if training.bf16 else 4))
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:

@@ -6,9 +6,9 @@ import importlib.metadata
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +64,17 @@ def read_splits(task: Task[Any, Any], data: Path, training: SynthesizerTrainingA
     return {"train": train, "valid": task.records(data, "valid", training.streaming).load(train.labels)}
 
 
+def join_processes(
+    settings: Settings, batches_per_update: int | None, device: str | None
+) -> tuple[torch.device, Settings]:
+    """The device of this process, and the settings with the gradient accumulation for all processes."""
+    place = choose_training_device(device)
+    if batches_per_update is not None:
+        settings = settings.with_batches_per_update(batches_per_update, PartialState().num_processes)
+    check_launch(settings.training)
+    return place, settings
+
+
 def start_run(
     *,
     task: Task[Any, Any],
@@ -86,10 +97,7 @@ def start_run(
     Raises:
         UserError: the data or the output cannot be used. Nothing was written then.
     """
-    place, processes = choose_training_device(device), PartialState().num_processes
-    if batches_per_update is not None:
-        settings = settings.with_batches_per_update(batches_per_update, processes)
-    check_launch(settings.training)
+    place, settings = join_processes(settings, batches_per_update, device)
     # Resolved, because a link or the current directory cannot be replaced.
     run = RunFolder(output.resolve())
     run.check_new(overwrite)
@@ -97,10 +105,7 @@ def start_run(
         raise UserError(f"{data}: the data is inside {output}, which would be replaced; choose another --output")
     if pretrained is not None and pretrained.run.path.is_relative_to(run.path):
         raise UserError(f"{pretrained.run.path}: the run to start from would be replaced; choose another --output")
-    with failing_together():
-        task.check_requirements()
-        splits = read_splits(task, data, settings.training)
-        inputs = prepare_inputs(task, splits, settings, report, pretrained=pretrained)
+    inputs = prepare_inputs(task, data, settings, report, pretrained=pretrained)
     info = {
         "task": task.name,
         "options": asdict(task),
@@ -108,8 +113,8 @@ def start_run(
         "commands": [_command()],
         **({} if pretrained is None else {"from": pretrained.record()}),
         "settings": settings.to_dict(),
-        "processes": processes,
-        "fingerprints": {name: split.fingerprint() for name, split in splits.items()},
+        "processes": PartialState().num_processes,
+        "fingerprints": inputs.fingerprints,
         "versions": _versions(task, place),
     }
     check_agreement({**vars(settings), **settings.training.to_dict(), "training": None, "data": info["fingerprints"]})
@@ -150,7 +155,8 @@ def resume_run(
         UserError: the run does not exist or is damaged, has other settings or data, is complete, another process is
             training it, or the processes cannot share the batches of an update.
     """
-    place, processes = choose_training_device(device), PartialState().num_processes
+    # The processes join before one of them removes and locks.
+    choose_training_device(device)
     run = RunFolder(output.resolve())
     run.remove_left()
     info = run.read_info()
@@ -164,24 +170,17 @@ def resume_run(
             _check_expected(info, expected or {}, output)
             accumulation = settings.training.gradient_accumulation_steps
             batches = batches_per_update or info.get("processes", 1) * accumulation
-            settings = settings.with_batches_per_update(batches, processes)
-            if sharding is not None:
-                settings = replace(settings, training=replace(settings.training, sharding=sharding))
-            training, checkpoint = settings.training, last_checkpoint(run.checkpoints)
-            if checkpoint and training.is_complete(checkpoint.step, checkpoint.progress.seconds):
+            settings = settings if sharding is None else settings.with_training(sharding=sharding)
+            checkpoint = last_checkpoint(run.checkpoints)
+            if checkpoint and settings.training.is_complete(checkpoint.step, checkpoint.progress.seconds):
                 raise RunCompleteError(
                     f"the run is complete, with {checkpoint.step} steps; give more --steps or --minutes"
                 )
-            check_launch(training)
-            path = data_path(info, data)
-            task.check_requirements()
-            splits = read_splits(task, path, training)
-            for name, split in splits.items():
-                if split.fingerprint() != info["fingerprints"].get(name):
-                    raise UserError(f"{path}: the {name} data is not the data that {output} was started with")
+            place, settings = join_processes(settings, batches, device)
+            training, path, tokenizer = settings.training, data_path(info, data), run.load_tokenizer()
             reopen = checkpoint is None and "from" in info
             pretrained = PretrainedRun.reopen(info["from"], type(task)) if reopen else None
-            inputs = prepare_inputs(task, splits, settings, report, run.load_tokenizer(), pretrained)
+        inputs = prepare_inputs(task, path, settings, report, tokenizer, pretrained, info["fingerprints"])
         check_agreement({**training.to_dict(), "their checkpoint": checkpoint and checkpoint.step})
         report(f"resuming {output} from {checkpoint.path.name if checkpoint else 'the start: it has no checkpoint'}")
         if training.gradient_accumulation_steps != accumulation:
@@ -190,7 +189,7 @@ def resume_run(
         info.update(
             data=portable_path(path),
             settings=settings.to_dict(),
-            processes=processes,
+            processes=PartialState().num_processes,
             commands=[*info["commands"], _command()],
             resumed_with=[*info.get("resumed_with", []), _versions(task, place)],
         )
@@ -209,18 +208,27 @@ def _check_expected(info: Mapping[str, Any], expected: Mapping[str, Any], output
             raise UserError(f"got {name} {value!r}, but {output} was started with {was!r}; leave it out to resume")
 
 
+@failing_together()
 def prepare_inputs(
     task: Task[Any, Any],
-    splits: Mapping[str, Split],
+    data: Path,
     settings: Settings,
     report: Report,
     tokenizer: PreTrainedTokenizerFast | None = None,
     pretrained: PretrainedRun | None = None,
+    fingerprints: Mapping[str, Any] | None = None,
 ) -> TrainingInputs:
-    """Encode the splits and build the model; the seed determines new weights.
+    """Read and encode the data, and build the model; the seed determines new weights.
 
-    The tokenizer is by default that of `pretrained`, or a new one from the training split.
+    The tokenizer is by default that of `pretrained`, or a new one from the training split. The data must have the
+    `fingerprints`, if they are given.
     """
+    task.check_requirements()
+    splits = read_splits(task, data, settings.training)
+    found = {name: split.fingerprint() for name, split in splits.items()}
+    for name, digests in found.items():
+        if fingerprints is not None and digests != fingerprints.get(name):
+            raise UserError(f"{data}: the {name} data is not the data that the run was started with")
     train, valid, on_long = splits["train"], splits["valid"], settings.training.on_long
     vocab_size, maximum = (settings.model[name] for name in ("vocab_size", "max_position_embeddings"))
     if pretrained is not None:
@@ -242,16 +250,12 @@ def prepare_inputs(
     else:
         examples, head = encode(train), train
     validation = encode(valid)
-    for split, found in ((train, examples), (valid, validation)):
-        _report_left_out(split.name, found, task.unit, maximum, report)
+    for split, encoded in ((train, examples), (valid, validation)):
+        _report_left_out(split.name, encoded, task.unit, maximum, report)
     config = build_config(settings, **task.config_changes(head, tokenizer))
     set_seed(settings.training.seed)
-    try:
-        with building_device(settings.training.sharding):
-            model = build_model(task, config)
-    # PyTorch raises a RuntimeError for a size that it cannot allocate.
-    except (ValueError, TypeError, RuntimeError, MemoryError) as error:
-        raise UserError(f"the model cannot be built: {one_line(error)}") from error
+    with building_errors(), building_device(settings.training.sharding):
+        model = build_model(task, config)
     if pretrained is not None and not pretrained.scratch and model.device.type != "meta":
         # Dropout does not depend on whether the weights are new.
         with torch.random.fork_rng(devices=[]):
@@ -259,7 +263,17 @@ def prepare_inputs(
         if note:
             report(note)
     report(f"{model.num_parameters(only_trainable=True):,} parameters, vocabulary of {len(tokenizer):,} tokens")
-    return TrainingInputs(task, settings, model, tokenizer, examples, validation, valid)
+    return TrainingInputs(task, settings, model, tokenizer, examples, validation, valid, found)
+
+
+@contextmanager
+def building_errors() -> Iterator[None]:
+    """Raise the errors of a model with impossible sizes as a UserError."""
+    try:
+        yield
+    # PyTorch raises a RuntimeError for a size that it cannot allocate.
+    except (ValueError, TypeError, RuntimeError, MemoryError) as error:
+        raise UserError(f"the model cannot be built: {one_line(error)}") from error
 
 
 def _report_left_out(name: str, examples: TrainingData, unit: str, maximum: int, report: Report) -> None:

@@ -63,8 +63,15 @@ class Settings:
 
     @cached_property
     def config(self) -> SynthesizerConfig:
-        """The model's configuration."""
-        return build_config(self)
+        """The model's configuration, before the data is known."""
+        if self.model.get("max_position_embeddings") == 1:
+            raise UserError("got max_position_embeddings=1; expected at least 2: a token and the end")
+        options = self.synthesizer_options or None
+        try:
+            return SynthesizerConfig(**self.model, synthesizer=self.synthesizer, synthesizer_options=options)
+        # The strict dataclass of huggingface_hub reports a wrong type with exceptions of its own.
+        except (ValueError, TypeError, StrictDataclassError) as error:
+            raise UserError(one_line(error)) from error
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
@@ -91,12 +98,17 @@ class Settings:
             synthesizer_options=config.synthesizer_options or {},
         )
 
+    def with_training(self, **changes: Any) -> Settings:
+        """The same settings and configuration with other training arguments."""
+        settings = replace(self, training=replace(self.training, **changes))
+        vars(settings).update({name: value for name, value in vars(self).items() if name == "config"})
+        return settings
+
     def with_budget(self, max_steps: int | None, minutes: float | None) -> Settings:
         """The same settings with another end: if either value is given, it replaces the old steps and minutes."""
         if max_steps is None and minutes is None:
             return self
-        max_steps = -1 if max_steps is None else max_steps
-        return replace(self, training=replace(self.training, max_steps=max_steps, minutes=minutes))
+        return self.with_training(max_steps=-1 if max_steps is None else max_steps, minutes=minutes)
 
     def with_batches_per_update(self, batches: int, processes: int) -> Settings:
         """The same settings with the gradient accumulation that gives so many batches, of all processes, per update.
@@ -109,7 +121,7 @@ class Settings:
                 f"{batches} batches per update cannot be shared by {processes} processes; use a number of processes "
                 f"that divides {batches}, or --batches-per-update with a multiple of {processes}"
             )
-        return replace(self, training=replace(self.training, gradient_accumulation_steps=batches // processes))
+        return self.with_training(gradient_accumulation_steps=batches // processes)
 
 
 def known_presets() -> list[str]:
@@ -198,20 +210,11 @@ def _read_preset(name: str) -> dict[str, Any]:
 
 
 def build_config(settings: Settings, **changes: Any) -> SynthesizerConfig:
-    """The model's configuration, with `changes` to fields; without them, it is built once."""
-    if not changes and "config" in vars(settings):
-        return settings.config
-    if settings.model.get("max_position_embeddings") == 1:
-        raise UserError("got max_position_embeddings=1; expected at least 2: a token and the end")
-    try:
-        return SynthesizerConfig(
-            **{**settings.model, **changes},
-            synthesizer=settings.synthesizer,
-            synthesizer_options=settings.synthesizer_options or None,
-        )
-    # The strict dataclass of huggingface_hub reports a wrong type with exceptions of its own.
-    except (ValueError, TypeError, StrictDataclassError) as error:
-        raise UserError(one_line(error)) from error
+    """A copy of the model's configuration with `changes`, which follow from the data."""
+    config = copy.deepcopy(settings.config)
+    for name, value in changes.items():
+        setattr(config, name, value)
+    return config
 
 
 def list_settings() -> list[Setting]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,7 @@ class TrainingInputs:
     train: TrainingData
     validation: Examples
     validation_split: Split
+    fingerprints: Mapping[str, Any]
 
 
 class _Loop(TrainerCallback):
