@@ -119,7 +119,7 @@ print("sum of a row, dim=-1:      ", F.softmax(logits, dim=-1).sum(dim=-1)[0, :2
 # %%
 layer = SynthesizerAttention(d_model=16, num_heads=1, synthesizer="dense", max_length=12)
 for name, parameter in layer.named_parameters():
-    print(f"{name:22}{tuple(parameter.shape)}")
+    print(f"{name:24}{tuple(parameter.shape)}")
 
 # %%
 with torch.no_grad():
@@ -230,11 +230,11 @@ def accuracy(synthesizer: str, task: str, steps: int = 400) -> tuple[float, Tagg
 
 
 trained = {}
-print(f"{'':18}{'shift':>10}{'what followed':>14}")
+print(f"{'':18}{'shift':>10}{'what followed':>16}")
 for name in ("vanilla", "dense", "random", "random+vanilla"):
     found = [accuracy(name, task) for task in ("shift", "what followed")]
     trained[name] = found[0][1]
-    print(f"{name:18}{found[0][0]:>10.0%}{found[1][0]:>14.0%}")
+    print(f"{name:18}{found[0][0]:>10.0%}{found[1][0]:>16.0%}")
 
 # %% [markdown]
 # All variants learn the shift. The second task needs to compare tokens: dense and random attention stay far below dot
