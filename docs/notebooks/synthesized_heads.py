@@ -122,7 +122,7 @@ for run, result in zip(RUNS, results, strict=True):
     print(f"{run:16}{layers:36}{scores['bleu']:>6.1f}{scores['exact_match']:>9.1f}")
 
 # %% [markdown]
-# One training with one seed: a difference of a point means nothing, and `all-trained` has 200 steps more than `vanilla`.
+# One training, one seed: a difference of a point means nothing, and `all-trained` has 200 steps more than `vanilla`.
 # Synthesized heads need no keys, so the cache of a decoder with random heads alone is half as large; `report.json` of
 # each conversion has its bytes and its speed.
 # [Converting](../converting.md) has figures on real text.
