@@ -52,6 +52,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 # The site, in site/. Warnings, among them links to nothing, are errors; nothing is downloaded.
+# (With --quiet, --strict sees no warnings.)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
