@@ -56,7 +56,7 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
         path = target if copied else f"docs/{target}"
         path = (ROOT / path).resolve().relative_to(ROOT).as_posix()
         if path in COPIES or path.startswith("docs/"):
-            return f"[{text}]({COPIES.get(path, path.removeprefix('docs/'))}{anchor})"
+            return f"[{text}]({COPIES.get(path, path.removeprefix('docs/').replace('.ipynb', '.md'))}{anchor})"
         return f"`{path}`" if text.strip("`") in path else f"{text} (`{path}`)"
 
     return markdown if page.file.src_uri.startswith("reference/") else _LINK.sub(rewrite, markdown)
