@@ -68,7 +68,8 @@ def command_page() -> Iterator[str]:
     commands: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
     commands |= {f"benchmark {name}": each for name, each in commands.pop("benchmark").commands.items()}
     for name, command in commands.items():
-        yield f"## synthesizer {name}\n\n{command.help}\n\n| option | meaning |\n|---|---|"
+        yield f"## synthesizer {name}\n\n{command.help}\n\n```bash\n{command.epilog}\n```\n"
+        yield "| option | meaning |\n|---|---|"
         for each in command.params:
             flag = each.opts[0].startswith("-")
             flags = " ".join([*each.opts[:1], each.metavar or ""]).strip() if flag else each.metavar

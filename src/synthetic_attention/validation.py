@@ -64,6 +64,8 @@ def type_name(kind: Any) -> str:
 
 
 def did_you_mean(key: str, known: Iterable[str]) -> str:
-    """The most similar known key as a hint for a message; empty if none is similar."""
-    close = difflib.get_close_matches(key, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """The most similar known key as a hint for a message; empty if none is similar. `gate` finds `mixture.gate`."""
+    whole = {name: name for name in known}
+    names = {name.rpartition(".")[2]: name for name in whole} | whole
+    close = difflib.get_close_matches(key, names, n=1)
+    return f"; did you mean {names[close[0]]!r}?" if close else ""

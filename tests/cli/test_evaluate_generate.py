@@ -57,6 +57,18 @@ def test_a_line_is_generated_for_each_line(
     assert call("generate", tmp_path / "moved", "one plus two", "", "three")[1] == expected
 
 
+def test_a_run_of_the_hub(call: Call, trained: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(name: str, **_: object) -> str:
+        if name == "owner/run":
+            return str(trained)
+        raise OSError("404:\nno such repository")
+
+    monkeypatch.setattr("synthesizer_lab.training.run_folder.snapshot_download", download)
+    assert call("generate", "owner/run", "one plus two") == call("generate", trained, "one plus two")
+    assert call("evaluate", "owner/run", "--data", corpus, "--num-beams", 1)[0] == 0
+    check_error(call("generate", "owner/none", "one"), "owner/none: no such folder", "404: no such repository")
+
+
 def test_a_wrong_line_is_named(call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_stdin(monkeypatch, b"one\ntwo\nthr\xff\n")
     check_error(call("generate", trained), "line 3", "0xff")

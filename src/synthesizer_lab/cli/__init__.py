@@ -17,6 +17,16 @@ _NEEDED = (
     *("rouge_score", "sacrebleu", "scipy", "sentencex", "typer", "yaml"),
 )
 
+# Without them, typer too may be missing.
+_HELP = """Usage: synthesizer COMMAND [ARGS]...
+
+  Train and use Transformers with synthesized attention weights: the commands train, evaluate, generate, compare,
+  inspect, convert, export, settings and benchmark. With the extra installed, --help lists them and their options.
+
+  {}
+
+  Without it, `import synthetic_attention` has the layers and models."""
+
 # transformers imports torchao where it is installed, which then names its libraries that do not fit this machine. Here
 # and not in `main`, because processes of `compare --jobs` only import this module.
 for _name in ("torchao", "torch.utils._pytree"):
@@ -30,8 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        names = ", ".join(missing)
-        sys.exit(f"Error: {names} missing; the command needs: pip install 'synthetic-attention[train]'")
+        needs = f"{', '.join(missing)} missing; the command needs: pip install 'synthetic-attention[train]'"
+        words = sys.argv[1:] if arguments is None else arguments
+        if words and not {"-h", "--help"} & {*words}:
+            sys.exit(f"Error: {needs}")
+        print(_HELP.format(needs))
+        return
     from .app import run
 
     code = run(arguments)

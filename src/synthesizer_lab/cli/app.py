@@ -9,6 +9,7 @@ from inspect import Signature
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 from ..errors import UserError
 from . import benchmark, compare, convert, evaluate, export, generate, inspect, settings, train
@@ -37,6 +38,30 @@ benchmarks = typer.Typer(
 )
 
 
+class _Help(TyperCommand):
+    """A command whose help has the options in groups, and an example at the end."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[Any]] = {}
+        for each in self.get_params(ctx):
+            heading = "Options" if each.param_type_name == "option" else "Arguments"
+            if (line := each.get_help_record(ctx)) is not None:
+                groups.setdefault(getattr(each, "rich_help_panel", None) or heading, []).append(line)
+        for heading, lines in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(lines)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Example"):
+            formatter.write(f"  {self.epilog}\n")
+
+
+def _add(group: typer.Typer, function: Callable[..., None]) -> None:
+    """Add a command; its docstring ends with an example."""
+    text, _, example = (function.__doc__ or "").partition("Example: ")
+    group.command(cls=_Help, help=text.strip(), epilog=example.strip())(_command(function))
+
+
 def _command(function: Callable[..., None]) -> Callable[..., None]:
     """The command as typer calls it. Reports errors of the user in one line; typer reports only wrong usage."""
 
@@ -54,7 +79,7 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
         except (UserError, OSError) as error:
             raise typer.Exit(_fail(str(error), 1)) from None
 
-    run.__name__, run.__doc__ = function.__name__, function.__doc__
+    run.__name__ = function.__name__
     vars(run)["__signature__"] = Signature([*parameters(function)])
     return run
 
@@ -73,9 +98,9 @@ def _fail(message: str, code: int) -> int:
 _COMMANDS: list[Callable[..., None]] = [train.train, evaluate.evaluate, generate.generate, compare.compare]
 _COMMANDS += [inspect.inspect, convert.convert, export.export, settings.settings]
 for _each in _COMMANDS:
-    app.command()(_command(_each))
+    _add(app, _each)
 for _each in (benchmark.attention, benchmark.memory, benchmark.encoder, benchmark.generation):
-    benchmarks.command()(_command(_each))
+    _add(benchmarks, _each)
 app.add_typer(benchmarks)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Models:
-    """What is measured, and where."""
+    """Models."""
 
     variants: str | None = option("Synthesizers. [default: all of the paper]", metavar="NAME,NAME,…")
     width: int = option("Width of the layers; feed-forward layers are 4 times as wide.", 512, least=1, most=10**5)
@@ -44,7 +44,7 @@ class Models:
 
 @dataclass(kw_only=True)
 class Encoder(Models):
-    """Encoders, and the batches that they compute."""
+    """Encoders."""
 
     lengths: str = option("Lengths of the sequences.", "1024", metavar="N,N,…")
     tokens: int = option("Tokens in a batch: the batch size is tokens / length.", 4096, least=1)
@@ -56,7 +56,7 @@ class Encoder(Models):
 
 @dataclass(kw_only=True)
 class Memory(Models):
-    """Attention layers, and the batches that they compute."""
+    """Layers."""
 
     peers: str | None = option(
         "Other layers, the baseline first: mha, sdpa, t5. [default: all]",
@@ -70,7 +70,7 @@ class Memory(Models):
 
 @dataclass(kw_only=True)
 class Attention(Memory):
-    """The same, with defaults for their speed."""
+    """Layers."""
 
     lengths: str = with_default(Encoder, "lengths", "64,128,256,512,1024,2048,4096")
     tokens: int = with_default(Encoder, "tokens", 4096)
@@ -95,24 +95,36 @@ class Generation(Models):
 
 
 def attention(options: Attention) -> None:
-    """Time attention layers, ours and others', in turns."""
+    """Time attention layers, ours and others', in turns.
+
+    Example: synthesizer benchmark attention --variants random,dense --lengths 256,512 --masks causal
+    """
     _measure(options, peers=_split(options.peers), repeats=options.repeats)
 
 
 def memory(options: Memory) -> None:
-    """Measure the peak memory of attention layers, ours and others'."""
+    """Measure the peak memory of attention layers, ours and others'.
+
+    Example: synthesizer benchmark memory --variants random,vanilla --lengths 512,2048
+    """
     _measure(options, peers=_split(options.peers), memory=True)
 
 
 def encoder(options: Encoder) -> None:
-    """Measure time and memory of encoders, ours and PyTorch's."""
+    """Measure time and memory of encoders, ours and PyTorch's.
+
+    Example: synthesizer benchmark encoder --variants random,vanilla --lengths 512 --layers 6
+    """
     if "causal" in options.masks:
         raise UserError("got --masks causal; expected full or padded, because an encoder sees the whole input")
     _measure(options, layers=options.layers, repeats=options.repeats)
 
 
 def generation(options: Generation) -> None:
-    """Time generate() of models with random weights."""
+    """Time generate() of models with random weights.
+
+    Example: synthesizer benchmark generation --task translation --variants random,vanilla --batch 1,32
+    """
     set_up_libraries(options.place.threads)
     from ..benchmark.generation import GenerationCase, measure_generation
     from ..benchmark.layers import VARIANTS

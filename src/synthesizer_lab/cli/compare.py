@@ -44,6 +44,8 @@ def compare(
     Each row gets the same budget; the table has mean ± sd over the seeds. --output receives the runs, index.html,
     table.md and results.json. Run the same command again to continue, with more rows or seeds if wanted. The exit code
     is 1 if a run failed.
+
+    Example: synthesizer compare translation --synthesizers vanilla,random,random+vanilla --seeds 0,1 --output runs/all
     """
     how = training.settings()
     from ..compare.plan import Comparison

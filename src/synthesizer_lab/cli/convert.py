@@ -47,6 +47,8 @@ def convert(
     """Give a pretrained model synthesized attention.
 
     Writes the model, its tokenizer, and a report of what replacing each head costs.
+
+    Example: synthesizer convert bert-base-uncased --synthesizer random+vanilla --output converted
     """
     from huggingface_hub.utils import logging
     from rich.console import Console

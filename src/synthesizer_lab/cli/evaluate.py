@@ -11,7 +11,7 @@ from .options import Generation, Inference, LongInputs, argument, given, option
 
 def evaluate(
     *,
-    run: Path = argument("RUN", "Folder of a trained run."),
+    run: str = argument("RUN", "Folder of a trained run, or the name of one on the hub."),
     data: Path | None = option("The data. [default: the data of the run]", metavar="PATH"),
     split: str = option("Split of the data.", "test"),
     generation: Generation,
@@ -20,11 +20,14 @@ def evaluate(
     long: LongInputs,
     inference: Inference,
 ) -> None:
-    """Score a run on a split of the data."""
+    """Score a run on a split of the data.
+
+    Example: synthesizer evaluate runs/first --split test --num-beams 4
+    """
     on_long = {"on_long": "error", **long.settings()}
     from ..training.evaluation import describe_evaluation, evaluate_run
 
-    set_up_libraries(inference.place.threads)
+    set_up_libraries(inference.threads)
     results = evaluate_run(
         run,
         data=data,

@@ -15,13 +15,16 @@ from .options import argument, option
 
 def export(
     *,
-    run: Path = argument("RUN", "Folder of a trained run."),
+    run: str = argument("RUN", "Folder of a trained run, or the name of one on the hub."),
     output: Path = option("File to write.", ..., metavar="FILE"),
     kind: Literal["onnx", "torch"] = option("An ONNX file, or a program of torch.export.", "onnx", name="--format"),
     with_cache: bool = option("Decode step by step (ONNX only); an encoder-decoder gives two files.", False),
     overwrite: bool = option("Replace files that exist.", False),
 ) -> None:
-    """Write the model of a run for ONNX or torch.export."""
+    """Write the model of a run for ONNX or torch.export.
+
+    Example: synthesizer export runs/first --output first.onnx --with-cache
+    """
     import torch
 
     from synthetic_attention.export import export_model, largest_difference
@@ -29,7 +32,7 @@ def export(
     from ..training.run_folder import RunFolder
 
     set_up_libraries()
-    folder = RunFolder(run)
+    folder = RunFolder.find(run)
     model: Any = folder.load(folder.read_task(folder.read_info()), torch.device("cpu"))[0]
     with user_errors():
         files = export_model(model, output, kind, with_cache=with_cache, overwrite=overwrite)

@@ -7,7 +7,6 @@ import os
 import sys
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from typer import BadParameter
@@ -21,17 +20,17 @@ _LINES = 1000
 
 @dataclass(kw_only=True)
 class Sampling:
-    """How a prompt is continued."""
+    """Sampling, with --prompt."""
 
-    temperature: float | None = option("With --prompt: divide logits by this; 0 is greedy. [default: 1]", least=0)
-    top_k: int | None = option("With --prompt: sample from the k most probable tokens. [default: all]", least=0)
-    top_p: float | None = option("With --prompt: sample from the fewest tokens with this probability. [default: 1]")
-    seed: int | None = option("With --prompt: seed of sampling. [default: random]", least=0, most=2**63 - 1)
+    temperature: float | None = option("Divide logits by this; 0 is greedy. [default: 1]", least=0)
+    top_k: int | None = option("Sample from the k most probable tokens. [default: all]", least=0)
+    top_p: float | None = option("Sample from the fewest tokens with this probability. [default: 1]")
+    seed: int | None = option("Seed of sampling. [default: random]", least=0, most=2**63 - 1)
 
 
 def generate(
     *,
-    run: Path = argument("RUN", "Folder of a trained run."),
+    run: str = argument("RUN", "Folder of a trained run, or the name of one on the hub."),
     text: list[str] | None = argument("TEXT", "Inputs, one line each. [default: -, standard input]", None),
     prompt: str | None = option("Continue this text (language models only)."),
     generation: Generation,
@@ -39,7 +38,10 @@ def generate(
     long: LongInputs,
     inference: Inference,
 ) -> None:
-    """Generate text from a trained run, one line for each input line."""
+    """Generate text from a trained run, one line for each input line.
+
+    Example: synthesizer generate runs/first "two dogs run on the grass ."
+    """
     for_lines, for_prompt = given(**vars(generation)) | long.settings(), given(**vars(sampling))
     common = given(max_new_tokens=for_lines.pop("max_new_tokens", None))
     if excluded := for_prompt if prompt is None else for_lines:
@@ -50,7 +52,7 @@ def generate(
     from ..data.files import decode_lines
     from ..training.evaluation import generate_chunks
 
-    set_up_libraries(inference.place.threads)
+    set_up_libraries(inference.threads)
     common |= inference.settings()
     if prompt is not None:
         # Refuse an argument that is not UTF-8.
@@ -70,7 +72,7 @@ def generate(
         say(f"{count} lines truncated")
 
 
-def _continue(run: Path, prompt: str, **options: Any) -> None:
+def _continue(run: str, prompt: str, **options: Any) -> None:
     """Write the continuation of a prompt, which ends with a newline, also after an error in the middle of a line."""
     from ..training.evaluation import continue_prompt
 

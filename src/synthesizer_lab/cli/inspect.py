@@ -22,6 +22,8 @@ def inspect(
     """Draw attention weights, logit matrices, biases and gates.
 
     Writes pictures, a page that shows them, and the numbers as JSON.
+
+    Example: synthesizer inspect runs/first "two dogs run on the grass ."
     """
     from ..inspect.inspection import Selection, inspect_run
 

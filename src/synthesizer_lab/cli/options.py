@@ -1,7 +1,7 @@
 """The options of the commands, made by `option` and the functions below it.
 
-An option has the type, the default and the help of a flag. A parameter of a command, or a field, whose type is a
-dataclass stands for its fields: options that several commands share.
+An option has the type, the default and the help of a flag. A parameter of a command whose type is a dataclass stands
+for its fields: options that several commands share, under the docstring as heading in the help.
 """
 
 from __future__ import annotations
@@ -53,21 +53,24 @@ def argument(metavar: str, text: str, default: Any = ...) -> Any:
     return field(default=default, metadata={"help": text, "argument": metavar})
 
 
-def parameters(owner: Any) -> Iterator[Parameter]:
+def parameters(owner: Any, heading: str | None = None) -> Iterator[Parameter]:
     """The parameters of a command, as typer reads them; those that are dataclasses stand for their fields."""
     for name, hint, entry in _entries(owner):
         if is_dataclass(hint):
-            yield from parameters(hint)
+            yield from parameters(hint, (hint.__doc__ or "").rstrip("."))
             continue
         about, limits = entry.metadata, dict[str, Any]()
         if hint is not bool and {hint, *get_args(hint)} & {int, float}:
-            limits = {"metavar": "N", "min": about.get("least"), "callback": _limit(about.get("most", 2**31 - 1))}
+            limits = {"metavar": "N", "callback": _limit(about.get("least"), about.get("most", 2**31 - 1))}
         if "argument" in about:
             made = typer.Argument(entry.default, metavar=about["argument"], help=about["help"])
         else:
             flag = about.get("name") or f"--{name.replace('_', '-')}"
             made = typer.Option(
-                entry.default, flag, **{"help": about["help"], "metavar": about.get("metavar"), **limits}
+                entry.default,
+                flag,
+                rich_help_panel=heading,
+                **{"help": about["help"], "metavar": about.get("metavar"), **limits},
             )
         yield Parameter(name, Parameter.KEYWORD_ONLY, default=made, annotation=hint)
 
@@ -86,8 +89,10 @@ def _entries(owner: Any) -> Iterator[tuple[str, Any, Any]]:
         yield entry.name, hints[entry.name], entry if is_dataclass(owner) else entry.default
 
 
-def _limit(most: int) -> Any:
+def _limit(least: int | None, most: int) -> Any:
     def check(value: float | None) -> float | None:
+        if value is not None and least is not None and value < least:
+            raise BadParameter(f"got {value}; expected at least {least}")
         if isinstance(value, int) and value > most:
             raise BadParameter(f"got {value}; expected at most {most}")
         return value
@@ -102,7 +107,7 @@ def given(**options: Any) -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class TaskData:
-    """A task and its data."""
+    """Task and data."""
 
     task: str = argument("TASK", f"The task: {', '.join(known_tasks())}.")
     data: Path | None = option(
@@ -137,7 +142,7 @@ class TaskData:
 
 @dataclass(kw_only=True)
 class Training:
-    """How models are trained, whatever the preset says."""
+    """Training."""
 
     preset: str | None = option(
         "Size and training settings: demo, tiny, small, base, t5-tiny, t5-small, t5-base; for a GPU small-gpu, "
@@ -158,7 +163,7 @@ class Training:
 
 @dataclass(kw_only=True)
 class LongInputs:
-    """Inputs over the maximum length."""
+    """Long inputs."""
 
     on_long: Literal["error", "truncate"] | None = option(
         "How to handle texts longer than the model's maximum. [default: error]"
@@ -178,7 +183,7 @@ def _long(options: Training | LongInputs) -> str | None:
 
 @dataclass(kw_only=True)
 class Generation:
-    """How text is generated."""
+    """Generation."""
 
     num_beams: int | None = option("Number of beams; 1 is greedy search. [default: the task's]", least=1)
     length_penalty: float | None = option("Divide log-probabilities by length^penalty. [default: the task's]")
@@ -189,7 +194,7 @@ class Generation:
 
 @dataclass(kw_only=True)
 class Device:
-    """Where a command computes."""
+    """Device."""
 
     device: str | None = option("cpu, cuda or another PyTorch device. [default: the accelerator, or cpu]")
     threads: int | None = option(
@@ -198,10 +203,9 @@ class Device:
 
 
 @dataclass(kw_only=True)
-class Inference:
-    """How a trained model is computed."""
+class Inference(Device):
+    """Device and precision."""
 
-    place: Device
     bf16: bool = option("Use bfloat16, for weights too.", False)
     sharding: Sharding | None = option(
         "fsdp: several processes share the model. [default: as `accelerate launch` says, or none]"
@@ -212,4 +216,4 @@ class Inference:
         from ..training.sharding import launched_sharding
 
         sharding = self.sharding or launched_sharding() or "none"
-        return {"device": self.place.device, "bf16": self.bf16, "sharding": sharding}
+        return {"device": self.device, "bf16": self.bf16, "sharding": sharding}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,18 @@ from .console import say, set_up_libraries, write
 from .options import Device, TaskData, Training, given, option, setting
 
 _SYNTHESIZER, _PRESET = "random+vanilla", "tiny"
+
+
+@dataclass(kw_only=True)
+class RunTraining(Training):
+    """Training."""
+
+    seed: int | None = setting("seed")
+    streaming: bool = setting("streaming")
+    sharding: Sharding | None = setting("sharding", otherwise="as `accelerate launch` says, or none")
+    batches_per_update: int | None = option(
+        "Batches of an update, of all processes together; also changes them when resuming.", least=1
+    )
 
 
 def train(
@@ -29,29 +42,26 @@ def train(
         name="--from",
         metavar="RUN",
     ),
-    training: Training,
-    seed: int | None = setting("seed"),
-    streaming: bool = setting("streaming"),
-    sharding: Sharding | None = setting("sharding", otherwise="as `accelerate launch` says, or none"),
-    batches_per_update: int | None = option(
-        "Batches of an update, of all processes together; also changes them when resuming.", least=1
-    ),
+    training: RunTraining,
     place: Device,
     dry_run: bool = option("Train a few steps, print what the run would cost, and write nothing.", False),
     resume: bool = option("Continue the run at --output.", False),
     resume_if_exists: bool = option("Continue the run at --output if there is one, else start it.", False),
     overwrite: bool = option("Replace the run at --output.", False),
 ) -> None:
-    """Train a model. Ctrl-C saves a checkpoint, and --resume continues from it."""
+    """Train a model. Ctrl-C saves a checkpoint, and --resume continues from it.
+
+    Example: synthesizer train translation --data multi30k --source en --target de --output runs/first
+    """
     modes = {"--resume": resume, "--resume-if-exists": resume_if_exists, "--overwrite": overwrite}
     if len(both := [name for name, asked in {**modes, "--dry-run": dry_run}.items() if asked]) > 1:
         raise BadParameter(f"got {' and '.join(both)}; give one of them")
     overrides = data.overrides or []
-    if batches_per_update is not None and any("gradient_accumulation_steps" in entry for entry in overrides):
+    if training.batches_per_update is not None and any("gradient_accumulation_steps" in entry for entry in overrides):
         raise BadParameter("got --batches-per-update and --set gradient_accumulation_steps; give one of them")
     if output is None and not dry_run:
         raise BadParameter("--output is missing")
-    settings = training.settings() | given(seed=seed, streaming=streaming)
+    settings = training.settings()
     from ..training.callbacks import ProgressReport
     from ..training.device import any_process, choose_training_device
     from ..training.dry_run import describe_dry_run
@@ -63,8 +73,12 @@ def train(
     from ..training.sharding import launched_sharding
 
     set_up_libraries(place.threads)
-    settings |= given(sharding=sharding or launched_sharding())
-    how: dict[str, Any] = {"batches_per_update": batches_per_update, "device": place.device, "report": say}
+    settings = given(sharding=launched_sharding()) | settings
+    how: dict[str, Any] = {
+        "batches_per_update": settings.pop("batches_per_update", None),
+        "device": place.device,
+        "report": say,
+    }
     if resume_if_exists and output is not None:
         choose_training_device(place.device)
         (run := RunFolder(output.resolve())).remove_left()

@@ -31,7 +31,7 @@ _LESS_MEMORY = "use fewer --num-beams, or a device with more memory"
 
 
 def evaluate_run(
-    path: Path,
+    path: str | Path,
     *,
     data: Path | None = None,
     split: str = "test",
@@ -46,6 +46,7 @@ def evaluate_run(
     """Score the best model of a run on a split, and write predictions and scores to the folder `evaluation` of the run.
 
     Args:
+        path: the folder, or OWNER/NAME of a run on the hub.
         data: the data; by default the data of training.
         on_long: how to handle inputs over the maximum length: "error" or "truncate".
         device: "cpu", "cuda:1" or another device of PyTorch; by default the accelerator if there is one, else the CPU.
@@ -55,7 +56,7 @@ def evaluate_run(
         scoring: task options that replace those of training.
         generation_options: fields of `GenerationConfig`, such as num_beams.
     """
-    run = RunFolder(path)
+    run = RunFolder.find(path)
     info = run.read_info()
     task = run.read_task(info).with_evaluation_options(scoring or {})
     generation = evaluation_config(task, generation_options)
@@ -114,7 +115,7 @@ def evaluate_run(
 
 
 def generate_chunks(
-    path: Path,
+    path: str | Path,
     chunks: Iterable[Sequence[str]],
     *,
     on_long: OnLongInput = "error",
@@ -128,7 +129,7 @@ def generate_chunks(
     The run is loaded before the first chunk is read. The options are those of `evaluate_run`. If processes share the
     model, each yields the same; only the main process reads `chunks`.
     """
-    run = RunFolder(path)
+    run = RunFolder.find(path)
     task = run.read_task(run.read_info())
     generation = task.generation_config(generation_options)
     loop = _load(run, task, device, bf16, sharding, generation=generation, on_long=on_long)
@@ -141,7 +142,7 @@ def generate_chunks(
 
 
 def continue_prompt(
-    path: Path,
+    path: str | Path,
     prompt: str,
     write: Callable[[str], object],
     *,
@@ -155,7 +156,7 @@ def continue_prompt(
 
     The options are `temperature`, `top_k`, `top_p` and `max_new_tokens`. Without a seed, each call samples anew.
     """
-    run = RunFolder(path)
+    run = RunFolder.find(path)
     task = run.read_task(run.read_info())
     if not isinstance(task, LanguageModeling):
         raise UserError(f"a run of task {task.name} continues no --prompt; only runs of language-modeling do")

@@ -18,6 +18,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -27,13 +28,14 @@ from typing import Any, cast
 
 import torch
 import yaml
+from huggingface_hub import snapshot_download
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from synthetic_attention.staging import LOCK, lock_file, remove_left, staged
 
 from ..data.hub import is_hub_name
-from ..errors import UserError, damage_reported
+from ..errors import UserError, damage_reported, one_line
 from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained, possible_starts, reset_generation
 from .settings import Settings, load_yaml
@@ -66,6 +68,23 @@ class RunFolder:
     """A run at `path`. Only its methods read and write; they raise UserError for files that are missing or damaged."""
 
     path: Path
+
+    @classmethod
+    def find(cls, name: str | Path) -> RunFolder:
+        """The run in a folder; if there is none, and the name has the form OWNER/NAME, the run of this name on the hub.
+
+        Raises:
+            UserError: the hub has no such repository, or cannot be reached.
+        """
+        if Path(name).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
+            return cls(Path(name))
+        try:
+            return cls(Path(snapshot_download(str(name), allow_patterns=["*.json", "*.yaml", "*.safetensors"])))
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{name}: no such folder; as a name on the hub: {one_line(error)} (expected a folder made by "
+                "`synthesizer train`, or OWNER/NAME of such a folder on the hub)"
+            ) from error
 
     @property
     def checkpoints(self) -> Path:

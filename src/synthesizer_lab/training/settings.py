@@ -217,19 +217,28 @@ def build_config(settings: Settings, **changes: Any) -> SynthesizerConfig:
     return config
 
 
-def list_settings() -> list[Setting]:
-    """Every key of `--set`, in the groups "training", "model", "function NAME" and "task NAME"."""
+def list_settings(preset: str | None = None) -> list[Setting]:
+    """Every key of `--set`, in the groups "training", "model", "function NAME" and "task NAME", with its default.
+
+    With a preset, that is what a run of the preset uses.
+    """
+    used = None if preset is None else read_settings(synthesizer="vanilla", preset=preset)
+    training, model = (TrainingOptions, SynthesizerConfig) if used is None else (used.training, used.config)
     found = [
-        Setting(entry.name, entry.default, entry.metadata["help"], "training") for entry in fields(TrainingOptions)
+        Setting(entry.name, getattr(training, entry.name), entry.metadata["help"], "training")
+        for entry in fields(TrainingOptions)
     ]
-    groups: list[tuple[str, str, Any, Collection[str]]] = [("model", "", SynthesizerConfig, _model_fields())]
+    groups: list[tuple[str, str, Any, Collection[str], Any]] = [
+        ("model", "", SynthesizerConfig, _model_fields(), model)
+    ]
     for name, options in OPTIONS.items():
-        groups.append((f"function {name}", f"{name}.", options, [entry.name for entry in fields(options)]))
+        own = options(**({} if used is None else used.synthesizer_options.get(name, {})))
+        groups.append((f"function {name}", f"{name}.", options, [entry.name for entry in fields(options)], own))
     for name in known_tasks():
-        groups.append((f"task {name}", "", get_task(name), get_task(name).option_types()))
-    for group, prefix, kind, names in groups:
+        groups.append((f"task {name}", "", get_task(name), get_task(name).option_types(), get_task(name)))
+    for group, prefix, kind, names, values in groups:
         meanings = _meanings(kind)
-        found += [Setting(prefix + name, getattr(kind, name, None), meanings.get(name, ""), group) for name in names]
+        found += [Setting(prefix + name, getattr(values, name, None), meanings.get(name, ""), group) for name in names]
     return found
 
 
