@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
-# Processes of `make test`, each with one thread; 0 runs the tests in one process with two, for a debugger.
+# Processes of the tests, each with one thread; 0 runs the tests in one process with two, for a debugger.
 WORKERS ?= 2
 SEED ?= 0
 
@@ -28,7 +28,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m slow -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 # On a machine with a GPU, with the packages of $(PYTHON): the pinned torch may be one for CPUs.
 test-cuda: export PYTHONPATH := $(CURDIR)/src

@@ -2,10 +2,13 @@
 
 import contextlib
 import io
+import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,11 @@ import pytest
 from typer.main import get_command
 
 from documents import ROOT, blocks
-from synthesizer_lab.cli.app import app, run
+from synthesizer_lab.cli.app import app
+from synthesizer_lab.data.phrases import make_phrases
 from synthesizer_lab.data.tokenizer import train_tokenizer
 from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
+from tasks.glue_files import write_glue, write_superglue
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # "commit 1234567", or "commits 1234567 (width 128) and 89abcde".
@@ -83,14 +88,78 @@ def test_options_of_commands_exist(page: Path) -> None:
             assert not option.startswith("--") or option in known, shlex.join(words)
 
 
+# The command, with fewer steps and seeds.
+SHORT = """#!/bin/bash
+case "$1" in
+    train) [[ " $* " == *" --resume "* ]] && more="--steps 4" || more="--steps 2" ;;
+    compare) more="--steps 2 --seeds 0" ;;
+    benchmark) more="--tokens 32 --lengths 16 --layers 1 --repeats 1" ;;
+esac
+exec python -m synthesizer_lab "$@" $more
+"""
+# What is not run: downloads, installations, long measurements.
+OMITTED = re.compile(r"^(?:pip|make|python benchmarks/)|hub:")
+# Pages whose console blocks run in order, and Python that needs their runs; of the others the first block, or none.
+WALKS = ("README", "baselines", "classification", "comparing", "glue", "inspecting", "language-modeling", "pretraining")
+WALKS += ("serving", "settings", "summarization-dialogue", "translation")
+FIRST_BLOCK = ("converting", "generation")
+
+
+def write_data(folder: Path) -> None:
+    """Small data under the names that the pages use."""
+    phrases = make_phrases(300, 20)["train"]
+    english, german = [phrase.english for phrase in phrases], [phrase.german for phrase in phrases]
+    classes = [f'{i % 4 + 1},News,"{text}"' for i, text in enumerate(english)]
+    lines = {
+        "ag_news/{}.csv": ["Class Index,Title,Description", *classes],
+        "reviews.csv": ["text,label", *(f'"{text}",{i % 2}' for i, text in enumerate(english))],
+        "new.csv": ["text", *(f'"{text}"' for text in english[:4])],
+        "snli/{}.tsv": [f"{text}\t{text}\t{i % 3}" for i, text in enumerate(english)],
+        "glue/STS-B/{}.tsv": [
+            "sentence1\tsentence2\tscore",
+            *(f"{text}\t{text}\t{i % 5}.0" for i, text in enumerate(english)),
+        ],
+        "cnn_dailymail/{}.jsonl": [json.dumps({"article": text, "highlights": text}) for text in english],
+        "scitldr/{}.jsonl": [json.dumps({"source": [text], "target": [text]}) for text in english],
+        "personachat/{}.txt": [f"{i % 3 + 1} {text}\t{text}" for i, text in enumerate(english)],
+        "lm1b/{}.txt": english,
+        "text/{}.txt": english,
+        "multi30k/{}.en": english,
+        "multi30k/{}.de": german,
+    }
+    for path, content in lines.items():
+        for split in ("train", "dev", "test", "test_2016_flickr") if "{}" in path else ("",):
+            file = folder / path.format(split)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            chosen = content if split in ("train", "") or path.startswith("text") else content[:21]
+            file.write_text("\n".join([*chosen, ""]), encoding="utf-8")
+    write_glue(folder / "data/glue", 8, 4)
+    write_superglue(folder / "data/superglue", 8, 4)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", "docs/settings.md"])
-def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for words in commands(ROOT / page):
-        steps = "4" if "--resume" in words else "2"
-        short = ["--steps", steps] if words[0] == "train" else ["--max-new-tokens", "2"]
-        assert run([*words, *short]) == 0, shlex.join(words)
+@pytest.mark.parametrize("page", [*WALKS, *FIRST_BLOCK])
+def test_console_lines_run(page: str, tmp_path: Path) -> None:
+    write_data(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (script := tmp_path / "bin/synthesizer").parent.mkdir()
+    script.write_text(SHORT)
+    script.chmod(0o755)
+    file = "README.md" if page == "README" else f"docs/{page}.md"
+    parts = [
+        content if language == "console" else f"python - <<'END'\n{content}END\n"
+        for language, content in blocks(ROOT / file)
+        if language == "console" or (language == "python" and file not in RUNNABLE)
+    ]
+    lines = "".join(parts[: 1 if page in FIRST_BLOCK else None]).replace("\\\n", " ").splitlines()
+    kept = [line for line in lines if not OMITTED.search(line)]
+    path = f"{script.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        ["bash", "-eux", "-c", "\n".join(kept)], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Warning" not in done.stderr
 
 
 def test_commands_are_found() -> None:
