@@ -26,7 +26,7 @@ parser.add_argument("--text", type=Path, required=True, help="a sentence per lin
 parser.add_argument("--pairs", type=Path, required=True, help="dev.tsv of STS-B")
 parser.add_argument("--output", type=Path, required=True)
 parser.add_argument("--synthesizer", choices=["random", "dense"], default="random")
-for name, default in (("budget", 0.5), ("distill-steps", 300), ("examples", 1500), ("max-length", 128), ("seed", 0)):
+for name, default in (("budget", 0.5), ("distill-steps", 100), ("examples", 400), ("max-length", 128), ("seed", 0)):
     parser.add_argument(f"--{name}", type=type(default), default=default)
 args = parser.parse_args()
 
@@ -50,7 +50,7 @@ def spearman(model: Any) -> float:
     return 100 * float(spearmanr(similarities, [float(row[9]) for row in rows]).statistic)
 
 
-text = CalibrationText(args.text, args.examples, batch_tokens=1024)
+text = CalibrationText(args.text, args.examples, batch_tokens=512)
 convert_to(
     args.model,
     args.output,
