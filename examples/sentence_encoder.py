@@ -68,8 +68,8 @@ models = {"original": AutoModel.from_pretrained(args.model).eval(), "converted":
 tokenizer: Any = AutoTokenizer.from_pretrained(args.output)
 result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "threads": torch.get_num_threads()}
 result["spearman"] = {name: round(spearman(each), 2) for name, each in models.items()}
-for length in (32, 128):
-    ids = torch.randint(1000, 30000, (16, length))
+for length in (args.max_length // 4, args.max_length):
+    ids = torch.randint(len(tokenizer), (16, length))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     times = time_turns({name: partial(encode, each, inputs) for name, each in models.items()}, repeats=9)
     result[f"milliseconds, 16 x {length} tokens"] = {name: round(each[0][1], 1) for name, each in times.items()}
