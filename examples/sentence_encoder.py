@@ -5,7 +5,6 @@ python examples/sentence_encoder.py FOLDER --text lines.txt --pairs STS-B/dev.ts
 
 import argparse
 import json
-import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -16,9 +15,10 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from synthesizer_lab.benchmark.harness import time_turns
+from synthesizer_lab.benchmark.harness import about, time_turns
 from synthesizer_lab.heads.run import Conversion, convert_to
 from synthesizer_lab.heads.text import CalibrationText
+from synthetic_attention import convert
 
 parser = argparse.ArgumentParser()
 parser.add_argument("model", help="folder of a BERT without a head, with its tokenizer")
@@ -64,9 +64,14 @@ convert_to(
     ),
     report=partial(print, file=sys.stderr),
 )
-models = {"original": AutoModel.from_pretrained(args.model).eval(), "converted": AutoModel.from_pretrained(args.output)}
+models = {
+    "original": AutoModel.from_pretrained(args.model).eval(),
+    # The original's weights in our layers: what else differs in time.
+    "vanilla": convert(args.model, max_length=args.max_length).eval(),
+    "converted": AutoModel.from_pretrained(args.output),
+}
 tokenizer: Any = AutoTokenizer.from_pretrained(args.output)
-result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "threads": torch.get_num_threads()}
+result: dict[str, Any] = about()
 result["spearman"] = {name: round(spearman(each), 2) for name, each in models.items()}
 for length in (args.max_length // 4, args.max_length):
     ids = torch.randint(len(tokenizer), (16, length))

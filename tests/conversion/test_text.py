@@ -29,7 +29,7 @@ def lines(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["t5", "gpt2", "bert", "bert-model", "distilbert-classifier"])
+@pytest.mark.parametrize("name", ["t5", "gpt2", "bert", "bert-model", "t5-encoder", "distilbert-classifier"])
 def test_lines(sources: Callable[[str], PreTrainedModel], lines: Path, name: str) -> None:
     model: Any = convert(sources(name), max_length=16)
     tokenizer = word_tokenizer(mask_token="w4")
