@@ -1,10 +1,16 @@
 """`import synthetic_attention` registers the models; the package works without the extra `train`."""
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import transformers
+
+from synthetic_attention import SynthesizerConfig
+from synthetic_attention import models as package
 
 # The packages of the extras, without filelock and yaml, which torch and transformers need themselves.
 EXTRAS = {
@@ -24,7 +30,11 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Finder
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=cwd)
+    # transformers copies the code of checkpoints there.
+    places = {"HF_MODULES_CACHE": str(cwd / "modules"), "HF_HUB_OFFLINE": "1"} if cwd else {}
+    environment = {**os.environ, **places}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
 
 
 @pytest.mark.parametrize("first", ["AutoConfig", "PreTrainedModel"])
@@ -48,6 +58,52 @@ def test_models_register_in_a_module_run_by_name(tmp_path: Path) -> None:
     )
     done = run("-m", "own.script", cwd=tmp_path)
     assert done.stdout.strip() == "synthesizer", done.stderr
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> dict[str, str]:
+    """The class of the model in each folder, and the Auto class that loads it."""
+    found = {}
+    for auto, name in SynthesizerConfig.auto_map.items():
+        kind = getattr(package, name.partition(".")[2])
+        sizes = {"vocab_size": 9, "d_model": 4, "num_heads": 2, "d_ff": 4, "num_layers": 1}
+        config = SynthesizerConfig(**sizes, is_encoder_decoder=auto == "AutoModelForSeq2SeqLM")
+        (config if kind is SynthesizerConfig else kind(config)).save_pretrained(tmp_path / auto)
+        found[auto] = kind.__name__
+    return found
+
+
+def test_checkpoints_load_without_an_import_by_hand(saved: dict[str, str], tmp_path: Path) -> None:
+    code = (
+        "import sys, transformers\n"
+        f"for name in {[*saved]}:\n"
+        "    model = getattr(transformers, name).from_pretrained(name, trust_remote_code=True)\n"
+        "    print(type(model).__name__)\n"
+        "model.save_pretrained('again')\n"
+    )
+    assert "modeling_synthesizer.py" in {path.name for path in (tmp_path / "AutoConfig").iterdir()}
+    done = run("-c", code, cwd=tmp_path)
+    assert done.stdout.split() == [*saved.values()], done.stderr
+    files = [
+        {path.name for path in (tmp_path / name).iterdir()} for name in ("again", "AutoModelForTokenClassification")
+    ]
+    assert files[0] == files[1]
+    # Where the package is missing, one line says what to install.
+    hidden = HIDE.replace(str(EXTRAS), "{'synthetic_attention'}") + code
+    done = run("-c", hidden, cwd=tmp_path)
+    assert done.stderr.splitlines()[-1].endswith("this model needs: pip install synthetic-attention")
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_checkpoints_without_the_file_load_as_before(saved: dict[str, str], tmp_path: Path, trust: bool) -> None:
+    for auto, name in saved.items():
+        path = tmp_path / auto / "config.json"
+        (path.parent / "modeling_synthesizer.py").unlink()
+        content = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps({**content, "auto_map": {auto: "evil.Evil"}}), encoding="utf-8")
+        loaded = getattr(transformers, auto).from_pretrained(path.parent, trust_remote_code=trust)
+        assert type(loaded).__name__ == name
+        assert getattr(loaded, "config", loaded).auto_map == SynthesizerConfig.auto_map
 
 
 def test_models_work_without_the_extra() -> None:

@@ -1,7 +1,7 @@
 """Transformers whose attention weights are synthesized instead of computed from token pairs.
 
 "Synthesizer: Rethinking Self-Attention in Transformer Models" (arXiv 2005.00743). Importing this package registers the
-models with Hugging Face's Auto classes: import it before `AutoModel….from_pretrained`.
+models with Hugging Face's Auto classes: import it before `AutoModel….from_pretrained`, or set `trust_remote_code=True`.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def test_no_code_of_a_run_is_executed(call: Call, run: Path, tmp_path: Path) -> 
     mark = tmp_path / "executed"
     code = f"import os\nos.system('touch {mark}')\nclass Evil: ...\ndef generate(*a, **k): ...\n"
     (run / "custom_generate").mkdir()
-    for name in ("modeling_evil.py", "tokenization_evil.py", "custom_generate/generate.py"):
+    for name in ("modeling_synthesizer.py", "modeling_evil.py", "tokenization_evil.py", "custom_generate/generate.py"):
         (run / name).write_text(code, encoding="utf-8")
     for name, entry in (("config.json", "modeling_evil.Evil"), ("tokenizer_config.json", "tokenization_evil.Evil")):
         content = json.loads((run / name).read_text(encoding="utf-8"))

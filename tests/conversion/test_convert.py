@@ -1,9 +1,11 @@
 """`convert`: where models come from, what stays, and what is refused."""
 
 import copy
+import json
 import re
 import runpy
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from transformers import (
 
 from conversion.conftest import make_source
 from documents import ROOT
+from models.conftest import word_tokenizer
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForMaskedLM, convert, export_model
 
 Sources = Callable[[str], PreTrainedModel]
@@ -223,3 +226,25 @@ def test_the_example_trains_a_model_to_convert(tmp_path: Path, monkeypatch: pyte
     assert inputs["input_ids"][0, -1] == model.config.eos_token_id
     expected = MarianMTModel.from_pretrained(output).generate(**inputs, max_new_tokens=5)
     assert torch.equal(model.generate(**inputs, max_new_tokens=5), expected)
+
+
+@pytest.mark.slow
+def test_the_example_converts_a_sentence_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for each in (make_source("bert-model"), word_tokenizer()):
+        each.save_pretrained(tmp_path / "model")
+    lines = [f"w{number} w{50 - number} w7" for number in range(5, 25)]
+    (tmp_path / "text").write_text("\n".join(lines), encoding="utf-8")
+    rows = ["\t".join(["-"] * 7 + [first, second, str(score)]) for score, (first, second) in enumerate(pairwise(lines))]
+    (tmp_path / "pairs").write_text("\n".join(["header", *rows]), encoding="utf-8")
+    options = {"text": tmp_path / "text", "pairs": tmp_path / "pairs", "output": tmp_path / "new"}
+    options |= {"budget": 0.25, "distill-steps": 2, "max-length": 12}
+    given = [f"--{name}={value}" for name, value in options.items()]
+    monkeypatch.setattr("sys.argv", ["", str(tmp_path / "model"), *given])
+    runpy.run_path(str(ROOT / "examples/sentence_encoder.py"))
+    result = json.loads(capsys.readouterr().out)
+    assert all(-100 <= value <= 100 for value in result["spearman"].values())
+    # One of four heads.
+    names = AutoModel.from_pretrained(tmp_path / "new").config.synthesizer
+    assert sorted(names) == ["random:1/vanilla:1", "vanilla"]

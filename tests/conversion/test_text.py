@@ -29,7 +29,7 @@ def lines(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["t5", "gpt2", "bert", "distilbert-classifier"])
+@pytest.mark.parametrize("name", ["t5", "gpt2", "bert", "bert-model", "t5-encoder", "distilbert-classifier"])
 def test_lines(sources: Callable[[str], PreTrainedModel], lines: Path, name: str) -> None:
     model: Any = convert(sources(name), max_length=16)
     tokenizer = word_tokenizer(mask_token="w4")
@@ -62,6 +62,25 @@ def test_labels_of_lines(sources: Callable[[str], PreTrainedModel], lines: Path)
     inputs = {key: batch[key] for key in ("input_ids", "attention_mask")}
     output = marian.generate(**inputs, max_new_tokens=3, do_sample=False, num_beams=1)
     assert torch.equal(batch["labels"][:, :3].clamp_min(1), output[:, 1:4])
+
+
+def test_without_a_head_the_last_hidden_state_is_the_label(
+    sources: Callable[[str], PreTrainedModel], lines: Path
+) -> None:
+    model: Any = convert(sources("bert-model"))
+    (batch,), (last,) = read_batches(model, word_tokenizer(), CalibrationText(lines, batch_tokens=100))
+    mask = batch["attention_mask"].bool()
+    assert not mask.all()
+    theirs = sources("bert-model")(batch["input_ids"], batch["attention_mask"]).last_hidden_state
+    torch.testing.assert_close(batch["labels"][mask], theirs[mask], atol=1e-5, rtol=1e-5)
+    assert mean_loss(model, [batch, last]) == 0
+    new = convert(model, "random")
+    errors = (new(batch["input_ids"], batch["attention_mask"]).last_hidden_state - theirs)[mask].square()
+    assert mean_loss(new, [batch]) == pytest.approx(errors.mean().item(), rel=1e-4)
+    calibrated = fit(model, [batch])["random"]
+    losses = [mean_loss(each, [batch]) for each in (new, calibrated)]
+    distill(calibrated, model, [batch], 20)
+    assert mean_loss(calibrated, [batch]) < losses[1] < losses[0]
 
 
 def test_a_run_of_classification(sources: Callable[[str], PreTrainedModel], tmp_path: Path) -> None:

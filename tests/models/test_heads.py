@@ -299,9 +299,6 @@ def test_what_transformers_offers_and_these_models_lack_is_refused(build: Callab
     for name in ("flash_attention_2", "flex_attention", "own"):
         with pytest.raises(ValueError, match=r"support|'own'"):
             model.set_attn_implementation(name)
-    for kind in (SynthesizerModel, SynthesizerConfig):
-        with pytest.raises(ValueError, match="import synthetic_attention"):
-            kind.register_for_auto_class()
 
 
 @pytest.mark.parametrize("head", HEADS)

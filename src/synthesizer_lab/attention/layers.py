@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from synthetic_attention.attention import SelfAttention
 from synthetic_attention.models.blocks import SynthesizerBlock
 from synthetic_attention.models.loss import IGNORED
-from synthetic_attention.models.modeling import SynthesizerStack
+from synthetic_attention.models.modeling import SynthesizerModel, SynthesizerStack
 from synthetic_attention.models.positions import RelativePositionBias
 
 __all__ = ["AttentionLayer", "Batch", "attention_layers", "hooked", "mean_loss", "real_rows", "run"]
@@ -43,8 +43,10 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
 
 
 def run(model: Any, batch: Batch, need_weights: bool = False) -> Any:
-    """The output of a model for a batch; with labels, the loss is the sum over them."""
+    """The output of a model for a batch; with labels and a head, the loss is the sum over them."""
     inputs: dict[str, Any] = {name: tensor.to(model.device) for name, tensor in batch.items()}
+    if isinstance(model, SynthesizerModel):
+        inputs.pop("labels", None)
     if "labels" in inputs:
         inputs["num_items_in_batch"] = 1
         if model.config.is_encoder_decoder:
@@ -54,12 +56,19 @@ def run(model: Any, batch: Batch, need_weights: bool = False) -> Any:
 
 
 def mean_loss(model: Any, batches: Iterable[Batch], need_weights: bool = False) -> float:
-    """The loss per label, in nats; per number of a regression; NaN without labels."""
+    """The loss per label, in nats; per number of a regression; NaN without labels.
+
+    Without a head, the labels are a last hidden state (B, T, d_model), and the loss is the mean squared error.
+    """
     total, count = 0.0, 0
     with torch.no_grad():
         for batch in batches:
-            labels = batch["labels"]
-            total += float(run(model, batch, need_weights).loss)
+            labels, output = batch["labels"], run(model, batch, need_weights)
+            if isinstance(model, SynthesizerModel):
+                errors = (output.last_hidden_state - labels)[batch["attention_mask"].bool()].square()
+                total, count = total + float(errors.sum()), count + errors.numel()
+                continue
+            total += float(output.loss)
             count += labels.numel() if labels.is_floating_point() else int((labels != IGNORED).sum())
     return total / count if count else math.nan
 

@@ -37,8 +37,8 @@ class ConversionReport:
         layers: stack and number of each layer, encoder first.
         divergences: of each layer, see `measure_divergences`.
         heads: those replaced.
-        increases: of the loss in nats, if this head alone is replaced; empty if all heads are replaced.
-        loss: nats per label of the text that is held out: before, calibrated, distilled.
+        increases: of the loss, if this head alone is replaced; empty if all heads are replaced.
+        loss: of the text that is held out, see `mean_loss`: before, calibrated, distilled.
         speed: see `compare_speed`.
     """
 

@@ -121,8 +121,8 @@ def convert_to(
             ids = torch.randint(model.config.vocab_size, (8, min(16, model.config.max_position_embeddings)))
             sample: Batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         else:
-            if type(model) is SynthesizerModel:
-                raise UserError(f"got --calibrate for {name}, a model without a head; expected one that has a loss")
+            if isinstance(model, SynthesizerModel) and model.config.is_encoder_decoder:
+                raise UserError(f"got --calibrate for {name}, a decoder without a head; expected one that generates")
             # Before the text is read, which can take long.
             allowed_heads(model, how.budget)
             batches, held_out = read_batches(model, source.tokenizer, how.text, source.task)

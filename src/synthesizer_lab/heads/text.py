@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synthetic_attention.models import SynthesizerForMaskedLM
+from synthetic_attention.models import SynthesizerForMaskedLM, SynthesizerModel
 from synthetic_attention.models.loss import IGNORED
 
 from ..data.examples import padded_inputs, token_batches
@@ -51,7 +51,8 @@ def read_batches(
     They have labels and are padded on the right, with sequences of similar length, in a random order with a fixed seed.
     The task of a run reads and encodes its training data. Lines are encoded by the tokenizer, and cut at the maximum
     length. What a model is to predict for them: a language model the text, with some tokens masked if it is
-    bidirectional; an encoder-decoder and a classifier what they predict themselves.
+    bidirectional; an encoder-decoder and a classifier what they predict themselves; a model without a head its last
+    hidden state.
 
     Raises:
         UserError: the text cannot be read, or has fewer than two examples.
@@ -107,6 +108,8 @@ def _split(
 def _with_labels(model: Any, tokenizer: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """The batch of lines with what the model is to predict."""
     ids, mask, config = batch["input_ids"], batch["attention_mask"].bool(), model.config
+    if isinstance(model, SynthesizerModel):
+        return {**batch, "labels": model(**batch).last_hidden_state}
     if config.is_encoder_decoder:
         limit = output_limit(ids.shape[1], config.max_position_embeddings)
         settings = {"num_beams": 1, "do_sample": False, "num_return_sequences": 1, "return_dict_in_generate": False}

@@ -29,11 +29,12 @@ __all__ = [
 ]
 
 AutoConfig.register(SynthesizerConfig.model_type, SynthesizerConfig)
+# lm-eval takes every model type in the table of these for an encoder-decoder: it is not added there.
+AutoModelForSeq2SeqLM.register(SynthesizerConfig, SynthesizerForConditionalGeneration)
 for task, auto_class, model in (
     ("", AutoModel, SynthesizerModel),
     ("FOR_CAUSAL_LM_", AutoModelForCausalLM, SynthesizerForCausalLM),
     ("FOR_MASKED_LM_", AutoModelForMaskedLM, SynthesizerForMaskedLM),
-    ("FOR_SEQ_TO_SEQ_CAUSAL_LM_", AutoModelForSeq2SeqLM, SynthesizerForConditionalGeneration),
     ("FOR_SEQUENCE_CLASSIFICATION_", AutoModelForSequenceClassification, SynthesizerForSequenceClassification),
     ("FOR_TOKEN_CLASSIFICATION_", AutoModelForTokenClassification, SynthesizerForTokenClassification),
 ):

@@ -3,8 +3,10 @@
 # No annotations from __future__: the strict dataclass checks types, and ignores those that are strings.
 import copy
 import inspect
+import os
 import sys
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
 
 from huggingface_hub.dataclasses import strict
@@ -41,6 +43,15 @@ _ADAPTED = {
     "IA3_TARGET": ["k_proj", "v_proj", "down_proj"],
     "IA3_FEEDFORWARD": ["down_proj"],
 }
+# The file beside config.json that transformers runs with trust_remote_code; without `try` it would check imports first.
+_MODULE = "modeling_synthesizer"
+_CODE = '''"""The classes of this model. Their code is in the package synthetic-attention, which has to be installed."""
+
+try:
+    from synthetic_attention import *  # noqa: F403
+except ImportError as error:
+    raise ImportError(f"{error}; this model needs: pip install synthetic-attention") from error
+'''
 # Marks the fields of a file, which may come from a newer version with fields that this one does not know.
 _FROM_FILE = "_from_file"
 
@@ -109,6 +120,16 @@ class SynthesizerConfig(PreTrainedConfig):
         "num_hidden_layers": "num_layers",
         "head_dim": "d_kv",
     }
+    # In every config.json: where a process finds the classes that has not imported this package.
+    auto_map: ClassVar[dict[str, str]] = {
+        "AutoConfig": f"{_MODULE}.SynthesizerConfig",
+        "AutoModel": f"{_MODULE}.SynthesizerModel",
+        "AutoModelForCausalLM": f"{_MODULE}.SynthesizerForCausalLM",
+        "AutoModelForMaskedLM": f"{_MODULE}.SynthesizerForMaskedLM",
+        "AutoModelForSeq2SeqLM": f"{_MODULE}.SynthesizerForConditionalGeneration",
+        "AutoModelForSequenceClassification": f"{_MODULE}.SynthesizerForSequenceClassification",
+        "AutoModelForTokenClassification": f"{_MODULE}.SynthesizerForTokenClassification",
+    }
 
     vocab_size: int = 32000
     d_model: int = 512
@@ -150,6 +171,7 @@ class SynthesizerConfig(PreTrainedConfig):
     decoder_start_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
+        kwargs.pop("auto_map", None)
         self._check_keywords(kwargs, from_file=kwargs.pop(_FROM_FILE, False))
         for name in self.attribute_map.keys() & kwargs.keys():
             setattr(self, self.attribute_map[name], kwargs.pop(name))
@@ -176,12 +198,13 @@ class SynthesizerConfig(PreTrainedConfig):
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
-        """Raises ValueError: transformers would copy single files of a package to the checkpoint."""
-        raise ValueError(
-            f"got register_for_auto_class({auto_class!r}); expected no call, since a checkpoint cannot contain this "
-            "package. Where it is loaded, install synthetic-attention and `import synthetic_attention` before the Auto "
-            "class"
-        )
+        """Does nothing: every checkpoint has an `auto_map`, and transformers would copy single files of a package."""
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any) -> None:
+        """As every Hugging Face configuration, and a file that imports this package for `trust_remote_code=True`."""
+        Path(save_directory).mkdir(parents=True, exist_ok=True)
+        (Path(save_directory) / f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")
+        super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
 
     def _check_keywords(self, given: dict[str, Any], from_file: bool) -> None:
         known = [field.name for field in fields(cast(Any, self))]
@@ -289,7 +312,7 @@ class SynthesizerConfig(PreTrainedConfig):
             for method, names in _ADAPTED.items():
                 targets = getattr(peft, f"TRANSFORMERS_MODELS_TO_{method}_MODULES_MAPPING")
                 targets.setdefault(self.model_type, names)
-        return super().to_dict()
+        return {**super().to_dict(), "auto_map": dict(self.auto_map)}
 
     @property
     def embedding_std(self) -> float:

@@ -38,7 +38,7 @@ class SynthesizerPreTrainedModel(PreTrainedModel):
     # Losses divide by `num_items_in_batch`: gradient accumulation equals one large batch.
     accepts_loss_kwargs = True
 
-    # Raises ValueError.
+    # Does nothing.
     register_for_auto_class = SynthesizerConfig.register_for_auto_class
 
     @classmethod
