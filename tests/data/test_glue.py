@@ -9,6 +9,8 @@ import pytest
 from synthesizer_lab.data.files import count_skipped
 from synthesizer_lab.data.glue import SUITES, GlueExample, read_file, task_files
 from synthesizer_lab.errors import UserError
+from synthesizer_lab.tasks.glue import Glue, SuperGlue
+from tasks.glue_files import superglue_row, write_superglue
 
 
 def read(folder: Path, task: str, *rows: str | dict[str, Any], skip: bool = False) -> tuple[list[GlueExample], int]:
@@ -137,7 +139,7 @@ def test_wsc_marks_the_pronoun_and_writes_the_referent_as_in_the_text(tmp_path: 
         ("cb", {"premise": "p", "hypothesis": 3, "idx": 1}, "'hypothesis': got int"),
         ("boolq", {"passage": "p", "question": "q", "idx": 1, "label": "yes"}, "'yes'"),
         ("wsc", _wsc("No pronoun here.", 1, "it"), "'it'"),
-        ("multirc", {"idx": 1, "passage": {"text": "t", "questions": ["q"]}}, "'idx'"),
+        ("multirc", {"idx": 1, "passage": {"text": "t", "questions": ["q"]}}, "'answers'"),
         ("record", {"idx": 1, "qas": [], "passage": {"text": "t", "entities": [{"start": 1}]}}, "'end'"),
     ],
 )
@@ -163,3 +165,76 @@ def test_few_shot_files_replace_missing_superglue_files(tmp_path: Path) -> None:
     assert name("valid") == []
     (folder / "train.jsonl").unlink()
     assert name("valid") == ["dev32.jsonl"]
+
+
+Asked = list[tuple[str, str | None, str, str | None]]
+
+
+def _glue_row(task: str, number: int, label: float) -> dict[str, Any]:
+    texts = {name: f"{name} {number} " for name in SUITES["glue"][task].texts}
+    return {**texts, "label": label, "idx": number}
+
+
+def _superglue_rows(task: str) -> list[dict[str, Any]]:
+    """The rows of `superglue_row`, as the hub has them."""
+    rows = []
+    for number in range(5, 7):
+        row = superglue_row(task, number)
+        labels = SUITES["superglue"][task].labels
+        if task == "multirc":
+            for question in row["passage"]["questions"]:
+                for answer in question["answers"]:
+                    place = {"paragraph": number, "question": question["idx"], "answer": answer["idx"]}
+                    texts = {"paragraph": row["passage"]["text"], "question": question["question"]}
+                    rows.append({**texts, "answer": answer["text"], "idx": place, "label": answer["label"]})
+        elif task == "record":
+            (query,) = row["qas"]
+            texts = {"passage": row["passage"]["text"], "query": query["query"], "entities": ["Bob", "Ann"]}
+            answers = [answer["text"] for answer in query["answers"]]
+            rows.append({**texts, "answers": answers, "idx": {"passage": number, "query": query["idx"]}})
+        else:
+            label, spans = str(row.pop("label")), row.pop("target", {})
+            rows.append({**row, **spans, "label": labels.index(label) if label in labels else int(label)})
+    return rows
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    calls: Asked = []
+
+    def load_dataset(name: str, subset: str | None, **options: Any) -> Any:
+        calls.append((name, subset, options["split"], options["revision"]))
+        if name.endswith("super_glue"):
+            rows = _superglue_rows(str(subset))
+        else:
+            hidden = options["split"].startswith("test")
+            rows = [_glue_row(subset, n, -1 if hidden else n) for n in range(2)]
+        return type("Rows", (list,), {"column_names": [*rows[0]]})(rows)
+
+    monkeypatch.setattr(pytest.importorskip("datasets"), "load_dataset", load_dataset)
+    return calls
+
+
+def test_glue(asked: Asked) -> None:
+    hub = Path("hub:nyu-mll/glue")
+    split = Glue(tasks=["sst2", "mnli", "stsb"], revision="v1").read(hub, "valid")
+    assert asked == [
+        ("nyu-mll/glue", "sst2", "validation", "v1"),
+        ("nyu-mll/glue", "mnli", "validation_matched", "v1"),
+        ("nyu-mll/glue", "mnli", "validation_mismatched", "v1"),
+        ("nyu-mll/glue", "stsb", "validation", "v1"),
+    ]
+    assert split.sources[1] == "sst2 sentence: sentence 1"
+    assert split.targets == ["negative", "positive", *["entailment", "neutral"] * 2, "0.0", "1.0"]
+    assert [item.subset for item in split.references] == ["", "", *["matched"] * 2, *["mismatched"] * 2, "", ""]
+    assert Glue(tasks="sst2").read(hub, "test").targets == ["", ""]
+    assert len(Glue().read(hub, "train")) == 18
+
+
+@pytest.mark.parametrize("task", ["boolq", "cb", "copa", "multirc", "record", "rte", "wic", "wsc"])
+def test_superglue_is_what_the_official_files_are(task: str, asked: Asked, tmp_path: Path) -> None:
+    write_superglue(tmp_path, valid=2, tasks=(task,))
+    (path,) = tmp_path.rglob("val.jsonl")
+    items = SuperGlue(tasks=task).read(Path("hub:aps/super_glue"), "valid").references
+    assert asked == [("aps/super_glue", task, "validation", None)]
+    assert items == [*read_file(path, SUITES["superglue"][task])]

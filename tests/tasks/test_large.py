@@ -12,7 +12,7 @@ import pytest
 
 from synthesizer_lab.data.sampler import TokenBatchSampler
 from synthesizer_lab.errors import UserError
-from synthesizer_lab.tasks import get_task, large
+from synthesizer_lab.tasks import classification, get_task, large
 from synthesizer_lab.tasks.base import Task
 from synthesizer_lab.tasks.large import LargeSplit, encode_large, new_tokenizer
 from synthesizer_lab.training.arguments import SynthesizerTrainingArguments
@@ -244,7 +244,8 @@ def test_no_example_is_an_error(tmp_path: Path, streaming: bool) -> None:
         read_splits(task, tmp_path, _arguments(streaming, tokenizer_characters=50))
 
 
-def test_what_cannot_be_streamed_is_refused(data: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_streamed_is_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classification, "_HEAD", 1000)
     (tmp_path / "train.csv").write_bytes((data / "classification/train.csv").read_bytes())
     with pytest.raises(UserError, match=r"--streaming.*validation"):
         read_splits(_task("classification"), tmp_path, _arguments(True))

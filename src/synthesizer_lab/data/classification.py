@@ -9,12 +9,12 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UserError
 from .files import MalformedLineError, as_number, json_object, numbered_lines, parse_lines, read_lines
+from .source import Source
 
 Column = str | int
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
@@ -121,51 +121,54 @@ def guess_columns(path: Path, names: Iterable[Any], columns: Columns) -> Columns
     return replace(columns, text=text, pair=pair, label=labels[0])
 
 
-def read_labeled(path: Path, columns: Columns, skip_bad_lines: bool = False) -> Iterator[LabeledText | None]:
+def read_labeled(source: Source, columns: Columns, skip_bad_lines: bool = False) -> Iterator[LabeledText | None]:
     """Read texts and their classes. CSV has quotes as in RFC 4180; in TSV quotes are text."""
-    ending, header = Path(path.name.removesuffix(".gz")).suffix, list[str]()
-    if ending in (".csv", ".tsv"):
-        rows: Iterator[tuple[int, Any]] = _table_rows(path, ending)
+    if source.hub:
+        columns = replace(columns, text=columns.text or ("text",))
+        # Malformed rows, like those without text, are skipped.
+        yield from source.parse(lambda *row: [columns.parse(*row)], True, [str(name) for name in columns.required])
+        return
+    (path,) = source.files
+    header: list[str] = []
+    if path.name.removesuffix(".gz").endswith((".csv", ".tsv")):
+        rows: Iterator[tuple[int, Any]] = _table_rows(path)
         if not any(isinstance(column, int) for column in (*columns.required, columns.label)):
-            header = [name.strip() for name in next(rows)[1]]
+            _, names = next(rows, (0, []))
+            header = [name.strip() for name in names]
     else:
         rows = numbered_lines(path)
 
-    def fields(_: int, row: Any) -> list[dict[Any, Any]]:
+    def fields(row: Any) -> dict[Any, Any]:
         if isinstance(row, str):
-            return [json_object(row)]
+            return json_object(row)
         if header and len(row) != len(header):
             raise MalformedLineError(f"got {len(row)} columns; expected {len(header)}")
-        return [dict(zip(header or range(1, len(row) + 1), row, strict=True))]
+        return dict(zip(header or range(1, len(row) + 1), row, strict=True))
 
-    if not columns.text:
-        names: Iterable[Any] = header
-        if not header:
-            first = next(rows)
-            rows, found = chain([first], rows), next(parse_lines(path, [first], fields))
-            names = found or ()
-        columns = guess_columns(path, names, columns)
-    yield from parse_lines(
-        path, rows, lambda number, row: [columns.parse(number, each) for each in fields(number, row)], skip_bad_lines
-    )
+    def parse(number: int, row: Any) -> list[LabeledText]:
+        nonlocal columns
+        named = fields(row)
+        if not columns.text:
+            columns = guess_columns(path, header or named, columns)
+        return [columns.parse(number, named)]
+
+    yield from parse_lines(path, rows, parse, skip_bad_lines)
 
 
-def _table_rows(path: Path, ending: str) -> Iterator[tuple[int, list[str]]]:
+def _table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not blank, with the numbers of their first lines."""
     # The default limit is 131,072 characters.
     csv.field_size_limit(sys.maxsize)
-    dialect: dict[str, Any] = {"strict": True} if ending == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    reader, number, blank = csv.reader((f"{line}\n" for line in read_lines(path)), **dialect), 1, True
+    is_csv = path.name.removesuffix(".gz").endswith(".csv")
+    dialect: dict[str, Any] = {"strict": True} if is_csv else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    reader, number = csv.reader((f"{line}\n" for line in read_lines(path)), **dialect), 1
     try:
         for row in reader:
             if any(value.strip() for value in row):
-                blank = False
                 yield number, row
             number = reader.line_num + 1
     except csv.Error as error:
         raise UserError(f"{path}, line {number}: {error}; expected CSV, with quotes doubled inside quotes") from None
-    if blank:
-        raise UserError(f"{path}: the file is empty; expected at least one line of text")
 
 
 def _value(row: Mapping[Any, Any], column: Column) -> str:

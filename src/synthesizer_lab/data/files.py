@@ -84,36 +84,28 @@ def parallel_lines(first: Path, second: Path) -> Iterator[tuple[str, str]]:
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number (from 1) and text of every line that is not blank."""
-    blank = True
-    for number, line in enumerate(read_lines(path), start=1):
-        if line.strip():
-            blank = False
-            yield number, line
-    if blank:
-        raise UserError(f"{path}: the file is empty; expected at least one line of text")
+    return ((number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip())
 
 
 def parse_lines(
     path: Path | str,
     lines: Iterable[tuple[int, Payload]],
     parse: Callable[[int, Payload], Iterable[Record]],
-    skip_bad_lines: bool = False,
+    skip_bad_lines: bool | None = False,
     unit: str = "line",
 ) -> Iterator[Record | None]:
-    """Parse the numbered lines of a file; fail at those for which `parse` raises MalformedLineError, or yield None."""
-    found, skipped = False, 0
+    """Parse the numbered lines of a file; fail at those for which `parse` raises MalformedLineError, or yield None.
+
+    With `skip_bad_lines` None, the task has no option of that name.
+    """
     for number, payload in lines:
         try:
-            for record in parse(number, payload):
-                found = True
-                yield record
+            yield from parse(number, payload)
         except MalformedLineError as error:
             if not skip_bad_lines:
-                raise UserError(f"{path}, {unit} {number}: {error}; {SKIP_ADVICE}") from None
-            skipped += 1
+                advice = "" if skip_bad_lines is None else f"; {SKIP_ADVICE}"
+                raise UserError(f"{path}, {unit} {number}: {error}{advice}") from None
             yield None
-    if not found:
-        raise UserError(f"{path}: no record is left; {skipped} {unit}s are malformed")
 
 
 def json_object(line: str) -> dict[str, Any]:
@@ -130,10 +122,13 @@ def json_object(line: str) -> dict[str, Any]:
     return value
 
 
-def texts_of(row: dict[str, Any], field: str) -> list[str]:
-    """The text, or list of texts, in a field of a JSON object."""
-    if field not in row:
-        raise MalformedLineError(f"no field {field!r}; the fields are: {', '.join(row) or 'none'}")
+def texts_of(row: Mapping[str, Any], *fields: str) -> list[str]:
+    """The text, or list of texts, in the first of `fields` that a JSON object has."""
+    field = next((field for field in fields if field in row), None)
+    if field is None:
+        raise MalformedLineError(
+            f"no field {' or '.join(map(repr, fields))}; the fields are: {', '.join(row) or 'none'}"
+        )
     value = row[field]
     texts = value if isinstance(value, list) else [value]
     for text in texts:
@@ -181,12 +176,23 @@ def check_folder(data: Path) -> None:
         raise UserError(f"{data}: {found}; expected the folder with the data files")
 
 
-def split_files(data: Path, split: str, endings: Sequence[str], required: bool = True) -> list[Path]:
+def split_files(data: Path, split: str, endings: Sequence[str], several: bool = True) -> list[Path]:
     """The files of a split, sorted: the file with exactly its name, else all files whose names start with it.
 
     "valid" also finds val, validation and dev. No letter may follow the name: "train" finds train_news.txt and
     train-00001.txt, not training.txt. The names have one of `endings`, and may also end with .gz.
     """
+    if found := find_files(data, split, endings):
+        if len(found) > 1 and not several:
+            names = ", ".join(path.name for path in found)
+            raise UserError(f"{data}: several files for split {split!r}: {names}; expected one")
+        return found
+    ending = endings[0] if len(endings) == 1 else f"{{{' | '.join(endings)}}}"
+    raise _no_file(data, f"{split}{ending}")
+
+
+def find_files(data: Path, split: str, endings: Sequence[str]) -> list[Path]:
+    """The `split_files`; none if there are none."""
     check_folder(data)
     stems = {}
     for path in sorted(data.iterdir()):
@@ -200,24 +206,12 @@ def split_files(data: Path, split: str, endings: Sequence[str], required: bool =
                 if path.suffix == ".gz" and path.with_suffix("") in paths:
                     raise UserError(f"{data}: found both {path.stem} and {path.name}; expected one of them")
             return paths
-    if not required:
-        return []
-    ending = endings[0] if len(endings) == 1 else f"{{{' | '.join(endings)}}}"
-    raise _no_file(data, f"{split}{ending}")
-
-
-def split_file(data: Path, split: str, endings: Sequence[str]) -> Path:
-    """The only file of a split, found like `split_files`."""
-    paths = split_files(data, split, endings)
-    if len(paths) > 1:
-        names = ", ".join(path.name for path in paths)
-        raise UserError(f"{data}: several files for split {split!r}: {names}; expected one")
-    return paths[0]
+    return []
 
 
 def find_split(folder: Path, split: str, languages: tuple[str, str]) -> tuple[str, Path, Path]:
     """The stem and the paths of the parallel files {stem}.{language} of a split, found like `split_files`."""
-    first, second = (split_file(folder, split, [f".{language}"]) for language in languages)
+    first, second = (split_files(folder, split, [f".{language}"], several=False)[0] for language in languages)
     names = zip((first, second), languages, strict=True)
     stems = [path.name.removesuffix(".gz").removesuffix(f".{language}") for path, language in names]
     if stems[0] != stems[1]:
@@ -225,10 +219,8 @@ def find_split(folder: Path, split: str, languages: tuple[str, str]) -> tuple[st
     return stems[0], first, second
 
 
-def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = None) -> list[Path]:
-    """The text files of a split of a corpus: those with its name, or all that match a file name or glob pattern."""
-    if not patterns:
-        return split_files(data, split, (".txt",))
+def matching_files(data: Path, patterns: str | Sequence[str]) -> list[Path]:
+    """The files in a folder that match file names or glob patterns, in the order of these."""
     check_folder(data)
     found: list[Path] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:

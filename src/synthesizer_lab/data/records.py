@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ..errors import UserError
 from .files import fingerprints
+from .source import Source
 
 _T = TypeVar("_T")
-# Compressed text is about this many times as large.
-_COMPRESSION = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +41,6 @@ class Split(ABC):
     def columns(self) -> Mapping[str, Iterable[str]]:
         """By the names of the digests, the lines of which they are."""
 
-    def with_labels(self, labels: frozenset[str] | None) -> Self:
-        """The split for training data with these labels; None without training data."""
-        return self
-
     def fingerprint(self) -> dict[str, str | int]:
         """Digests that tell whether two runs read the same data."""
         return {"split": self.name, self.counted: len(self), **fingerprints([self.columns()])}
@@ -57,35 +51,24 @@ class Records:
     """The records of a split, read anew in every iteration: texts or tuples of texts; None is a malformed line.
 
     Args:
-        name: the name of the split.
+        source: where they are.
         read: begins to read.
         make: the split that has some of the records; its argument `first` is the number of the first of them.
-        files: the files that are read; () for a data set on the hub.
-        size: the number of bytes, if it has no files.
-        labels: the labels of the training data, as far as these records were read; None without training data.
         in_parts: whether the split can be used in parts.
     """
 
-    name: str
+    source: Source
     read: Callable[[], Iterator[Any]]
     make: Callable[..., Any]
-    files: tuple[Path, ...] = ()
-    size: Callable[[], int] = lambda: 0
-    labels: Callable[[], frozenset[str] | None] = frozenset
     in_parts: bool = True
 
-    def load(self, labels: frozenset[str] | None = None) -> Any:
-        """The whole split; `labels` are those of the training data, if they are known."""
+    def load(self) -> Any:
+        """The whole split."""
         split = self.make([*self.read()])
-        if not len(split):
-            raise UserError(f"{self.name}: no text is left")
-        return split.with_labels(self.labels() if labels is None else labels)
-
-    def bytes(self) -> int:
-        """The approximate size of the text."""
-        if not self.files:
-            return self.size()
-        return sum(path.stat().st_size * (_COMPRESSION if path.suffix == ".gz" else 1) for path in self.files)
+        if not any(map(str.strip, split.all_texts())):
+            malformed = f" ({split.skipped} malformed)" if split.skipped else ""
+            raise UserError(f"{self.source}: there is no text; expected at least one record{malformed}")
+        return split
 
     def windows(self, characters: int, start: int = 0) -> Iterator[tuple[int, list[Any]]]:
         """Neighboring records with about so many characters, after the number of records before them."""

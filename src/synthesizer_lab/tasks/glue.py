@@ -16,8 +16,8 @@ import numpy as np
 from ..data.examples import IGNORED, Examples, OnLong
 from ..data.files import check_folder, count_skipped, fingerprint, named_split
 from ..data.glue import HUB_NAMES, SUITES, GlueExample, GlueTask, read_file, read_hub, task_files
-from ..data.hub import HubDataset, is_hub_name
 from ..data.records import Records
+from ..data.source import Source, is_hub_name
 from ..data.tokenizer import encode
 from ..errors import UserError, require
 from ..metrics.glue import SUITE_SCORES, record_scores, task_means, task_scores
@@ -172,16 +172,18 @@ class GlueSuite(SequenceToSequence):
         has its usual name.
         """
         split = named_split(split)
-        return Records(split, partial(self._examples, data, split), partial(GlueSplit.of, split), in_parts=False)
+        source = Source(str(data))
+        return Records(source, partial(self._examples, data, split), partial(GlueSplit.of, split), in_parts=False)
 
     def _examples(self, data: Path, split: str) -> Iterator[GlueExample | None]:
         tasks = self._chosen()
         if is_hub_name(data):
-            names, revisions = {**HUB_NAMES, self.name: HubDataset.of(data).name}, {self.name: self.revision}
+            own = Source.of(data, split, revision=self.revision)
             for task in tasks:
-                source = HubDataset(names[task.suite], task.name, revisions.get(task.suite))
+                source = own if task.suite == self.name else Source("", hub=HUB_NAMES[task.suite])
                 for subset in task.subsets(split):
-                    yield from read_hub(source, task, split, subset)
+                    part = "_".join(filter(None, ("validation" if split == "valid" else split, subset)))
+                    yield from read_hub(replace(source, subset=task.name, split=part), task, subset)
             return
         check_folder(data)
         files = {task: task_files(data, task, split) for task in tasks}

@@ -8,7 +8,7 @@ that its first token is predicted from, and the `</s>` after it, which is predic
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
@@ -23,7 +23,7 @@ from torch import Tensor
 from synthetic_attention.generation import generate
 from synthetic_attention.models import SynthesizerForCausalLM
 
-from ..data.corpus import Corpus, check_text, hub_texts, read_texts
+from ..data.corpus import Corpus
 from ..data.examples import (
     IGNORED,
     Examples,
@@ -34,9 +34,9 @@ from ..data.examples import (
     padded_inputs,
     token_batches,
 )
-from ..data.files import corpus_files
-from ..data.hub import HubDataset, is_hub_name
+from ..data.files import matching_files, texts_of
 from ..data.records import Records
+from ..data.source import Source, is_hub_name
 from ..data.tokenizer import Tokens, encode
 from ..errors import UserError
 from ..metrics.language_modeling import count_text, text_scores
@@ -162,23 +162,25 @@ class LanguageModeling(Task[Corpus, LanguageRows]):
     def records(self, data: Path, split: str, stream: bool = False) -> Records:
         """The texts of a split: lines of files, or the column of a hub data set."""
         patterns = getattr(self, f"{split}_files", None)
+        if not is_hub_name(data):
+            if patterns:
+                # Such files may begin alike: wiki.train.tokens, wiki.valid.tokens.
+                source = Source(split, tuple(matching_files(data, patterns)))
+            else:
+                source = Source.of(data, split, (".txt",), several=True)
+        elif isinstance(patterns, list):
+            raise UserError(f"got {split}_files={patterns}; expected the name of one split of {data}")
+        else:
+            source = Source.of(data, patterns or split, (), self.subset, self.revision, stream)
 
-        def kept(texts: Iterable[str | None], where: object) -> Iterator[str | None]:
-            texts = (text for text in texts if self.mode == "blocks" or (text and text.strip()))
-            return check_text(islice(texts, self.max_documents), str(where))
+        def parse(_: int, row: str | dict[str, Any]) -> list[str]:
+            text = row if isinstance(row, str) else " ".join(texts_of(row, self.column)).removesuffix("\n")
+            return [text] if self.mode == "blocks" or text.strip() else []
 
-        if is_hub_name(data):
-            if isinstance(patterns, list):
-                raise UserError(f"got {split}_files={patterns}; expected the name of one split of {data}")
-            source, part = HubDataset.of(data, self.subset, self.revision), patterns or split
-            texts = partial(hub_texts, source, part, self.column, stream)
-            size = partial(source.size, part)
-            return Records(split, lambda: kept(texts(), f"{data}, {part}"), partial(Corpus.of, split), size=size)
-        paths = corpus_files(data, split, patterns)
-        # Files given by pattern may begin alike: wiki.train.tokens, wiki.valid.tokens.
-        name = paths[0].name.split(".")[0] if len(paths) == 1 and patterns is None else split
-        where = " and ".join(map(str, paths))
-        return Records(name, lambda: kept(read_texts(paths), where), partial(Corpus.of, name), tuple(paths))
+        def read() -> Iterator[str | None]:
+            return islice(source.parse(parse, None, (self.column,)), self.max_documents)
+
+        return Records(source, read, partial(Corpus.of, split if source.hub else source.split))
 
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """Make sequences begin with `</s>` and end with the text."""

@@ -24,8 +24,8 @@ from transformers import PreTrainedTokenizerFast
 
 from ..data.examples import Examples, NoExamplesError, OnLong, TrainingData
 from ..data.files import fingerprints, read_cached
-from ..data.hub import import_datasets
 from ..data.records import Records, Split, ahead, count_characters
+from ..data.source import import_datasets
 from ..errors import UserError
 from .base import Task
 
@@ -68,16 +68,16 @@ class LargeSplit(Split):
         """Digests of the text; of streamed text its beginning, and names and sizes of the files."""
         if not self.streaming:
             return dict(self.summary["fingerprint"])
-        files = self.records.files
-        if not files:
+        source = self.records.source
+        if source.hub:
             return {"split": self.name, "streamed": "", **fingerprints([self.columns()])}
-        sizes = ", ".join(f"{path.name} ({path.stat().st_size})" for path in files)
-        return {"split": self.name, "streamed": sizes, "sha256": _digest_of(files, _HEAD)}
+        sizes = ", ".join(f"{path.name} ({path.stat().st_size})" for path in source.files)
+        return {"split": self.name, "streamed": sizes, "sha256": source.digest(_HEAD)}
 
     def parts(self, start: int = 0) -> Iterator[tuple[int, Split]]:
         """Splits of neighboring records, each after the number of records before it."""
         for first, rows in self.records.windows(_BLOCK, start):
-            yield first, self.records.make(rows, first + 1).with_labels(self.labels)
+            yield first, self.records.make(rows, first + 1)
 
     def head(self) -> Split:
         """The first part."""
@@ -102,22 +102,14 @@ class LargeSplit(Split):
     @cached_property
     def key(self) -> str:
         """Identifies the text and what the task makes of it."""
-        files = self.records.files
-        content = _digest_of(files) if files and not self.streaming else self.fingerprint()
+        source = self.records.source
+        content = self.fingerprint() if source.hub or self.streaming else source.digest()
         return _digest([_VERSION, self.task.name, asdict(self.task), content])
-
-    @cached_property
-    def labels(self) -> frozenset[str] | None:
-        """The labels of the text, or of the beginning of streamed text."""
-        if not self.streaming:
-            return frozenset(self.summary["labels"])
-        next(self.records.windows(_WINDOW_BLOCKS * _BLOCK))
-        return self.records.labels()
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """What one pass over the text tells about it; from the cache if the files were read before."""
-        if not self.records.files:
+        if self.records.source.hub:
             return self._summarize()
 
         def write(folder: Path) -> None:
@@ -125,7 +117,7 @@ class LargeSplit(Split):
 
         def read(folder: Path) -> dict[str, Any]:
             found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-            return {name: found[name] for name in ("fingerprint", "records", "characters", "labels")}
+            return {name: found[name] for name in ("fingerprint", "records", "characters")}
 
         return read_cached(f"text-{self.key}", write, read)
 
@@ -142,8 +134,7 @@ class LargeSplit(Split):
 
         digests = fingerprints(columns())
         found = {"split": self.name, counted: records, **digests}
-        labels = sorted(self.records.labels() or ())
-        return {"fingerprint": found, "records": records, "characters": characters, "labels": labels}
+        return {"fingerprint": found, "records": records, "characters": characters}
 
 
 def new_tokenizer(
@@ -258,7 +249,7 @@ def encode_large(
         report(f"{split.name}: streamed: the number of {split.task.unit} is not known")
         return StreamedExamples(parts=parts)
     folder = import_datasets("large text").config.HF_DATASETS_CACHE
-    size = f"{split.records.bytes() / 1e6:,.0f} MB of text"
+    size = f"{split.records.source.bytes() / 1e6:,.0f} MB of text"
     report(f"{split.name}: {size}, tokenized once, in {folder} (HF_DATASETS_CACHE)")
     settings = json.loads(tokenizer.backend_tokenizer.to_str())
     # `encode` sets these two.
@@ -315,13 +306,3 @@ def _table(name: str, parts: Callable[[], Iterator[Examples]], dtype: type) -> t
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:24]
-
-
-def _digest_of(paths: Iterable[Path], size: int = -1) -> str:
-    """SHA-256 of the contents of files, or of the first `size` bytes of each."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256") if size < 0 else hashlib.sha256(file.read(size))
-            digest.update(found.digest())
-    return digest.hexdigest()

@@ -159,7 +159,7 @@ class SequenceToSequence(Task[TextPairs, Examples]):
         loop = replace(loop, generation=generation, inputs=f"{split.name}{split.sides[0]}")
         outputs, truncated = self.generate(loop, split.sources, references=split.references)
         rows = split.complete()
-        scores = self.score([outputs[row] for row in rows], split.references_of(rows), loop)
+        scores = self.score([outputs[row] for row in rows], split.references_of(rows), loop) if rows else {}
         predictions = self.predictions(split, outputs)
         return Evaluation(scores, len(rows), *predictions, truncated=truncated, skipped=split.skipped)
 

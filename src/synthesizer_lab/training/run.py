@@ -17,7 +17,7 @@ from accelerate import PartialState  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast, TrainerCallback, set_seed
 
 from ..data.examples import Examples, TrainingData
-from ..data.hub import is_hub_name
+from ..data.source import is_hub_name
 from ..errors import UserError, one_line
 from ..tasks.base import Split, Task, build_model
 from ..tasks.large import IN_MEMORY, LargeSplit, encode_large, new_tokenizer
@@ -58,10 +58,12 @@ def read_splits(task: Task[Any, Any], data: Path, training: SynthesizerTrainingA
     records, limit = task.records(data, "train", training.streaming), training.tokenizer_characters
     if training.streaming and not records.in_parts:
         raise UserError(f"got --streaming, but task {task.name} reads its training data as a whole; leave it out")
-    if not (training.streaming or (records.in_parts and records.bytes() > min(IN_MEMORY, limit))):
-        return {name: task.read(data, name) for name in ("train", "valid")}
-    train = LargeSplit(records.name, task, records, limit, training.streaming)
-    return {"train": train, "valid": task.records(data, "valid", training.streaming).load(train.labels)}
+    if training.streaming or (records.in_parts and records.source.bytes() > min(IN_MEMORY, limit)):
+        name = records.make([]).name
+        train: Split = LargeSplit(name, task, records, limit, training.streaming)
+    else:
+        train = records.load()
+    return {"train": train, "valid": task.records(data, "valid", training.streaming).load()}
 
 
 def join_processes(
