@@ -111,8 +111,8 @@ def test_the_windows_have_the_examples_of_the_whole_text(name: str, streaming: b
     found = [window[index] for _, window in windows for index in range(len(window))]
     expected = [whole[index] for index in range(len(whole))]
     if name in ("blocks", "span-corruption"):
-        # Windows are cut by themselves.
-        assert len(expected) - len(windows) <= len(found) <= len(expected) + len(windows)
+        # Parts, or windows, are cut by themselves.
+        assert len(expected) - len(windows) <= len(found) <= len(expected) + 4 * len(windows)
     else:
         assert Counter(map(_content, found)) == Counter(map(_content, expected))
         assert (list(map(_content, found)) == list(map(_content, expected))) is streaming

@@ -85,10 +85,10 @@ class Records:
 
 
 def count_characters(record: Any) -> int:
-    """The characters of a text, or of all texts in a tuple."""
+    """The characters of a text, or of all texts in a tuple or list."""
     if isinstance(record, str):
         return len(record)
-    return sum(map(count_characters, record)) if isinstance(record, tuple) else 0
+    return sum(map(count_characters, record)) if isinstance(record, tuple | list) else 0
 
 
 def ahead(items: Iterator[_T], count: int = 1) -> Iterator[_T]:

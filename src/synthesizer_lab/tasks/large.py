@@ -40,7 +40,7 @@ _BLOCK = 2**20
 _WINDOW_TOKENS = 2**23
 _WINDOW_BLOCKS = 8
 # Raised when tables are written in another form.
-_VERSION = 2
+_VERSION = 3
 # The first bytes of a file by which streamed text is recognized.
 _HEAD = 2**20
 _COUNTS = ("dropped", "truncated", "skipped")
@@ -76,8 +76,7 @@ class LargeSplit(Split):
 
     def parts(self, start: int = 0) -> Iterator[tuple[int, Split]]:
         """Splits of neighboring records, each after the number of records before it."""
-        for first, rows in self.records.windows(_BLOCK, start):
-            yield first, self.records.make(rows, first + 1)
+        return ((first, self.records.make(rows, first + 1)) for first, rows in self.records.windows(_BLOCK, start))
 
     def head(self) -> Split:
         """The first part."""
@@ -96,7 +95,7 @@ class LargeSplit(Split):
                 break
             if math.floor((number + 1) * share) > math.floor(number * share):
                 rows += part
-                read += sum(map(count_characters, part))
+                read += count_characters(part)
         return self.records.make(rows).all_texts()
 
     @cached_property
@@ -115,26 +114,20 @@ class LargeSplit(Split):
         def write(folder: Path) -> None:
             (folder / "summary.json").write_text(json.dumps(self._summarize()), encoding="utf-8")
 
-        def read(folder: Path) -> dict[str, Any]:
-            found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-            return {name: found[name] for name in ("fingerprint", "records", "characters")}
-
-        return read_cached(f"text-{self.key}", write, read)
+        return read_cached(f"text-{self.key}", write, lambda folder: json.loads((folder / "summary.json").read_text()))
 
     def _summarize(self) -> dict[str, Any]:
-        records, characters, counted = 0, 0, ""
+        totals = {"records": 0, "characters": 0}
 
         def columns() -> Iterator[Mapping[str, Iterable[str]]]:
-            nonlocal records, characters, counted
             for first, rows in self.records.windows(_BLOCK):
                 split = self.records.make(rows, first + 1)
-                records, counted = records + len(split), split.counted
-                characters += sum(map(count_characters, rows))
+                totals["records"] += len(split)
+                totals["characters"] += count_characters(rows)
                 yield split.columns()
 
-        digests = fingerprints(columns())
-        found = {"split": self.name, counted: records, **digests}
-        return {"fingerprint": found, "records": records, "characters": characters}
+        digests, counted = fingerprints(columns()), self.records.make([]).counted
+        return {**totals, "fingerprint": {"split": self.name, counted: totals["records"], **digests}}
 
 
 def new_tokenizer(
