@@ -12,13 +12,10 @@ from synthesizer_lab.data.files import (
     cached_folder,
     decode_lines,
     find_split,
-    fingerprint,
     json_object,
     matching_files,
     numbered_lines,
-    read_lines,
     split_files,
-    texts_of,
 )
 from synthesizer_lab.errors import UserError
 
@@ -26,15 +23,6 @@ from synthesizer_lab.errors import UserError
 def test_only_newlines_end_a_line() -> None:
     content = io.BytesIO("\ufeffa\u2028b\x0bc\r\nd\re\n\nf".encode())
     assert [*decode_lines(content, "f")] == ["a\u2028b\x0bc", "d\re", "", "f"]
-
-
-def test_gzip_and_plain_files_read_the_same(tmp_path: Path) -> None:
-    content = "eins\n\nzwölf\r\n".encode()
-    (tmp_path / "a.txt").write_bytes(content)
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content))
-    for name in ("a.txt", "a.txt.gz"):
-        assert [*numbered_lines(tmp_path / name)] == [(1, "eins"), (3, "zwölf")]
-        assert [*read_lines(tmp_path / name)] == ["eins", "", "zwölf"]
 
 
 @pytest.mark.parametrize(
@@ -66,20 +54,6 @@ def test_unreadable_files_are_named(tmp_path: Path, name: str, content: bytes | 
 def test_lines_that_are_not_json_objects_are_malformed(line: str, fact: str) -> None:
     with pytest.raises(MalformedLineError, match=fact):
         json_object(line)
-
-
-def test_fields_are_texts_or_lists_of_texts() -> None:
-    row = {"a": "x", "b": ["y", "z"], "c": 1, "d": ["y", None]}
-    assert texts_of(row, "a") == ["x"]
-    assert texts_of(row, "b") == ["y", "z"]
-    for field, fact in (("e", "'e'.*a, b, c, d"), ("c", "'c' has a int"), ("d", "'d' has a NoneType")):
-        with pytest.raises(MalformedLineError, match=fact):
-            texts_of(row, field)
-
-
-def test_fingerprints_depend_on_the_text_only() -> None:
-    one, other = (decode_lines(io.BytesIO(content), "f") for content in (b"a\nb\n", b"a\r\nb"))
-    assert fingerprint(one) == fingerprint(other) != fingerprint(["a", "c"])
 
 
 def _touch(folder: Path, *names: str) -> None:

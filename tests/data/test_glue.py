@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from synthesizer_lab.data.files import count_skipped
 from synthesizer_lab.data.glue import SUITES, GlueExample, read_file, task_files
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks.glue import Glue, SuperGlue
@@ -19,7 +18,8 @@ def read(folder: Path, task: str, *rows: str | dict[str, Any], skip: bool = Fals
     path = folder / "a.txt"
     path.write_text("\n".join(lines), encoding="utf-8")
     suite = SUITES["glue" if isinstance(rows[0], str) else "superglue"]
-    return count_skipped(read_file(path, suite[task], skip_bad_lines=skip))
+    found = [*read_file(path, suite[task], skip_bad_lines=skip)]
+    return [example for example in found if example is not None], found.count(None)
 
 
 def test_cola_has_no_header(tmp_path: Path) -> None:
@@ -62,22 +62,6 @@ def test_errors_in_glue_files_are_named(tmp_path: Path, task: str, rows: tuple[s
     if task != "rte":
         parsed = read(tmp_path, task, *rows, skip=True)
         assert ([example.label for example in parsed[0]], parsed[1]) == ([1 if task == "sst2" else 4.25], 1)
-
-
-@pytest.mark.parametrize(
-    ("task", "row", "label"),
-    [
-        ("boolq", {"question": "is tea hot", "passage": "Tea -- It is.", "idx": 3, "label": True}, 1),
-        ("cb", {"premise": "He said so.", "hypothesis": "so", "label": "contradiction", "idx": 3}, 1),
-        ("copa", {"premise": "P.", "choice1": "A.", "choice2": "B.", "question": "cause", "label": 1, "idx": 3}, 1),
-        ("wic", {"word": "bank", "sentence1": "A.", "sentence2": "B.", "idx": 3, "label": False, "start1": 0}, 0),
-    ],
-)
-def test_plain_superglue_tasks(tmp_path: Path, task: str, row: dict[str, Any], label: int) -> None:
-    hidden = {name: value for name, value in row.items() if name != "label"}
-    one, test = read(tmp_path, task, row, hidden)[0]
-    assert (one.id, one.label, test.label) == ("3", label, None)
-    assert [*one.texts.items()] == [(name, row[name]) for name in SUITES["superglue"][task].texts]
 
 
 def test_multirc_has_an_example_per_answer(tmp_path: Path) -> None:

@@ -1,12 +1,10 @@
 """ConvAI2's persona text, and JSON lines of dialogue."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from synthesizer_lab.data.files import count_skipped
-from synthesizer_lab.data.persona import ConvAI2, Turn, json_turn
+from synthesizer_lab.data.persona import ConvAI2, Turn
 from synthesizer_lab.data.source import Source
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.dialogue import Dialogue
@@ -26,8 +24,8 @@ BOTH = """\
 
 def _read(path: Path, text: str, skip_bad_lines: bool = False) -> tuple[list[Turn], int]:
     path.write_text(text, encoding="utf-8")
-    parse = json_turn if path.suffix == ".jsonl" else ConvAI2().turns
-    return count_skipped(Source("x", (path,)).parse(parse, skip_bad_lines))
+    turns = [*Source("x", (path,)).parse(ConvAI2().turns, skip_bad_lines)]
+    return [turn for turn in turns if turn is not None], turns.count(None)
 
 
 def test_personas_of_one_both_and_none(tmp_path: Path) -> None:
@@ -83,20 +81,3 @@ def test_malformed_lines_are_named_or_counted(tmp_path: Path, line: str, message
     assert [turn.references for turn in parsed[0]] == [("b",), ("d",), ("f",)]
     assert parsed[0][-1].persona == ("i sing .",)
     assert parsed[0][-1].history == ("e",)
-
-
-def test_json_lines(tmp_path: Path) -> None:
-    rows = [
-        {"id": 9, "persona": ["i run ."], "history": ["hi", "__SILENCE__", "so ?"], "reply": ["well .", "hm ."]},
-        {"history": "one utterance", "reply": "answer"},
-        {"history": "blank", "reply": ""},
-    ]
-    path, text = tmp_path / "talk.jsonl", "".join(json.dumps(row) + "\n" for row in rows)
-    with pytest.raises(UserError, match="line 3: field 'reply' is blank"):
-        _read(path, text)
-    parsed = _read(path, text, True)
-    assert parsed[1] == 1
-    one, two = parsed[0]
-    assert (one.id, one.persona, one.history) == ("9", ("i run .",), ("hi", "", "so ?"))
-    assert one.references == ("well .", "hm .")
-    assert (two.id, two.persona, two.history, two.references) == ("2", (), ("one utterance",), ("answer",))

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import platform
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .files import cached_folder, count_skipped, fingerprint
+from .files import cached_folder, fingerprints
 from .records import Split
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus(Split):
-    """The lines or documents of a split; `first` is the number of the first in messages, `skipped` of malformed ones.
-
-    The text is its own label.
-    """
+    """The lines or documents of a split. The text is its own label."""
 
     texts: list[str]
-    first: int = 1
-    skipped: int = 0
-
-    @classmethod
-    def of(cls, name: str, rows: Iterable[str | None], first: int = 1) -> Corpus:
-        """From the lines of a reader, of which None is malformed."""
-        kept, skipped = count_skipped(rows)
-        return cls(name, kept, first, skipped)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -55,4 +44,5 @@ def standard_library_data() -> Path:
             (folder / f"{split}.txt").write_bytes("".join(parts).encode())
 
     # Builds of one version differ.
-    return cached_folder(f"python-{platform.python_version()}-{fingerprint(texts)[:8]}", write)
+    digest = fingerprints([{"text": texts}])["text"]
+    return cached_folder(f"python-{platform.python_version()}-{digest[:8]}", write)

@@ -37,13 +37,6 @@ class MalformedLineError(ValueError):
     """A line that does not follow its format; the message says why."""
 
 
-def count_skipped(records: Iterable[Record | None]) -> tuple[list[Record], int]:
-    """The records of a reader, and the number of malformed lines, for which it yields None."""
-    read = list(records)
-    kept = [record for record in read if record is not None]
-    return kept, len(read) - len(kept)
-
-
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
     """Decode lines of UTF-8, without line ends and byte order mark. Only newlines end a line, as in `wc -l`."""
     for number, line in enumerate(lines, start=1):
@@ -146,13 +139,11 @@ def as_number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def fingerprint(lines: Iterable[str]) -> str:
-    """SHA-256 of the lines joined by newlines: independent of the file's place, line ends and compression."""
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
 def fingerprints(parts: Iterable[Mapping[str, Iterable[str]]]) -> dict[str, str]:
-    """The `fingerprint` of each column of lines; the columns come in parts."""
+    """SHA-256 of each column of lines joined by newlines; the columns come in parts.
+
+    It does not depend on the file's place, line ends and compression.
+    """
     digests: dict[str, Any] = {}
     for part in parts:
         for name, lines in part.items():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
@@ -21,12 +21,19 @@ _T = TypeVar("_T")
 class Split(ABC):
     """A split as text.
 
+    Args:
+        skipped: malformed lines.
+        first: the number of the first row, in messages.
+
     Attributes:
         counted: the word for its rows in fingerprints.
         has_labels: whether outputs can be scored against it; some test sets hide their labels.
     """
 
     name: str
+    _: KW_ONLY
+    skipped: int = 0
+    first: int = 1
     counted: ClassVar[str] = "texts"
     has_labels: ClassVar[Any] = True
 
@@ -53,7 +60,7 @@ class Records:
     Args:
         source: where they are.
         read: begins to read.
-        make: the split that has some of the records; its argument `first` is the number of the first of them.
+        make: the split that has some of the records; it takes `first` and `skipped` as well.
         in_parts: whether the split can be used in parts.
     """
 
@@ -62,9 +69,14 @@ class Records:
     make: Callable[..., Any]
     in_parts: bool = True
 
+    def split(self, rows: Sequence[Any], first: int = 1) -> Any:
+        """The split that has some of the records, of which `first` is the number of the first."""
+        kept = [row for row in rows if row is not None]
+        return self.make(kept, first=first, skipped=len(rows) - len(kept))
+
     def load(self) -> Any:
         """The whole split."""
-        split = self.make([*self.read()])
+        split = self.split([*self.read()])
         if not any(map(str.strip, split.all_texts())):
             malformed = f" ({split.skipped} malformed)" if split.skipped else ""
             raise UserError(f"{self.source}: there is no text; expected at least one record{malformed}")

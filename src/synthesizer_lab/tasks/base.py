@@ -138,14 +138,12 @@ class Task(TaskOptions, ABC, Generic[_S, _E]):
         score_labels: the scores of a validation that are shown, in order, with their titles. Every task has "loss".
         metric_for_best_model: the score that selects the checkpoint; higher is better except for "loss".
         unit: the word for the examples in messages.
-        packages: packages that the scores depend on; their versions are recorded with a run.
     """
 
     model_class: ClassVar[type]
     score_labels: ClassVar[Mapping[str, str]] = {"loss": "loss"}
     metric_for_best_model: ClassVar[str] = "loss"
     unit: ClassVar[str] = "examples"
-    packages: ClassVar[tuple[str, ...]] = ()
 
     def check_requirements(self) -> None:
         """Raise UserError at the start of training if a package or file that scoring needs is missing."""

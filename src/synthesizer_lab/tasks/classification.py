@@ -19,7 +19,7 @@ from synthetic_attention.models import SynthesizerForSequenceClassification
 
 from ..data.classification import ENDINGS, Columns, LabeledText, clean_br, find_classes, listed, read_labeled
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, padded_inputs
-from ..data.files import count_skipped, find_files, named_split
+from ..data.files import find_files, named_split
 from ..data.records import Records, Split, count_characters
 from ..data.source import NoSplitError, Source, is_hub_name
 from ..data.tokenizer import Tokens, encodings, frame_texts
@@ -49,18 +49,14 @@ class TextSplit(Split):
         class_names: names of the classes in the options of the task.
         classes: the labels in the training data and their names; None without training data, and for a regression.
         regression: whether labels are numbers.
-        skipped: malformed lines.
         note: the origin of a held-out split.
-        first: the number of the first text, in messages.
     """
 
     records: list[LabeledText]
     class_names: Sequence[str] = ()
     classes: Mapping[str, str] | None = None
     regression: bool = False
-    skipped: int = 0
     note: str = ""
-    first: int = 1
 
     def __len__(self) -> int:
         return len(self.records)
@@ -143,7 +139,6 @@ class Classification(Task[TextSplit, Examples]):
     }
     metric_for_best_model: ClassVar[str] = "accuracy"
     unit: ClassVar[str] = "texts"
-    packages: ClassVar[tuple[str, ...]] = ("scikit-learn", "scipy")
 
     def __post_init__(self) -> None:
         if not 0 <= (self.held_out or 0) < 1:
@@ -193,10 +188,9 @@ class Classification(Task[TextSplit, Examples]):
                 elif record is None or not share or _is_held_out(record, share) == (name == "valid"):
                     yield record
 
-        def make(rows: Sequence[LabeledText | None], first: int = 1) -> TextSplit:
-            kept, skipped = count_skipped(rows)
-            known, shown = classes() if kept else None, name if share else source.split
-            return TextSplit(shown, kept, self.class_names, known, self.regression, skipped, note, first)
+        def make(rows: list[LabeledText], **options: int) -> TextSplit:
+            known, shown = classes() if rows else None, name if share else source.split
+            return TextSplit(shown, rows, self.class_names, known, self.regression, note, **options)
 
         return Records(source, read, make)
 

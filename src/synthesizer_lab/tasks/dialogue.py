@@ -62,7 +62,6 @@ class Dialogue(SequenceToSequence):
     # Text scores say little about small models: the best have a BLEU-4 of about 3.
     metric_for_best_model: ClassVar[str] = "loss"
     unit: ClassVar[str] = "replies"
-    packages: ClassVar[tuple[str, ...]] = ("sacrebleu", "rouge-score", "pycocoevalcap")
     evaluation_options: ClassVar[frozenset[str]] = frozenset({"vectors"})
 
     def __post_init__(self) -> None:

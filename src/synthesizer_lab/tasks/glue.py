@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..data.examples import IGNORED, Examples, OnLong
-from ..data.files import check_folder, count_skipped, fingerprint, named_split
+from ..data.files import check_folder, named_split
 from ..data.glue import HUB_NAMES, SUITES, GlueExample, GlueTask, read_file, read_hub, task_files
 from ..data.records import Records
 from ..data.source import Source, is_hub_name
@@ -41,19 +41,21 @@ class GlueSplit(TextPairs):
     """A split of all tasks: sources are prompts, targets the expected outputs, references the examples."""
 
     @classmethod
-    def of(cls, name: str, rows: Iterable[Any], first: int = 1) -> GlueSplit:
+    def of(cls, name: str, rows: Sequence[Any], **options: Any) -> GlueSplit:
         """The examples of all files."""
-        examples, skipped = count_skipped(rows)
-        sources, targets = [*map(prompt, examples)], [*map(target, examples)]
-        sides = (" prompts", " targets")
-        return cls(name, sources, targets, references=examples, sides=sides, skipped=skipped, first=first)
+        sources, targets = [*map(prompt, rows)], [*map(target, rows)]
+        return cls(name, sources, targets, references=rows, sides=(" prompts", " targets"), **options)
+
+    def columns(self) -> dict[str, Iterable[str]]:
+        """The lines whose digests identify the text and the labels."""
+        labels = (json.dumps([each.task.key, each.label, each.answers]) for each in self.references)
+        return {**super().columns(), "labels_sha256": labels}
 
     def fingerprint(self) -> dict[str, str | int]:
         """Digests that tell whether two runs read the same examples, and the number of examples of each task."""
-        labels = [json.dumps([each.task.key, each.label, each.answers]) for each in self.references]
         counts = Counter(f"{each.task.key} {each.subset}".rstrip() for each in self.references)
         tasks = ", ".join(f"{name} {count}" for name, count in counts.items())
-        return {**super().fingerprint(), "labels_sha256": fingerprint(labels), "tasks": tasks}
+        return {**super().fingerprint(), "tasks": tasks}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -136,7 +138,6 @@ class GlueSuite(SequenceToSequence):
     }
     metric_for_best_model: ClassVar[str] = "average"
     unit: ClassVar[str] = "examples"
-    packages: ClassVar[tuple[str, ...]] = ("scikit-learn", "scipy")
 
     def __post_init__(self) -> None:
         if self.cap < 1:

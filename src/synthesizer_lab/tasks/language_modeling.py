@@ -128,7 +128,7 @@ class LanguageModeling(Task[Corpus, LanguageRows]):
         def read() -> Iterator[str | None]:
             return islice(source.parse(parse, None, (self.column,)), self.max_documents)
 
-        return Records(source, read, partial(Corpus.of, split if source.hub else source.split))
+        return Records(source, read, partial(Corpus, split if source.hub else source.split))
 
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """Make sequences begin with `</s>` and end with the text."""

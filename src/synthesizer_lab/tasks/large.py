@@ -76,7 +76,7 @@ class LargeSplit(Split):
 
     def parts(self, start: int = 0) -> Iterator[tuple[int, Split]]:
         """Splits of neighboring records, each after the number of records before it."""
-        return ((first, self.records.make(rows, first + 1)) for first, rows in self.records.windows(_BLOCK, start))
+        return ((first, self.records.split(rows, first + 1)) for first, rows in self.records.windows(_BLOCK, start))
 
     def head(self) -> Split:
         """The first part."""
@@ -96,7 +96,7 @@ class LargeSplit(Split):
             if math.floor((number + 1) * share) > math.floor(number * share):
                 rows += part
                 read += count_characters(part)
-        return self.records.make(rows).all_texts()
+        return self.records.split(rows).all_texts()
 
     @cached_property
     def key(self) -> str:
@@ -121,12 +121,12 @@ class LargeSplit(Split):
 
         def columns() -> Iterator[Mapping[str, Iterable[str]]]:
             for first, rows in self.records.windows(_BLOCK):
-                split = self.records.make(rows, first + 1)
+                split = self.records.split(rows, first + 1)
                 totals["records"] += len(split)
                 totals["characters"] += count_characters(rows)
                 yield split.columns()
 
-        digests, counted = fingerprints(columns()), self.records.make([]).counted
+        digests, counted = fingerprints(columns()), self.records.split([]).counted
         return {**totals, "fingerprint": {"split": self.name, counted: totals["records"], **digests}}
 
 
@@ -155,71 +155,28 @@ def new_tokenizer(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StreamedExamples(TrainingData):
-    """Examples that are tokenized while training reads the text. Their number is not known.
-
-    `parts` begins after some records, of which each part has the number.
-    """
-
-    parts: Callable[[int], Iterator[tuple[int, Examples]]]
-
-    def __len__(self) -> int:
-        return 0
-
-    def tokens_per_pass(self) -> None:
-        """Not known."""
-
-    def windows(self, seed: int, epoch: int, position: int = 0) -> Iterator[tuple[int, Examples]]:
-        """Windows in the order of the text; a position is a number of records."""
-        parts = ahead(self.parts(position), _WINDOW_BLOCKS)
-        while window := [*islice(parts, _WINDOW_BLOCKS)]:
-            filled = [part for _, part in window if len(part.sizes)]
-            if filled and len(examples := filled[0].joined(filled)):
-                yield window[0][0], examples
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CachedExamples(TrainingData):
-    """Examples of the tokens in a table.
+class LargeExamples(TrainingData):
+    """Examples of large text.
 
     Args:
-        table: a data set with a row for each block of neighboring texts.
-        counts: (blocks, 2) the texts and tokens of each block.
-        like: examples of this kind.
+        begin: the windows of an epoch, from its seed, number, and the position to begin at.
+        size, tokens: the number of examples, and of their tokens in an epoch; 0 and None if they are not known.
     """
 
-    table: Any
-    counts: np.ndarray
-    like: Examples
+    begin: Callable[[int, int, int], Iterator[tuple[int, Examples]]]
+    size: int = 0
+    tokens: float | None = None
 
     def __len__(self) -> int:
-        return int(self.counts[:, 0].sum())
+        return self.size
 
-    def tokens_per_pass(self) -> float:
-        """Estimated from some blocks: a task may cut other examples of the tokens."""
-        first = np.flatnonzero(self.counts[:, 0])[:8]
-        return float(self._load(first).lengths().sum() * self.counts[:, 1].sum() / self.counts[first, 1].sum())
+    def tokens_per_pass(self) -> float | None:
+        """The number of tokens, estimated."""
+        return self.tokens
 
     def windows(self, seed: int, epoch: int, position: int = 0) -> Iterator[tuple[int, Examples]]:
-        """Windows of random blocks; a position is a number of blocks."""
-        order = np.random.default_rng([seed, epoch]).permutation(len(self.counts))
-        ends = np.cumsum(self.counts[order, 1])
-        while position < len(order):
-            before = ends[position - 1] if position else 0
-            following = max(position + 1, int(np.searchsorted(ends, before + _WINDOW_TOKENS, side="right")))
-            blocks = order[position:following]
-            if self.counts[blocks, 0].any() and len(examples := self._load(blocks)):
-                yield position, examples
-            position = following
-
-    def _load(self, blocks: np.ndarray) -> Examples:
-        """The examples of some blocks, in memory."""
-        parts = []
-        for block in blocks[self.counts[blocks, 0] > 0].tolist():
-            row, count = self.table[block], int(self.counts[block, 0])
-            tokens, sizes, numbers = (row[name][0].values.to_numpy() for name in ("tokens", "sizes", "numbers"))
-            parts.append(Examples(tokens=tokens, sizes=sizes.reshape(count, -1), numbers=numbers.reshape(count, -1)))
-        return self.like.joined(parts)
+        """The windows that are not empty."""
+        return (each for each in self.begin(seed, epoch, position) if len(each[1]))
 
 
 def encode_large(
@@ -238,9 +195,16 @@ def encode_large(
     def parts(start: int = 0) -> Iterator[tuple[int, Examples]]:
         return ((first, encode(part)) for first, part in split.parts(start))
 
+    def streamed(_seed: int, _epoch: int, position: int) -> Iterator[tuple[int, Examples]]:
+        # In the order of the text; a position is a number of records.
+        encoded = ahead(parts(position), _WINDOW_BLOCKS)
+        while window := [*islice(encoded, _WINDOW_BLOCKS)]:
+            if filled := [part for _, part in window if len(part.sizes)]:
+                yield window[0][0], filled[0].joined(filled)
+
     if split.streaming:
         report(f"{split.name}: streamed: the number of {split.task.unit} is not known")
-        return StreamedExamples(parts=parts)
+        return LargeExamples(begin=streamed)
     folder = import_datasets("large text").config.HF_DATASETS_CACHE
     size = f"{split.records.source.bytes() / 1e6:,.0f} MB of text"
     report(f"{split.name}: {size}, tokenized once, in {folder} (HF_DATASETS_CACHE)")
@@ -256,20 +220,42 @@ def encode_large(
                 bar.update(len(part.sizes))
 
     table, counts = _table(name, shown, np.uint16 if len(tokenizer) <= 2**16 else np.uint32)
-    if not counts[:, 0].any():
+    rows, tokens, *totals = counts.sum(axis=0).tolist()
+    if not rows:
         raise UserError("no example is left of the training data")
-    totals = dict(zip(_COUNTS, counts[:, 2:].sum(axis=0).tolist(), strict=True))
     like = next(part for _, part in parts() if len(part.sizes))
-    examples = CachedExamples(table=table, counts=counts[:, :2], like=like, **totals)
-    report(f"{split.name}: {len(examples):,} rows, {counts[:, 1].sum():,} tokens")
-    return examples
+
+    def load(blocks: np.ndarray) -> Examples:
+        found = []
+        for block in blocks[counts[blocks, 0] > 0].tolist():
+            row, count = table[block], int(counts[block, 0])
+            ids, sizes, numbers = (row[name][0].values.to_numpy() for name in ("tokens", "sizes", "numbers"))
+            found.append(Examples(tokens=ids, sizes=sizes.reshape(count, -1), numbers=numbers.reshape(count, -1)))
+        return like.joined(found)
+
+    def windows(seed: int, epoch: int, position: int) -> Iterator[tuple[int, Examples]]:
+        # Random blocks; a position is a number of blocks.
+        order = np.random.default_rng([seed, epoch]).permutation(len(counts))
+        ends = np.cumsum(counts[order, 1])
+        while position < len(order):
+            before = ends[position - 1] if position else 0
+            following = max(position + 1, int(np.searchsorted(ends, before + _WINDOW_TOKENS, side="right")))
+            if counts[blocks := order[position:following], 0].any():
+                yield position, load(blocks)
+            position = following
+
+    # Estimated from some blocks: a task may cut other examples of the tokens.
+    first = np.flatnonzero(counts[:, 0])[:8]
+    mean = float(load(first).lengths().sum() * tokens / counts[first, 1].sum())
+    report(f"{split.name}: {rows:,} rows, {tokens:,} tokens")
+    return LargeExamples(begin=windows, size=rows, tokens=mean, **dict(zip(_COUNTS, totals, strict=True)))
 
 
 def _table(name: str, parts: Callable[[], Iterator[Examples]], dtype: type) -> tuple[Any, np.ndarray]:
     """The memory-mapped table `name` in the cache of `datasets`, written from `parts` if it is not there.
 
-    Other processes that ask for it wait meanwhile. The second array has (blocks, 5) the texts, tokens, and examples
-    dropped, truncated, skipped.
+    It has a row for each part, a block of neighboring texts. Other processes that ask for it wait meanwhile. The second
+    array has (blocks, 5) the texts, tokens, and examples dropped, truncated, skipped.
     """
     datasets = import_datasets("large text")
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from synthetic_attention.models import SynthesizerForConditionalGeneration
 
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, truncated
-from ..data.files import count_skipped
 from ..data.records import Split
 from ..data.tokenizer import Tokens, decode, encode
 from ..metrics.text import rouge_per_example
@@ -32,7 +31,6 @@ class TextPairs(Split):
 
     Args:
         references: what outputs are scored against, one entry per row; by default the targets.
-        first: the number of the first row, in messages.
         sides: the names of sources and targets in messages, after the name of the split.
     """
 
@@ -42,17 +40,14 @@ class TextPairs(Split):
     ids: Sequence[str] = ()
     references: Sequence[Any] = ()
     sides: tuple[str, str] = (" sources", " targets")
-    skipped: int = 0
-    first: int = 1
     counted: ClassVar[str] = "pairs"
 
     @classmethod
-    def of(cls, name: str, rows: Iterable[Any], first: int = 1) -> TextPairs:
+    def of(cls, name: str, rows: Sequence[PairRecord], **options: Any) -> TextPairs:
         """From the records of a reader; the target is the first reference, on one line."""
-        kept, skipped = count_skipped(rows)
-        ids, sources, references = map(list, zip(*kept, strict=True)) if kept else ([], [], [])
+        ids, sources, references = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
         targets = [" ".join(several[0].split()) for several in references]
-        return cls(name, sources, targets, ids=ids, references=references, skipped=skipped, first=first)
+        return cls(name, sources, targets, ids=ids, references=references, **options)
 
     def __len__(self) -> int:
         return len(self.sources)

@@ -223,7 +223,7 @@ class SpanCorruption(Task[Corpus, SpanExamples]):
         def read() -> Iterator[str | None]:
             return islice(source.parse(parse, self.skip_bad_lines, columns), self.max_documents)
 
-        return Records(source, read, partial(Corpus.of, source.split))
+        return Records(source, read, partial(Corpus, source.split))
 
     def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
         """A vocabulary with the sentinels at its end: `<extra_id_0>` is the last token, `<extra_id_1>` before it."""

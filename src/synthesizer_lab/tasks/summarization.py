@@ -50,7 +50,6 @@ class Summarization(SequenceToSequence):
         "rougelsum": "ROUGE-Lsum",
     }
     metric_for_best_model: ClassVar[str] = "rougelsum"
-    packages: ClassVar[tuple[str, ...]] = ("rouge-score", "sentencex")
 
     def records(self, data: Path, split: str, stream: bool = False) -> Records:
         """The documents and summaries in the file of a split, gzip or not, or in a split of a hub data set."""

@@ -34,7 +34,6 @@ class Translation(SequenceToSequence):
     name: ClassVar[str] = "translation"
     score_labels: ClassVar[Mapping[str, str]] = {"bleu": "BLEU", "chrf": "chrF"}
     metric_for_best_model: ClassVar[str] = "bleu"
-    packages: ClassVar[tuple[str, ...]] = ("sacrebleu",)
 
     def __post_init__(self) -> None:
         if self.source == self.target:
@@ -55,9 +54,9 @@ class Translation(SequenceToSequence):
         source = Source(stem, (first, second))
         return Records(source, lambda: parallel_lines(first, second), partial(self._split, stem))
 
-    def _split(self, name: str, rows: Sequence[tuple[str, str]], first: int = 1) -> TextPairs:
+    def _split(self, name: str, rows: Sequence[tuple[str, str]], **options: Any) -> TextPairs:
         sources, targets = map(list, zip(*rows, strict=True)) if rows else ([], [])
-        return TextPairs(name, sources, targets, sides=(f".{self.source}", f".{self.target}"), first=first)
+        return TextPairs(name, sources, targets, sides=(f".{self.source}", f".{self.target}"), **options)
 
     def _parse(self, _: int, row: dict[str, Any]) -> list[tuple[str, ...]]:
         languages, texts = (self.source, self.target), row if self.column is None else row[self.column]
