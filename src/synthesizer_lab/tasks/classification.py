@@ -25,7 +25,7 @@ from ..data.source import NoSplitError, Source, is_hub_name
 from ..data.tokenizer import Tokens, encodings, frame_texts
 from ..errors import UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
-from .base import Evaluation, EvaluationLoop, Scores, Task
+from .base import Evaluation, EvaluationLoop, LineTask, Scores
 from .seq2seq import json_lines
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class TextSplit(Split):
 
 
 @dataclass(frozen=True)
-class Classification(Task[TextSplit, Examples]):
+class Classification(LineTask[TextSplit, Examples]):
     """A class, or a number, for a text or a pair of texts, by an encoder: a new one, or that of a pretrained model.
 
     Args:

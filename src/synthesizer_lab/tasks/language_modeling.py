@@ -40,7 +40,7 @@ from ..data.source import Source, is_hub_name
 from ..data.tokenizer import encode
 from ..errors import UserError
 from ..metrics.language_modeling import count_text, text_scores
-from .base import Evaluation, EvaluationLoop, Scores, Task
+from .base import Evaluation, EvaluationLoop, LineTask, Scores
 from .generation import LineStreamer, generate_tokens, make_generation_config, suppressed_tokens
 from .seq2seq import json_lines
 
@@ -72,7 +72,7 @@ class LanguageRows(Examples):
 
 
 @dataclass(frozen=True)
-class LanguageModeling(Task[Corpus, LanguageRows]):
+class LanguageModeling(LineTask[Corpus, LanguageRows]):
     """Predict each token of a text from those before it; scored by perplexity.
 
     Args:

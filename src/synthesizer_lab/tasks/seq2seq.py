@@ -14,7 +14,7 @@ from ..data.examples import Examples, NoExamplesError, OnLong, find_long, trunca
 from ..data.records import Split
 from ..data.tokenizer import Tokens, decode, encode
 from ..metrics.text import rouge_per_example
-from .base import Evaluation, EvaluationLoop, Scores, Task
+from .base import Evaluation, EvaluationLoop, LineTask, Scores
 from .generation import generate_tokens, make_generation_config
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class TextPairs(Split):
 
 
 @dataclass(frozen=True)
-class SequenceToSequence(Task[TextPairs, Examples]):
+class SequenceToSequence(LineTask[TextPairs, Examples]):
     """A task from text to text. A validation generates greedily, an evaluation by default with beam search."""
 
     model_class: ClassVar[type] = SynthesizerForConditionalGeneration
