@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
-import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UserError
-from .files import MalformedLineError, as_number, json_object, numbered_lines, parse_lines, read_lines
+from .files import MalformedLineError, as_number
 from .source import Source
 
 Column = str | int
@@ -104,8 +101,8 @@ def clean_br(text: str) -> str:
     return _BREAK.sub(" ", text).strip()
 
 
-def guess_columns(path: Path, names: Iterable[Any], columns: Columns) -> Columns:
-    """Choose the columns of `path` among `names`; `columns` has all other settings."""
+def guess_columns(source: object, names: Iterable[Any], columns: Columns) -> Columns:
+    """Choose the columns of `source` among `names`; `columns` has all other settings."""
     names = [str(name).strip() for name in names]
     known = {name.lower(): name for name in names}
     pairs = [pair for pair in _PAIRS.items() if {*pair} <= {*known}]
@@ -113,7 +110,7 @@ def guess_columns(path: Path, names: Iterable[Any], columns: Columns) -> Columns
     labels = [known[name] for name in _LABELS if name in known] or ["label"] * columns.hidden
     if len(labels) != 1 or len(pairs) > 1 or not (pairs or texts):
         raise UserError(
-            f"{path}: cannot tell the columns of text and class from {', '.join(names)}; pass --set text=… and "
+            f"{source}: cannot tell the columns of text and class from {', '.join(names)}; pass --set text=… and "
             "--set label=…, and for pairs text_pair=…: names, or numbers from 1 for a file without header"
         )
     sides = [[name] for name in pairs[0]] if pairs else [texts[0], []]
@@ -122,53 +119,18 @@ def guess_columns(path: Path, names: Iterable[Any], columns: Columns) -> Columns
 
 
 def read_labeled(source: Source, columns: Columns, skip_bad_lines: bool = False) -> Iterator[LabeledText | None]:
-    """Read texts and their classes. CSV has quotes as in RFC 4180; in TSV quotes are text."""
+    """Read texts and their classes. Of a hub data set malformed rows, like those without text, are skipped."""
     if source.hub:
-        columns = replace(columns, text=columns.text or ("text",))
-        # Malformed rows, like those without text, are skipped.
-        yield from source.parse(lambda *row: [columns.parse(*row)], True, [str(name) for name in columns.required])
-        return
-    (path,) = source.files
-    header: list[str] = []
-    if path.name.removesuffix(".gz").endswith((".csv", ".tsv")):
-        rows: Iterator[tuple[int, Any]] = _table_rows(path)
-        if not any(isinstance(column, int) for column in (*columns.required, columns.label)):
-            _, names = next(rows, (0, []))
-            header = [name.strip() for name in names]
-    else:
-        rows = numbered_lines(path)
+        columns, skip_bad_lines = replace(columns, text=columns.text or ("text",)), True
 
-    def fields(row: Any) -> dict[Any, Any]:
-        if isinstance(row, str):
-            return json_object(row)
-        if header and len(row) != len(header):
-            raise MalformedLineError(f"got {len(row)} columns; expected {len(header)}")
-        return dict(zip(header or range(1, len(row) + 1), row, strict=True))
-
-    def parse(number: int, row: Any) -> list[LabeledText]:
+    def parse(number: int, row: dict[Any, Any]) -> list[LabeledText]:
         nonlocal columns
-        named = fields(row)
         if not columns.text:
-            columns = guess_columns(path, header or named, columns)
-        return [columns.parse(number, named)]
+            columns = guess_columns(source, row, columns)
+        return [columns.parse(number, row)]
 
-    yield from parse_lines(path, rows, parse, skip_bad_lines)
-
-
-def _table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not blank, with the numbers of their first lines."""
-    # The default limit is 131,072 characters.
-    csv.field_size_limit(sys.maxsize)
-    is_csv = path.name.removesuffix(".gz").endswith(".csv")
-    dialect: dict[str, Any] = {"strict": True} if is_csv else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    reader, number = csv.reader((f"{line}\n" for line in read_lines(path)), **dialect), 1
-    try:
-        for row in reader:
-            if any(value.strip() for value in row):
-                yield number, row
-            number = reader.line_num + 1
-    except csv.Error as error:
-        raise UserError(f"{path}, line {number}: {error}; expected CSV, with quotes doubled inside quotes") from None
+    has_header = not any(isinstance(column, int) for column in (*columns.required, columns.label))
+    return source.parse(parse, skip_bad_lines, [str(name) for name in columns.required], has_header)
 
 
 def _value(row: Mapping[Any, Any], column: Column) -> str:

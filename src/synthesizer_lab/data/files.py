@@ -8,12 +8,14 @@ them gives the line of a bad record.
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
 import hashlib
 import io
 import json
 import math
 import os
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from glob import glob
@@ -82,23 +84,61 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def parse_lines(
     path: Path | str,
-    lines: Iterable[tuple[int, Payload]],
+    lines: Iterable[tuple[int, Any]],
     parse: Callable[[int, Payload], Iterable[Record]],
     skip_bad_lines: bool | None = False,
     unit: str = "line",
+    decode: Callable[[Any], Payload] = lambda payload: payload,
 ) -> Iterator[Record | None]:
-    """Parse the numbered lines of a file; fail at those for which `parse` raises MalformedLineError, or yield None.
+    """Parse the numbered lines of a file; fail at those that raise MalformedLineError, or yield None.
 
     With `skip_bad_lines` None, the task has no option of that name.
     """
     for number, payload in lines:
         try:
-            yield from parse(number, payload)
+            yield from parse(number, decode(payload))
         except MalformedLineError as error:
             if not skip_bad_lines:
                 advice = "" if skip_bad_lines is None else f"; {SKIP_ADVICE}"
                 raise UserError(f"{path}, {unit} {number}: {error}{advice}") from None
             yield None
+
+
+def read_rows(path: Path, has_header: bool = True) -> tuple[Iterator[tuple[int, Any]], Callable[[Any], Any]]:
+    """The numbered rows of a file, and what decodes one; it may raise MalformedLineError.
+
+    Rows of CSV, TSV and JSON lines are objects with named fields; other files have lines, blank ones too.
+    """
+    ending = Path(path.name.removesuffix(".gz")).suffix
+    if ending in (".json", ".jsonl"):
+        return numbered_lines(path), json_object
+    if ending not in (".csv", ".tsv"):
+        return enumerate(read_lines(path), start=1), lambda line: line
+    rows = _table_rows(path, ending == ".csv")
+    header = [name.strip() for name in next(rows, (0, []))[1]] if has_header else []
+
+    def named(row: list[str]) -> dict[Any, str]:
+        if header and len(row) != len(header):
+            raise MalformedLineError(f"got {len(row)} columns; expected {len(header)}")
+        return dict(zip(header or range(1, len(row) + 1), row, strict=True))
+
+    return rows, named
+
+
+def _table_rows(path: Path, is_csv: bool) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, with the numbers of their first lines. In CSV quotes are as in RFC 4180."""
+    # The default limit is 131,072 characters.
+    csv.field_size_limit(sys.maxsize)
+    # In TSV quotes are text.
+    dialect: dict[str, Any] = {"strict": True} if is_csv else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    reader, number = csv.reader((f"{line}\n" for line in read_lines(path)), **dialect), 1
+    try:
+        for row in reader:
+            if any(value.strip() for value in row):
+                yield number, row
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(f"{path}, line {number}: {error}; expected CSV, with quotes doubled inside quotes") from None
 
 
 def json_object(line: str) -> dict[str, Any]:

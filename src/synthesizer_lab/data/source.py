@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, require
-from .files import json_object, parse_lines, read_lines, split_files
+from .files import parse_lines, read_rows, split_files
 
 # Makes records of a row and its number.
 Parse = Callable[[int, Any], Iterable[Any]]
@@ -85,26 +85,17 @@ class Source:
         return " and ".join(map(str, self.files)) or self.split
 
     def parse(
-        self,
-        parse: Callable[[int, Any], Iterable[Any]],
-        skip_bad_lines: bool | None = None,
-        columns: Sequence[str] = (),
+        self, parse: Parse, skip_bad_lines: bool | None = None, columns: Sequence[str] = (), has_header: bool = True
     ) -> Iterator[Any]:
-        """Parse the numbered rows: lines of .txt files, else objects with named fields, on the hub at least `columns`.
+        """Parse the numbered rows: objects with named fields, on the hub at least `columns`; else lines.
 
-        A malformed row is an error, or None with `skip_bad_lines`.
+        A malformed row is an error, or None with `skip_bad_lines`. Without header the columns of a table have numbers.
         """
         if self.hub:
             yield from parse_lines(str(self), enumerate(self.rows(columns), start=1), parse, skip_bad_lines, "row")
         for path in self.files:
-            lines = enumerate(read_lines(path), start=1)
-            if path.name.removesuffix(".gz").endswith((".json", ".jsonl")):
-                filled = ((number, line) for number, line in lines if line.strip())
-                yield from parse_lines(
-                    path, filled, lambda number, line: parse(number, json_object(line)), skip_bad_lines
-                )
-            else:
-                yield from parse_lines(path, lines, parse, skip_bad_lines)
+            rows, decode = read_rows(path, has_header)
+            yield from parse_lines(path, rows, parse, skip_bad_lines, decode=decode)
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
         """The rows on the hub. A missing split raises NoSplitError."""
