@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from synthesizer_lab.data.glue import SUITES, GlueExample, read_file, task_files
+from synthesizer_lab.data.glue import NESTED, SUITES, GlueExample, read_file, task_files
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks.glue import Glue, SuperGlue
 from tasks.glue_files import superglue_row, write_superglue
@@ -160,25 +160,13 @@ def _glue_row(task: str, number: int, label: float) -> dict[str, Any]:
 
 
 def _superglue_rows(task: str) -> list[dict[str, Any]]:
-    """The rows of `superglue_row`, as the hub has them."""
-    rows = []
-    for number in range(5, 7):
-        row = superglue_row(task, number)
-        labels = SUITES["superglue"][task].labels
-        if task == "multirc":
-            for question in row["passage"]["questions"]:
-                for answer in question["answers"]:
-                    place = {"paragraph": number, "question": question["idx"], "answer": answer["idx"]}
-                    texts = {"paragraph": row["passage"]["text"], "question": question["question"]}
-                    rows.append({**texts, "answer": answer["text"], "idx": place, "label": answer["label"]})
-        elif task == "record":
-            (query,) = row["qas"]
-            texts = {"passage": row["passage"]["text"], "query": query["query"], "entities": ["Bob", "Ann"]}
-            answers = [answer["text"] for answer in query["answers"]]
-            rows.append({**texts, "answers": answers, "idx": {"passage": number, "query": query["idx"]}})
-        else:
-            label, spans = str(row.pop("label")), row.pop("target", {})
-            rows.append({**row, **spans, "label": labels.index(label) if label in labels else int(label)})
+    """The rows of `superglue_row`, as the hub has them; of MultiRC and ReCoRD see the tests of these."""
+    flatten, labels = NESTED.get(task, lambda row: iter([row])), SUITES["superglue"][task].labels
+    rows = [row for number in range(5, 7) for row in flatten(superglue_row(task, number))]
+    for row in rows:
+        row.update(row.pop("target", {}))
+        if "label" in row and str(row["label"]) in labels:
+            row["label"] = labels.index(str(row["label"]))
     return rows
 
 

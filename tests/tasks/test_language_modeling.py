@@ -136,24 +136,6 @@ def test_scores_are_those_of_the_definition() -> None:
     assert (lines[3]["id"], lines[3]["tokens"]) == (3, len(rows[3]))
 
 
-def test_the_overlap_is_context_and_no_more() -> None:
-    task = LanguageModeling(mode="blocks")
-    tokenizer = task.train_tokenizer(TEXT, 300, MAXIMUM)
-    model = _model(len(tokenizer), "vanilla")
-    stream = [*np.concatenate(encode(tokenizer, LINES)).tolist(), END]
-    nats, half = 0.0, MAXIMUM // 2
-    for start in range(0, len(stream) - half, half):
-        losses = _nats(model, stream[start : start + MAXIMUM])
-        nats += float(losses[0 if start == 0 else half - 1 :].double().sum())
-    loop = EvaluationLoop(model, tokenizer, 100)
-    examples = task.encode(TEXT, tokenizer, MAXIMUM)
-    assert evaluate_loss(task, loop, examples) == pytest.approx(nats / (len(stream) - 1), rel=1e-5)
-    found = task.evaluate(loop, TEXT)
-    assert found.scores["loss"] == pytest.approx(nats / (len(stream) - 1), rel=1e-5)
-    rows = [json.loads(line) for line in found.predictions.splitlines()]
-    assert sum(row["tokens"] for row in rows) == len(stream) - 1
-
-
 def test_on_long() -> None:
     task = LanguageModeling()
     text = Corpus("valid", ["one two", "word " * 60, "three"])

@@ -217,19 +217,6 @@ def test_errors_name_the_line(tmp_path: Path) -> None:
             _windows(encode_large(split, tokenizer, MAXIMUM, "error", print))
 
 
-def test_large_classification_names_texts_and_says_what_is_held_out(tmp_path: Path) -> None:
-    rows = [f"{number % 2},text {number}" for number in range(300)]
-    rows[77] = f"0,{'long ' * 50}"
-    (tmp_path / "train.csv").write_text("\n".join(["label,text", *rows]))
-    task = _task("classification")
-    valid: Any = read_splits(task, tmp_path, _arguments(False))["valid"]
-    assert valid.note == task.read(tmp_path, "valid").note != ""
-    (tmp_path / "valid.csv").write_text("label,text\n0,yes\n1,no\n")
-    split = _training_split(task, tmp_path, _arguments(False))
-    with pytest.raises(UserError, match="the first is line 78,"):
-        encode_large(split, new_tokenizer(task, split, 300, MAXIMUM), MAXIMUM, "error", print)
-
-
 @pytest.mark.parametrize("streaming", [False, True])
 def test_no_example_is_an_error(tmp_path: Path, streaming: bool) -> None:
     task = _task("span-corruption")

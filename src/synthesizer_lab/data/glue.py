@@ -135,7 +135,7 @@ def read_file(
     """
     lines = numbered_lines(path)
     if task.suite == "superglue":
-        flatten = _NESTED.get(task.name, lambda row: iter([row]))
+        flatten = NESTED.get(task.name, lambda row: iter([row]))
         # A list: all examples of a line, or none if one is malformed.
         return parse_lines(
             path,
@@ -263,4 +263,4 @@ def _wsc(row: dict[str, Any]) -> dict[str, str]:
 
 
 # The rows of nested objects in official files.
-_NESTED: Mapping[str, Callable[[dict[str, Any]], Iterator[dict[str, Any]]]] = {"multirc": _multirc, "record": _record}
+NESTED: Mapping[str, Callable[[dict[str, Any]], Iterator[dict[str, Any]]]] = {"multirc": _multirc, "record": _record}
