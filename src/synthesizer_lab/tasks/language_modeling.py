@@ -82,7 +82,8 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
         train_files, valid_files, test_files: names or glob patterns of the files of a split, if they do not begin with
             its name; for a hub data set the name of the split.
         max_documents: the most texts of each split.
-        column, subset, revision: of a hub data set (hub:OWNER/NAME).
+        column: the field of JSON lines, or the column of a hub data set.
+        subset, revision: of a hub data set (hub:OWNER/NAME).
     """
 
     mode: Literal["sentences", "blocks"] = "sentences"
