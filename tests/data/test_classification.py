@@ -73,7 +73,7 @@ def test_classes_are_ordered_and_named() -> None:
         ("a.jsonl", '{"text": NaN, "label": 1}\n', Columns(), "line 1: field 'text' is not text"),
         ("a.csv", "text,label\n<br />,1\n", Columns(), "line 2: field 'text' is blank"),
         ("a.jsonl", '{"text": "x", "label": "y"}', Columns(numeric=True), "got the label 'y'; expected a number"),
-        ("a.jsonl", "{\n", Columns(), "line 1: not JSON"),
+        ("a.txt", '\n{"text": "x", "label": "y"}\n{\n', Columns(), "line 3: not JSON"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, text: str, columns: Columns, message: str) -> None:

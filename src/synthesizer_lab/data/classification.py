@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..errors import UserError
-from .files import MalformedLineError, as_number
+from .files import MalformedLineError, as_number, json_object
 from .source import Source
 
 Column = str | int
@@ -123,8 +123,13 @@ def read_labeled(source: Source, columns: Columns, skip_bad_lines: bool = False)
     if source.hub:
         columns, skip_bad_lines = replace(columns, text=columns.text or ("text",)), True
 
-    def parse(number: int, row: dict[Any, Any]) -> list[LabeledText]:
+    def parse(number: int, row: Any) -> list[LabeledText]:
         nonlocal columns
+        if isinstance(row, str):
+            # Files with other endings have JSON lines too.
+            if not row.strip():
+                return []
+            row = json_object(row)
         if not columns.text:
             columns = guess_columns(source, row, columns)
         return [columns.parse(number, row)]

@@ -269,14 +269,15 @@ def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
     Other processes wait meanwhile; on a file system without locks each one fills it, and the first to finish is used.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "synthetic-attention" / name
+    if folder.is_dir():
+        return folder
     try:
-        if not folder.is_dir():
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with lock_file(folder.with_name(f"{name}.lock")):
-                if not folder.is_dir():
-                    with staged(folder.parent, f".partial-{name}-") as stage:
-                        write(stage)
-                        stage.rename(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock, partly = folder.with_name(f"{name}.lock"), f".partial-{name}-"
+        with lock_file(lock), staged(folder.parent, partly) as stage:
+            if not folder.is_dir():
+                write(stage)
+                stage.rename(folder)
     except OSError as error:
         # Another process may have been faster.
         if not folder.is_dir():
