@@ -229,6 +229,9 @@ def test_no_example_is_an_error(tmp_path: Path, streaming: bool) -> None:
     (tmp_path / "valid.txt").write_text("\n\n")
     with pytest.raises(UserError, match=r"valid\.txt: there is no text"):
         read_splits(task, tmp_path, _arguments(streaming, tokenizer_characters=50))
+    (tmp_path / "train.txt").write_text("\n\n")
+    with pytest.raises(UserError, match=r"train\.txt: there is no text"):
+        LargeSplit("train", task, task.records(tmp_path, "train"), 50, streaming).head()
 
 
 def test_what_cannot_be_streamed_is_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

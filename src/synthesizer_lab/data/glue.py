@@ -136,13 +136,12 @@ def read_file(
     lines = numbered_lines(path)
     if task.suite == "superglue":
         flatten = NESTED.get(task.name, lambda row: iter([row]))
+
         # A list: all examples of a line, or none if one is malformed.
-        return parse_lines(
-            path,
-            lines,
-            lambda number, line: [_example(task, row, number) for row in flatten(json_object(line))],
-            skip_bad_lines,
-        )
+        def parse_nested(number: int, nested: dict[str, Any]) -> list[GlueExample]:
+            return [_example(task, row, number) for row in flatten(nested)]
+
+        return parse_lines(path, lines, parse_nested, skip_bad_lines, decode=json_object)
     columns = task.columns or task.texts
     start, first = next(lines, (1, ""))
     header = first.split("\t")

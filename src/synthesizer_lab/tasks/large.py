@@ -80,7 +80,9 @@ class LargeSplit(Split):
 
     def head(self) -> Split:
         """The first part."""
-        return next(split for _, split in self.parts())
+        for _, split in self.parts():
+            return split
+        raise UserError(f"{self.records.source}: there is no text; expected at least one record")
 
     def columns(self) -> Mapping[str, Iterable[str]]:
         """Those of the first part."""
