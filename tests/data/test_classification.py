@@ -6,38 +6,37 @@ from pathlib import Path
 
 import pytest
 
-from synthesizer_lab.data.classification import Columns, find_classes, read_labeled
-from synthesizer_lab.data.files import count_skipped
+from synthesizer_lab.data.classification import Columns, LabeledText, find_classes, read_labeled
+from synthesizer_lab.data.source import Source
 from synthesizer_lab.tasks import UserError
 
 
-def _write(path: Path, text: str) -> Path:
+def _read(path: Path, text: str, columns: Columns) -> list[LabeledText]:
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-    return path
+    return [record for record in read_labeled(Source("x", (path,)), columns) if record is not None]
 
 
 def test_csv_quotes_are_quoting_and_fields_may_be_long(tmp_path: Path) -> None:
     text = 'Class,Title,Body\n3,"Rain, at last","He said ""finally""\nand danced."\n\n1,Sun,Never\n'
     columns = Columns(("Title", "Body"), "Class")
-    one, two = count_skipped(read_labeled(_write(tmp_path / "a.csv", text), columns))[0]
+    one, two = _read(tmp_path / "a.csv", text, columns)
     assert one.texts == ('Rain, at last He said "finally"\nand danced.',)
     assert (one.id, one.label) == ("2", "3")
     assert (two.id, two.label, two.texts) == ("5", "1", ("Sun Never",))
-    path = _write(tmp_path / "a.csv", f"text,label\n{'long ' * 40_000},1\n")
-    assert len(count_skipped(read_labeled(path, Columns()))[0][0].texts[0]) == 199_999
+    (long,) = _read(tmp_path / "a.csv", f"text,label\n{'long ' * 40_000},1\n", Columns())
+    assert len(long.texts[0]) == 199_999
 
 
 def test_tsv_quotes_are_text_and_columns_have_numbers(tmp_path: Path) -> None:
-    path = _write(tmp_path / "a.tsv.gz", 'A "cat sat\tA cat.\t0\nNo dog\tA dog.\t2\n')
-    one, two = count_skipped(read_labeled(path, Columns((1,), 3, pair=(2,))))[0]
+    text = 'A "cat sat\tA cat.\t0\nNo dog\tA dog.\t2\n'
+    one, two = _read(tmp_path / "a.tsv.gz", text, Columns((1,), 3, pair=(2,)))
     assert (one.texts, one.label) == (('A "cat sat', "A cat."), "0")
     assert (two.texts, two.label, two.id) == (("No dog", "A dog."), "2", "2")
 
 
 def test_json_lines_with_breaks(tmp_path: Path) -> None:
     rows = [{"id": 5, "text": "Fine.<br /><br />Very.", "label": 1}, {"text": "é", "label": False}]
-    path = _write(tmp_path / "a.jsonl.gz", "".join(json.dumps(row) + "\n" for row in rows))
-    one, two = count_skipped(read_labeled(path, Columns()))[0]
+    one, two = _read(tmp_path / "a.jsonl.gz", "".join(json.dumps(row) + "\n" for row in rows), Columns())
     assert (one.id, one.texts, one.label) == ("5", ("Fine. Very.",), "1")
     assert (two.id, two.texts, two.label) == ("2", ("é",), "False")
 
@@ -74,9 +73,9 @@ def test_classes_are_ordered_and_named() -> None:
         ("a.jsonl", '{"text": NaN, "label": 1}\n', Columns(), "line 1: field 'text' is not text"),
         ("a.csv", "text,label\n<br />,1\n", Columns(), "line 2: field 'text' is blank"),
         ("a.jsonl", '{"text": "x", "label": "y"}', Columns(numeric=True), "got the label 'y'; expected a number"),
-        ("a.jsonl", "{\n", Columns(), "line 1: not JSON"),
+        ("a.txt", '\n{"text": "x", "label": "y"}\n{\n', Columns(), "line 3: not JSON"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, text: str, columns: Columns, message: str) -> None:
     with pytest.raises(UserError, match=f"{name}.*{message}"):
-        count_skipped(read_labeled(_write(tmp_path / name, text), columns))
+        _read(tmp_path / name, text, columns)

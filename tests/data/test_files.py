@@ -2,7 +2,6 @@
 
 import gzip
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,12 @@ import pytest
 from synthesizer_lab.data.files import (
     MalformedLineError,
     cached_folder,
-    corpus_files,
-    count_skipped,
     decode_lines,
     find_split,
-    fingerprint,
     json_object,
+    matching_files,
     numbered_lines,
-    parse_lines,
-    read_lines,
-    split_file,
     split_files,
-    texts_of,
 )
 from synthesizer_lab.errors import UserError
 
@@ -32,23 +25,12 @@ def test_only_newlines_end_a_line() -> None:
     assert [*decode_lines(content, "f")] == ["a\u2028b\x0bc", "d\re", "", "f"]
 
 
-def test_gzip_and_plain_files_read_the_same(tmp_path: Path) -> None:
-    content = "eins\n\nzwölf\r\n".encode()
-    (tmp_path / "a.txt").write_bytes(content)
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content))
-    for name in ("a.txt", "a.txt.gz"):
-        assert [*numbered_lines(tmp_path / name)] == [(1, "eins"), (3, "zwölf")]
-        assert [*read_lines(tmp_path / name)] == ["eins", "", "zwölf"]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "fact"),
     [
         ("none.txt", None, "no such file"),
         ("plain.gz", b"not compressed", "gzip"),
         ("cut.gz", gzip.compress(b"some text that is long enough to be cut" * 9, mtime=0)[:-12], "gzip"),
-        ("blank.txt", b"\n \n", "empty"),
-        ("empty.txt", b"", "empty"),
         ("latin.txt", b"caf\xc3\xa9\ncaf\xe9\n", "line 2: byte 0xe9 at position 4"),
     ],
 )
@@ -57,22 +39,6 @@ def test_unreadable_files_are_named(tmp_path: Path, name: str, content: bytes | 
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=f"{name}.*{fact}"):
         [*numbered_lines(tmp_path / name)]
-
-
-def _even(_: int, line: str) -> Iterator[int]:
-    if int(line) % 2:
-        raise MalformedLineError("odd")
-    yield int(line)
-
-
-def test_bad_lines_are_named_or_counted() -> None:
-    numbered = [(1, "2"), (4, "3"), (5, "6")]
-    with pytest.raises(UserError, match="numbers, line 4: odd; correct it, or train with --set skip_bad_lines=true"):
-        count_skipped(parse_lines("numbers", numbered, _even))
-    parsed = count_skipped(parse_lines("numbers", numbered, _even, skip_bad_lines=True))
-    assert (parsed[0], parsed[1]) == ([2, 6], 1)
-    with pytest.raises(UserError, match="1 rows"):
-        count_skipped(parse_lines("numbers", [(1, "3")], _even, skip_bad_lines=True, unit="row"))
 
 
 @pytest.mark.parametrize(
@@ -90,20 +56,6 @@ def test_lines_that_are_not_json_objects_are_malformed(line: str, fact: str) -> 
         json_object(line)
 
 
-def test_fields_are_texts_or_lists_of_texts() -> None:
-    row = {"a": "x", "b": ["y", "z"], "c": 1, "d": ["y", None]}
-    assert texts_of(row, "a") == ["x"]
-    assert texts_of(row, "b") == ["y", "z"]
-    for field, fact in (("e", "'e'.*a, b, c, d"), ("c", "'c' has a int"), ("d", "'d' has a NoneType")):
-        with pytest.raises(MalformedLineError, match=fact):
-            texts_of(row, field)
-
-
-def test_fingerprints_depend_on_the_text_only() -> None:
-    one, other = (decode_lines(io.BytesIO(content), "f") for content in (b"a\nb\n", b"a\r\nb"))
-    assert fingerprint(one) == fingerprint(other) != fingerprint(["a", "c"])
-
-
 def _touch(folder: Path, *names: str) -> None:
     for name in names:
         (folder / name).touch()
@@ -119,9 +71,9 @@ def test_split_files_are_found_by_alias_prefix_and_ending(tmp_path: Path) -> Non
     assert _names(tmp_path, "valid") == ["dev.txt"]
     assert _names(tmp_path, "dev2") == ["dev2.txt"]
     assert _names(tmp_path, "test", ".txt", ".jsonl") == ["test.jsonl"]
-    assert split_file(tmp_path, "valid", (".txt",)).name == "dev.txt"
+    assert split_files(tmp_path, "valid", (".txt",), several=False) == [tmp_path / "dev.txt"]
     with pytest.raises(UserError, match=r"train-2\.txt\.gz, train_news\.txt"):
-        split_file(tmp_path, "train", (".txt",))
+        split_files(tmp_path, "train", (".txt",), several=False)
     _touch(tmp_path, "train-2.txt")
     with pytest.raises(UserError, match=r"train-2\.txt and train-2\.txt\.gz"):
         split_files(tmp_path, "train", (".txt",))
@@ -130,7 +82,7 @@ def test_split_files_are_found_by_alias_prefix_and_ending(tmp_path: Path) -> Non
 def test_missing_files_are_listed(tmp_path: Path) -> None:
     _touch(tmp_path, "valid.jsonl")
     with pytest.raises(UserError, match=r"train\{\.jsonl \| \.json\}.*valid\.jsonl"):
-        split_file(tmp_path, "train", (".jsonl", ".json"))
+        split_files(tmp_path, "train", (".jsonl", ".json"))
     for folder in (tmp_path / "valid.jsonl", tmp_path / "nowhere"):
         with pytest.raises(UserError, match=folder.name):
             split_files(folder, "valid", (".jsonl",))
@@ -153,28 +105,25 @@ def test_parallel_files_are_found_by_alias_and_prefix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "split", "patterns", "found"),
+    ("path", "patterns", "found"),
     [
-        ("", "train", None, ["train-2.txt", "train_news.txt"]),
-        ("", "valid", None, ["valid.txt"]),
-        ("", "test", None, ["test.txt.gz"]),
-        ("", "train", "wiki.*", ["wiki.tokens"]),
+        ("", "wiki.*", ["wiki.tokens"]),
         # In the order of the patterns, each file once.
-        ("", "train", ["b*.txt", "[ab].txt"], ["b.txt", "a.txt"]),
-        ("", "train", ["a.txt", "c*"], r"'c\*'.*a\.txt, b\.txt"),
-        ("none", "train", "a.txt", "none"),
-        ("a.txt", "train", "b.txt", "a.txt: got a file; expected the folder"),
+        ("", ["b*.txt", "[ab].txt"], ["b.txt", "a.txt"]),
+        ("", ["a.txt", "c*"], r"'c\*'.*a\.txt, b\.txt"),
+        ("none", "a.txt", "none"),
+        ("a.txt", "b.txt", "a.txt: got a file; expected the folder"),
     ],
 )
-def test_corpus_files(tmp_path: Path, path: str, split: str, patterns: Any, found: list[str] | str) -> None:
-    _touch(tmp_path, "train_news.txt", "valid.txt", "wiki.tokens", "b.txt", "a.txt", "train-2.txt", "test.txt.gz")
+def test_files_by_pattern(tmp_path: Path, path: str, patterns: Any, found: list[str] | str) -> None:
+    _touch(tmp_path, "wiki.tokens", "b.txt", "a.txt")
     if isinstance(found, str):
         with pytest.raises(UserError, match=found):
-            corpus_files(tmp_path / path, split, patterns)
+            matching_files(tmp_path / path, patterns)
     else:
-        assert corpus_files(tmp_path / path, split, patterns) == [tmp_path / name for name in found]
+        assert matching_files(tmp_path / path, patterns) == [tmp_path / name for name in found]
         absolute = [str(tmp_path / name) for name in found]
-        assert [str(file) for file in corpus_files(tmp_path, split, absolute)] == absolute
+        assert [str(file) for file in matching_files(tmp_path, absolute)] == absolute
 
 
 def test_a_cached_folder_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from synthesizer_lab.data.files import count_skipped
-from synthesizer_lab.data.glue import SUITES, GlueExample, read_file, task_files
+from synthesizer_lab.data.glue import NESTED, SUITES, GlueExample, read_file, task_files
 from synthesizer_lab.errors import UserError
+from synthesizer_lab.tasks.glue import Glue, SuperGlue
+from tasks.glue_files import superglue_row, write_superglue
 
 
 def read(folder: Path, task: str, *rows: str | dict[str, Any], skip: bool = False) -> tuple[list[GlueExample], int]:
@@ -17,7 +18,8 @@ def read(folder: Path, task: str, *rows: str | dict[str, Any], skip: bool = Fals
     path = folder / "a.txt"
     path.write_text("\n".join(lines), encoding="utf-8")
     suite = SUITES["glue" if isinstance(rows[0], str) else "superglue"]
-    return count_skipped(read_file(path, suite[task], skip_bad_lines=skip))
+    found = [*read_file(path, suite[task], skip_bad_lines=skip)]
+    return [example for example in found if example is not None], found.count(None)
 
 
 def test_cola_has_no_header(tmp_path: Path) -> None:
@@ -60,22 +62,6 @@ def test_errors_in_glue_files_are_named(tmp_path: Path, task: str, rows: tuple[s
     if task != "rte":
         parsed = read(tmp_path, task, *rows, skip=True)
         assert ([example.label for example in parsed[0]], parsed[1]) == ([1 if task == "sst2" else 4.25], 1)
-
-
-@pytest.mark.parametrize(
-    ("task", "row", "label"),
-    [
-        ("boolq", {"question": "is tea hot", "passage": "Tea -- It is.", "idx": 3, "label": True}, 1),
-        ("cb", {"premise": "He said so.", "hypothesis": "so", "label": "contradiction", "idx": 3}, 1),
-        ("copa", {"premise": "P.", "choice1": "A.", "choice2": "B.", "question": "cause", "label": 1, "idx": 3}, 1),
-        ("wic", {"word": "bank", "sentence1": "A.", "sentence2": "B.", "idx": 3, "label": False, "start1": 0}, 0),
-    ],
-)
-def test_plain_superglue_tasks(tmp_path: Path, task: str, row: dict[str, Any], label: int) -> None:
-    hidden = {name: value for name, value in row.items() if name != "label"}
-    one, test = read(tmp_path, task, row, hidden)[0]
-    assert (one.id, one.label, test.label) == ("3", label, None)
-    assert [*one.texts.items()] == [(name, row[name]) for name in SUITES["superglue"][task].texts]
 
 
 def test_multirc_has_an_example_per_answer(tmp_path: Path) -> None:
@@ -137,7 +123,7 @@ def test_wsc_marks_the_pronoun_and_writes_the_referent_as_in_the_text(tmp_path: 
         ("cb", {"premise": "p", "hypothesis": 3, "idx": 1}, "'hypothesis': got int"),
         ("boolq", {"passage": "p", "question": "q", "idx": 1, "label": "yes"}, "'yes'"),
         ("wsc", _wsc("No pronoun here.", 1, "it"), "'it'"),
-        ("multirc", {"idx": 1, "passage": {"text": "t", "questions": ["q"]}}, "'idx'"),
+        ("multirc", {"idx": 1, "passage": {"text": "t", "questions": ["q"]}}, "'answers'"),
         ("record", {"idx": 1, "qas": [], "passage": {"text": "t", "entities": [{"start": 1}]}}, "'end'"),
     ],
 )
@@ -163,3 +149,64 @@ def test_few_shot_files_replace_missing_superglue_files(tmp_path: Path) -> None:
     assert name("valid") == []
     (folder / "train.jsonl").unlink()
     assert name("valid") == ["dev32.jsonl"]
+
+
+Asked = list[tuple[str, str | None, str, str | None]]
+
+
+def _glue_row(task: str, number: int, label: float) -> dict[str, Any]:
+    texts = {name: f"{name} {number} " for name in SUITES["glue"][task].texts}
+    return {**texts, "label": label, "idx": number}
+
+
+def _superglue_rows(task: str) -> list[dict[str, Any]]:
+    """The rows of `superglue_row`, as the hub has them; of MultiRC and ReCoRD see the tests of these."""
+    flatten, labels = NESTED.get(task, lambda row: iter([row])), SUITES["superglue"][task].labels
+    rows = [row for number in range(5, 7) for row in flatten(superglue_row(task, number))]
+    for row in rows:
+        row.update(row.pop("target", {}))
+        if "label" in row and str(row["label"]) in labels:
+            row["label"] = labels.index(str(row["label"]))
+    return rows
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    calls: Asked = []
+
+    def load_dataset(name: str, subset: str | None, **options: Any) -> Any:
+        calls.append((name, subset, options["split"], options["revision"]))
+        if name.endswith("super_glue"):
+            rows = _superglue_rows(str(subset))
+        else:
+            hidden = options["split"].startswith("test")
+            rows = [_glue_row(subset, n, -1 if hidden else n) for n in range(2)]
+        return type("Rows", (list,), {"column_names": [*rows[0]]})(rows)
+
+    monkeypatch.setattr(pytest.importorskip("datasets"), "load_dataset", load_dataset)
+    return calls
+
+
+def test_glue(asked: Asked) -> None:
+    hub = Path("hub:nyu-mll/glue")
+    split = Glue(tasks=["sst2", "mnli", "stsb"], revision="v1").read(hub, "valid")
+    assert asked == [
+        ("nyu-mll/glue", "sst2", "validation", "v1"),
+        ("nyu-mll/glue", "mnli", "validation_matched", "v1"),
+        ("nyu-mll/glue", "mnli", "validation_mismatched", "v1"),
+        ("nyu-mll/glue", "stsb", "validation", "v1"),
+    ]
+    assert split.sources[1] == "sst2 sentence: sentence 1"
+    assert split.targets == ["negative", "positive", *["entailment", "neutral"] * 2, "0.0", "1.0"]
+    assert [item.subset for item in split.references] == ["", "", *["matched"] * 2, *["mismatched"] * 2, "", ""]
+    assert Glue(tasks="sst2").read(hub, "test").targets == ["", ""]
+    assert len(Glue().read(hub, "train")) == 18
+
+
+@pytest.mark.parametrize("task", ["boolq", "cb", "copa", "multirc", "record", "rte", "wic", "wsc"])
+def test_superglue_is_what_the_official_files_are(task: str, asked: Asked, tmp_path: Path) -> None:
+    write_superglue(tmp_path, valid=2, tasks=(task,))
+    (path,) = tmp_path.rglob("val.jsonl")
+    items = SuperGlue(tasks=task).read(Path("hub:aps/super_glue"), "valid").references
+    assert asked == [("aps/super_glue", task, "validation", None)]
+    assert items == [*read_file(path, SUITES["superglue"][task])]

@@ -1,12 +1,11 @@
 """ConvAI2's persona text, and JSON lines of dialogue."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from synthesizer_lab.data.files import count_skipped
-from synthesizer_lab.data.persona import read_convai2, read_dialogue_json
+from synthesizer_lab.data.persona import ConvAI2, Turn
+from synthesizer_lab.data.source import Source
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.dialogue import Dialogue
 
@@ -23,13 +22,14 @@ BOTH = """\
 """
 
 
-def _write(path: Path, text: str) -> Path:
+def _read(path: Path, text: str, skip_bad_lines: bool = False) -> tuple[list[Turn], int]:
     path.write_text(text, encoding="utf-8")
-    return path
+    turns = [*Source("x", (path,)).parse(ConvAI2().turns, skip_bad_lines)]
+    return [turn for turn in turns if turn is not None], turns.count(None)
 
 
 def test_personas_of_one_both_and_none(tmp_path: Path) -> None:
-    turns = count_skipped(read_convai2(_write(tmp_path / "a.txt", BOTH)))[0]
+    turns = _read(tmp_path / "a.txt", BOTH)[0]
     assert [turn.id for turn in turns] == ["1.1", "1.2", "2.1", "2.2", "3.1"]
     first, second, silence, after, bare = turns
     assert first.persona == ("i grow 30 kinds of beans .", "my boat is called zoë .")
@@ -46,7 +46,7 @@ def test_personas_of_one_both_and_none(tmp_path: Path) -> None:
 
 def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> None:
     lines = ("1 __SILENCE__\ta", "2 b\tc", "3 __SILENCE__\td", "4 e\tf")
-    turns = count_skipped(read_convai2(_write(tmp_path / "a.txt", "\n".join(lines))))[0]
+    turns = _read(tmp_path / "a.txt", "\n\n".join(lines))[0]
     assert [turn.history for turn in turns] == [(), ("a", "b"), ("a", "b", "c", ""), ("a", "b", "c", "", "d", "e")]
     task = Dialogue(history=3)
     assert [task.source(turn) for turn in turns] == [
@@ -56,7 +56,7 @@ def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> 
         "self: c self: d partner: e reply:",
     ]
     # It is no reply that could be learned.
-    turns = count_skipped(read_convai2(_write(tmp_path / "b.txt", "1 a\tb\n2 c\t__SILENCE__\n3 d\te")))[0]
+    turns = _read(tmp_path / "b.txt", "1 a\tb\n2 c\t__SILENCE__\n3 d\te")[0]
     assert [(turn.id, turn.references) for turn in turns] == [("1.1", ("b",)), ("1.2", ("e",))]
     assert task.source(turns[1]) == "self: b partner: c partner: d reply:"
 
@@ -73,28 +73,11 @@ def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> 
 )
 def test_malformed_lines_are_named_or_counted(tmp_path: Path, line: str, message: str) -> None:
     good = "1 your persona: i whistle .\n2 a\tb\n3 c\td\n"
-    path = _write(tmp_path / "talk.txt", f"{good}{line}\n1 your persona: i sing .\n2 e\tf\n")
+    path, text = tmp_path / "talk.txt", f"{good}{line}\n1 your persona: i sing .\n2 e\tf\n"
     with pytest.raises(UserError, match=f"talk.txt, line 4: {message}"):
-        count_skipped(read_convai2(path))
-    parsed = count_skipped(read_convai2(path, skip_bad_lines=True))
+        _read(path, text)
+    parsed = _read(path, text, True)
     assert parsed[1] == 1
     assert [turn.references for turn in parsed[0]] == [("b",), ("d",), ("f",)]
     assert parsed[0][-1].persona == ("i sing .",)
     assert parsed[0][-1].history == ("e",)
-
-
-def test_json_lines(tmp_path: Path) -> None:
-    rows = [
-        {"id": 9, "persona": ["i run ."], "history": ["hi", "__SILENCE__", "so ?"], "reply": ["well .", "hm ."]},
-        {"history": "one utterance", "reply": "answer"},
-        {"history": "blank", "reply": ""},
-    ]
-    path = _write(tmp_path / "talk.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(UserError, match="line 3: field 'reply' is blank"):
-        count_skipped(read_dialogue_json(path))
-    parsed = count_skipped(read_dialogue_json(path, skip_bad_lines=True))
-    assert parsed[1] == 1
-    one, two = parsed[0]
-    assert (one.id, one.persona, one.history) == ("9", ("i run .",), ("hi", "", "so ?"))
-    assert one.references == ("well .", "hm .")
-    assert (two.id, two.persona, two.history, two.references) == ("2", (), ("one utterance",), ("answer",))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from synthesizer_lab.data.phrases import CLAUSES, FRAMES, Pair, Phrase, all_values, make_phrases, write_phrases
+from synthesizer_lab.data.phrases import Phrase, make_phrases, write_phrases
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks import example_data
 from synthesizer_lab.tasks.translation import Translation
@@ -21,11 +21,6 @@ SPLITS = ("train", "valid", "test", "test_templates")
 @pytest.fixture(params=SIZES, scope="module")
 def corpus(request: pytest.FixtureRequest) -> dict[str, tuple[Phrase, ...]]:
     return make_phrases(*request.param)
-
-
-@pytest.fixture(scope="module")
-def values() -> dict[str, list[Pair]]:
-    return all_values()
 
 
 def _words(texts: list[str]) -> set[str]:
@@ -56,32 +51,6 @@ def test_held_out_phrases_combine_known_parts(corpus: dict[str, tuple[Phrase, ..
             assert phrase.clause in clauses
             assert _words([phrase.english, phrase.german]) <= words
             assert ((phrase.frame, phrase.clause) in combinations) == (split != "test_templates")
-
-
-def test_the_whole_corpus_has_each_frame_with_most_clauses(values: dict[str, list[Pair]]) -> None:
-    corpus = make_phrases()
-    both = {split: {(phrase.frame, phrase.clause) for phrase in corpus[split]} for split in SPLITS}
-    assert both["train"] | both["test_templates"] == {(frame, clause) for frame in FRAMES for clause in CLAUSES}
-    for part, (whole, others) in enumerate(((FRAMES, CLAUSES), (CLAUSES, FRAMES))):
-        assert min(Counter(each[part] for each in both["train"])[one] for one in whole) > 0.7 * len(others)
-    every = {(kind, pair) for kind, pairs in values.items() for pair in pairs}
-    assert {value for phrase in corpus["train"] for value in phrase.values} == every
-
-
-def test_values_are_written_as_each_language_does(values: dict[str, list[Pair]]) -> None:
-    assert ("Germany", "Deutschland") in values["country"]
-    assert ("Vienna", "Wien") in values["city"]
-    assert ("Tuesday", "Dienstag") in values["weekday"]
-    for english, german in values["money"]:
-        figure = re.search(r"[\d.,]+", english)
-        assert figure is not None
-        assert figure[0].translate(str.maketrans(",.", ".,")) in german
-    for kind in ("date", "duration"):
-        for english, german in values[kind]:
-            assert sorted(re.findall(r"\d+", english)) == sorted(re.findall(r"\d+", german))
-    for english, german in values["time"]:
-        hour, minute, half = re.fullmatch(r"(\d+):(\d\d) ([AP])M", english).groups()  # type: ignore[union-attr]
-        assert german == f"{int(hour) % 12 + 12 * (half == 'P'):02}:{minute}"
 
 
 def test_other_files_and_impossible_sizes_are_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from synthesizer_lab.data.classification import Columns, guess_columns, read_labeled
-from synthesizer_lab.data.files import count_skipped
+from synthesizer_lab.data.source import Source
 from synthesizer_lab.data.tokenizer import train_tokenizer
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.base import EvaluationLoop, build_model, evaluate_loss
@@ -123,10 +123,10 @@ def test_columns_are_guessed_from_known_names_only(tmp_path: Path) -> None:
             guess(*names)
     path = tmp_path / "train.jsonl"
     path.write_text('{"label": 1, "review": "a"}\n', encoding="utf-8")
-    assert count_skipped(read_labeled(path, Columns(())))[0][0].texts == ("a",)
+    assert next(read_labeled(Source("train", (path,)), Columns(()))) == ("1", ("a",), "1")
     path.write_text("[1]\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"train\.jsonl, line 1"):
-        count_skipped(read_labeled(path, Columns(())))
+        next(read_labeled(Source("train", (path,)), Columns(())))
 
 
 def _loop(task: Classification, data: Path) -> EvaluationLoop:
@@ -247,7 +247,7 @@ def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None
     hidden = Classification().read(data, "test")
     assert ([record.label for record in hidden.records], hidden.skipped) == (["", ""], 1)
     hub["odd"] = [{"text": ["rain"], "label": 0}]
-    with pytest.raises(UserError, match="split odd: no record is left; 1 rows are malformed"):
+    with pytest.raises(UserError, match=r"split 'odd': there is no text; .*\(1 malformed\)"):
         Classification().read(data, "odd")
     del hub["train"]
     assert Classification().read(data, "test").classes is None

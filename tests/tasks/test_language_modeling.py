@@ -34,6 +34,12 @@ def _model(vocabulary: int, synthesizer: str = "dense+random") -> SynthesizerFor
     return SynthesizerForCausalLM(SynthesizerConfig(vocab_size=vocabulary, synthesizer=synthesizer, **size)).eval()
 
 
+def _row(task: LanguageModeling, examples: LanguageRows, index: int) -> list[np.ndarray]:
+    """Ids, labels, and the number of the sentence of each token or the attention mask."""
+    batch = task.collate([examples[index]], 0)
+    return [batch.pop(name)[0].numpy() for name in ("input_ids", "labels", *({*batch} - {"input_ids", "labels"}))]
+
+
 @torch.no_grad()
 def _nats(model: SynthesizerForCausalLM, ids: list[int]) -> Tensor:
     """−log p of each token but the first, from the logits."""
@@ -46,7 +52,7 @@ def test_a_sentence_begins_and_ends_with_its_end() -> None:
     task = LanguageModeling()
     tokenizer, examples = _made(task)
     for number, ids in enumerate(encode(tokenizer, LINES)):
-        row = examples[number]
+        row = _row(task, examples, number)
         assert row[0].tolist() == [*ids.tolist(), END]
         assert row[0][0] == END
         assert row[1].tolist() == [IGNORED, *ids[1:].tolist(), END]
@@ -66,7 +72,7 @@ def test_packed_rows_have_every_sentence_once_and_the_same_loss() -> None:
     assert packed.lengths().mean() > 0.6 * MAXIMUM
     found = []
     for index in range(len(packed)):
-        row = packed[index]
+        row = _row(task, packed, index)
         assert len(row[0]) == len(row[1]) == len(row[2]) == packed.lengths()[index, 0]
         for number in range(1, row[2].max() + 1):
             ids, labels = (part[row[2] == number].tolist() for part in (row[0], row[1]))
@@ -74,7 +80,6 @@ def test_packed_rows_have_every_sentence_once_and_the_same_loss() -> None:
             found.append(ids)
     # To be scored, sentences are not packed.
     alone = task.encode(TEXT, tokenizer, MAXIMUM)
-    assert len(alone[0]) == 2
     assert sorted(found) == sorted(alone[index][0].tolist() for index in range(len(alone)))
     batch = task.collate([packed[0], packed[1]], 0)
     assert count_tokens(batch, with_targets=False) == packed.lengths()[:2].sum()
@@ -94,7 +99,7 @@ def test_every_token_of_running_text_is_scored_once(maximum: int) -> None:
     step = maximum - overlap
     scored: list[int] = []
     for index in range(len(examples)):
-        row = examples[index]
+        row = _row(task, examples, index)
         assert row[0].tolist() == stream[index * step : index * step + maximum]
         assert len(row[0]) == examples.lengths()[index, 0]
         labels = row[1][row[1] != IGNORED].tolist()
@@ -104,7 +109,7 @@ def test_every_token_of_running_text_is_scored_once(maximum: int) -> None:
     assert scored == stream[1:]
     # In training a block begins with the last token of the one before.
     training = task.encode(TEXT, tokenizer, maximum, training=True)
-    labels = np.concatenate([training[index][1][1:] for index in range(len(training))])
+    labels = np.concatenate([_row(task, training, index)[1][1:] for index in range(len(training))])
     assert labels.tolist() == stream[1:]
 
 
@@ -129,24 +134,6 @@ def test_scores_are_those_of_the_definition() -> None:
     lines = [json.loads(line) for line in found.predictions.splitlines()]
     assert [line["nats"] for line in lines] == pytest.approx([float(row.sum()) for row in rows], rel=1e-4)
     assert (lines[3]["id"], lines[3]["tokens"]) == (3, len(rows[3]))
-
-
-def test_the_overlap_is_context_and_no_more() -> None:
-    task = LanguageModeling(mode="blocks")
-    tokenizer = task.train_tokenizer(TEXT, 300, MAXIMUM)
-    model = _model(len(tokenizer), "vanilla")
-    stream = [*np.concatenate(encode(tokenizer, LINES)).tolist(), END]
-    nats, half = 0.0, MAXIMUM // 2
-    for start in range(0, len(stream) - half, half):
-        losses = _nats(model, stream[start : start + MAXIMUM])
-        nats += float(losses[0 if start == 0 else half - 1 :].double().sum())
-    loop = EvaluationLoop(model, tokenizer, 100)
-    examples = task.encode(TEXT, tokenizer, MAXIMUM)
-    assert evaluate_loss(task, loop, examples) == pytest.approx(nats / (len(stream) - 1), rel=1e-5)
-    found = task.evaluate(loop, TEXT)
-    assert found.scores["loss"] == pytest.approx(nats / (len(stream) - 1), rel=1e-5)
-    rows = [json.loads(line) for line in found.predictions.splitlines()]
-    assert sum(row["tokens"] for row in rows) == len(stream) - 1
 
 
 def test_on_long() -> None:

@@ -1,12 +1,9 @@
 """What the tasks that generate share: settings, the loop over batches, long inputs, the page of examples."""
 
-import itertools
 from dataclasses import replace
 from typing import Any, cast
 
-import numpy as np
 import pytest
-import torch
 
 from synthesizer_lab.data.tokenizer import train_tokenizer
 from synthesizer_lab.tasks import UserError, get_task
@@ -14,7 +11,6 @@ from synthesizer_lab.tasks.base import EvaluationLoop, build_model
 from synthesizer_lab.tasks.dialogue import Dialogue
 from synthesizer_lab.tasks.generation import (
     evaluation_config,
-    generate_tokens,
     generation_label,
     generation_settings,
     make_generation_config,
@@ -87,30 +83,6 @@ def test_tasks_scored_without_generation_refuse_its_options(name: str) -> None:
 def _model(vocabulary: int, length: int = 48) -> Any:
     size = {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_layers": 1, "max_position_embeddings": length}
     return build_model(TRANSLATION, SynthesizerConfig(vocab_size=vocabulary, synthesizer="random", **size)).eval()
-
-
-def test_length_and_repetition_are_limited() -> None:
-    tokenizer = train_tokenizer(TEXT.sources, 300, 48)
-    model = _model(len(tokenizer))
-    # It would end at once, or else repeat one token.
-    head = torch.nn.Linear(16, len(tokenizer))
-    torch.nn.init.zeros_(head.weight)
-    word = tokenizer.convert_tokens_to_ids("e")
-    head.bias.data = torch.zeros(len(tokenizer)).index_fill(0, torch.tensor([word]), 5.0)
-    head.bias.data[[tokenizer.pad_token_id, tokenizer.bos_token_id]] = -9.0
-    head.bias.data[tokenizer.eos_token_id] = 9.0
-    cast(Any, model).lm_head = head
-
-    def written(**options: int) -> list[int]:
-        config = make_generation_config({"max_new_tokens": 12, **options})
-        return generate_tokens(EvaluationLoop(model, tokenizer), [np.array([5, 6, tokenizer.eos_token_id])], config)[0]
-
-    assert written() == []
-    assert written(min_new_tokens=8) == [word] * 8
-    varied = written(min_new_tokens=8, no_repeat_ngram_size=2)
-    pairs = [*itertools.pairwise(varied)]
-    assert len(varied) == 8
-    assert len(pairs) == len({*pairs})
 
 
 def test_outputs_do_not_depend_on_the_batches() -> None:

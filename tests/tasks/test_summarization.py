@@ -41,6 +41,19 @@ def test_all_references_are_kept_and_the_first_is_the_target(tmp_path: Path) -> 
     assert other.fingerprint() != split.fingerprint()
 
 
+def test_fields_can_be_named_and_must_not_be_blank(tmp_path: Path) -> None:
+    rows = [{"body": ["a", "b"], "tldr": "t", "article": "no", "highlights": "no"}, {"body": " ", "tldr": "t"}]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(UserError, match="line 1: no field 'text'; the fields are: body, tldr"):
+        Summarization("text", "tldr").read(tmp_path, "train")
+    with pytest.raises(UserError, match="line 2: field 'body' is blank"):
+        Summarization("body", "tldr").read(tmp_path, "train")
+    split = Summarization("body", "tldr", skip_bad_lines=True).read(tmp_path, "train")
+    assert (split.sources, split.references, split.skipped) == (["a b"], [("t",)], 1)
+    split = Summarization(skip_bad_lines=True).read(tmp_path, "train")
+    assert (split.sources, split.references) == (["no"], [("no",)])
+
+
 def test_malformed_lines_are_counted(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train\.jsonl, line 8: not JSON"):
         Summarization().read(_write(tmp_path, bad=True), "train")

@@ -78,11 +78,14 @@ def test_languages_and_files_that_do_not_fit_are_refused(tmp_path: Path) -> None
     (tmp_path / "train.de").write_text("a\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"train\.en has 2 lines and .*train\.de has 1"):
         TASK.read(tmp_path, "train")
-    for source, target in (("", ""), (" \n", "a\n"), ("a\n\n", "\nb\n")):
-        (tmp_path / "test.en").write_text(source, encoding="utf-8")
-        (tmp_path / "test.de").write_text(target, encoding="utf-8")
-        with pytest.raises(UserError, match=r"test\.en and .*test\.de: no pair has text on both sides"):
+    for text in ("", " \n\n"):
+        for language in ("en", "de"):
+            (tmp_path / f"test.{language}").write_text(text, encoding="utf-8")
+        with pytest.raises(UserError, match=r"test\.en and .*test\.de: there is no text"):
             TASK.read(tmp_path, "test")
+    (tmp_path / "test.en").write_text("\na\n", encoding="utf-8")
+    (tmp_path / "test.de").write_text("a\n\n", encoding="utf-8")
+    assert not TASK.read(tmp_path, "test").has_labels
     with pytest.raises(UserError, match="expected two different ones"):
         Translation("en", "en")
 

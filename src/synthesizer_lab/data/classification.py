@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
-import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UserError
-from .files import MalformedLineError, as_number, json_object, numbered_lines, parse_lines, read_lines
+from .files import MalformedLineError, as_number, json_object
+from .source import Source
 
 Column = str | int
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
@@ -104,8 +101,8 @@ def clean_br(text: str) -> str:
     return _BREAK.sub(" ", text).strip()
 
 
-def guess_columns(path: Path, names: Iterable[Any], columns: Columns) -> Columns:
-    """Choose the columns of `path` among `names`; `columns` has all other settings."""
+def guess_columns(source: object, names: Iterable[Any], columns: Columns) -> Columns:
+    """Choose the columns of `source` among `names`; `columns` has all other settings."""
     names = [str(name).strip() for name in names]
     known = {name.lower(): name for name in names}
     pairs = [pair for pair in _PAIRS.items() if {*pair} <= {*known}]
@@ -113,7 +110,7 @@ def guess_columns(path: Path, names: Iterable[Any], columns: Columns) -> Columns
     labels = [known[name] for name in _LABELS if name in known] or ["label"] * columns.hidden
     if len(labels) != 1 or len(pairs) > 1 or not (pairs or texts):
         raise UserError(
-            f"{path}: cannot tell the columns of text and class from {', '.join(names)}; pass --set text=… and "
+            f"{source}: cannot tell the columns of text and class from {', '.join(names)}; pass --set text=… and "
             "--set label=…, and for pairs text_pair=…: names, or numbers from 1 for a file without header"
         )
     sides = [[name] for name in pairs[0]] if pairs else [texts[0], []]
@@ -121,51 +118,24 @@ def guess_columns(path: Path, names: Iterable[Any], columns: Columns) -> Columns
     return replace(columns, text=text, pair=pair, label=labels[0])
 
 
-def read_labeled(path: Path, columns: Columns, skip_bad_lines: bool = False) -> Iterator[LabeledText | None]:
-    """Read texts and their classes. CSV has quotes as in RFC 4180; in TSV quotes are text."""
-    ending, header = Path(path.name.removesuffix(".gz")).suffix, list[str]()
-    if ending in (".csv", ".tsv"):
-        rows: Iterator[tuple[int, Any]] = _table_rows(path, ending)
-        if not any(isinstance(column, int) for column in (*columns.required, columns.label)):
-            header = [name.strip() for name in next(rows)[1]]
-    else:
-        rows = numbered_lines(path)
+def read_labeled(source: Source, columns: Columns, skip_bad_lines: bool = False) -> Iterator[LabeledText | None]:
+    """Read texts and their classes. Of a hub data set malformed rows, like those without text, are skipped."""
+    if source.hub:
+        columns, skip_bad_lines = replace(columns, text=columns.text or ("text",)), True
 
-    def fields(_: int, row: Any) -> list[dict[Any, Any]]:
+    def parse(number: int, row: Any) -> list[LabeledText]:
+        nonlocal columns
         if isinstance(row, str):
-            return [json_object(row)]
-        if header and len(row) != len(header):
-            raise MalformedLineError(f"got {len(row)} columns; expected {len(header)}")
-        return [dict(zip(header or range(1, len(row) + 1), row, strict=True))]
+            # Files with other endings have JSON lines too.
+            if not row.strip():
+                return []
+            row = json_object(row)
+        if not columns.text:
+            columns = guess_columns(source, row, columns)
+        return [columns.parse(number, row)]
 
-    if not columns.text:
-        names: Iterable[Any] = header
-        if not header:
-            first = next(rows)
-            rows, found = chain([first], rows), next(parse_lines(path, [first], fields))
-            names = found or ()
-        columns = guess_columns(path, names, columns)
-    yield from parse_lines(
-        path, rows, lambda number, row: [columns.parse(number, each) for each in fields(number, row)], skip_bad_lines
-    )
-
-
-def _table_rows(path: Path, ending: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not blank, with the numbers of their first lines."""
-    # The default limit is 131,072 characters.
-    csv.field_size_limit(sys.maxsize)
-    dialect: dict[str, Any] = {"strict": True} if ending == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    reader, number, blank = csv.reader((f"{line}\n" for line in read_lines(path)), **dialect), 1, True
-    try:
-        for row in reader:
-            if any(value.strip() for value in row):
-                blank = False
-                yield number, row
-            number = reader.line_num + 1
-    except csv.Error as error:
-        raise UserError(f"{path}, line {number}: {error}; expected CSV, with quotes doubled inside quotes") from None
-    if blank:
-        raise UserError(f"{path}: the file is empty; expected at least one line of text")
+    has_header = not any(isinstance(column, int) for column in (*columns.required, columns.label))
+    return source.parse(parse, skip_bad_lines, [str(name) for name in columns.required], has_header)
 
 
 def _value(row: Mapping[Any, Any], column: Column) -> str:

@@ -8,12 +8,14 @@ them gives the line of a bad record.
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
 import hashlib
 import io
 import json
 import math
 import os
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from glob import glob
@@ -35,13 +37,6 @@ SPLIT_ALIASES = {"valid": ("valid", "val", "validation", "dev")}
 
 class MalformedLineError(ValueError):
     """A line that does not follow its format; the message says why."""
-
-
-def count_skipped(records: Iterable[Record | None]) -> tuple[list[Record], int]:
-    """The records of a reader, and the number of malformed lines, for which it yields None."""
-    read = list(records)
-    kept = [record for record in read if record is not None]
-    return kept, len(read) - len(kept)
 
 
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
@@ -84,36 +79,66 @@ def parallel_lines(first: Path, second: Path) -> Iterator[tuple[str, str]]:
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number (from 1) and text of every line that is not blank."""
-    blank = True
-    for number, line in enumerate(read_lines(path), start=1):
-        if line.strip():
-            blank = False
-            yield number, line
-    if blank:
-        raise UserError(f"{path}: the file is empty; expected at least one line of text")
+    return ((number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip())
 
 
 def parse_lines(
     path: Path | str,
-    lines: Iterable[tuple[int, Payload]],
+    lines: Iterable[tuple[int, Any]],
     parse: Callable[[int, Payload], Iterable[Record]],
-    skip_bad_lines: bool = False,
+    skip_bad_lines: bool | None = False,
     unit: str = "line",
+    decode: Callable[[Any], Payload] = lambda payload: payload,
 ) -> Iterator[Record | None]:
-    """Parse the numbered lines of a file; fail at those for which `parse` raises MalformedLineError, or yield None."""
-    found, skipped = False, 0
+    """Parse the numbered lines of a file; fail at those that raise MalformedLineError, or yield None.
+
+    With `skip_bad_lines` None, the task has no option of that name.
+    """
     for number, payload in lines:
         try:
-            for record in parse(number, payload):
-                found = True
-                yield record
+            yield from parse(number, decode(payload))
         except MalformedLineError as error:
             if not skip_bad_lines:
-                raise UserError(f"{path}, {unit} {number}: {error}; {SKIP_ADVICE}") from None
-            skipped += 1
+                advice = "" if skip_bad_lines is None else f"; {SKIP_ADVICE}"
+                raise UserError(f"{path}, {unit} {number}: {error}{advice}") from None
             yield None
-    if not found:
-        raise UserError(f"{path}: no record is left; {skipped} {unit}s are malformed")
+
+
+def read_rows(path: Path, has_header: bool = True) -> tuple[Iterator[tuple[int, Any]], Callable[[Any], Any]]:
+    """The numbered rows of a file, and what decodes one; it may raise MalformedLineError.
+
+    Rows of CSV, TSV and JSON lines are objects with named fields; other files have lines, blank ones too.
+    """
+    ending = Path(path.name.removesuffix(".gz")).suffix
+    if ending in (".json", ".jsonl"):
+        return numbered_lines(path), json_object
+    if ending not in (".csv", ".tsv"):
+        return enumerate(read_lines(path), start=1), lambda line: line
+    rows = _table_rows(path, ending == ".csv")
+    header = [name.strip() for name in next(rows, (0, []))[1]] if has_header else []
+
+    def named(row: list[str]) -> dict[Any, str]:
+        if header and len(row) != len(header):
+            raise MalformedLineError(f"got {len(row)} columns; expected {len(header)}")
+        return dict(zip(header or range(1, len(row) + 1), row, strict=True))
+
+    return rows, named
+
+
+def _table_rows(path: Path, is_csv: bool) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, with the numbers of their first lines. In CSV quotes are as in RFC 4180."""
+    # The default limit is 131,072 characters.
+    csv.field_size_limit(sys.maxsize)
+    # In TSV quotes are text.
+    dialect: dict[str, Any] = {"strict": True} if is_csv else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    reader, number = csv.reader((f"{line}\n" for line in read_lines(path)), **dialect), 1
+    try:
+        for row in reader:
+            if any(value.strip() for value in row):
+                yield number, row
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(f"{path}, line {number}: {error}; expected CSV, with quotes doubled inside quotes") from None
 
 
 def json_object(line: str) -> dict[str, Any]:
@@ -130,10 +155,13 @@ def json_object(line: str) -> dict[str, Any]:
     return value
 
 
-def texts_of(row: dict[str, Any], field: str) -> list[str]:
-    """The text, or list of texts, in a field of a JSON object."""
-    if field not in row:
-        raise MalformedLineError(f"no field {field!r}; the fields are: {', '.join(row) or 'none'}")
+def texts_of(row: Mapping[str, Any], *fields: str) -> list[str]:
+    """The text, or list of texts, in the first of `fields` that a JSON object has."""
+    field = next((field for field in fields if field in row), None)
+    if field is None:
+        raise MalformedLineError(
+            f"no field {' or '.join(map(repr, fields))}; the fields are: {', '.join(row) or 'none'}"
+        )
     value = row[field]
     texts = value if isinstance(value, list) else [value]
     for text in texts:
@@ -151,13 +179,11 @@ def as_number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def fingerprint(lines: Iterable[str]) -> str:
-    """SHA-256 of the lines joined by newlines: independent of the file's place, line ends and compression."""
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
 def fingerprints(parts: Iterable[Mapping[str, Iterable[str]]]) -> dict[str, str]:
-    """The `fingerprint` of each column of lines; the columns come in parts."""
+    """SHA-256 of each column of lines joined by newlines; the columns come in parts.
+
+    It does not depend on the file's place, line ends and compression.
+    """
     digests: dict[str, Any] = {}
     for part in parts:
         for name, lines in part.items():
@@ -181,12 +207,23 @@ def check_folder(data: Path) -> None:
         raise UserError(f"{data}: {found}; expected the folder with the data files")
 
 
-def split_files(data: Path, split: str, endings: Sequence[str], required: bool = True) -> list[Path]:
+def split_files(data: Path, split: str, endings: Sequence[str], several: bool = True) -> list[Path]:
     """The files of a split, sorted: the file with exactly its name, else all files whose names start with it.
 
     "valid" also finds val, validation and dev. No letter may follow the name: "train" finds train_news.txt and
     train-00001.txt, not training.txt. The names have one of `endings`, and may also end with .gz.
     """
+    if found := find_files(data, split, endings):
+        if len(found) > 1 and not several:
+            names = ", ".join(path.name for path in found)
+            raise UserError(f"{data}: several files for split {split!r}: {names}; expected one")
+        return found
+    ending = endings[0] if len(endings) == 1 else f"{{{' | '.join(endings)}}}"
+    raise _no_file(data, f"{split}{ending}")
+
+
+def find_files(data: Path, split: str, endings: Sequence[str]) -> list[Path]:
+    """The `split_files`; none if there are none."""
     check_folder(data)
     stems = {}
     for path in sorted(data.iterdir()):
@@ -200,24 +237,12 @@ def split_files(data: Path, split: str, endings: Sequence[str], required: bool =
                 if path.suffix == ".gz" and path.with_suffix("") in paths:
                     raise UserError(f"{data}: found both {path.stem} and {path.name}; expected one of them")
             return paths
-    if not required:
-        return []
-    ending = endings[0] if len(endings) == 1 else f"{{{' | '.join(endings)}}}"
-    raise _no_file(data, f"{split}{ending}")
-
-
-def split_file(data: Path, split: str, endings: Sequence[str]) -> Path:
-    """The only file of a split, found like `split_files`."""
-    paths = split_files(data, split, endings)
-    if len(paths) > 1:
-        names = ", ".join(path.name for path in paths)
-        raise UserError(f"{data}: several files for split {split!r}: {names}; expected one")
-    return paths[0]
+    return []
 
 
 def find_split(folder: Path, split: str, languages: tuple[str, str]) -> tuple[str, Path, Path]:
     """The stem and the paths of the parallel files {stem}.{language} of a split, found like `split_files`."""
-    first, second = (split_file(folder, split, [f".{language}"]) for language in languages)
+    first, second = (split_files(folder, split, [f".{language}"], several=False)[0] for language in languages)
     names = zip((first, second), languages, strict=True)
     stems = [path.name.removesuffix(".gz").removesuffix(f".{language}") for path, language in names]
     if stems[0] != stems[1]:
@@ -225,10 +250,8 @@ def find_split(folder: Path, split: str, languages: tuple[str, str]) -> tuple[st
     return stems[0], first, second
 
 
-def corpus_files(data: Path, split: str, patterns: str | Sequence[str] | None = None) -> list[Path]:
-    """The text files of a split of a corpus: those with its name, or all that match a file name or glob pattern."""
-    if not patterns:
-        return split_files(data, split, (".txt",))
+def matching_files(data: Path, patterns: str | Sequence[str]) -> list[Path]:
+    """The files in a folder that match file names or glob patterns, in the order of these."""
     check_folder(data)
     found: list[Path] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
@@ -246,14 +269,15 @@ def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
     Other processes wait meanwhile; on a file system without locks each one fills it, and the first to finish is used.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "synthetic-attention" / name
+    if folder.is_dir():
+        return folder
     try:
-        if not folder.is_dir():
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with lock_file(folder.with_name(f"{name}.lock")):
-                if not folder.is_dir():
-                    with staged(folder.parent, f".partial-{name}-") as stage:
-                        write(stage)
-                        stage.rename(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock, partly = folder.with_name(f"{name}.lock"), f".partial-{name}-"
+        with lock_file(lock), staged(folder.parent, partly) as stage:
+            if not folder.is_dir():
+                write(stage)
+                stage.rename(folder)
     except OSError as error:
         # Another process may have been faster.
         if not folder.is_dir():

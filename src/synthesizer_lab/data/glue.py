@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 from .files import MalformedLineError, as_number, json_object, numbered_lines, parse_lines
-from .hub import HubDataset
+from .source import Source
 
 HUB_NAMES: Mapping[str, str] = {"glue": "nyu-mll/glue", "superglue": "aps/super_glue"}
 
@@ -21,6 +21,7 @@ class GlueTask:
     """A task of a suite: T5's name, the official folder, texts in the order of T5's prompts, and label words.
 
     Args:
+        metrics: the official scores, by the names in results.
         columns, label_column: the columns of texts (by default their names) and of the label in a GLUE file.
         headerless: the columns of a file without header.
     """
@@ -28,6 +29,7 @@ class GlueTask:
     suite: str
     name: str
     folder: str
+    metrics: tuple[str, ...]
     texts: tuple[str, ...]
     labels: tuple[str, ...]
     columns: tuple[str, ...] = ()
@@ -71,28 +73,30 @@ class GlueExample:
 
 
 _PAIR, _QUESTIONS = ("sentence1", "sentence2"), ("question1", "question2")
-_ENTAILMENT = ("entailment", "not_entailment")
-_TRUTH = ("False", "True")
-_MNLI, _QQP = ("entailment", "neutral", "contradiction"), ("not_duplicate", "duplicate")
-_COLA_COLUMNS = ("source", "label", "mark", "sentence")
+_ENTAILMENT, _SAME = ("entailment", "not_entailment"), ("not_duplicate", "duplicate")
+_MNLI, _CB = ("entailment", "neutral", "contradiction"), ("entailment", "contradiction", "neutral")
+_TRUTH, _CHOICES = ("False", "True"), ("choice1", "choice2")
+_HYPOTHESIS, _STRINGS = ("hypothesis", "premise"), ("#1 String", "#2 String")
+_COLA = ("source", "label", "mark", "sentence")
+_ACCURACY, _F1 = ("accuracy",), ("f1", "accuracy")
 _TASKS = (
-    GlueTask("glue", "cola", "CoLA", ("sentence",), ("unacceptable", "acceptable"), headerless=_COLA_COLUMNS),
-    GlueTask("glue", "sst2", "SST-2", ("sentence",), ("negative", "positive")),
-    GlueTask(*("glue", "mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent")), ("#1 String", "#2 String"), "Quality"),
-    GlueTask("glue", "stsb", "STS-B", _PAIR, (), label_column="score"),
-    GlueTask("glue", "qqp", "QQP", _QUESTIONS, _QQP, (), "is_duplicate", headerless=(*_QUESTIONS, "is_duplicate")),
-    GlueTask("glue", "mnli", "MNLI", ("hypothesis", "premise"), _MNLI, ("sentence2", "sentence1"), "gold_label"),
-    GlueTask("glue", "qnli", "QNLI", ("question", "sentence"), _ENTAILMENT),
-    GlueTask("glue", "rte", "RTE", _PAIR, _ENTAILMENT),
-    GlueTask("glue", "wnli", "WNLI", _PAIR, ("not_entailment", "entailment")),
-    GlueTask("superglue", "boolq", "BoolQ", ("passage", "question"), _TRUTH),
-    GlueTask("superglue", "cb", "CB", ("hypothesis", "premise"), ("entailment", "contradiction", "neutral")),
-    GlueTask("superglue", "copa", "COPA", ("choice1", "choice2", "premise", "question"), ("choice1", "choice2")),
-    GlueTask("superglue", "multirc", "MultiRC", ("question", "answer", "paragraph"), _TRUTH),
-    GlueTask("superglue", "record", "ReCoRD", ("query", "entities", "passage"), ()),
-    GlueTask("superglue", "rte", "RTE", ("hypothesis", "premise"), _ENTAILMENT),
-    GlueTask("superglue", "wic", "WiC", ("sentence1", "sentence2", "word"), _TRUTH),
-    GlueTask("superglue", "wsc", "WSC", ("text", "referent"), _TRUTH),
+    GlueTask("glue", "cola", "CoLA", ("matthews",), ("sentence",), ("unacceptable", "acceptable"), headerless=_COLA),
+    GlueTask("glue", "sst2", "SST-2", _ACCURACY, ("sentence",), ("negative", "positive")),
+    GlueTask("glue", "mrpc", "MRPC", _F1, _PAIR, ("not_equivalent", "equivalent"), _STRINGS, "Quality"),
+    GlueTask("glue", "stsb", "STS-B", ("pearson", "spearman"), _PAIR, (), label_column="score"),
+    GlueTask("glue", "qqp", "QQP", _F1, _QUESTIONS, _SAME, (), "is_duplicate", (*_QUESTIONS, "is_duplicate")),
+    GlueTask("glue", "mnli", "MNLI", _ACCURACY, _HYPOTHESIS, _MNLI, ("sentence2", "sentence1"), "gold_label"),
+    GlueTask("glue", "qnli", "QNLI", _ACCURACY, ("question", "sentence"), _ENTAILMENT),
+    GlueTask("glue", "rte", "RTE", _ACCURACY, _PAIR, _ENTAILMENT),
+    GlueTask("glue", "wnli", "WNLI", _ACCURACY, _PAIR, ("not_entailment", "entailment")),
+    GlueTask("superglue", "boolq", "BoolQ", _ACCURACY, ("passage", "question"), _TRUTH),
+    GlueTask("superglue", "cb", "CB", _F1, _HYPOTHESIS, _CB),
+    GlueTask("superglue", "copa", "COPA", _ACCURACY, (*_CHOICES, "premise", "question"), _CHOICES),
+    GlueTask("superglue", "multirc", "MultiRC", ("f1a", "exact_match"), ("question", "answer", "paragraph"), _TRUTH),
+    GlueTask("superglue", "record", "ReCoRD", ("f1", "exact_match"), ("query", "entities", "passage"), ()),
+    GlueTask("superglue", "rte", "RTE", _ACCURACY, _HYPOTHESIS, _ENTAILMENT),
+    GlueTask("superglue", "wic", "WiC", _ACCURACY, (*_PAIR, "word"), _TRUTH),
+    GlueTask("superglue", "wsc", "WSC", _ACCURACY, ("text", "referent"), _TRUTH),
 )
 SUITES: Mapping[str, Mapping[str, GlueTask]] = {
     suite: {task.name: task for task in _TASKS if task.suite == suite} for suite in HUB_NAMES
@@ -131,11 +135,15 @@ def read_file(
     """
     lines = numbered_lines(path)
     if task.suite == "superglue":
-        parser = _FILE_PARSERS.get(task.name, _plain)
+        flatten = NESTED.get(task.name, lambda row: iter([row]))
+
         # A list: all examples of a line, or none if one is malformed.
-        return parse_lines(path, lines, lambda number, line: [*parser(task, json_object(line), number)], skip_bad_lines)
+        def parse_nested(number: int, nested: dict[str, Any]) -> list[GlueExample]:
+            return [_example(task, row, number) for row in flatten(nested)]
+
+        return parse_lines(path, lines, parse_nested, skip_bad_lines, decode=json_object)
     columns = task.columns or task.texts
-    start, first = next(lines)
+    start, first = next(lines, (1, ""))
     header = first.split("\t")
     if {*columns} <= {*header}:
         start += 1
@@ -150,22 +158,20 @@ def read_file(
         if len(values) != len(header):
             raise MalformedLineError(f"got {len(values)} columns; expected {len(header)}: {', '.join(header)}")
         row = {ours.get(name, name): value for name, value in zip(header, values, strict=True)}
-        return [replace(example, subset=subset) for example in _plain(task, row, number - start)]
+        return [_example(task, row, number - start, subset)]
 
     # The official file of QQP has malformed lines.
     return parse_lines(path, lines, parse, skip_bad_lines or task.name == "qqp")
 
 
-def read_hub(source: HubDataset, task: GlueTask, split: str, subset: str = "") -> Iterator[GlueExample | None]:
+def read_hub(source: Source, task: GlueTask, subset: str = "") -> Iterator[GlueExample | None]:
     """Read a split of a task from the data set of its suite on the hub, which writes hidden labels as −1."""
-    parser = _HUB_PARSERS.get(task.name, _plain)
-    part = "_".join(filter(None, ("validation" if split == "valid" else split, subset)))
 
     def parse(number: int, row: dict[str, Any]) -> list[GlueExample]:
         row = {key: value for key, value in row.items() if (key, value) != ("label", -1)}
-        return [replace(example, subset=subset) for example in parser(task, row, number)]
+        return [_example(task, row, number, subset)]
 
-    return parse_lines(f"hub:{source.name}", enumerate(source.rows(part, ["idx"])), parse, unit="row")
+    return parse_lines(str(source), enumerate(source.rows(["idx"])), parse, unit="row")
 
 
 def _get(row: Any, name: str, kind: type) -> Any:
@@ -198,34 +204,46 @@ def _label(task: GlueTask, row: Mapping[str, Any]) -> int | float | None:
     raise MalformedLineError(f"got label {text!r}; expected one of: {', '.join(labels)}, or 0 … {len(labels) - 1}")
 
 
-def _plain(task: GlueTask, row: dict[str, Any], number: int) -> Iterator[GlueExample]:
-    texts = {name: _text(row, name) for name in task.texts}
-    yield GlueExample(task, str(row.get("idx", number)), texts, _label(task, row))
+def _example(task: GlueTask, row: dict[str, Any], number: int, subset: str = "") -> GlueExample:
+    """An example from a row as the hub has it: flat, with `idx` a number or the numbers of its place."""
+    if task.name == "record":
+        row = {**row, "entities": ", ".join(sorted({*row["entities"]}))}
+    elif task.name == "wsc":
+        row = {**row, **_wsc(row)}
+    texts, place = {name: _text(row, name) for name in task.texts}, row.get("idx", number)
+    key = ".".join(map(str, place.values())) if isinstance(place, dict) else str(place)
+    group = key.rpartition(".")[0] if task.name == "multirc" else ""
+    if task.name == "record":
+        answers = tuple(sorted({answer.strip() for answer in row.get("answers", ())}))
+        return GlueExample(task, key, texts, answers=answers)
+    return GlueExample(task, key, texts, _label(task, row), group, subset=subset)
 
 
-def _multirc(task: GlueTask, row: dict[str, Any], _: int) -> Iterator[GlueExample]:
+def _multirc(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     passage = _get(row, "passage", dict)
     for question in _get(passage, "questions", list):
-        group = f"{_get(row, 'idx', int)}.{_get(question, 'idx', int)}"
         for answer in _get(question, "answers", list):
-            texts = (_text(question, "question"), _text(answer, "text"), _text(passage, "text"))
-            number, named = _get(answer, "idx", int), dict(zip(task.texts, texts, strict=True))
-            yield GlueExample(task, f"{group}.{number}", named, _label(task, answer), group)
+            numbers = [_get(each, "idx", int) for each in (row, question, answer)]
+            place = dict(zip(("paragraph", "question", "answer"), numbers, strict=True))
+            texts = {"question": _text(question, "question"), "paragraph": _text(passage, "text")}
+            yield {**answer, **texts, "answer": _text(answer, "text"), "idx": place}
 
 
-def _record(task: GlueTask, row: dict[str, Any], _: int) -> Iterator[GlueExample]:
+def _record(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     passage = _get(row, "passage", dict)
     # Offsets refer to the text as it is in the file; `end` is the last character.
     text, spans = _get(passage, "text", str), _get(passage, "entities", list)
-    entities = ", ".join(sorted({text[_get(span, "start", int) : _get(span, "end", int) + 1] for span in spans}))
+    entities = [text[_get(span, "start", int) : _get(span, "end", int) + 1] for span in spans]
     for query in _get(row, "qas", list):
-        number = f"{_get(row, 'idx', int)}.{_get(query, 'idx', int)}"
-        texts = {"query": _text(query, "query"), "entities": entities, "passage": text.strip()}
-        answers = {_text(answer, "text") for answer in _get(query, "answers", list)} if "answers" in query else ()
-        yield GlueExample(task, number, texts, answers=tuple(sorted(answers)))
+        place = {"passage": _get(row, "idx", int), "query": _get(query, "idx", int)}
+        flat = {"query": _text(query, "query"), "passage": text, "entities": entities, "idx": place}
+        if "answers" in query:
+            flat["answers"] = [_text(answer, "text") for answer in _get(query, "answers", list)]
+        yield flat
 
 
-def _wsc(task: GlueTask, row: dict[str, Any], number: int) -> Iterator[GlueExample]:
+def _wsc(row: dict[str, Any]) -> dict[str, str]:
+    """The text with the pronoun between asterisks, and the noun."""
     # The hub has the spans in the row itself.
     target = _get(row, "target", dict) if "target" in row else row
     words, pronoun = _text(row, "text").split(), _text(target, "span2_text")
@@ -240,24 +258,8 @@ def _wsc(task: GlueTask, row: dict[str, Any], number: int) -> Iterator[GlueExamp
     referent, start = " ".join(_text(target, "span1_text").split()).rstrip("."), _get(target, "span1_index", int)
     if referent and 0 <= start < len(words) and words[start][0].lower() == referent[0].lower():
         referent = words[start][0] + referent[1:]
-    texts = {"text": " ".join([*words[:place], starred, *words[place + 1 :]]), "referent": referent}
-    yield GlueExample(task, str(row.get("idx", number)), texts, _label(task, row))
+    return {"text": " ".join([*words[:place], starred, *words[place + 1 :]]), "referent": referent}
 
 
-def _hub_multirc(task: GlueTask, row: dict[str, Any], _: int) -> Iterator[GlueExample]:
-    place, texts = row["idx"], {name: _text(row, name) for name in task.texts}
-    group = f"{place['paragraph']}.{place['question']}"
-    yield GlueExample(task, f"{group}.{place['answer']}", texts, _label(task, row), group)
-
-
-def _hub_record(task: GlueTask, row: dict[str, Any], _: int) -> Iterator[GlueExample]:
-    entities = ", ".join(sorted({*row["entities"]}))
-    texts = {"query": _text(row, "query"), "entities": entities, "passage": _text(row, "passage")}
-    answers = tuple(sorted({answer.strip() for answer in row["answers"]}))
-    yield GlueExample(task, f"{row['idx']['passage']}.{row['idx']['query']}", texts, answers=answers)
-
-
-# What reads a row of a task in official files, and on the hub; of other tasks `_plain`.
-_Parser = Callable[[GlueTask, dict[str, Any], int], Iterator[GlueExample]]
-_FILE_PARSERS: Mapping[str, _Parser] = {"multirc": _multirc, "record": _record, "wsc": _wsc}
-_HUB_PARSERS: Mapping[str, _Parser] = {"multirc": _hub_multirc, "record": _hub_record, "wsc": _wsc}
+# The rows of nested objects in official files.
+NESTED: Mapping[str, Callable[[dict[str, Any]], Iterator[dict[str, Any]]]] = {"multirc": _multirc, "record": _record}

@@ -12,12 +12,12 @@ utterance means that the partner says nothing: in the first turn, the reply open
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import dropwhile
-from pathlib import Path
+from typing import Any
 
-from .files import MalformedLineError, json_object, numbered_lines, parse_lines, texts_of
+from .files import MalformedLineError, texts_of
 
 SILENCE = "__SILENCE__"
 _PERSONAS = {"your persona:": "persona", "partner's persona:": "partner_persona"}
@@ -36,17 +36,12 @@ class Turn:
     partner_persona: tuple[str, ...] = ()
 
 
-def read_convai2(path: Path, skip_bad_lines: bool = False) -> Iterator[Turn | None]:
-    """Read ConvAI2's persona text, one record per reply. Skipped lines are missing in the history of later turns."""
-    return parse_lines(path, numbered_lines(path), _ConvAI2().turns, skip_bad_lines)
-
-
 def _utterance(text: str) -> str:
     return "" if text.strip() == SILENCE else text.strip()
 
 
-class _ConvAI2:
-    """The state of the dialogue that is being read."""
+class ConvAI2:
+    """Reads ConvAI2's persona text line by line. Skipped lines are missing in the history of later turns."""
 
     def __init__(self) -> None:
         self.dialogue = self.number = self.replies = 0
@@ -54,7 +49,9 @@ class _ConvAI2:
         self.history: list[str] = []
 
     def turns(self, _: int, line: str) -> Iterator[Turn]:
-        """The turn on a line; none if the line has a fact, or the reply is silence."""
+        """The turn on a line; none if the line is blank or has a fact, or the reply is silence."""
+        if not line.strip():
+            return
         text = self._follow(line)
         for mark, name in _PERSONAS.items():
             if text.startswith(mark):
@@ -92,21 +89,16 @@ class _ConvAI2:
         return text
 
 
-def read_dialogue_json(path: Path, skip_bad_lines: bool = False) -> Iterator[Turn | None]:
-    """Read JSON lines with `history` and `reply`, one reply per line, gzip or not.
+def json_turn(number: int, row: Mapping[str, Any]) -> Iterator[Turn]:
+    """A turn from an object with `history` and `reply`.
 
     The history is a text or a list of utterances, oldest first; the reply a text, or a list of references; the persona
     is optional, a text or a list of facts. The id is the field `id`, else the number of the line.
     """
-
-    def parse(number: int, line: str) -> Iterator[Turn]:
-        row = json_object(line)
-        persona = texts_of(row, "persona") if "persona" in row else []
-        history = dropwhile(lambda text: not text, map(_utterance, texts_of(row, "history")))
-        references = tuple(text.strip() for text in texts_of(row, "reply") if text.strip())
-        if not references:
-            raise MalformedLineError("field 'reply' is blank")
-        facts = tuple(text.strip() for text in persona if text.strip())
-        yield Turn(str(row.get("id", number)), tuple(history), references, facts)
-
-    return parse_lines(path, numbered_lines(path), parse, skip_bad_lines)
+    persona = texts_of(row, "persona") if "persona" in row else []
+    history = dropwhile(lambda text: not text, map(_utterance, texts_of(row, "history")))
+    references = tuple(text.strip() for text in texts_of(row, "reply") if text.strip())
+    if not references:
+        raise MalformedLineError("field 'reply' is blank")
+    facts = tuple(text.strip() for text in persona if text.strip())
+    yield Turn(str(row.get("id", number)), tuple(history), references, facts)

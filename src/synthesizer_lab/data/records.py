@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
-from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ..errors import UserError
 from .files import fingerprints
+from .source import Source
 
 _T = TypeVar("_T")
-# Compressed text is about this many times as large.
-_COMPRESSION = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Split(ABC):
     """A split as text.
+
+    Args:
+        skipped: malformed lines.
+        first: the number of the first row, in messages.
 
     Attributes:
         counted: the word for its rows in fingerprints.
@@ -29,6 +31,9 @@ class Split(ABC):
     """
 
     name: str
+    _: KW_ONLY
+    skipped: int = 0
+    first: int = 1
     counted: ClassVar[str] = "texts"
     has_labels: ClassVar[Any] = True
 
@@ -43,10 +48,6 @@ class Split(ABC):
     def columns(self) -> Mapping[str, Iterable[str]]:
         """By the names of the digests, the lines of which they are."""
 
-    def with_labels(self, labels: frozenset[str] | None) -> Self:
-        """The split for training data with these labels; None without training data."""
-        return self
-
     def fingerprint(self) -> dict[str, str | int]:
         """Digests that tell whether two runs read the same data."""
         return {"split": self.name, self.counted: len(self), **fingerprints([self.columns()])}
@@ -57,35 +58,29 @@ class Records:
     """The records of a split, read anew in every iteration: texts or tuples of texts; None is a malformed line.
 
     Args:
-        name: the name of the split.
+        source: where they are.
         read: begins to read.
-        make: the split that has some of the records; its argument `first` is the number of the first of them.
-        files: the files that are read; () for a data set on the hub.
-        size: the number of bytes, if it has no files.
-        labels: the labels of the training data, as far as these records were read; None without training data.
+        make: the split that has some of the records; it takes `first` and `skipped` as well.
         in_parts: whether the split can be used in parts.
     """
 
-    name: str
+    source: Source
     read: Callable[[], Iterator[Any]]
     make: Callable[..., Any]
-    files: tuple[Path, ...] = ()
-    size: Callable[[], int] = lambda: 0
-    labels: Callable[[], frozenset[str] | None] = frozenset
     in_parts: bool = True
 
-    def load(self, labels: frozenset[str] | None = None) -> Any:
-        """The whole split; `labels` are those of the training data, if they are known."""
-        split = self.make([*self.read()])
-        if not len(split):
-            raise UserError(f"{self.name}: no text is left")
-        return split.with_labels(self.labels() if labels is None else labels)
+    def split(self, rows: Sequence[Any], first: int = 1) -> Any:
+        """The split that has some of the records, of which `first` is the number of the first."""
+        kept = [row for row in rows if row is not None]
+        return self.make(kept, first=first, skipped=len(rows) - len(kept))
 
-    def bytes(self) -> int:
-        """The approximate size of the text."""
-        if not self.files:
-            return self.size()
-        return sum(path.stat().st_size * (_COMPRESSION if path.suffix == ".gz" else 1) for path in self.files)
+    def load(self) -> Any:
+        """The whole split."""
+        split = self.split([*self.read()])
+        if not any(map(str.strip, split.all_texts())):
+            malformed = f" ({split.skipped} malformed)" if split.skipped else ""
+            raise UserError(f"{self.source}: there is no text; expected at least one record{malformed}")
+        return split
 
     def windows(self, characters: int, start: int = 0) -> Iterator[tuple[int, list[Any]]]:
         """Neighboring records with about so many characters, after the number of records before them."""
@@ -102,10 +97,10 @@ class Records:
 
 
 def count_characters(record: Any) -> int:
-    """The characters of a text, or of all texts in a tuple."""
+    """The characters of a text, or of all texts in a tuple or list."""
     if isinstance(record, str):
         return len(record)
-    return sum(map(count_characters, record)) if isinstance(record, tuple) else 0
+    return sum(map(count_characters, record)) if isinstance(record, tuple | list) else 0
 
 
 def ahead(items: Iterator[_T], count: int = 1) -> Iterator[_T]:

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..data.glue import SUITES
 from ..errors import require
 
 _Predictions = Sequence[int | float | None]
@@ -21,26 +22,12 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 # The scores of each task that count in the average. WNLI does not: neither the paper nor T5 includes it.
 SUITE_SCORES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "glue": {
-        "cola": ("matthews",),
-        "sst2": ("accuracy",),
-        "mrpc": ("f1", "accuracy"),
-        "stsb": ("pearson", "spearman"),
-        "qqp": ("f1", "accuracy"),
-        "mnli": ("accuracy_matched", "accuracy_mismatched"),
-        "qnli": ("accuracy",),
-        "rte": ("accuracy",),
-    },
-    "superglue": {
-        "boolq": ("accuracy",),
-        "cb": ("f1", "accuracy"),
-        "copa": ("accuracy",),
-        "multirc": ("f1a", "exact_match"),
-        "record": ("f1", "exact_match"),
-        "rte": ("accuracy",),
-        "wic": ("accuracy",),
-        "wsc": ("accuracy",),
-    },
+    suite: {
+        name: tuple("_".join(filter(None, (metric, part))) for part in task.subsets("valid") for metric in task.metrics)
+        for name, task in tasks.items()
+        if name != "wnli"
+    }
+    for suite, tasks in SUITES.items()
 }
 
 

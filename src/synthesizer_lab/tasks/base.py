@@ -138,14 +138,12 @@ class Task(TaskOptions, ABC, Generic[_S, _E]):
         score_labels: the scores of a validation that are shown, in order, with their titles. Every task has "loss".
         metric_for_best_model: the score that selects the checkpoint; higher is better except for "loss".
         unit: the word for the examples in messages.
-        packages: packages that the scores depend on; their versions are recorded with a run.
     """
 
     model_class: ClassVar[type]
     score_labels: ClassVar[Mapping[str, str]] = {"loss": "loss"}
     metric_for_best_model: ClassVar[str] = "loss"
     unit: ClassVar[str] = "examples"
-    packages: ClassVar[tuple[str, ...]] = ()
 
     def check_requirements(self) -> None:
         """Raise UserError at the start of training if a package or file that scoring needs is missing."""
@@ -190,13 +188,6 @@ class Task(TaskOptions, ABC, Generic[_S, _E]):
         """Fields of the model's configuration that follow from the task and its training data."""
         return {"vocab_size": len(tokenizer)}
 
-    def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig | None:
-        """The settings of text generation: the task's defaults updated by `options`; None without generation."""
-        if options:
-            flags = ", ".join(f"--{option.replace('_', '-')}" for option in options)
-            raise UserError(f"got {flags}, but task {self.name} generates no text; leave it out")
-        return None
-
     def validate(self, loop: EvaluationLoop, split: _S, examples: _E, loss: float) -> Scores:
         """Scores of a validation during training, besides `loss`; the same in every process."""
         return {}
@@ -205,9 +196,26 @@ class Task(TaskOptions, ABC, Generic[_S, _E]):
     def evaluate(self, loop: EvaluationLoop, split: _S) -> Evaluation:
         """Score a trained model on a split."""
 
+
+@dataclass(frozen=True)
+class LineTask(Task[_S, _E]):
+    """A task that makes an output of a line of text."""
+
+    @abstractmethod
     def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:
         """One output line per input line, and the number of truncated inputs; messages count from `first_line`."""
-        raise UserError(f"a run of task {self.name} gives no text for a line; synthesizer evaluate scores it")
+
+    def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig | None:
+        """The settings of text generation: the task's defaults updated by `options`; None without generation."""
+        refuse_generation(self, options)
+        return None
+
+
+def refuse_generation(task: Task[Any, Any], options: Mapping[str, Any]) -> None:
+    """Raise UserError if there are options of generation."""
+    if options:
+        flags = ", ".join(f"--{option.replace('_', '-')}" for option in options)
+        raise UserError(f"got {flags}, but task {task.name} generates no text; leave it out")
 
 
 def possible_starts(task: Task[Any, Any] | type[Task[Any, Any]]) -> tuple[type, ...]:
@@ -238,7 +246,7 @@ def reset_generation(task: Task[Any, Any], model: PreTrainedModel) -> None:
     """Generate as the model's configuration says; a sequence-to-sequence model up to its maximum length."""
     if model.can_generate():
         model.generation_config = config = GenerationConfig.from_model_config(model.config)
-        if model.config.is_encoder_decoder and task.generation_config({}) is not None:
+        if model.config.is_encoder_decoder and isinstance(task, LineTask):
             config.max_new_tokens = model.config.max_position_embeddings - 1
 
 

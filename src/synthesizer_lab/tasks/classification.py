@@ -6,8 +6,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -19,13 +19,13 @@ from synthetic_attention.models import SynthesizerForSequenceClassification
 
 from ..data.classification import ENDINGS, Columns, LabeledText, clean_br, find_classes, listed, read_labeled
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, padded_inputs
-from ..data.files import count_skipped, named_split, parse_lines, split_file, split_files
-from ..data.hub import HubDataset, NoSplitError, is_hub_name
-from ..data.records import Records, Split
+from ..data.files import find_files, named_split
+from ..data.records import Records, Split, count_characters
+from ..data.source import NoSplitError, Source, is_hub_name
 from ..data.tokenizer import Tokens, encodings, frame_texts
 from ..errors import UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
-from .base import Evaluation, EvaluationLoop, Scores, Task
+from .base import Evaluation, EvaluationLoop, LineTask, Scores
 from .seq2seq import json_lines
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _HELD_OUT = 0.1
 # A hidden class in test data on the hub.
 _HIDDEN = "-1"
+# The characters of streamed text that have all classes.
+_HEAD = 2**23
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,21 +46,17 @@ class TextSplit(Split):
 
     Args:
         records: texts and labels; a hidden label is "".
-        task: the task that reads them.
-        hidden: whether labels may be hidden, as in test files.
-        skipped: malformed lines.
-        note: the origin of a held-out split.
-        first: the number of the first text, in messages.
+        class_names: names of the classes in the options of the task.
         classes: the labels in the training data and their names; None without training data, and for a regression.
+        regression: whether labels are numbers.
+        note: the origin of a held-out split.
     """
 
     records: list[LabeledText]
-    task: Classification
-    hidden: bool = False
-    skipped: int = 0
-    note: str = ""
-    first: int = 1
+    class_names: Sequence[str] = ()
     classes: Mapping[str, str] | None = None
+    regression: bool = False
+    note: str = ""
 
     def __len__(self) -> int:
         return len(self.records)
@@ -77,43 +75,33 @@ class TextSplit(Split):
         lines = (json.dumps([*record.texts, record.label], ensure_ascii=False) for record in self.records)
         return {"sha256": lines}
 
-    def with_labels(self, labels: frozenset[str] | None) -> TextSplit:
-        """The split with the classes of the training data, or those that are named; in a test −1 may be hidden."""
-        found, names, records = {record.label for record in self.records} - {""}, self.task.class_names, self.records
-        if self.hidden and (_HIDDEN not in labels if labels else found == {_HIDDEN}):
-            records = [record._replace(label="") if record.label == _HIDDEN else record for record in records]
-        values: Iterable[str] | None = labels
-        if labels is None:
-            # The classes of a test are those of the model, or have other names there.
-            possible = (each for each in (found, found - {_HIDDEN}) if len(each) == len(names) > 0)
-            values = next((each for each in possible if not each <= {*names}), None)
-        try:
-            classes = None if self.task.regression or values is None else find_classes(values, names)
-        except UserError as error:
-            raise UserError(f"{self.name}: {error}") from None
-        return replace(self, records=records, classes=classes)
-
     def values(self, names: Sequence[str] = ()) -> list[int | float | None]:
         """The class of each text, one of `names` if there is a model, or its number; None if it is hidden."""
-        if self.task.regression:
-            return [float(record.label) if record.label else None for record in self.records]
-        classes = dict(zip(names, names, strict=True)) if self.classes is None else self.classes
+        labels = [record.label for record in self.records]
+        if self.regression:
+            return [float(label) if label else None for label in labels]
+        classes = self.classes
+        if classes is None:
+            # Files have the names, or if there are as many, other labels in their order.
+            found = {*labels} - {""}
+            is_other = len(found) == len(self.class_names) > 0 and not found <= {*self.class_names}
+            classes = find_classes(found, self.class_names) if is_other else dict(zip(names, names, strict=True))
         if names and [*classes.values()] != [*names]:
             data, model = listed(classes.values()), listed(names)
             raise UserError(f"{self.name}: the classes of the data are {data}, those of the model {model}")
-        indices = {value: index for index, value in enumerate(classes)}
-        source, hidden = ("the model", ("", _HIDDEN)) if self.classes is None else ("the training data", ("",))
+        indices: dict[str, int | None] = {value: index for index, value in enumerate(classes)}
+        source = "the model" if self.classes is None else "the training data"
         for record in self.records:
-            if record.label not in indices and record.label not in hidden:
+            if record.label and record.label not in indices:
                 raise UserError(
                     f"{self.name}, example {record.id}: got class {record.label!r:.80}; expected one of: "
                     f"{listed(indices)}, the classes of {source}; leave out others with --set 'ignored_labels=[…]'"
                 )
-        return [indices.get(record.label) for record in self.records]
+        return [indices.get(label) for label in labels]
 
 
 @dataclass(frozen=True)
-class Classification(Task[TextSplit, Examples]):
+class Classification(LineTask[TextSplit, Examples]):
     """A class, or a number, for a text or a pair of texts, by an encoder: a new one, or that of a pretrained model.
 
     Args:
@@ -151,7 +139,6 @@ class Classification(Task[TextSplit, Examples]):
     }
     metric_for_best_model: ClassVar[str] = "accuracy"
     unit: ClassVar[str] = "texts"
-    packages: ClassVar[tuple[str, ...]] = ("scikit-learn", "scipy")
 
     def __post_init__(self) -> None:
         if not 0 <= (self.held_out or 0) < 1:
@@ -186,49 +173,56 @@ class Classification(Task[TextSplit, Examples]):
         if share and stream:
             raise UserError(f"{data}: got --streaming, for which the validation needs data of its own; found none")
         asked = "train" if share else split
-        text, pair, ignored = map(_as_tuple, (self.text, self.text_pair, self.ignored_labels))
-        columns = Columns(text, self.label or "label", pair, hidden, self.regression)
-        found: set[str] = set()
-        if is_hub_name(data):
-            source, files, own = HubDataset.of(data, self.subset, self.revision), tuple[Path, ...](), asked
-            labeled = partial(_hub_rows, source, asked, replace(columns, text=text or ("text",)), stream)
-        else:
-            path = data if data.is_file() else split_file(data, asked, ENDINGS)
-            if path == data and (asked == "train") == (self.held_out == 0):
-                raise UserError(
-                    f"{data}: got split {split!r} and held_out={self.held_out}; one training file has the splits "
-                    "train and valid, with held_out over 0; to score another file, pass --data"
-                )
-            labeled, files, own = partial(read_labeled, path, columns, self.skip_bad_lines), (path,), path.name
+        if data.is_file() and (asked == "train") == (self.held_out == 0):
+            raise UserError(
+                f"{data}: got split {split!r} and held_out={self.held_out}; one training file has the splits "
+                "train and valid, with held_out over 0; to score another file, pass --data"
+            )
+        source, classes = self._source(data, asked, stream), cache(lambda: self._classes(data, stream))
         note = f"{share:.0%} of the training data, held out (--set held_out=…)" if share and name == "valid" else ""
-        shown = name if share else own.split(".")[0]
 
         def read() -> Iterator[LabeledText | None]:
-            for record in labeled():
-                if record is None:
-                    yield None
-                elif record.label not in map(str, ignored):
-                    found.add(record.label)
-                    if not share or _is_held_out(record, share) == (name == "valid"):
-                        yield record
+            for record in self._labeled(source, hidden):
+                if record and hidden and not self.regression and record.label == _HIDDEN not in (classes() or ()):
+                    yield record._replace(label="")
+                elif record is None or not share or _is_held_out(record, share) == (name == "valid"):
+                    yield record
 
-        def make(rows: Sequence[LabeledText | None], first: int = 1) -> TextSplit:
-            kept, skipped = count_skipped(rows)
-            return TextSplit(shown, kept, self, hidden, skipped, note, first)
+        def make(rows: list[LabeledText], **options: int) -> TextSplit:
+            known, shown = classes() if rows else None, name if share else source.split
+            return TextSplit(shown, rows, self.class_names, known, self.regression, note, **options)
 
-        def labels() -> frozenset[str] | None:
-            if self.regression:
-                return frozenset()
-            return frozenset(found) if asked == "train" else self._training_labels(data)
+        return Records(source, read, make)
 
-        return Records(shown, read, make, files, lambda: source.size(split), labels)
+    def _source(self, data: Path, split: str, stream: bool) -> Source:
+        if data.is_file():
+            return Source(data.name.split(".")[0], (data,))
+        return Source.of(data, split, ENDINGS, self.subset, self.revision, stream)
 
-    def _training_labels(self, data: Path) -> frozenset[str] | None:
-        """The labels of the training data; None without training data."""
-        if is_hub_name(data) or (data.is_dir() and split_files(data, "train", ENDINGS, required=False)):
-            with suppress(NoSplitError):
-                records = replace(self, held_out=0.0).records(data, "train")
-                return frozenset(record.label for record in records.read() if record is not None)
+    def _labeled(self, source: Source, hidden: bool = False) -> Iterator[LabeledText | None]:
+        """The records without those with ignored labels; None for malformed lines."""
+        text, pair, ignored = map(_as_tuple, (self.text, self.text_pair, self.ignored_labels))
+        columns = Columns(text, self.label or "label", pair, hidden, self.regression)
+        for record in read_labeled(source, columns, self.skip_bad_lines):
+            if record is None or record.label not in map(str, ignored):
+                yield record
+
+    def _classes(self, data: Path, stream: bool) -> Mapping[str, str] | None:
+        """The classes of the training data, or of the beginning of a stream, with their names."""
+        alone = data.is_file() and self.held_out == 0
+        if self.regression or alone or (data.is_dir() and not find_files(data, "train", ENDINGS)):
+            return None
+        source, labels, size = self._source(data, "train", stream), set(), 0
+        with suppress(NoSplitError):
+            for record in self._labeled(source):
+                size += count_characters(record)
+                labels |= {record.label} if record else set()
+                if stream and size > _HEAD:
+                    break
+            try:
+                return find_classes(labels, self.class_names)
+            except UserError as error:
+                raise UserError(f"{source}: {error}") from None
         return None
 
     def _held_out(self, data: Path, stream: bool = False) -> float:
@@ -237,10 +231,10 @@ class Classification(Task[TextSplit, Examples]):
             return self.held_out
         if is_hub_name(data):
             with suppress(NoSplitError):
-                next(HubDataset.of(data, self.subset, self.revision).rows("valid", stream=stream), None)
+                next(self._source(data, "valid", stream).rows(), None)
                 return 0.0
         elif data.is_dir():
-            train, valid = (split_files(data, split, ENDINGS, required=False) for split in ("train", "valid"))
+            train, valid = (find_files(data, split, ENDINGS) for split in ("train", "valid"))
             return _HELD_OUT if train and not valid else 0.0
         return _HELD_OUT
 
@@ -379,12 +373,6 @@ def join_sides(
         firsts.append(encoding.type_ids.count(0))
         count += bool(encoding.overflowing)
     return sequences, firsts, count
-
-
-def _hub_rows(source: HubDataset, split: str, columns: Columns, stream: bool) -> Iterator[LabeledText | None]:
-    """The rows of a data set on the hub; malformed ones, like those without text, are skipped."""
-    rows = enumerate(source.rows(split, [str(name) for name in columns.required], stream))
-    return parse_lines(f"{source}, split {split}", rows, lambda number, row: [columns.parse(number, row)], True, "row")
 
 
 def _is_held_out(record: LabeledText, share: float) -> bool:

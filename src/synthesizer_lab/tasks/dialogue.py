@@ -10,10 +10,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from ..data.files import split_file
-from ..data.hub import is_hub_name
-from ..data.persona import Turn, read_convai2, read_dialogue_json
+from ..data.persona import ConvAI2, Turn, json_turn
 from ..data.records import Records
+from ..data.source import Source, is_hub_name
 from ..data.tokenizer import encode
 from ..errors import UserError
 from ..metrics.embeddings import OWN_VECTORS, embedding_scores, read_word_vectors
@@ -63,7 +62,6 @@ class Dialogue(SequenceToSequence):
     # Text scores say little about small models: the best have a BLEU-4 of about 3.
     metric_for_best_model: ClassVar[str] = "loss"
     unit: ClassVar[str] = "replies"
-    packages: ClassVar[tuple[str, ...]] = ("sacrebleu", "rouge-score", "pycocoevalcap")
     evaluation_options: ClassVar[frozenset[str]] = frozenset({"vectors"})
 
     def __post_init__(self) -> None:
@@ -80,15 +78,15 @@ class Dialogue(SequenceToSequence):
         """The replies in the file of a split, gzip or not: .txt is ConvAI2's persona text, .jsonl JSON lines."""
         if is_hub_name(data):
             raise UserError(f"got {data}, but task {self.name} reads local files only; expected a folder of them")
-        path = split_file(data, split, (".txt", ".jsonl", ".json"))
-        reader = read_convai2 if path.name.removesuffix(".gz").endswith(".txt") else read_dialogue_json
+        source = Source.of(data, split, (".txt", ".jsonl", ".json"))
 
         def read() -> Iterator[PairRecord | None]:
-            for turn in reader(path, self.skip_bad_lines):
+            # A new state of the dialogue that is read.
+            parse = ConvAI2().turns if ".txt" in source.files[0].suffixes else json_turn
+            for turn in source.parse(parse, self.skip_bad_lines):
                 yield None if turn is None else (turn.id, self.source(turn), turn.references)
 
-        name = path.name.split(".")[0]
-        return Records(name, read, partial(TextPairs.of, name), (path,))
+        return Records(source, read, partial(TextPairs.of, source.split))
 
     def source(self, turn: Turn) -> str:
         """The model's input: facts, then utterances, each after the name of its side; the last is the partner's."""

@@ -17,7 +17,7 @@ from synthetic_attention.validation import LIMIT
 from ..data.examples import padded_inputs, token_batches
 from ..data.tokenizer import Tokens, special_ids
 from ..errors import UserError
-from .base import EvaluationLoop, Task
+from .base import EvaluationLoop, LineTask, Task, refuse_generation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast as Tokenizer
@@ -64,9 +64,10 @@ def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> Gener
 
 def evaluation_config(task: Task[Any, Any], options: Mapping[str, Any]) -> GenerationConfig | None:
     """The settings of generation in an evaluation of `task`, updated by `options`; None if it generates no text."""
-    if issubclass(task.model_class, SynthesizerForConditionalGeneration):
+    if isinstance(task, LineTask) and issubclass(task.model_class, SynthesizerForConditionalGeneration):
         return task.generation_config(options)
-    return Task.generation_config(task, options)
+    refuse_generation(task, options)
+    return None
 
 
 def generation_settings(config: GenerationConfig) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..data.examples import IGNORED, Examples, OnLong
-from ..data.files import check_folder, count_skipped, fingerprint, named_split
+from ..data.files import check_folder, named_split
 from ..data.glue import HUB_NAMES, SUITES, GlueExample, GlueTask, read_file, read_hub, task_files
-from ..data.hub import HubDataset, is_hub_name
 from ..data.records import Records
+from ..data.source import Source, is_hub_name
 from ..data.tokenizer import encode
 from ..errors import UserError, require
 from ..metrics.glue import SUITE_SCORES, record_scores, task_means, task_scores
@@ -41,19 +41,21 @@ class GlueSplit(TextPairs):
     """A split of all tasks: sources are prompts, targets the expected outputs, references the examples."""
 
     @classmethod
-    def of(cls, name: str, rows: Iterable[Any], first: int = 1) -> GlueSplit:
+    def of(cls, name: str, rows: Sequence[Any], **options: Any) -> GlueSplit:
         """The examples of all files."""
-        examples, skipped = count_skipped(rows)
-        sources, targets = [*map(prompt, examples)], [*map(target, examples)]
-        sides = (" prompts", " targets")
-        return cls(name, sources, targets, references=examples, sides=sides, skipped=skipped, first=first)
+        sources, targets = [*map(prompt, rows)], [*map(target, rows)]
+        return cls(name, sources, targets, references=rows, sides=(" prompts", " targets"), **options)
+
+    def columns(self) -> dict[str, Iterable[str]]:
+        """The lines whose digests identify the text and the labels."""
+        labels = (json.dumps([each.task.key, each.label, each.answers]) for each in self.references)
+        return {**super().columns(), "labels_sha256": labels}
 
     def fingerprint(self) -> dict[str, str | int]:
         """Digests that tell whether two runs read the same examples, and the number of examples of each task."""
-        labels = [json.dumps([each.task.key, each.label, each.answers]) for each in self.references]
         counts = Counter(f"{each.task.key} {each.subset}".rstrip() for each in self.references)
         tasks = ", ".join(f"{name} {count}" for name, count in counts.items())
-        return {**super().fingerprint(), "labels_sha256": fingerprint(labels), "tasks": tasks}
+        return {**super().fingerprint(), "tasks": tasks}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -136,7 +138,6 @@ class GlueSuite(SequenceToSequence):
     }
     metric_for_best_model: ClassVar[str] = "average"
     unit: ClassVar[str] = "examples"
-    packages: ClassVar[tuple[str, ...]] = ("scikit-learn", "scipy")
 
     def __post_init__(self) -> None:
         if self.cap < 1:
@@ -172,16 +173,18 @@ class GlueSuite(SequenceToSequence):
         has its usual name.
         """
         split = named_split(split)
-        return Records(split, partial(self._examples, data, split), partial(GlueSplit.of, split), in_parts=False)
+        source = Source(str(data))
+        return Records(source, partial(self._examples, data, split), partial(GlueSplit.of, split), in_parts=False)
 
     def _examples(self, data: Path, split: str) -> Iterator[GlueExample | None]:
         tasks = self._chosen()
         if is_hub_name(data):
-            names, revisions = {**HUB_NAMES, self.name: HubDataset.of(data).name}, {self.name: self.revision}
+            own = Source.of(data, split, revision=self.revision)
             for task in tasks:
-                source = HubDataset(names[task.suite], task.name, revisions.get(task.suite))
+                source = own if task.suite == self.name else Source("", hub=HUB_NAMES[task.suite])
                 for subset in task.subsets(split):
-                    yield from read_hub(source, task, split, subset)
+                    part = "_".join(filter(None, ("validation" if split == "valid" else split, subset)))
+                    yield from read_hub(replace(source, subset=task.name, split=part), task, subset)
             return
         check_folder(data)
         files = {task: task_files(data, task, split) for task in tasks}

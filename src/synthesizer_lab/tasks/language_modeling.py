@@ -1,16 +1,16 @@
 """Language modeling: plain text {train,valid,test…}.txt, one sentence or document per line, or running text.
 
 The tokenizer puts `</s>` before each text and nothing after it. So the tokens of a corpus, one text after the other and
-one `</s>` at the end, are running text in which `</s>` ends each line. A sentence is a slice of them, with the `</s>`
-that its first token is predicted from, and the `</s>` after it, which is predicted.
+one `</s>` at the end, are running text in which `</s>` ends each line. A sentence has the `</s>` that its first token
+is predicted from, and the `</s>` after it, which is predicted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -23,7 +23,7 @@ from torch import Tensor
 from synthetic_attention.generation import generate
 from synthetic_attention.models import SynthesizerForCausalLM
 
-from ..data.corpus import Corpus, check_text, hub_texts, read_texts
+from ..data.corpus import Corpus
 from ..data.examples import (
     IGNORED,
     Examples,
@@ -34,13 +34,13 @@ from ..data.examples import (
     padded_inputs,
     token_batches,
 )
-from ..data.files import corpus_files
-from ..data.hub import HubDataset, is_hub_name
+from ..data.files import matching_files, texts_of
 from ..data.records import Records
-from ..data.tokenizer import Tokens, encode
+from ..data.source import Source, is_hub_name
+from ..data.tokenizer import encode
 from ..errors import UserError
 from ..metrics.language_modeling import count_text, text_scores
-from .base import Evaluation, EvaluationLoop, Scores, Task
+from .base import Evaluation, EvaluationLoop, LineTask, Scores
 from .generation import LineStreamer, generate_tokens, make_generation_config, suppressed_tokens
 from .seq2seq import json_lines
 
@@ -51,80 +51,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LanguageRows(Examples):
-    """Sentences of the texts, one or several (packed) per row, or blocks.
+    """Sentences, blocks, or rows of several sentences: ids, and how many at the beginning are not scored, or 0.
 
-    An example has ids, labels, which are −100 where nothing is scored, and if it is packed the number of the sentence
-    of each token; the model keeps the sentences apart.
+    0 stands for several sentences, of which the model keeps each apart; each begins and ends with `</s>`.
 
     Args:
-        end: the id of `</s>`, which follows the last text.
-        max_length: the tokens of a block, or of several sentences.
-        context: the tokens at the beginning of a block that are not scored; one in the first. None for sentences.
-        packed: several sentences of similar length in a row. Which of them is random, with a fixed seed.
         words, bytes: of the text, for scores.
     """
 
-    end: int
-    max_length: int
-    context: int | None
-    packed: bool = False
     words: int = 0
     bytes: int = 0
+
+    def scored(self) -> np.ndarray:
+        """(N,) the number of scored tokens in each sentence or block."""
+        return self.sizes[:, 0] - self.numbers[:, 0].astype(np.int64)
 
     def scores(self, nats: float) -> Scores:
         """The scores for a loss over all rows."""
         return text_scores(nats, int(self.scored().sum()), self.words, self.bytes)
 
-    @cached_property
-    def slices(self) -> tuple[np.ndarray, np.ndarray]:
-        """(N,) the first token of each sentence or block, and (N,) its number of tokens."""
-        if self.context is None:
-            return self.ends[:, 0] - self.sizes[:, 0], self.sizes[:, 0] + 1
-        step, length = self.max_length - self.context, len(self.tokens) + 1
-        starts = np.arange(max(1, -(-(length - self.context) // step))) * step
-        return starts, np.minimum(length - starts, self.max_length)
-
-    @cached_property
-    def groups(self) -> list[list[int]]:
-        """The sentences of each packed row."""
-        _, sizes = self.slices
-        shuffled = np.random.default_rng(0).permutation(len(sizes))
-        return token_batches(sizes, shuffled[np.argsort(sizes[shuffled], kind="stable")], self.max_length)
-
-    def __len__(self) -> int:
-        return len(self.groups if self.packed else self.slices[0])
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        if not self.packed:
-            return self._slice(index)
-        ids, labels = zip(*map(self._slice, self.groups[index]), strict=True)
-        segments = np.repeat(np.arange(1, len(ids) + 1, dtype=np.int32), [len(part) for part in ids])
-        return np.concatenate(ids), np.concatenate(labels), segments
-
-    def _slice(self, index: int) -> tuple[Tokens, Tokens]:
-        start, size = (int(part[index]) for part in self.slices)
-        ids = self.tokens[start : start + size].copy()
-        if len(ids) < size:
-            ids = np.append(ids, np.int32(self.end))
-        if self.context is None:
-            ids[-1] = self.end
-        labels = ids.copy()
-        labels[: (self.context or 1) if start else 1] = IGNORED
-        return ids, labels
-
-    def lengths(self) -> np.ndarray:
-        """(N, 1) tokens of each row."""
-        _, sizes = self.slices
-        return (np.array([sizes[group].sum() for group in self.groups]) if self.packed else sizes)[:, None]
-
-    def scored(self) -> np.ndarray:
-        """(N,) the number of scored tokens in each sentence or block."""
-        starts, sizes = self.slices
-        return sizes - np.where(starts == 0, 1, self.context or 1)
-
 
 @dataclass(frozen=True)
-class LanguageModeling(Task[Corpus, LanguageRows]):
+class LanguageModeling(LineTask[Corpus, LanguageRows]):
     """Predict each token of a text from those before it; scored by perplexity.
 
     Args:
@@ -134,7 +82,8 @@ class LanguageModeling(Task[Corpus, LanguageRows]):
         train_files, valid_files, test_files: names or glob patterns of the files of a split, if they do not begin with
             its name; for a hub data set the name of the split.
         max_documents: the most texts of each split.
-        column, subset, revision: of a hub data set (hub:OWNER/NAME).
+        column: the field of JSON lines, or the column of a hub data set.
+        subset, revision: of a hub data set (hub:OWNER/NAME).
     """
 
     mode: Literal["sentences", "blocks"] = "sentences"
@@ -162,23 +111,25 @@ class LanguageModeling(Task[Corpus, LanguageRows]):
     def records(self, data: Path, split: str, stream: bool = False) -> Records:
         """The texts of a split: lines of files, or the column of a hub data set."""
         patterns = getattr(self, f"{split}_files", None)
+        if not is_hub_name(data):
+            if patterns:
+                # Such files may begin alike: wiki.train.tokens, wiki.valid.tokens.
+                source = Source(split, tuple(matching_files(data, patterns)))
+            else:
+                source = Source.of(data, split, (".txt",), several=True)
+        elif isinstance(patterns, list):
+            raise UserError(f"got {split}_files={patterns}; expected the name of one split of {data}")
+        else:
+            source = Source.of(data, patterns or split, (), self.subset, self.revision, stream)
 
-        def kept(texts: Iterable[str | None], where: object) -> Iterator[str | None]:
-            texts = (text for text in texts if self.mode == "blocks" or (text and text.strip()))
-            return check_text(islice(texts, self.max_documents), str(where))
+        def parse(_: int, row: str | dict[str, Any]) -> list[str]:
+            text = row if isinstance(row, str) else " ".join(texts_of(row, self.column)).removesuffix("\n")
+            return [text] if self.mode == "blocks" or text.strip() else []
 
-        if is_hub_name(data):
-            if isinstance(patterns, list):
-                raise UserError(f"got {split}_files={patterns}; expected the name of one split of {data}")
-            source, part = HubDataset.of(data, self.subset, self.revision), patterns or split
-            texts = partial(hub_texts, source, part, self.column, stream)
-            size = partial(source.size, part)
-            return Records(split, lambda: kept(texts(), f"{data}, {part}"), partial(Corpus.of, split), size=size)
-        paths = corpus_files(data, split, patterns)
-        # Files given by pattern may begin alike: wiki.train.tokens, wiki.valid.tokens.
-        name = paths[0].name.split(".")[0] if len(paths) == 1 and patterns is None else split
-        where = " and ".join(map(str, paths))
-        return Records(name, lambda: kept(read_texts(paths), where), partial(Corpus.of, name), tuple(paths))
+        def read() -> Iterator[str | None]:
+            return islice(source.parse(parse, None, (self.column,)), self.max_documents)
+
+        return Records(source, read, partial(Corpus, split if source.hub else source.split))
 
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """Make sequences begin with `</s>` and end with the text."""
@@ -201,39 +152,47 @@ class LanguageModeling(Task[Corpus, LanguageRows]):
 
         A block that is scored begins with the second half of the previous one as context, one of training with a token.
         """
-        rows, over, scored = encode(tokenizer, split.texts), np.zeros(len(split), dtype=bool), split.texts
-        if self.mode == "sentences":
-            lengths, advice = [len(ids) + 1 for ids in rows], "pass --on-long truncate, or in training --on-long drop"
-            over = find_long({f"{split.name} sentences": lengths}, max_length, on_long, advice, split.first)
-            kept = [row for row in range(len(rows)) if on_long == "truncate" or not over[row]]
-            rows = [rows[row][: max_length - 1] for row in kept]
-            if not rows:
-                raise NoExamplesError(f"{split.name}: no sentence is left of {len(split)}")
-            if over.any() and not training:
-                texts = ((split.texts[row], over[row]) for row in kept)
-                scored = [_cut(text, tokenizer, max_length) if long else text for text, long in texts]
-        words, size = (0, 0) if training else count_text(scored)
-        context = 1 if training else max_length // 2
-        return LanguageRows.of(
-            [(ids,) for ids in rows],
-            dropped=len(split) - len(rows),
-            truncated=int(over.sum()) if on_long == "truncate" else 0,
-            end=cast(int, tokenizer.eos_token_id),
-            max_length=max_length,
-            context=context if self.mode == "blocks" else None,
-            packed=training and self.packed,
-            words=words,
-            bytes=size,
-        )
+        rows, end = encode(tokenizer, split.texts), np.array([tokenizer.eos_token_id], dtype=np.int32)
+        if self.mode == "blocks":
+            stream, context = np.concatenate([*rows, end]), 1 if training else max_length // 2
+            starts = range(0, max(1, len(stream) - context), max_length - context)
+            items = [(stream[start : start + max_length], context if start else 1) for start in starts]
+            words, size = (0, 0) if training else count_text(split.texts)
+            return LanguageRows.of(items, words=words, bytes=size)
+        lengths, advice = [len(ids) + 1 for ids in rows], "pass --on-long truncate, or in training --on-long drop"
+        over = find_long({f"{split.name} sentences": lengths}, max_length, on_long, advice, split.first)
+        kept = [row for row in range(len(rows)) if on_long == "truncate" or not over[row]]
+        if not kept:
+            raise NoExamplesError(f"{split.name}: no sentence is left of {len(split)}")
+        items = [(np.concatenate([rows[row][: max_length - 1], end]), 1) for row in kept]
+        words, size = 0, 0
+        if not training:
+            texts = ((split.texts[row], over[row]) for row in kept)
+            words, size = count_text(_cut(text, tokenizer, max_length) if long else text for text, long in texts)
+        elif self.packed:
+            # Of similar length. Which of them is random, with a fixed seed.
+            sizes = np.array([len(ids) for ids, _ in items])
+            shuffled = np.random.default_rng(0).permutation(len(sizes))
+            groups = token_batches(sizes, shuffled[np.argsort(sizes[shuffled], kind="stable")], max_length)
+            items = [(np.concatenate([items[index][0] for index in group]), 0) for group in groups]
+        truncated = int(over.sum()) if on_long == "truncate" else 0
+        return LanguageRows.of(items, dropped=len(split) - len(kept), truncated=truncated, words=words, bytes=size)
 
     def collate(self, examples: Sequence[tuple[Any, ...]], pad_token_id: int) -> dict[str, Tensor]:
         """input_ids and labels (B, T), and attention_mask, or segment_ids for packed rows."""
-        ids, labels, *segments = zip(*examples, strict=True)
-        batch = {**padded_inputs(ids, pad_token_id), "labels": pad(labels, IGNORED)}
-        if segments:
+        ids, contexts = zip(*examples, strict=True)
+        batch, several = padded_inputs(ids, pad_token_id), not all(contexts)
+        # Every other </s> begins a sentence.
+        ends = [np.cumsum(row == row[0]) for row in ids]
+        starts = [
+            np.diff(count, prepend=0) * count % 2 == 1 if several else np.arange(len(count)) < context
+            for count, context in zip(ends, contexts, strict=True)
+        ]
+        labels = [np.where(start, IGNORED, row) for start, row in zip(starts, ids, strict=True)]
+        if several:
             del batch["attention_mask"]
-            batch["segment_ids"] = pad(segments[0], 0)
-        return batch
+            batch["segment_ids"] = pad([(count + 1) // 2 for count in ends], 0)
+        return {**batch, "labels": pad(labels, IGNORED)}
 
     def validate(self, loop: EvaluationLoop, split: Corpus, examples: LanguageRows, loss: float) -> Scores:
         """Perplexities per token and per word, and bits per byte."""
@@ -243,7 +202,7 @@ class LanguageModeling(Task[Corpus, LanguageRows]):
     def evaluate(self, loop: EvaluationLoop, split: Corpus) -> Evaluation:
         """Loss, perplexities and the counts behind them; the predictions file has the loss of each row."""
         examples = self.encode(split, loop.tokenizer, loop.max_length, loop.on_long)
-        lengths, scored = examples.lengths()[:, 0], examples.scored()
+        lengths, scored = examples.sizes[:, 0], examples.scored()
 
         def step(rows: list[int]) -> list[float]:
             batch = loop.batch(self, examples, rows)

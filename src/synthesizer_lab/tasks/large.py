@@ -24,8 +24,8 @@ from transformers import PreTrainedTokenizerFast
 
 from ..data.examples import Examples, NoExamplesError, OnLong, TrainingData
 from ..data.files import fingerprints, read_cached
-from ..data.hub import import_datasets
 from ..data.records import Records, Split, ahead, count_characters
+from ..data.source import import_datasets
 from ..errors import UserError
 from .base import Task
 
@@ -40,7 +40,7 @@ _BLOCK = 2**20
 _WINDOW_TOKENS = 2**23
 _WINDOW_BLOCKS = 8
 # Raised when tables are written in another form.
-_VERSION = 2
+_VERSION = 3
 # The first bytes of a file by which streamed text is recognized.
 _HEAD = 2**20
 _COUNTS = ("dropped", "truncated", "skipped")
@@ -68,20 +68,21 @@ class LargeSplit(Split):
         """Digests of the text; of streamed text its beginning, and names and sizes of the files."""
         if not self.streaming:
             return dict(self.summary["fingerprint"])
-        files = self.records.files
-        if not files:
+        source = self.records.source
+        if source.hub:
             return {"split": self.name, "streamed": "", **fingerprints([self.columns()])}
-        sizes = ", ".join(f"{path.name} ({path.stat().st_size})" for path in files)
-        return {"split": self.name, "streamed": sizes, "sha256": _digest_of(files, _HEAD)}
+        sizes = ", ".join(f"{path.name} ({path.stat().st_size})" for path in source.files)
+        return {"split": self.name, "streamed": sizes, "sha256": source.digest(_HEAD)}
 
     def parts(self, start: int = 0) -> Iterator[tuple[int, Split]]:
         """Splits of neighboring records, each after the number of records before it."""
-        for first, rows in self.records.windows(_BLOCK, start):
-            yield first, self.records.make(rows, first + 1).with_labels(self.labels)
+        return ((first, self.records.split(rows, first + 1)) for first, rows in self.records.windows(_BLOCK, start))
 
     def head(self) -> Split:
         """The first part."""
-        return next(split for _, split in self.parts())
+        for _, split in self.parts():
+            return split
+        raise UserError(f"{self.records.source}: there is no text; expected at least one record")
 
     def columns(self) -> Mapping[str, Iterable[str]]:
         """Those of the first part."""
@@ -96,54 +97,39 @@ class LargeSplit(Split):
                 break
             if math.floor((number + 1) * share) > math.floor(number * share):
                 rows += part
-                read += sum(map(count_characters, part))
-        return self.records.make(rows).all_texts()
+                read += count_characters(part)
+        return self.records.split(rows).all_texts()
 
     @cached_property
     def key(self) -> str:
         """Identifies the text and what the task makes of it."""
-        files = self.records.files
-        content = _digest_of(files) if files and not self.streaming else self.fingerprint()
+        source = self.records.source
+        content = self.fingerprint() if source.hub or self.streaming else source.digest()
         return _digest([_VERSION, self.task.name, asdict(self.task), content])
-
-    @cached_property
-    def labels(self) -> frozenset[str] | None:
-        """The labels of the text, or of the beginning of streamed text."""
-        if not self.streaming:
-            return frozenset(self.summary["labels"])
-        next(self.records.windows(_WINDOW_BLOCKS * _BLOCK))
-        return self.records.labels()
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """What one pass over the text tells about it; from the cache if the files were read before."""
-        if not self.records.files:
+        if self.records.source.hub:
             return self._summarize()
 
         def write(folder: Path) -> None:
             (folder / "summary.json").write_text(json.dumps(self._summarize()), encoding="utf-8")
 
-        def read(folder: Path) -> dict[str, Any]:
-            found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-            return {name: found[name] for name in ("fingerprint", "records", "characters", "labels")}
-
-        return read_cached(f"text-{self.key}", write, read)
+        return read_cached(f"text-{self.key}", write, lambda folder: json.loads((folder / "summary.json").read_text()))
 
     def _summarize(self) -> dict[str, Any]:
-        records, characters, counted = 0, 0, ""
+        totals = {"records": 0, "characters": 0}
 
         def columns() -> Iterator[Mapping[str, Iterable[str]]]:
-            nonlocal records, characters, counted
             for first, rows in self.records.windows(_BLOCK):
-                split = self.records.make(rows, first + 1)
-                records, counted = records + len(split), split.counted
-                characters += sum(map(count_characters, rows))
+                split = self.records.split(rows, first + 1)
+                totals["records"] += len(split)
+                totals["characters"] += count_characters(rows)
                 yield split.columns()
 
-        digests = fingerprints(columns())
-        found = {"split": self.name, counted: records, **digests}
-        labels = sorted(self.records.labels() or ())
-        return {"fingerprint": found, "records": records, "characters": characters, "labels": labels}
+        digests, counted = fingerprints(columns()), self.records.split([]).counted
+        return {**totals, "fingerprint": {"split": self.name, counted: totals["records"], **digests}}
 
 
 def new_tokenizer(
@@ -171,71 +157,28 @@ def new_tokenizer(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StreamedExamples(TrainingData):
-    """Examples that are tokenized while training reads the text. Their number is not known.
-
-    `parts` begins after some records, of which each part has the number.
-    """
-
-    parts: Callable[[int], Iterator[tuple[int, Examples]]]
-
-    def __len__(self) -> int:
-        return 0
-
-    def tokens_per_pass(self) -> None:
-        """Not known."""
-
-    def windows(self, seed: int, epoch: int, position: int = 0) -> Iterator[tuple[int, Examples]]:
-        """Windows in the order of the text; a position is a number of records."""
-        parts = ahead(self.parts(position), _WINDOW_BLOCKS)
-        while window := [*islice(parts, _WINDOW_BLOCKS)]:
-            filled = [part for _, part in window if len(part.sizes)]
-            if filled and len(examples := filled[0].joined(filled)):
-                yield window[0][0], examples
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CachedExamples(TrainingData):
-    """Examples of the tokens in a table.
+class LargeExamples(TrainingData):
+    """Examples of large text.
 
     Args:
-        table: a data set with a row for each block of neighboring texts.
-        counts: (blocks, 2) the texts and tokens of each block.
-        like: examples of this kind.
+        begin: the windows of an epoch, from its seed, number, and the position to begin at.
+        size, tokens: the number of examples, and of their tokens in an epoch; 0 and None if they are not known.
     """
 
-    table: Any
-    counts: np.ndarray
-    like: Examples
+    begin: Callable[[int, int, int], Iterator[tuple[int, Examples]]]
+    size: int = 0
+    tokens: float | None = None
 
     def __len__(self) -> int:
-        return int(self.counts[:, 0].sum())
+        return self.size
 
-    def tokens_per_pass(self) -> float:
-        """Estimated from some blocks: a task may cut other examples of the tokens."""
-        first = np.flatnonzero(self.counts[:, 0])[:8]
-        return float(self._load(first).lengths().sum() * self.counts[:, 1].sum() / self.counts[first, 1].sum())
+    def tokens_per_pass(self) -> float | None:
+        """The number of tokens, estimated."""
+        return self.tokens
 
     def windows(self, seed: int, epoch: int, position: int = 0) -> Iterator[tuple[int, Examples]]:
-        """Windows of random blocks; a position is a number of blocks."""
-        order = np.random.default_rng([seed, epoch]).permutation(len(self.counts))
-        ends = np.cumsum(self.counts[order, 1])
-        while position < len(order):
-            before = ends[position - 1] if position else 0
-            following = max(position + 1, int(np.searchsorted(ends, before + _WINDOW_TOKENS, side="right")))
-            blocks = order[position:following]
-            if self.counts[blocks, 0].any() and len(examples := self._load(blocks)):
-                yield position, examples
-            position = following
-
-    def _load(self, blocks: np.ndarray) -> Examples:
-        """The examples of some blocks, in memory."""
-        parts = []
-        for block in blocks[self.counts[blocks, 0] > 0].tolist():
-            row, count = self.table[block], int(self.counts[block, 0])
-            tokens, sizes, numbers = (row[name][0].values.to_numpy() for name in ("tokens", "sizes", "numbers"))
-            parts.append(Examples(tokens=tokens, sizes=sizes.reshape(count, -1), numbers=numbers.reshape(count, -1)))
-        return self.like.joined(parts)
+        """The windows that are not empty."""
+        return (each for each in self.begin(seed, epoch, position) if len(each[1]))
 
 
 def encode_large(
@@ -254,11 +197,18 @@ def encode_large(
     def parts(start: int = 0) -> Iterator[tuple[int, Examples]]:
         return ((first, encode(part)) for first, part in split.parts(start))
 
+    def streamed(_seed: int, _epoch: int, position: int) -> Iterator[tuple[int, Examples]]:
+        # In the order of the text; a position is a number of records.
+        encoded = ahead(parts(position), _WINDOW_BLOCKS)
+        while window := [*islice(encoded, _WINDOW_BLOCKS)]:
+            if filled := [part for _, part in window if len(part.sizes)]:
+                yield window[0][0], filled[0].joined(filled)
+
     if split.streaming:
         report(f"{split.name}: streamed: the number of {split.task.unit} is not known")
-        return StreamedExamples(parts=parts)
+        return LargeExamples(begin=streamed)
     folder = import_datasets("large text").config.HF_DATASETS_CACHE
-    size = f"{split.records.bytes() / 1e6:,.0f} MB of text"
+    size = f"{split.records.source.bytes() / 1e6:,.0f} MB of text"
     report(f"{split.name}: {size}, tokenized once, in {folder} (HF_DATASETS_CACHE)")
     settings = json.loads(tokenizer.backend_tokenizer.to_str())
     # `encode` sets these two.
@@ -272,20 +222,42 @@ def encode_large(
                 bar.update(len(part.sizes))
 
     table, counts = _table(name, shown, np.uint16 if len(tokenizer) <= 2**16 else np.uint32)
-    if not counts[:, 0].any():
+    rows, tokens, *totals = counts.sum(axis=0).tolist()
+    if not rows:
         raise UserError("no example is left of the training data")
-    totals = dict(zip(_COUNTS, counts[:, 2:].sum(axis=0).tolist(), strict=True))
     like = next(part for _, part in parts() if len(part.sizes))
-    examples = CachedExamples(table=table, counts=counts[:, :2], like=like, **totals)
-    report(f"{split.name}: {len(examples):,} rows, {counts[:, 1].sum():,} tokens")
-    return examples
+
+    def load(blocks: np.ndarray) -> Examples:
+        found = []
+        for block in blocks[counts[blocks, 0] > 0].tolist():
+            row, count = table[block], int(counts[block, 0])
+            ids, sizes, numbers = (row[name][0].values.to_numpy() for name in ("tokens", "sizes", "numbers"))
+            found.append(Examples(tokens=ids, sizes=sizes.reshape(count, -1), numbers=numbers.reshape(count, -1)))
+        return like.joined(found)
+
+    def windows(seed: int, epoch: int, position: int) -> Iterator[tuple[int, Examples]]:
+        # Random blocks; a position is a number of blocks.
+        order = np.random.default_rng([seed, epoch]).permutation(len(counts))
+        ends = np.cumsum(counts[order, 1])
+        while position < len(order):
+            before = ends[position - 1] if position else 0
+            following = max(position + 1, int(np.searchsorted(ends, before + _WINDOW_TOKENS, side="right")))
+            if counts[blocks := order[position:following], 0].any():
+                yield position, load(blocks)
+            position = following
+
+    # Estimated from some blocks: a task may cut other examples of the tokens.
+    first = np.flatnonzero(counts[:, 0])[:8]
+    mean = float(load(first).lengths().sum() * tokens / counts[first, 1].sum())
+    report(f"{split.name}: {rows:,} rows, {tokens:,} tokens")
+    return LargeExamples(begin=windows, size=rows, tokens=mean, **dict(zip(_COUNTS, totals, strict=True)))
 
 
 def _table(name: str, parts: Callable[[], Iterator[Examples]], dtype: type) -> tuple[Any, np.ndarray]:
     """The memory-mapped table `name` in the cache of `datasets`, written from `parts` if it is not there.
 
-    Other processes that ask for it wait meanwhile. The second array has (blocks, 5) the texts, tokens, and examples
-    dropped, truncated, skipped.
+    It has a row for each part, a block of neighboring texts. Other processes that ask for it wait meanwhile. The second
+    array has (blocks, 5) the texts, tokens, and examples dropped, truncated, skipped.
     """
     datasets = import_datasets("large text")
 
@@ -315,13 +287,3 @@ def _table(name: str, parts: Callable[[], Iterator[Examples]], dtype: type) -> t
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:24]
-
-
-def _digest_of(paths: Iterable[Path], size: int = -1) -> str:
-    """SHA-256 of the contents of files, or of the first `size` bytes of each."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256") if size < 0 else hashlib.sha256(file.read(size))
-            digest.update(found.digest())
-    return digest.hexdigest()

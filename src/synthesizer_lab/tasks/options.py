@@ -9,6 +9,9 @@ from typing import Any, ClassVar, Self, get_type_hints
 from ..errors import UserError
 from ..validation import check_value
 
+# Options of older runs that have no effect any more.
+FORMER_OPTIONS = frozenset({"stream"})
+
 
 @dataclass(frozen=True)
 class TaskOptions:
@@ -17,12 +20,10 @@ class TaskOptions:
     Class attributes:
         name: the name on the command line.
         evaluation_options: options that do not affect training, so that an evaluation can override them.
-        former_options: options of older runs that have no effect any more.
     """
 
     name: ClassVar[str]
     evaluation_options: ClassVar[frozenset[str]] = frozenset()
-    former_options: ClassVar[frozenset[str]] = frozenset({"stream"})
 
     @classmethod
     def option_types(cls) -> dict[str, Any]:
@@ -34,7 +35,7 @@ class TaskOptions:
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """The task with these options; raises UserError for a wrong one."""
         types = cls.option_types()
-        options = {name: value for name, value in options.items() if name not in cls.former_options}
+        options = {name: value for name, value in options.items() if name not in FORMER_OPTIONS}
         for name, value in options.items():
             if name not in types:
                 raise UserError(f"got unknown option {name!r} of task {cls.name}; expected some of: {', '.join(types)}")

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from synthetic_attention.models import SynthesizerForConditionalGeneration
 
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, truncated
-from ..data.files import count_skipped
 from ..data.records import Split
 from ..data.tokenizer import Tokens, decode, encode
 from ..metrics.text import rouge_per_example
-from .base import Evaluation, EvaluationLoop, Scores, Task
+from .base import Evaluation, EvaluationLoop, LineTask, Scores
 from .generation import generate_tokens, make_generation_config
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ class TextPairs(Split):
 
     Args:
         references: what outputs are scored against, one entry per row; by default the targets.
-        first: the number of the first row, in messages.
         sides: the names of sources and targets in messages, after the name of the split.
     """
 
@@ -42,17 +40,14 @@ class TextPairs(Split):
     ids: Sequence[str] = ()
     references: Sequence[Any] = ()
     sides: tuple[str, str] = (" sources", " targets")
-    skipped: int = 0
-    first: int = 1
     counted: ClassVar[str] = "pairs"
 
     @classmethod
-    def of(cls, name: str, rows: Iterable[Any], first: int = 1) -> TextPairs:
+    def of(cls, name: str, rows: Sequence[PairRecord], **options: Any) -> TextPairs:
         """From the records of a reader; the target is the first reference, on one line."""
-        kept, skipped = count_skipped(rows)
-        ids, sources, references = map(list, zip(*kept, strict=True)) if kept else ([], [], [])
+        ids, sources, references = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
         targets = [" ".join(several[0].split()) for several in references]
-        return cls(name, sources, targets, ids=ids, references=references, skipped=skipped, first=first)
+        return cls(name, sources, targets, ids=ids, references=references, **options)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -84,7 +79,7 @@ class TextPairs(Split):
 
 
 @dataclass(frozen=True)
-class SequenceToSequence(Task[TextPairs, Examples]):
+class SequenceToSequence(LineTask[TextPairs, Examples]):
     """A task from text to text. A validation generates greedily, an evaluation by default with beam search."""
 
     model_class: ClassVar[type] = SynthesizerForConditionalGeneration
@@ -159,7 +154,7 @@ class SequenceToSequence(Task[TextPairs, Examples]):
         loop = replace(loop, generation=generation, inputs=f"{split.name}{split.sides[0]}")
         outputs, truncated = self.generate(loop, split.sources, references=split.references)
         rows = split.complete()
-        scores = self.score([outputs[row] for row in rows], split.references_of(rows), loop)
+        scores = self.score([outputs[row] for row in rows], split.references_of(rows), loop) if rows else {}
         predictions = self.predictions(split, outputs)
         return Evaluation(scores, len(rows), *predictions, truncated=truncated, skipped=split.skipped)
 

@@ -24,11 +24,11 @@ import numpy as np
 
 from synthetic_attention.models import SynthesizerForConditionalGeneration
 
-from ..data.corpus import DOCUMENT_ENDINGS, DOCUMENT_FIELDS, Corpus, check_text, hub_texts, read_texts
+from ..data.corpus import Corpus
 from ..data.examples import Examples, NoExamplesError, OnLong
-from ..data.files import split_files
-from ..data.hub import HubDataset, is_hub_name
+from ..data.files import texts_of
 from ..data.records import Records
+from ..data.source import Source
 from ..data.tokenizer import SPECIAL_TOKENS, Tokens, encode
 from ..errors import UserError
 from .base import Evaluation, EvaluationLoop, Scores, Task, batch_losses
@@ -36,6 +36,9 @@ from .seq2seq import json_lines
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast as Tokenizer
+
+# The field with the text: plain corpora, CNN/DailyMail, SciTLDR, XSum.
+DOCUMENT_FIELDS = ("text", "article", "source", "document")
 
 
 class SpanLengths(NamedTuple):
@@ -186,7 +189,7 @@ class SpanCorruption(Task[Corpus, SpanExamples]):
         sentinels: the number of sentinels in the vocabulary; T5 has 100.
         text_field: the field of JSON lines with the text, by default text, article, source or document; the column of
             a hub data set, by default text.
-        max_documents: the most documents of each split of a hub data set.
+        max_documents: the most documents of each split.
         skip_bad_lines: skip and count malformed lines.
         subset, revision: of a hub data set (hub:OWNER/NAME).
     """
@@ -209,23 +212,18 @@ class SpanCorruption(Task[Corpus, SpanExamples]):
 
     def records(self, data: Path, split: str, stream: bool = False) -> Records:
         """The documents in all files of a split, or in a column of a hub data set."""
-        if is_hub_name(data):
-            source = HubDataset.of(data, self.subset, self.revision)
-            texts = partial(hub_texts, source, split, self.text_field or "text", stream)
-
-            def documents() -> Iterator[str | None]:
-                return check_text(islice(texts(), self.max_documents), f"{data}, {split}")
-
-            return Records(split, documents, partial(Corpus.of, split), size=partial(source.size, split))
-        paths = split_files(data, split, DOCUMENT_ENDINGS)
+        source = Source.of(data, split, (".txt", ".jsonl", ".json"), self.subset, self.revision, stream, several=True)
         fields = (self.text_field,) if self.text_field else DOCUMENT_FIELDS
-        name = paths[0].name.split(".")[0] if len(paths) == 1 else split
+        columns = (self.text_field or "text",) if source.hub else ()
+
+        def parse(_: int, row: str | dict[str, Any]) -> list[str]:
+            text = row if isinstance(row, str) else " ".join(texts_of(row, *(columns or fields))).strip()
+            return [text] if text.strip() else []
 
         def read() -> Iterator[str | None]:
-            texts = check_text(read_texts(paths, fields, self.skip_bad_lines), " and ".join(map(str, paths)))
-            return (text for text in texts if text is None or text.strip())
+            return islice(source.parse(parse, self.skip_bad_lines, columns), self.max_documents)
 
-        return Records(name, read, partial(Corpus.of, name), tuple(paths))
+        return Records(source, read, partial(Corpus, source.split))
 
     def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
         """A vocabulary with the sentinels at its end: `<extra_id_0>` is the last token, `<extra_id_1>` before it."""

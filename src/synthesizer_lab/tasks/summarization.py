@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..data.files import MalformedLineError, json_object, numbered_lines, parse_lines, split_file, texts_of
-from ..data.hub import HubDataset, is_hub_name
+from ..data.files import MalformedLineError, texts_of
 from ..data.records import Records
+from ..data.source import Source
 from ..metrics.text import rouge, rouge_signature
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
@@ -50,28 +50,13 @@ class Summarization(SequenceToSequence):
         "rougelsum": "ROUGE-Lsum",
     }
     metric_for_best_model: ClassVar[str] = "rougelsum"
-    packages: ClassVar[tuple[str, ...]] = ("rouge-score", "sentencex")
 
     def records(self, data: Path, split: str, stream: bool = False) -> Records:
         """The documents and summaries in the file of a split, gzip or not, or in a split of a hub data set."""
-        if is_hub_name(data):
-            hub = HubDataset.of(data, self.subset, self.revision)
-
-            def read() -> Iterator[PairRecord | None]:
-                rows = enumerate(hub.rows(split, stream=stream), start=1)
-                return parse_lines(data, rows, self._parse, self.skip_bad_lines, unit="row")
-
-            return Records(split, read, partial(TextPairs.of, split), size=lambda: hub.size(split))
-        path = split_file(data, split, (".jsonl", ".json"))
-        name = path.name.split(".")[0]
-
-        def read_file() -> Iterator[PairRecord | None]:
-            rows = numbered_lines(path)
-            return parse_lines(
-                path, rows, lambda number, line: self._parse(number, json_object(line)), self.skip_bad_lines
-            )
-
-        return Records(name, read_file, partial(TextPairs.of, name), (path,))
+        source = Source.of(data, split, (".jsonl", ".json"), self.subset, self.revision, stream)
+        return Records(
+            source, lambda: source.parse(self._parse, self.skip_bad_lines), partial(TextPairs.of, source.split)
+        )
 
     def _parse(self, number: int, row: dict[str, Any]) -> list[PairRecord]:
         """The sentences of a document that is a list are joined by spaces; a summary that is a list has several

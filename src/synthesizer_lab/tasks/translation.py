@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..data.files import find_split, parallel_lines
-from ..data.hub import HubDataset, is_hub_name
+from ..data.files import MalformedLineError, find_split, parallel_lines
 from ..data.records import Records
+from ..data.source import Source, is_hub_name
 from ..errors import UserError
 from .base import EvaluationLoop, Scores
 from .seq2seq import SequenceToSequence, TextPairs
@@ -34,7 +34,6 @@ class Translation(SequenceToSequence):
     name: ClassVar[str] = "translation"
     score_labels: ClassVar[Mapping[str, str]] = {"bleu": "BLEU", "chrf": "chrF"}
     metric_for_best_model: ClassVar[str] = "bleu"
-    packages: ClassVar[tuple[str, ...]] = ("sacrebleu",)
 
     def __post_init__(self) -> None:
         if self.source == self.target:
@@ -45,32 +44,26 @@ class Translation(SequenceToSequence):
         self.metrics()
 
     def records(self, data: Path, split: str, stream: bool = False) -> Records:
-        """Pairs of lines."""
-        if is_hub_name(data):
-            source = HubDataset.of(data, self.subset, self.revision)
-            read, make = partial(self._hub_pairs, source, split, stream), partial(self._split, split)
-            return Records(split, read, make, size=lambda: source.size(split))
-        stem, first, second = find_split(data, split, (self.source, self.target))
-        return Records(stem, lambda: _with_text(first, second), partial(self._split, stem), (first, second))
-
-    def _split(self, name: str, rows: Sequence[tuple[str, str]], first: int = 1) -> TextPairs:
-        sources, targets = map(list, zip(*rows, strict=True)) if rows else ([], [])
-        return TextPairs(name, sources, targets, sides=(f".{self.source}", f".{self.target}"), first=first)
-
-    def _hub_pairs(self, source: HubDataset, split: str, stream: bool) -> Iterator[tuple[str, str]]:
+        """Pairs of lines, or of texts in a column or two of a hub data set."""
         languages = (self.source, self.target)
-        columns = languages if self.column is None else (self.column,)
-        for number, row in enumerate(source.rows(split, columns, stream), start=1):
-            by_language = row if self.column is None else row[self.column]
-            texts = [text for language in languages if isinstance(text := by_language.get(language), str)]
-            if len(texts) < 2:
-                raise UserError(
-                    f"{source}, split {split!r}, row {number}: no text for {' and '.join(languages)}; "
-                    f"got {', '.join(by_language)}"
-                )
-            # Predictions are files of lines.
-            first, second = (" ".join(text.split()) for text in texts)
-            yield first, second
+        if is_hub_name(data):
+            columns = languages if self.column is None else (self.column,)
+            source = Source.of(data, split, (), self.subset, self.revision, stream)
+            return Records(source, lambda: source.parse(self._parse, None, columns), partial(self._split, split))
+        stem, first, second = find_split(data, split, languages)
+        source = Source(stem, (first, second))
+        return Records(source, lambda: parallel_lines(first, second), partial(self._split, stem))
+
+    def _split(self, name: str, rows: Sequence[tuple[str, str]], **options: Any) -> TextPairs:
+        sources, targets = map(list, zip(*rows, strict=True)) if rows else ([], [])
+        return TextPairs(name, sources, targets, sides=(f".{self.source}", f".{self.target}"), **options)
+
+    def _parse(self, _: int, row: dict[str, Any]) -> list[tuple[str, ...]]:
+        languages, texts = (self.source, self.target), row if self.column is None else row[self.column]
+        if not all(isinstance(texts.get(language), str) for language in languages):
+            raise MalformedLineError(f"no text for {' and '.join(languages)}; got {', '.join(texts)}")
+        # Predictions are files of lines.
+        return [tuple(" ".join(texts[language].split()) for language in languages)]
 
     def predictions(self, split: TextPairs, outputs: Sequence[str]) -> tuple[str, str]:
         """One line per source, in a file with the suffix of the target language."""
@@ -98,13 +91,3 @@ class Translation(SequenceToSequence):
             scores[name] = metric.corpus_score(list(outputs), [list(references)]).score
             scores[f"{name}_signature"] = str(metric.get_signature())
         return scores
-
-
-def _with_text(first: Path, second: Path) -> Iterator[tuple[str, str]]:
-    """The lines of two files; UserError at the end if no pair has text on both sides."""
-    found = False
-    for pair in parallel_lines(first, second):
-        found = found or all(map(str.strip, pair))
-        yield pair
-    if not found:
-        raise UserError(f"{first} and {second}: no pair has text on both sides; expected at least one")

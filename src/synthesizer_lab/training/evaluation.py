@@ -16,7 +16,7 @@ from accelerate.utils import broadcast_object_list, gather_object  # type: ignor
 from ..data.examples import OnLongInput
 from ..errors import UserError, damage_reported
 from ..tasks import get_task
-from ..tasks.base import EvaluationLoop, Task, format_score, tokens_name
+from ..tasks.base import EvaluationLoop, LineTask, Task, format_score, tokens_name
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from ..tasks.language_modeling import LanguageModeling
@@ -131,6 +131,8 @@ def generate_chunks(
     """
     run = RunFolder.find(path)
     task = run.read_task(run.read_info())
+    if not isinstance(task, LineTask):
+        raise UserError(f"a run of task {task.name} gives no text for a line; synthesizer evaluate scores it")
     generation = task.generation_config(generation_options)
     loop = _load(run, task, device, bf16, sharding, generation=generation, on_long=on_long)
     first_line = 1

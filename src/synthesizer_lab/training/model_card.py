@@ -9,7 +9,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from ..data.hub import is_hub_name
+from ..data.source import is_hub_name
 from ..errors import damage_reported
 from ..tasks.base import Task, format_score
 from ..tasks.translation import Translation

@@ -7,7 +7,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from accelerate import PartialState  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast, TrainerCallback, set_seed
 
 from ..data.examples import Examples, TrainingData
-from ..data.hub import is_hub_name
+from ..data.source import is_hub_name
 from ..errors import UserError, one_line
 from ..tasks.base import Split, Task, build_model
 from ..tasks.large import IN_MEMORY, LargeSplit, encode_large, new_tokenizer
@@ -40,6 +40,8 @@ from .trainer import SynthesizerTrainer, TrainingInputs
 # Receives lines for the user.
 Report = Callable[[str], object]
 _PACKAGES = ("synthetic-attention", "torch", "transformers", "accelerate", "tokenizers")
+# Those that scores depend on are recorded where they are installed.
+_METRIC_PACKAGES = ("sacrebleu", "rouge-score", "sentencex", "pycocoevalcap", "scikit-learn", "scipy")
 
 
 class RunCompleteError(UserError):
@@ -58,10 +60,12 @@ def read_splits(task: Task[Any, Any], data: Path, training: SynthesizerTrainingA
     records, limit = task.records(data, "train", training.streaming), training.tokenizer_characters
     if training.streaming and not records.in_parts:
         raise UserError(f"got --streaming, but task {task.name} reads its training data as a whole; leave it out")
-    if not (training.streaming or (records.in_parts and records.bytes() > min(IN_MEMORY, limit))):
-        return {name: task.read(data, name) for name in ("train", "valid")}
-    train = LargeSplit(records.name, task, records, limit, training.streaming)
-    return {"train": train, "valid": task.records(data, "valid", training.streaming).load(train.labels)}
+    if training.streaming or (records.in_parts and records.source.bytes() > min(IN_MEMORY, limit)):
+        name = records.split([]).name
+        train: Split = LargeSplit(name, task, records, limit, training.streaming)
+    else:
+        train = records.load()
+    return {"train": train, "valid": task.records(data, "valid", training.streaming).load()}
 
 
 def join_processes(
@@ -115,7 +119,7 @@ def start_run(
         "settings": settings.to_dict(),
         "processes": PartialState().num_processes,
         "fingerprints": inputs.fingerprints,
-        "versions": _versions(task, place),
+        "versions": _versions(place),
     }
     check_agreement({**vars(settings), **settings.training.to_dict(), "training": None, "data": info["fingerprints"]})
     with (
@@ -191,7 +195,7 @@ def resume_run(
             settings=settings.to_dict(),
             processes=PartialState().num_processes,
             commands=[*info["commands"], _command()],
-            resumed_with=[*info.get("resumed_with", []), _versions(task, place)],
+            resumed_with=[*info.get("resumed_with", []), _versions(place)],
         )
         with _shortage_reported(run, training):
             if PartialState().is_main_process:
@@ -315,13 +319,11 @@ def _train(trainer: SynthesizerTrainer, callbacks: Sequence[TrainerCallback]) ->
         return Outcome(trainer.write_metrics(), received[0] if received else None)
 
 
-def _versions(task: Task[Any, Any], device: torch.device) -> dict[str, str | int]:
+def _versions(device: torch.device) -> dict[str, str | int]:
     versions = {"python": platform.python_version(), "device": describe_device(device)}
-    for package in (*_PACKAGES, *task.packages):
-        try:
+    for package in (*_PACKAGES, *_METRIC_PACKAGES):
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "not installed"
     return {**versions, "threads": torch.get_num_threads()}
 
 

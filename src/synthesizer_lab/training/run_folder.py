@@ -34,7 +34,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from synthetic_attention.staging import LOCK, lock_file, remove_left, staged
 
-from ..data.hub import is_hub_name
+from ..data.source import is_hub_name
 from ..errors import UserError, damage_reported, one_line
 from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained, possible_starts, reset_generation

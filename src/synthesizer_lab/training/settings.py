@@ -23,6 +23,7 @@ from synthetic_attention.validation import did_you_mean
 from ..errors import UserError, one_line
 from ..tasks import get_task, known_tasks
 from ..tasks.base import Task
+from ..tasks.options import FORMER_OPTIONS
 from ..validation import check_value
 from .arguments import SynthesizerTrainingArguments, argument_types
 from .options import TrainingOptions
@@ -268,7 +269,7 @@ def read_task_options(
             if key in options:
                 raise UserError(f"got {key} twice; give it once")
             options[key] = value
-        elif key in task.former_options:
+        elif key in FORMER_OPTIONS:
             raise UserError(f"got {key}, an option of older versions that has no effect any more; leave it out")
     return options
 
