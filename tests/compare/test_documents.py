@@ -14,7 +14,7 @@ from compare.conftest import Results, add_row, run_comparison
 from documents import ROOT
 from synthesizer_lab.compare.documents import DOCUMENTS, RESULTS, condense, fill, main
 from synthesizer_lab.compare.experiments import Experiment, read_experiments
-from synthesizer_lab.compare.tables import markdown_table, notes
+from synthesizer_lab.compare.tables import markdown_page
 
 _COMMENT = "<!-- results mt: seeds; test_2016_flickr BLEU = BLEU -->\n\n"
 
@@ -49,7 +49,7 @@ def test_results_are_copied_without_paths_and_tables_filled(folder: Path, result
     assert "/home/me" not in json.dumps(short)
     # No outputs are saved.
     assert short["bootstrap"] == []
-    assert (markdown_table(short), [*notes(short)]) == (markdown_table(results), [*notes(results)])
+    assert markdown_page(short) == markdown_page({**results, "runs": short["runs"]})
     document = folder / "README.md"
     Path("runs/mt/results.json").write_text(json.dumps(results))
     document.write_text(f"Before.\n\n{_COMMENT}| old |\n| row |\n\nAfter.\n")

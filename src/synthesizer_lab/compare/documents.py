@@ -33,9 +33,9 @@ from typing import Any
 
 from ..errors import UserError
 from .experiments import Experiment, read_experiments
-from .intervals import Pairs, difference_table, paired_bootstrap, read_test, scores_of, write_difference
-from .results import FINISHED, Results, column, measurements, merge
-from .tables import choose, digits, markdown_table, score_columns
+from .intervals import Pair, difference, paired_bootstrap, read_test
+from .results import FINISHED, Results, merge
+from .tables import check_columns, difference_table, markdown, score_columns, score_table
 
 RESULTS = Path("benchmarks/results")
 DOCUMENTS = (Path("README.md"), Path("docs/results.md"), Path("docs/claims.md"))
@@ -51,7 +51,7 @@ _OF_METRICS = ("steps", "minutes", "tokens", "tokens_per_second", "parameters")
 _OF_TEST = ("examples", "truncated", "skipped", "scores", "signatures", "not_computed")
 
 
-def condense(results: Results, folder: Path, pairs: Pairs = ()) -> dict[str, Any]:
+def condense(results: Results, folder: Path, pairs: Sequence[Pair] = ()) -> dict[str, Any]:
     """The results of the comparison in `folder` without settings, commands and paths; with tests of `pairs` of rows."""
     bootstrap = paired_bootstrap(results, folder, pairs, cache(partial(read_test, results, folder)))
     runs = [_some(run, _OF_RUN) for run in results["runs"]]
@@ -78,11 +78,25 @@ def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
         comment, kind, name, listed = match.groups()
         if name not in experiments or name not in saved:
             raise ValueError(f"got a table of {name!r}; expected an experiment with results in {folder}")
-        named = (entry.partition("=") for entry in listed.split(";"))
-        columns = {known.strip(): shown.strip() or known.strip() for known, _, shown in named}
+        results, experiment = saved[name], experiments[name]
+        entries = (entry.partition("=") for entry in listed.split(";"))
+        shown = {known.strip(): title.strip() or known.strip() for known, _, title in entries}
         if kind == "intervals":
-            return f"{comment}{difference_table(saved[name], experiments[name].pairs, columns, saved)}\n"
-        return f"{comment}{markdown_table(saved[name], experiments[name].published.get('columns'), columns)}\n"
+            names = (
+                " − ".join(row if isinstance(row, str) else ": ".join(*row.items()) for row in pair)
+                for pair in experiment.pairs
+            )
+            pairs = dict(zip(names, experiment.pairs, strict=True))
+            cells, corner = (
+                difference_table(results, pairs, score_columns(results), others=saved),
+                "difference, 95 % interval",
+            )
+        else:
+            cells, corner = score_table(results), "synthesizer"
+            for title, figures in experiment.published.get("columns", {}).items():
+                cells[f"*{title}*"] = [f"*{figures[row]}*" if row in figures else "" for row in cells.index]
+        check_columns(shown, cells)
+        return f"{comment}{markdown(cells[[*shown]].rename(columns=shown), corner)}\n"
 
     def judged(match: re.Match[str]) -> str:
         start, name, first, relation, second, margin, shown = match.groups()
@@ -96,18 +110,16 @@ def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
 
 def _verdict(results: Results, first: str, second: str, relation: str, margin: float, shown: str) -> str | None:
     """The difference of two rows with its interval, and whether it agrees with a claim; None if a row has no score."""
-    (score,) = choose(score_columns(results), [shown])
-    one, other = (scores_of(results, score, row) for row in (first, second))
-    if one.empty or other.empty:
+    check_columns([shown], scores := score_columns(results))
+    found = difference(results, [first, second], scores[shown])
+    if found is None:
         return None
-    places = digits(column(measurements(results), score))
-    difference, interval = write_difference(one, other, places)
     verdict = "inconclusive (one seed)"
-    if interval is not None:
-        low, high = interval if relation == ">" else (-interval[1], -interval[0])
+    if found.interval is not None:
+        low, high = found.interval if relation == ">" else (-found.interval[1], -found.interval[0])
         verdict = "agrees" if low > -margin else "disagrees" if high < -margin else "inconclusive"
-    means = " − ".join(f"{each.mean():.{places}f}" for each in (one, other))
-    return f"{means.replace('-', '−')} = {difference} | {verdict}"
+    means = " − ".join(f"{mean:.{found.places}f}" for mean in found.means)
+    return f"{means.replace('-', '−')} = {found.numbers} | {verdict}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

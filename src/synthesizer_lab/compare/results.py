@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import statistics
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +20,11 @@ if TYPE_CHECKING:
 
 FINISHED, FAILED, PENDING = "finished", "failed", "pending"
 # What belongs to the runs of a comparison, and what to a row whichever its runs are.
-_OF_RUNS = {"rows", "runs", "warnings", "bootstrap", "from"}
+_OF_RUNS = {"rows", "runs", "bootstrap", "from"}
 _OF_ROW = ("synthesizer", "overrides", "match", "d_ff", "parameters")
 _SPEEDS = ("tokens_per_second", "minutes", "steps")
+# Smaller values of these scores are better, whichever score selects the checkpoint.
+_SMALLER = {"bits_per_byte", "invalid", "loss", "perplexity", "word_perplexity"}
 Results = Mapping[str, Any]
 # A group and the name of a score in it.
 Score = tuple[str, str]
@@ -35,36 +35,52 @@ def with_status(results: Results, status: str) -> list[Results]:
     return [run for run in results["runs"] if run["status"] == status]
 
 
+def reference_row(results: Results) -> str:
+    """The row that the others are compared with: vanilla, or the first."""
+    rows = [str(row["row"]) for row in results["rows"]]
+    return "vanilla" if "vanilla" in rows else rows[0]
+
+
 def measurements(results: Results) -> pd.DataFrame:
-    """The numbers of the finished runs: a line for each row and seed, a column for each group and score.
+    """The numbers of the finished runs, one a line: row, seed, group and name of the score, value.
 
     The groups are "", for speeds, "validation", "last", and the splits.
     """
-    lines = {}
+    lines = []
     for run in with_status(results, FINISHED):
         groups = {
             "": {name: run["metrics"][name] for name in _SPEEDS},
             **{group: run[group]["scores"] for group in ("validation", "last")},
             **{split: run["tests"][split]["scores"] for split in results["tests"]},
         }
-        line = {(group, name): value for group, scores in groups.items() for name, value in scores.items()}
-        lines[run["row"], run["seed"]] = line
-    columns = pd.MultiIndex.from_tuples(dict.fromkeys(chain(*lines.values())), names=["group", "score"])
-    index = pd.MultiIndex.from_tuples(lines, names=["row", "seed"])
-    return pd.DataFrame([*lines.values()], index=index, columns=columns, dtype=float)
+        key = run["row"], run["seed"]
+        lines += [(*key, group, *score) for group, scores in groups.items() for score in scores.items()]
+    return pd.DataFrame(lines, columns=["row", "seed", "group", "name", "value"]).astype({"value": float})
 
 
 def column(numbers: pd.DataFrame, score: Score) -> pd.Series:
-    """A column of `measurements`; without numbers if no run has the score."""
-    return numbers[score] if score in numbers else pd.Series(float("nan"), numbers.index)
+    """The values of a score in `measurements`, by row and seed."""
+    found = numbers[(numbers["group"] == score[0]) & (numbers["name"] == score[1])]
+    return found.set_index(["row", "seed"])["value"]
 
 
-def read_runs(folder: Path) -> list[dict[str, Any]]:
-    """The runs in results.json; none if the file is missing or damaged, so that all are scored again."""
-    with suppress(UserError), damage_reported(folder):
-        runs = json.loads((folder / "results.json").read_text(encoding="utf-8"))["runs"]
-        return [run for run in runs if {"row", "seed"} <= run.keys()]
-    return []
+def decimals(values: pd.Series) -> int:
+    """The decimals to print of a score, a `column`."""
+    return 2 if values.groupby(level="row").mean().abs().max() >= 10 else 3
+
+
+def is_smaller_better(results: Results, name: str) -> bool:
+    """Whether smaller values of a score are better."""
+    return name in _SMALLER or (name == results["selected_by"] and not results["larger_is_better"])
+
+
+def read_results(folder: Path) -> dict[str, Any]:
+    """The content of results.json; without rows and runs if there is no such file."""
+    path = folder / "results.json"
+    if not path.exists():
+        return {"rows": [], "runs": []}
+    with damage_reported(path):
+        return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
@@ -137,28 +153,20 @@ def merge(earlier: Results, later: Results, order: Sequence[str]) -> dict[str, A
 
 
 def _over_seeds(runs: Sequence[Results], splits: Iterable[str]) -> dict[str, Any]:
-    """The seeds of a row by their status, and its numbers over the finished ones."""
-    finished = with_status({"runs": runs}, FINISHED)
+    """The seeds of a row by their status; mean, sample standard deviation and number of each score.
+
+    "last" is of the last step, not of the selected checkpoint. Some runs may lack a score.
+    """
+    groups: dict[str, Any] = {group: {} for group in ("validation", "last", *splits)}
+    groups[""] = dict.fromkeys(_SPEEDS)
+    numbers = measurements({"runs": runs, "tests": splits}).groupby(["group", "name"], sort=False)["value"]
+    for (group, name), mean, sd, count in numbers.agg(["mean", "std", "count"]).itertuples():
+        groups[group][name] = {"mean": mean, "sd": None if math.isnan(sd) else sd, "n": count}
+    statuses = (FINISHED, FAILED, PENDING)
     return {
         "seeds": [run["seed"] for run in runs],
-        **{name: [run["seed"] for run in runs if run["status"] == name] for name in (FINISHED, FAILED, PENDING)},
-        **dict.fromkeys(_SPEEDS),
-        **_summaries([{name: run["metrics"][name] for name in _SPEEDS} for run in finished]),
-        "validation": _summaries([run["validation"]["scores"] for run in finished]),
-        # Of the last step, not of the selected checkpoint.
-        "last": _summaries([run["last"]["scores"] for run in finished]),
-        "tests": {split: _summaries([run["tests"][split]["scores"] for run in finished]) for split in splits},
-    }
-
-
-def _summaries(scores: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float | None]]:
-    """Mean, sample standard deviation and number of each score; some runs may lack one."""
-    values = {name: [each[name] for each in scores if name in each] for name in dict.fromkeys(chain(*scores))}
-    return {
-        name: {
-            "mean": statistics.fmean(numbers),
-            "sd": statistics.stdev(numbers) if len(numbers) > 1 else None,
-            "n": len(numbers),
-        }
-        for name, numbers in values.items()
+        **{status: [run["seed"] for run in runs if run["status"] == status] for status in statuses},
+        **groups[""],
+        **{group: groups[group] for group in ("validation", "last")},
+        "tests": {split: groups[split] for split in splits},
     }
