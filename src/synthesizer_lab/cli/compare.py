@@ -45,7 +45,6 @@ def compare(
     table.md and results.json. Run the same command again to continue, with more rows or seeds if wanted. The exit code
     is 1 if a run failed.
     """
-    how = training.settings()
     from ..compare.plan import Comparison
     from ..compare.rows import parse_rows, parse_seeds
     from ..compare.run import compare as run_comparison
@@ -60,8 +59,7 @@ def compare(
         preset=training.preset or "tiny",
         source=source_runs,
         overrides=data.overrides or [],
-        on_long=how.pop("on_long", None),
-        training=how,
+        training=training.settings(),
         splits=split or ["test"],
         generation=given(**vars(generation)),
     )

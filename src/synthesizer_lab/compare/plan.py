@@ -7,11 +7,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..data.examples import OnLong, OnLongInput
+from ..data.examples import OnLongInput
 from ..data.tokenizer import encode
 from ..errors import UserError
 from ..tasks.base import Split, Task, build_model
@@ -39,8 +39,6 @@ class Comparison:
         training: training arguments from flags, as `read_settings` takes them.
         splits: the splits to score the selected checkpoints on.
         generation: options of text generation in these tests.
-        on_long: how inputs over the maximum length are handled: "truncate" holds for training and tests, "drop" for
-            training only.
     """
 
     task: Task[Any, Any]
@@ -51,12 +49,11 @@ class Comparison:
     training: Mapping[str, Any] = field(default_factory=dict)
     splits: Sequence[str] = ("test",)
     generation: Mapping[str, Any] = field(default_factory=dict)
-    on_long: OnLong | None = None
 
     @property
     def test_on_long(self) -> OnLongInput:
-        """How the tests handle inputs over the maximum length."""
-        return "truncate" if self.on_long == "truncate" else "error"
+        """How the tests handle inputs over the maximum length; "drop" is for training only."""
+        return "truncate" if self.training.get("on_long") == "truncate" else "error"
 
     def settings(
         self, row: Row, seed: int = 0, source: PretrainedRun | None = None, d_ff: int | None = None
@@ -69,16 +66,8 @@ class Comparison:
             task=type(self.task),
             start=None if source is None else source.settings,
             seed=seed,
-            on_long=self.on_long,
             **self.training,
         )
-
-
-class ModelSize(NamedTuple):
-    """The number of trainable parameters of a row's model, and for a control row the d_ff that gives it."""
-
-    parameters: int
-    d_ff: int | None
 
 
 @dataclass(frozen=True)
@@ -87,6 +76,7 @@ class Plan:
 
     Attributes:
         seeds: the seeds of each row, in the order of the table.
+        sizes: the number of trainable parameters of each row's model, and for a control row the d_ff that gives it.
         settings: the settings that all runs share.
         fingerprints: of the training and validation data.
         tests: the splits to score, by the names that the user gave.
@@ -95,7 +85,7 @@ class Plan:
 
     comparison: Comparison
     seeds: dict[Row, list[int]]
-    sizes: dict[Row, ModelSize]
+    sizes: dict[Row, tuple[int, int | None]]
     settings: dict[str, Any]
     fingerprints: dict[str, Any]
     tests: dict[str, Split]
@@ -103,9 +93,14 @@ class Plan:
     tokenizer: dict[str, Any]
     sources: Sources
 
+    @property
+    def runs(self) -> list[tuple[Row, int]]:
+        """The row and the seed of each run."""
+        return [(row, seed) for row, seeds in self.seeds.items() for seed in seeds]
+
     def run_settings(self, row: Row, seed: int) -> Settings:
         """The settings of one run."""
-        return self.comparison.settings(row, seed, self.sources.get((row, seed)), self.sizes[row].d_ff)
+        return self.comparison.settings(row, seed, self.sources.get((row, seed)), self.sizes[row][1])
 
     @property
     def scoring(self) -> dict[str, Any]:
@@ -121,9 +116,8 @@ class Plan:
         info = run.read_info()
         wanted = _recipe(self.comparison.task, settings, self.fingerprints, source.record() if source else None)
         found = _recipe(run.read_task(info), run.read_settings(info), info["fingerprints"], info.get("from"))
-        differing = [name for name in wanted if wanted[name] != found.get(name)]
-        if differing:
-            listed = ", ".join(f"{name} {wanted[name]!r} (there {found.get(name)!r})" for name in differing)
+        pairs = ((name, value, found.get(name)) for name, value in wanted.items())
+        if listed := ", ".join(f"{name} {mine!r} (there {theirs!r})" for name, mine, theirs in pairs if mine != theirs):
             raise UserError(
                 f"{run.path} was trained with other settings; got {listed}. Choose another --output, or move the run "
                 "away"
@@ -196,7 +190,9 @@ def _check_lengths(task: Task[Any, Any], split: Split, tokenizer: PreTrainedToke
 
 def _model_size(
     comparison: Comparison, row: Row, changes: Mapping[str, Any], source: PretrainedRun | None
-) -> ModelSize:
+) -> tuple[int, int | None]:
+    """The number of trainable parameters, and the d_ff of a control row."""
+
     def parameters(row: Row, d_ff: int | None = None) -> int:
         config = build_config(comparison.settings(row, source=source, d_ff=d_ff), **changes)
         # Without memory and random numbers: only the shapes count.
@@ -214,7 +210,7 @@ def _model_size(
         if smallest > target:
             raise UserError(f"row {row.label}: with d_ff=1 it has {smallest:,} parameters; expected at most {target:,}")
         d_ff = 1 + round((target - smallest) / (second - smallest))
-    return ModelSize(parameters(row, d_ff), d_ff)
+    return parameters(row, d_ff), d_ff
 
 
 def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> Sources:

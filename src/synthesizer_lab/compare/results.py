@@ -107,11 +107,11 @@ def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
                 "synthesizer": parse_synthesizer(row.synthesizer),
                 "overrides": list(row.overrides),
                 "match": row.match,
-                "d_ff": plan.sizes[row].d_ff,
-                "parameters": plan.sizes[row].parameters,
+                "d_ff": d_ff,
+                "parameters": parameters,
                 **_over_seeds([run for run in runs if run["row"] == row.label], tests),
             }
-            for row in plan.seeds
+            for row, (parameters, d_ff) in plan.sizes.items()
         ],
         "runs": [dict(run) for run in runs],
     }

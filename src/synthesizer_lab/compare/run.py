@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -88,7 +88,7 @@ def compare(
     plan = make_plan(comparison, _with_earlier(folder, earlier, rows, seeds))
     known = {(run["row"], run["seed"]): run for run in earlier["runs"]}
     entries = {}
-    for row, seed in ((row, seed) for row, numbers in plan.seeds.items() for seed in numbers):
+    for row, seed in plan.runs:
         plan.check_run(_run_folder(folder, row, seed), row, seed)
         # Metrics and scores of earlier calls stay until the run is scored.
         kept = {name: value for name, value in known.get((row.label, seed), {}).items() if name in ("metrics", "tests")}
@@ -115,9 +115,8 @@ def _with_earlier(
         (row,) = parse_rows([entry["row"]])
         if trained := [seed for seed in entry["seeds"] if _run_folder(folder, row, seed).exists]:
             found[row] = trained
-    return {
-        row: sorted({*found.get(row, ()), *(seeds if row in rows else ())}) for row in dict.fromkeys([*found, *rows])
-    }
+    asked = {row: [*seeds] for row in rows}
+    return {row: sorted({*found.get(row, ()), *asked.get(row, ())}) for row in found | asked}
 
 
 def _run_folder(folder: RunFolder, row: Row, seed: int) -> RunFolder:
@@ -142,7 +141,7 @@ class _Runner:
     device: str | None
     report: Report
     callbacks: Sequence[TrainerCallback]
-    entries: dict[Key, Entry] = field(default_factory=dict)
+    entries: dict[Key, Entry]
 
     def run(self, queue: Sequence[Key], jobs: int) -> int | None:
         """Score the trained runs, then train and score the rest of `queue`; returns the signal that stopped it."""
@@ -150,38 +149,35 @@ class _Runner:
         for key in trained:
             self._add(key, self.train_and_score(*key))
         self.publish()
-        rest, stop = [key for key in queue if key not in trained], StopRequest()
+        rest = [key for key in queue if key not in trained]
         if jobs > 1 and rest:
-            self.report(f"training {len(rest)} runs, {jobs} at the same time; see log.jsonl of each run")
-            silent = replace(self, report=_silent, callbacks=(), entries={})
-            outcomes = call_in_processes({key: partial(silent.train_and_score, *key) for key in rest}, jobs, stop)
-        else:
-            outcomes = self._in_turn(rest, len(queue), stop)
-        with closing(outcomes):
+            return self._run_in_processes(rest, jobs)
+        for number, (row, seed) in enumerate(rest, start=1):
+            self.report(f"run {number} of {len(rest)}: {row.label}, seed {seed}")
+            outcome = self.train_and_score(row, seed)
+            if isinstance(outcome, int):
+                return outcome
+            self._add((row, seed), outcome)
+        return None
+
+    def _run_in_processes(self, keys: Sequence[Key], jobs: int) -> int | None:
+        self.report(f"training {len(keys)} runs, {jobs} at the same time; see log.jsonl of each run")
+        silent, stop = replace(self, report=_silent, callbacks=(), entries={}), StopRequest()
+        calls = {key: partial(silent.train_and_score, *key) for key in keys}
+        with closing(call_in_processes(calls, jobs, stop)) as outcomes:
             for (row, seed), outcome in outcomes:
-                if isinstance(outcome, UserError) and stop.received is None:
-                    outcome = _entry(row, seed, FAILED, reason=str(outcome))
-                if isinstance(outcome, dict):
+                # A run that was stopped stays pending.
+                if not isinstance(outcome, int):
                     self._add((row, seed), outcome)
-                    if jobs > 1:
-                        self.report(f"{row.label}, seed {seed} has ended")
+                    self.report(f"{row.label}, seed {seed} has ended")
         return stop.received
 
-    def _in_turn(
-        self, keys: Sequence[Key], total: int, stop: StopRequest
-    ) -> Generator[tuple[Key, Entry | int | UserError]]:
-        for number, key in enumerate(keys, total - len(keys) + 1):
-            self.report(f"run {number} of {total}: {key[0].label}, seed {key[1]}")
-            outcome = self.train_and_score(*key)
-            yield key, outcome
-            if isinstance(outcome, int):
-                stop.received = outcome
-                return
-
-    def _add(self, key: Key, entry: Entry | int) -> None:
-        assert isinstance(entry, dict)
+    def _add(self, key: Key, outcome: Entry | int | UserError) -> None:
+        """Publish the entry of a run, or the reason of its failure."""
+        row, seed = key
+        entry = outcome if isinstance(outcome, dict) else _entry(row, seed, FAILED, reason=str(outcome))
         if entry["status"] == FAILED:
-            self.report(f"{key[0].label}, seed {key[1]} failed: {entry['reason']}")
+            self.report(f"{row.label}, seed {seed} failed: {entry['reason']}")
         self.entries[key] = entry
         self.publish()
 
@@ -207,17 +203,12 @@ class _Runner:
 
     def _train(self, run: RunFolder, row: Row, seed: int) -> int | None:
         comparison = self.plan.comparison
-        options: dict[str, Any] = {"data": comparison.data, "device": self.device, "report": self.report}
+        options: dict[str, Any] = {"data": comparison.data, "device": self.device}
+        options |= {"report": self.report, "callbacks": self.callbacks}
         if run.exists:
-            return resume_run(run.path, callbacks=self.callbacks, **options).signal
-        return start_run(
-            task=comparison.task,
-            settings=self.plan.run_settings(row, seed),
-            output=run.path,
-            pretrained=self.plan.sources.get((row, seed)),
-            callbacks=self.callbacks,
-            **options,
-        ).signal
+            return resume_run(run.path, **options).signal
+        settings, source = self.plan.run_settings(row, seed), self.plan.sources.get((row, seed))
+        return start_run(task=comparison.task, settings=settings, output=run.path, pretrained=source, **options).signal
 
     def _score(self, run: RunFolder, known: Mapping[str, Any]) -> Entry:
         """The settings, metrics and scores of a trained run; scores that are `known` are not computed again."""

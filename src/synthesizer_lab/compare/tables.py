@@ -115,14 +115,16 @@ def notes(results: Results, mark: str | None = None) -> Iterator[str]:
     """The lines below the table: what was run, and how to read the scores; `mark` is how clear differences look."""
     defaults = {field.name: field.default for field in fields(get_task(results["task"]))}
     chosen = {name: value for name, value in results["options"].items() if value != defaults.get(name)}
-    about = [results["task"], *_written(chosen), f"preset {results['settings']['preset']}"]
+    about = ", ".join([results["task"], *_written(chosen), f"preset {results['settings']['preset']}"])
     steps, minutes = results["budget"]["steps"], results["budget"]["minutes"]
     ends = ([f"{steps:,} steps"] if steps else []) + ([f"{minutes:g} minutes without validation"] if minutes else [])
-    yield f"{', '.join(about)}: {' or '.join(ends)} for each run."
-    yield "Mean ± sample standard deviation over seeds."
+    size = f"{results['tokenizer']['size']:,}"
+    yield f"{about}: {' or '.join(ends)} for each run; the same data, one tokenizer of {size} tokens."
+    if results.get("from") is not None:
+        yield f"Trained from the weights of {results['from']}; rows with @from=none from new weights."
+    yield f"Mean ± sample standard deviation over seeds. tokens/s: {results['tokens']} per second of training."
     if mark:
         yield f"{mark}: the 95 % interval of the difference to {reference_row(results)} excludes 0."
-    yield f"tokens/s: {results['tokens']} per second of training."
     selected = results["score_labels"].get(results["selected_by"], results["selected_by"])
     generation = ", ".join(_written(results["generation"] or {}))
     yield f"Checkpoints are selected by validation {selected}; these are tested{generation and f' ({generation})'}."
@@ -132,13 +134,6 @@ def notes(results: Results, mark: str | None = None) -> Iterator[str]:
     for row in results["rows"]:
         if row["match"] is not None:
             yield f"{row['row']}: d_ff {row['d_ff']:,}, as many parameters as {row['match']} or the closest to it."
-    if results.get("from") is not None:
-        yield f"Trained from the weights of {results['from']}; rows with @from=none from new weights."
-    seeds = {row["row"]: ", ".join(map(str, sorted(row["finished"]))) for row in results["rows"] if row["finished"]}
-    if len({*seeds.values()}) > 1:
-        listed = "; ".join(f"{name} {own}" for name, own in seeds.items())
-        yield f"Rows have different seeds, which may explain a difference: {listed}."
-    yield f"All rows: the same data and budget, one tokenizer of {results['tokenizer']['size']:,} tokens."
     yield from dict.fromkeys(_scoring(results))
     for run in with_status(results, FAILED):
         yield f"{run['row']}, seed {run['seed']} failed: {run['reason']}"
@@ -161,7 +156,6 @@ def _scoring(results: Results) -> Iterator[str]:
         if test["skipped"]:
             yield f"{split}: {test['skipped']} malformed lines skipped."
         for name, signature in test["signatures"].items():
-            yield f"{labels.get(name, name)}: {signature}"
-            if signature == OWN_VECTORS:
-                yield "Similarities by a model's own embeddings do not compare between rows."
+            note = "; does not compare between rows" if signature == OWN_VECTORS else ""
+            yield f"{labels.get(name, name)}: {signature}{note}"
         yield from (f"{labels[name]} not computed: {reason}" for name, reason in test["not_computed"].items())

@@ -44,10 +44,11 @@ def call_in_processes(
                 for future in wait(running, _INTERVAL, FIRST_COMPLETED).done:
                     key, _ = running.pop(future)
                     try:
-                        result: _T | UserError = future.result()
+                        yield key, future.result()
                     except BrokenProcessPool:
-                        result = UserError("its process was killed")
-                    yield key, result
+                        # A process that does not listen yet ends with our SIGTERM.
+                        if stop.received is None:
+                            yield key, UserError("its process was killed")
                 if stop.received is not None and not is_stopping:
                     is_stopping = True
                     _terminate()
