@@ -114,6 +114,7 @@ def results() -> Results:
         "generation": {"num_beams": 4, "length_penalty": 0.6},
         "rows": [],
         "runs": [],
+        "bootstrap": [],
     }
     add_row(found, "vanilla", 37.7, 0.1)
     add_row(found, "vanilla-control", 38.2, 0.25, match="random+vanilla", d_ff=1274)

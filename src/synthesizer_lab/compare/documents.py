@@ -8,8 +8,8 @@ stands below it, with the columns to show, renamed after "=":
 
     <!-- results translation-en-de: seeds; validation BLEU; test_2016_flickr BLEU = test BLEU -->
 
-or the differences between the experiment's pairs of rows: the t interval over seeds, and the p-value of the paired
-bootstrap on the outputs of each seed:
+or the differences between the experiment's pairs of rows: the t interval over seeds, and the p-values of the paired
+bootstrap that the comparison computed for each seed:
 
     <!-- intervals translation-en-de: test_2016_flickr BLEU = test BLEU -->
 
@@ -27,13 +27,12 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 from .experiments import Experiment, read_experiments
-from .intervals import Pair, difference, paired_bootstrap, read_test
+from .intervals import difference
 from .results import FINISHED, Results, merge
 from .tables import check_columns, difference_table, markdown, score_columns, score_table
 
@@ -51,15 +50,15 @@ _OF_METRICS = ("steps", "minutes", "tokens", "tokens_per_second", "parameters")
 _OF_TEST = ("examples", "truncated", "skipped", "scores", "signatures", "not_computed")
 
 
-def condense(results: Results, folder: Path, pairs: Sequence[Pair] = ()) -> dict[str, Any]:
-    """The results of the comparison in `folder` without settings, commands and paths; with tests of `pairs` of rows."""
-    bootstrap = paired_bootstrap(results, folder, pairs, cache(partial(read_test, results, folder)))
+def condense(results: Results) -> dict[str, Any]:
+    """The results of a comparison without settings, commands and paths."""
     runs = [_some(run, _OF_RUN) for run in results["runs"]]
     for run in runs:
         if run["status"] == FINISHED:
             run["metrics"] = _some(run["metrics"], _OF_METRICS)
             run["tests"] = {split: _some(test, _OF_TEST) for split, test in run["tests"].items()}
-    return {**results, "from": None, "runs": runs, "bootstrap": bootstrap}
+    # Results of earlier versions have no p-values.
+    return {**results, "from": None, "runs": runs, "bootstrap": results.get("bootstrap", [])}
 
 
 def _some(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -144,13 +143,13 @@ def _add(runs: Path, experiments: Mapping[str, Experiment]) -> None:
     for path in sorted(runs.glob("*/results.json")):
         results = json.loads(path.read_text(encoding="utf-8"))
         if path.parent.name in experiments and any(run["status"] == FINISHED for run in results["runs"]):
-            found[path.parent] = results
+            found[path.parent.name] = results
     if not found:
         raise UserError(f"got --runs {runs}; expected a folder with the results of experiments")
     RESULTS.mkdir(parents=True, exist_ok=True)
-    for folder, results in found.items():
-        experiment, path = experiments[folder.name], RESULTS / f"{folder.name}.json"
-        short = condense(results, folder, experiment.pairs)
+    for name, results in found.items():
+        experiment, path = experiments[name], RESULTS / f"{name}.json"
+        short = condense(results)
         # Runs that start from other runs have those of one machine.
         if path.exists() and not experiment.after:
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
@@ -14,12 +14,20 @@ import pandas as pd
 from sacrebleu.significance import PairedTest
 from scipy import stats
 
-from ..errors import UserError
 from ..metrics.embeddings import OWN_VECTORS
 from ..tasks.seq2seq import TextPairs
 from ..tasks.translation import Translation
-from ..training.run_folder import RunFolder
-from .results import FINISHED, Results, Score, column, decimals, is_smaller_better, measurements, with_status
+from .results import (
+    FINISHED,
+    Results,
+    Score,
+    column,
+    decimals,
+    is_smaller_better,
+    measurements,
+    reference_row,
+    with_status,
+)
 
 # Two rows; a row of another experiment is written as {experiment: row}.
 Pair = Sequence[str | Mapping[str, str]]
@@ -88,30 +96,27 @@ def difference(
     remark = " (one seed)" if found.interval is None else ""
     if found.is_clear:
         remark = " behind" if (found.means[0] > found.means[1]) == is_smaller_better(results, name) else " ahead"
-    own = [test for test in results.get("bootstrap", []) if test["rows"] == pair and test["split"] == split]
+    own = [test for test in results["bootstrap"] if test["rows"] == pair and test["split"] == split]
     if p := ", ".join(f"{test['p'][name]:.3f}" for test in own if name in test["p"]):
         remark += f" (p {p})"
     return found._replace(remark=remark)
 
 
-def paired_bootstrap(
-    results: Results, folder: Path, pairs: Sequence[Pair], read: Callable[[str], TextPairs]
-) -> list[dict[str, Any]]:
-    """p-values of sacreBLEU's paired bootstrap for each pair, split and seed of translation with outputs in `folder`.
+def paired_bootstrap(results: Results, folder: Path, splits: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """p-values of sacreBLEU's paired bootstrap for each row against the reference row, in each test and seed.
 
-    Args:
-        read: returns a split by its name; called only for splits with outputs.
+    Only translation has them. `splits` are the tests; `folder` has the outputs.
     """
     if results["task"] != Translation.name:
         return []
     runs = {(run["row"], run["seed"]): run for run in with_status(results, FINISHED)}
-    metrics, tested = Translation.from_options(results["options"]).metrics(), []
-    own = [(first, second) for first, second in pairs if isinstance(first, str) and isinstance(second, str)]
-    for pair, split, seed in product(own, results["tests"], sorted({seed for _, seed in runs})):
-        found = [read_outputs(folder, runs[row, seed], split) for row in pair if (row, seed) in runs]
-        if len(found) == 2 and all(found):
-            p = _p_values(metrics, read(split), *found)
-            tested.append({"rows": [*pair], "split": split, "seed": seed, "p": p})
+    reference, metrics, tested = reference_row(results), Translation.from_options(results["options"]).metrics(), []
+    for split, (row, seed) in product(results["tests"], runs):
+        if row != reference and (reference, seed) in runs:
+            outputs = [read_outputs(folder, runs[name, seed], split) for name in (reference, row)]
+            if all(outputs):
+                p = _p_values(metrics, splits[split], *outputs)
+                tested.append({"rows": [row, reference], "split": split, "seed": seed, "p": p})
     return tested
 
 
@@ -123,22 +128,8 @@ def read_outputs(folder: Path, run: Mapping[str, Any], split: str) -> list[str]:
     return [str(json.loads(line)["predicted"]) for line in lines] if path.suffix == ".jsonl" else lines
 
 
-def read_test(results: Results, folder: Path, split: str) -> TextPairs:
-    """The text of a test, from the data that the runs were trained on.
-
-    Raises:
-        UserError: the data is missing or has changed.
-    """
-    run = RunFolder(folder / with_status(results, FINISHED)[0]["folder"])
-    info = run.read_info()
-    pairs = run.read_task(info).read(Path(info["data"]), split)
-    if pairs.fingerprint() != results["tests"][split]:
-        raise UserError(f"{info['data']}: got other text in the split {split!r}; expected the text that was scored")
-    return cast(TextPairs, pairs)
-
-
 def _p_values(
-    metrics: Mapping[str, Any], pairs: TextPairs, outputs: Sequence[str], baseline: Sequence[str]
+    metrics: Mapping[str, Any], pairs: TextPairs, baseline: Sequence[str], outputs: Sequence[str]
 ) -> dict[str, float]:
     """The p-values of outputs against those of a baseline, by the metrics' names."""
     rows = pairs.complete()

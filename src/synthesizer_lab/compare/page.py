@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from ..data.records import Split
 from ..tasks.seq2seq import TextPairs
 from ..training.run_folder import RunFolder
-from .intervals import paired_bootstrap, read_outputs
+from .intervals import read_outputs
 from .results import FINISHED, Results, Score, column, measurements, reference_row, with_status
 from .tables import difference_table, notes, score_columns, score_table
 
@@ -37,8 +37,6 @@ def write_page(folder: RunFolder, results: Results, splits: Mapping[str, Split])
     rows, reference = [row["row"] for row in results["rows"]], reference_row(results)
     texts = {name: split for name, split in splits.items() if isinstance(split, TextPairs) and results["generation"]}
     pairs = {row: [row, reference] for row in rows if row != reference}
-    bootstrap = paired_bootstrap(results, folder.path, [*pairs.values()], texts.__getitem__)
-    results = {**results, "bootstrap": bootstrap}
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     )

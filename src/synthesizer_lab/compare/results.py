@@ -114,6 +114,7 @@ def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
             for row, (parameters, d_ff) in plan.sizes.items()
         ],
         "runs": [dict(run) for run in runs],
+        "bootstrap": [],
     }
 
 

@@ -33,6 +33,7 @@ from ..training.device import choose_training_device
 from ..training.evaluation import evaluate_run
 from ..training.run import Report, resume_run, start_run
 from ..training.run_folder import RunFolder
+from .intervals import paired_bootstrap
 from .page import write_page
 from .plan import Comparison, Plan, make_plan, tokenizer_record
 from .results import FAILED, FINISHED, PENDING, Results, make_results, read_results
@@ -101,8 +102,10 @@ def compare(
         runner = _Runner(folder, plan, device, cache(report), callbacks, entries)
         # Seed by seed, so that a table with all rows exists early.
         signal = runner.run([(row, seed) for seed in seeds for row in rows], jobs)
-        results = runner.publish()
-        write_page(folder, results, {split.name: split for split in plan.tests.values()})
+        results, splits = runner.publish(), {split.name: split for split in plan.tests.values()}
+        results["bootstrap"] = paired_bootstrap(results, folder.path, splits)
+        folder.write_json("results.json", results)
+        write_page(folder, results, splits)
         return results, signal
 
 
