@@ -6,6 +6,7 @@ import shutil
 import signal
 import statistics
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from filelock import FileLock
 
 from compare.conftest import Results, failures, run_comparison, without_times
 from synthesizer_lab.compare.tables import markdown_page
+from synthesizer_lab.compare.workers import call_in_processes
 from synthesizer_lab.errors import UserError
+from synthesizer_lab.training.callbacks import StopRequest
 from synthesizer_lab.training.evaluation import evaluate_run
 from synthesizer_lab.training.run import resume_run
 from training.conftest import SMALL
@@ -158,6 +161,14 @@ def test_runs_in_several_processes_stop_together_and_have_the_same_results(corpu
     assert without_times(results) == without_times(run_comparison(corpus, tmp_path / "one", rows)[0])
 
 
+@pytest.mark.slow
+def test_a_killed_process_ends_its_call_only() -> None:
+    calls = {"killed": partial(signal.raise_signal, signal.SIGKILL), "other": partial(abs, -3)}
+    found: dict[str, Any] = dict(call_in_processes(calls, 2, StopRequest()))
+    assert isinstance(found["killed"], UserError)
+    assert found["other"] == 3
+
+
 def test_a_failed_run_has_its_reason_and_the_others_continue(start: Start, tmp_path: Path) -> None:
     lines: list[str] = []
     results = start("vanilla@learning_rate=4e9,vanilla", report=lines.append)
@@ -168,16 +179,6 @@ def test_a_failed_run_has_its_reason_and_the_others_continue(start: Start, tmp_p
     assert [(row["finished"], row["failed"]) for row in results["rows"]] == [([], [0]), ([0], [])]
     table = (tmp_path / "out/table.md").read_text(encoding="utf-8")
     assert "| vanilla@learning_rate=4e9 | 0 of 1 |" in table
-
-
-@pytest.mark.usefixtures("finished")
-def test_a_run_with_another_tokenizer_has_failed(start: Start, tmp_path: Path) -> None:
-    path = tmp_path / "out/vanilla/seed-0/tokenizer.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    content["model"]["merges"].pop()
-    path.write_text(json.dumps(content), encoding="utf-8")
-    (failure,) = failures(start("vanilla"))
-    assert "tokenizer" in failure["reason"]
 
 
 @pytest.mark.parametrize(
@@ -217,12 +218,18 @@ def test_inputs_over_the_maximum_length(start: Start, corpus: Path, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("finished")
-def test_other_data_and_runs_with_another_budget_are_refused(start: Start, corpus: Path, tmp_path: Path) -> None:
+def test_other_data_tokenizers_and_budgets_are_refused(start: Start, corpus: Path, tmp_path: Path) -> None:
     data = shutil.copytree(corpus, tmp_path / "data")
     assert failures(start("vanilla", data=data)) == []
     (data / "train.en").write_text((corpus / "train.en").read_text(encoding="utf-8").upper(), encoding="utf-8")
     with pytest.raises(UserError, match=r"train.source_sha256 '\w+' \(there '\w+'\)"):
         start("vanilla", data=data)
+    tokenizer = tmp_path / "out/random/seed-0/tokenizer.json"
+    tokenizer.write_text(
+        tokenizer.read_text(encoding="utf-8").replace('"ignore_merges": false', '"ignore_merges": true')
+    )
+    (failure,) = failures(start("vanilla"))
+    assert (failure["row"], "tokenizer" in failure["reason"]) == ("random", True)
     resume_run(tmp_path / "out/vanilla/seed-0", max_steps=6, report=silent)
     with pytest.raises(UserError, match=r"seed-0 .*max_steps 4 \(there 6\)"):
         start("vanilla")

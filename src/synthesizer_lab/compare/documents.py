@@ -33,7 +33,7 @@ from typing import Any
 from ..errors import UserError
 from .experiments import Experiment, read_experiments
 from .intervals import difference
-from .results import FINISHED, Results, merge
+from .results import FINISHED, Results, merge, read_results, with_status
 from .tables import check_columns, difference_table, markdown, score_columns, score_table
 
 RESULTS = Path("benchmarks/results")
@@ -81,15 +81,8 @@ def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
         entries = (entry.partition("=") for entry in listed.split(";"))
         shown = {known.strip(): title.strip() or known.strip() for known, _, title in entries}
         if kind == "intervals":
-            names = (
-                " − ".join(row if isinstance(row, str) else ": ".join(*row.items()) for row in pair)
-                for pair in experiment.pairs
-            )
-            pairs = dict(zip(names, experiment.pairs, strict=True))
-            cells, corner = (
-                difference_table(results, pairs, score_columns(results), others=saved),
-                "difference, 95 % interval",
-            )
+            corner = "difference, 95 % interval"
+            cells = difference_table(results, experiment.named_pairs(), score_columns(results), others=saved)
         else:
             cells, corner = score_table(results), "synthesizer"
             for title, figures in experiment.published.get("columns", {}).items():
@@ -139,11 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _add(runs: Path, experiments: Mapping[str, Experiment]) -> None:
     """Add the results of experiments with a finished run to those that are saved."""
-    found = {}
-    for path in sorted(runs.glob("*/results.json")):
-        results = json.loads(path.read_text(encoding="utf-8"))
-        if path.parent.name in experiments and any(run["status"] == FINISHED for run in results["runs"]):
-            found[path.parent.name] = results
+    found = {name: results for name in experiments if with_status(results := read_results(runs / name), FINISHED)}
     if not found:
         raise UserError(f"got --runs {runs}; expected a folder with the results of experiments")
     RESULTS.mkdir(parents=True, exist_ok=True)

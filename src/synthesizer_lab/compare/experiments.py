@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from .intervals import Pair
 from .rows import parse_rows
 
 EXPERIMENTS = Path("benchmarks/experiments.yaml")
@@ -36,7 +37,7 @@ class Experiment:
     commands: Sequence[str]
     about: str = ""
     after: Sequence[str] = ()
-    pairs: Sequence[Sequence[str | Mapping[str, str]]] = ()
+    pairs: Sequence[Pair] = ()
     published: Mapping[str, Any] = field(default_factory=dict)
 
     def words(self, data: str, runs: str) -> list[list[str]]:
@@ -47,6 +48,13 @@ class Experiment:
         """The rows of its comparisons, in the order of the commands."""
         listed = (words[words.index(_ROWS) + 1] for words in self.words("", "") if _ROWS in words)
         return list(dict.fromkeys(row.label for text in listed for row in parse_rows([text])))
+
+    def named_pairs(self) -> dict[str, Pair]:
+        """Its pairs of rows by "row − row", or "row − experiment: row"."""
+        names = (
+            " − ".join(row if isinstance(row, str) else ": ".join(*row.items()) for row in pair) for pair in self.pairs
+        )
+        return dict(zip(names, self.pairs, strict=True))
 
 
 def read_experiments(path: Path = EXPERIMENTS) -> dict[str, Experiment]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -70,9 +71,18 @@ def _start(call: Callable[[], _T], slot: int, count: int) -> Future[_T]:
 
 
 def _prepare(threads: int) -> None:
+    threading.Thread(target=_end_without_main, daemon=True).start()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     torch.set_num_threads(threads)
+
+
+def _end_without_main() -> None:
+    """End this process if the main one was killed; its run continues from the last checkpoint next time."""
+    main = multiprocessing.parent_process()
+    assert main is not None
+    main.join()
+    os._exit(1)
 
 
 def _terminate() -> None:
