@@ -24,7 +24,6 @@ from .results import (
     column,
     decimals,
     is_smaller_better,
-    measurements,
     reference_row,
     with_status,
 )
@@ -84,14 +83,14 @@ def difference(
     samples = []
     for row in pair:
         home, label = (results, row) if isinstance(row, str) else next((others.get(key), row[key]) for key in row)
-        found = column(measurements(home or _NONE), score)
+        found = column(home or _NONE, score)
         samples.append(found[found.index.get_level_values("row") == label])
     first, second = samples
     # Similarities that each model measures with its own embeddings do not compare.
     tests = (run["tests"].get(split, {}) for run in with_status(results, FINISHED))
     if first.empty or second.empty or any(test.get("signatures", {}).get(name) == OWN_VECTORS for test in tests):
         return None
-    places = decimals(column(measurements(results), score))
+    places = decimals(column(results, score))
     found = Difference((first.mean(), second.mean()), t_interval(first, second), places)
     remark = " (one seed)" if found.interval is None else ""
     if found.is_clear:

@@ -20,7 +20,7 @@ from ..data.records import Split
 from ..tasks.seq2seq import TextPairs
 from ..training.run_folder import RunFolder
 from .intervals import read_outputs
-from .results import FINISHED, Results, Score, column, measurements, reference_row, with_status
+from .results import FINISHED, Results, Score, column, reference_row, with_status
 from .tables import difference_table, notes, score_columns, score_table
 
 _OUTPUTS = 20
@@ -85,11 +85,10 @@ def _curves(folder: RunFolder, results: Results, colours: Mapping[str, str]) -> 
 
 def _scatters(results: Results, colours: Mapping[str, str]) -> Iterator[Markup]:
     """The first score of each test against the parameters and the speed."""
-    numbers = measurements(results)
     parameters = pd.Series({row["row"]: row["parameters"] / 1e6 for row in results["rows"]})
     sizes = {
         "parameters (millions)": parameters,
-        f"{results['tokens']}/s in training": column(numbers, ("", "tokens_per_second")).groupby("row").mean(),
+        f"{results['tokens']}/s in training": column(results, ("", "tokens_per_second")).groupby("row").mean(),
     }
     first: dict[str, tuple[str, Score]] = {}
     for title, score in score_columns(results).items():
@@ -98,7 +97,7 @@ def _scatters(results: Results, colours: Mapping[str, str]) -> Iterator[Markup]:
     for title, score in first.values():
         for name, size in sizes.items():
             figure, axes = _figure(name, title)
-            for row, (mean, sd) in column(numbers, score).groupby("row").agg(["mean", "std"]).iterrows():
+            for row, (mean, sd) in column(results, score).groupby("row").agg(["mean", "std"]).iterrows():
                 axes.errorbar(size[row], mean, sd if sd > 0 else None, color=colours[str(row)], marker="o", capsize=3)
             yield _svg(figure, f"{title} against {name}")
 

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,27 +42,21 @@ def reference_row(results: Results) -> str:
     return "vanilla" if "vanilla" in rows else rows[0]
 
 
-def measurements(results: Results) -> pd.DataFrame:
-    """The numbers of the finished runs, one a line: row, seed, group and name of the score, value.
-
-    The groups are "", for speeds, "validation", "last", and the splits.
-    """
-    lines = []
-    for run in with_status(results, FINISHED):
-        groups = {
-            "": {name: run["metrics"][name] for name in _SPEEDS},
-            **{group: run[group]["scores"] for group in ("validation", "last")},
-            **{split: run["tests"][split]["scores"] for split in results["tests"]},
-        }
-        key = run["row"], run["seed"]
-        lines += [(*key, group, *score) for group, scores in groups.items() for score in scores.items()]
-    return pd.DataFrame(lines, columns=["row", "seed", "group", "name", "value"]).astype({"value": float})
+def run_scores(results: Results, run: Results) -> dict[Score, float]:
+    """The numbers of a finished run. The groups are "", for speeds, "validation", "last", and the splits."""
+    groups = {
+        "": {name: run["metrics"][name] for name in _SPEEDS},
+        **{group: run[group]["scores"] for group in ("validation", "last")},
+        **{split: run["tests"][split]["scores"] for split in results["tests"]},
+    }
+    return {(group, name): value for group, scores in groups.items() for name, value in scores.items()}
 
 
-def column(numbers: pd.DataFrame, score: Score) -> pd.Series:
-    """The values of a score in `measurements`, by row and seed."""
-    found = numbers[(numbers["group"] == score[0]) & (numbers["name"] == score[1])]
-    return found.set_index(["row", "seed"])["value"]
+def column(results: Results, score: Score) -> pd.Series:
+    """The values of a score, by row and seed."""
+    found = {(run["row"], run["seed"]): run_scores(results, run) for run in with_status(results, FINISHED)}
+    index = pd.MultiIndex.from_tuples(found, names=["row", "seed"])
+    return pd.Series([scores.get(score) for scores in found.values()], index, dtype=float).dropna()
 
 
 def decimals(values: pd.Series) -> int:
@@ -160,9 +155,10 @@ def _over_seeds(runs: Sequence[Results], splits: Iterable[str]) -> dict[str, Any
     """
     groups: dict[str, Any] = {group: {} for group in ("validation", "last", *splits)}
     groups[""] = dict.fromkeys(_SPEEDS)
-    numbers = measurements({"runs": runs, "tests": splits}).groupby(["group", "name"], sort=False)["value"]
-    for (group, name), mean, sd, count in numbers.agg(["mean", "std", "count"]).itertuples():
-        groups[group][name] = {"mean": mean, "sd": None if math.isnan(sd) else sd, "n": count}
+    results = {"runs": runs, "tests": splits}
+    for score in dict.fromkeys(chain(*(run_scores(results, run) for run in with_status(results, FINISHED)))):
+        mean, sd, count = column(results, score).agg(["mean", "std", "count"])
+        groups[score[0]][score[1]] = {"mean": mean, "sd": None if math.isnan(sd) else sd, "n": int(count)}
     statuses = (FINISHED, FAILED, PENDING)
     return {
         "seeds": [run["seed"] for run in runs],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -12,16 +13,16 @@ import pandas as pd
 from ..metrics.embeddings import OWN_VECTORS
 from ..tasks import get_task
 from .intervals import Pair, difference
-from .results import FAILED, FINISHED, Results, Score, column, decimals, measurements, reference_row, with_status
+from .results import FAILED, FINISHED, Results, Score, column, decimals, reference_row, run_scores, with_status
 
 _NOTHING = "–"
 
 
 def score_columns(results: Results) -> dict[str, Score]:
     """The scores that are shown, by the names of their columns."""
-    found = measurements(results)[["group", "name"]].drop_duplicates()
-    scores, columns = [*found.itertuples(index=False, name=None)], dict[str, Score]()
+    scores = [*chain(*(run_scores(results, run) for run in with_status(results, FINISHED)))]
     scores += [(split, name) for split, test in _tests(results) for name in test["not_computed"]]
+    columns: dict[str, Score] = {}
     for group in ("validation", *results["tests"]):
         labels = results["score_labels"] | ({"loss": "loss"} if group == "validation" else {})
         keys = [name for own, name in scores if own == group]
@@ -44,7 +45,7 @@ def score_table(results: Results, mark: str = "{}") -> pd.DataFrame:
         "minutes": _means(results, ("", "minutes"), ".1f"),
     }
     for name, score in score_columns(results).items():
-        texts = _means(results, score, f".{decimals(column(measurements(results), score))}f")
+        texts = _means(results, score, f".{decimals(column(results, score))}f")
         found = [row["row"] != reference and difference(results, [row["row"], reference], score) for row in rows]
         clear = [each and each.is_clear for each in found]
         cells[name] = [mark.format(text) if bold else text for text, bold in zip(texts, clear, strict=True)]
@@ -53,7 +54,7 @@ def score_table(results: Results, mark: str = "{}") -> pd.DataFrame:
 
 def _means(results: Results, score: Score, form: str) -> list[str]:
     """Mean ± standard deviation of each row; of speeds the mean."""
-    values = column(measurements(results), score).groupby(level="row").agg(["mean", "std"])
+    values = column(results, score).groupby(level="row").agg(["mean", "std"])
     cells = dict.fromkeys((row["row"] for row in results["rows"]), _NOTHING)
     for row, (mean, sd) in values.iterrows():
         cells[str(row)] = f"{mean:{form}} ± {sd:{form}}" if score[0] and pd.notna(sd) else f"{mean:{form}}"
