@@ -49,50 +49,41 @@ def failures(results: Results) -> list[Results]:
 
 def without_times(results: Results) -> Results:
     """Results without times, dates and commands, which may differ between two equal runs."""
-    copy = json.loads(json.dumps(results))
-    for row in copy["rows"]:
-        del row["tokens_per_second"], row["minutes"]
-    for run in copy["runs"]:
-        for name in ("date", "commands"):
-            run.pop(name, None)
-        for name in ("tokens_per_second", "minutes"):
-            run.get("metrics", {}).pop(name, None)
-    return dict(copy)
-
-
-def spread(mean: float, sd: float | None) -> list[float]:
-    """The scores of two seeds with this sample standard deviation, or of one seed."""
-    return [mean] if sd is None else [mean - sd / 2**0.5, mean + sd / 2**0.5]
+    copy: Results = json.loads(json.dumps(results))
+    for entry in (*copy["rows"], *copy["runs"], *(run.get("metrics", {}) for run in copy["runs"])):
+        for name in ("date", "commands", "tokens_per_second", "minutes"):
+            entry.pop(name, None)
+    return copy
 
 
 def add_row(results: Results, label: str, bleu: float | None, sd: float | None = None, **changes: Any) -> None:
     """Add a row with a run for each seed, and half the BLEU on the second test; without BLEU, it has failed."""
-    row = {"row": label, "match": None, "d_ff": None, "parameters": 2093568, "pending": []}
+    seeds = [0] if sd is None else [0, 1]
+    row = {"row": label, "match": None, "d_ff": None, "parameters": 2093568, "seeds": seeds, "pending": []}
     if bleu is None:
         results["runs"].append({"row": label, "seed": 0, "status": "failed", "reason": "out of memory"})
-        results["rows"].append({**row, "seeds": [0], "finished": [], "failed": [0], **changes})
+        results["rows"].append({**row, "finished": [], "failed": [0]})
         return
-    seeds = [0] if sd is None else [0, 1]
-    results["rows"].append({**row, "seeds": seeds, "finished": seeds, "failed": [], **changes})
-    for seed in seeds:
-        test = {"signatures": {"bleu": "tok:13a"}, "truncated": 0, "skipped": 0, "examples": 1000, "not_computed": {}}
-        results["runs"].append(
-            {
-                "row": label,
-                "seed": seed,
-                "folder": f"{label}/seed-{seed}",
-                "status": "finished",
-                "commands": ["synthesizer compare translation --seeds 0,1"],
-                "versions": {"torch": "2.13.0", "threads": 1},
-                "date": f"2026-11-2{1 + seed}T12:00:00+00:00",
-                "metrics": {"tokens_per_second": 14476.4, "minutes": 20.04, "steps": 100},
-                **{group: {"scores": {}} for group in ("validation", "last")},
-                "tests": {
-                    "test_2016_flickr": {**test, "scores": {}},
-                    "test_2017": {**test, "scores": {}, "truncated": 2, "skipped": 3},
-                },
-            }
-        )
+    results["rows"].append({**row, "finished": seeds, "failed": [], **changes})
+    test = {"signatures": {"bleu": "tok:13a"}, "truncated": 0, "skipped": 0, "examples": 1000, "not_computed": {}}
+    results["runs"] += [
+        {
+            "row": label,
+            "seed": seed,
+            "folder": f"{label}/seed-{seed}",
+            "status": "finished",
+            "commands": ["synthesizer compare translation --seeds 0,1"],
+            "versions": {"torch": "2.13.0", "threads": 1},
+            "date": f"2026-11-2{1 + seed}T12:00:00+00:00",
+            "metrics": {"tokens_per_second": 14476.4, "minutes": 20.04, "steps": 100},
+            **{group: {"scores": {}} for group in ("validation", "last")},
+            "tests": {
+                "test_2016_flickr": {**test, "scores": {}},
+                "test_2017": {**test, "scores": {}, "truncated": 2, "skipped": 3},
+            },
+        }
+        for seed in seeds
+    ]
     for group, name, mean in (
         *(("validation", "loss", 1.7921), ("validation", "bleu", bleu), ("last", "loss", 1.7899)),
         *(("test_2016_flickr", "bleu", bleu), ("test_2017", "bleu", bleu / 2)),
@@ -101,10 +92,9 @@ def add_row(results: Results, label: str, bleu: float | None, sd: float | None =
 
 
 def set_score(results: Results, label: str, group: str, name: str, mean: float, sd: float | None = None) -> None:
-    """Give the finished runs of a row these scores; with one score, all have it."""
-    runs = [run for run in results["runs"] if run["row"] == label]
-    for run, score in zip(runs, spread(mean, sd) * (1 if sd is not None else len(runs)), strict=True):
-        {**run, **run["tests"]}[group]["scores"][name] = score
+    """Give the two runs of a row scores with this sample standard deviation; without one, all have the same."""
+    for sign, run in zip((-1, 1), (run for run in results["runs"] if run["row"] == label), strict=False):
+        {**run, **run["tests"]}[group]["scores"][name] = mean + sign * (sd or 0) / 2**0.5
 
 
 @pytest.fixture
@@ -124,6 +114,7 @@ def results() -> Results:
         "generation": {"num_beams": 4, "length_penalty": 0.6},
         "rows": [],
         "runs": [],
+        "bootstrap": [],
     }
     add_row(found, "vanilla", 37.7, 0.1)
     add_row(found, "vanilla-control", 38.2, 0.25, match="random+vanilla", d_ff=1274)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from documents import ROOT
 from synthesizer_lab.cli.app import app
-from synthesizer_lab.compare.experiments import Experiment, main, read_experiments, run, with_requirements
+from synthesizer_lab.compare.experiments import main, read_experiments
 
 FILE = ROOT / "benchmarks/experiments.yaml"
-
-
-def _experiment(name: str, command: str = "synthesizer --help", **changes: Any) -> Experiment:
-    return Experiment(name=name, title=name.title(), commands=[command], **changes)
 
 
 def test_every_command_is_valid(tmp_path: Path) -> None:
@@ -48,36 +44,26 @@ def test_published_rows_and_pairs_are_rows() -> None:
             assert all(row in rows[home] for home, row in found), (name, pair)
 
 
-def test_an_experiment_needs_those_it_follows(tmp_path: Path) -> None:
-    path = tmp_path / "experiments.yaml"
-    path.write_text("a: {title: A, commands: []}\nb: {title: B, commands: [], after: [a]}\nc: {title: C, commands: []}")
-    found = read_experiments(path)
-    assert [experiment.name for experiment in with_requirements(found, ["b"])] == ["a", "b"]
-    assert [experiment.name for experiment in with_requirements(found, [])] == ["a", "b", "c"]
-
-
-def test_experiments_that_follow_a_failed_one_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    queue = [
-        _experiment("first", "synthesizer evaluate {runs}/none '[x]'"),
-        _experiment("second", after=["first"]),
-        _experiment("third"),
-    ]
-    failures = run(queue, tmp_path, tmp_path)
-    assert failures.keys() == {"first", "second"}
-    assert "unexpected extra argument" in failures["first"]
-    assert "first" in failures["second"]
-    assert "Usage: " in (tmp_path / "third.log").read_text()
-    out = capsys.readouterr().out
-    assert "'[x]'" in out
-    assert all(f"{name}: {reason}\n" in out for name, reason in failures.items())
-
-
-@pytest.mark.parametrize("argument", ["nothing", "--data=absent", "--data="])
-def test_wrong_arguments_are_refused(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, argument: str
+def test_experiments_that_follow_a_failed_one_are_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(ROOT)
-    with pytest.raises(SystemExit) as ended:
-        main(["--data", ".", argument])
-    assert ended.value.code == 2
-    assert argument.replace("=", " ") in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benchmarks").mkdir()
+    commands = {
+        "other": ["mkdir {runs}-other"],
+        "first": ["synthesizer evaluate {runs}/none '[x]'", "mkdir {runs}-never"],
+        "second": ["mkdir {runs}-never"],
+        "third": ["mkdir {runs}-third"],
+    }
+    entries = {name: {"title": name, "commands": listed} for name, listed in commands.items()}
+    entries["second"]["after"] = ["first"]
+    (tmp_path / "benchmarks/experiments.yaml").write_text(yaml.safe_dump(entries, sort_keys=False))
+    assert main(["--data", ".", "--output", "runs", "second", "third"]) == 1
+    out, err = capfd.readouterr()
+    assert "unexpected extra argument" in err
+    assert [line for line in out.splitlines() if line[0] != "$"] == ["first: failed", "second: failed", "third: done"]
+    assert [path.name for path in tmp_path.glob("runs-*")] == ["runs-third"]
+    for wrong in ("nothing", "--data=absent"):
+        with pytest.raises(SystemExit):
+            main(["--data", ".", wrong])
+        assert wrong.replace("=", " ") in capfd.readouterr().err

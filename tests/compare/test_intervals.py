@@ -1,4 +1,4 @@
-"""Differences between rows: t intervals over seeds, the paired bootstrap on outputs, and their table."""
+"""Differences between rows: t intervals over seeds, and the paired bootstrap on outputs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 
 from compare.conftest import Results, run_comparison, set_score
-from synthesizer_lab.compare.documents import condense, fill
+from synthesizer_lab.compare.documents import fill
 from synthesizer_lab.compare.experiments import Experiment
-from synthesizer_lab.compare.intervals import difference_table, t_interval
-from synthesizer_lab.errors import UserError
+from synthesizer_lab.compare.intervals import difference, paired_bootstrap, t_interval
+from synthesizer_lab.tasks.translation import Translation
 
 PAIR = ["vanilla-control", "vanilla"]
+BLEU = ("test_2016_flickr", "bleu")
 
 
 def test_scores_that_are_all_the_same_have_an_interval() -> None:
@@ -25,7 +26,7 @@ def test_scores_that_are_all_the_same_have_an_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("control", "loss", "cells"),
+    ("control", "loss", "texts"),
     [
         # An sd of 0.1 with two seeds each: half the width is 4.303 · 0.1.
         ((38.2, 0.1), (1.0, 0.1), ["+0.50 [+0.07, +0.93] ahead", "−0.792 [−1.222, −0.362] ahead"]),
@@ -35,34 +36,26 @@ def test_scores_that_are_all_the_same_have_an_interval() -> None:
     ],
 )
 def test_a_row_is_ahead_if_the_interval_excludes_zero(
-    results: Results, control: tuple[float, float | None], loss: tuple[float, float | None], cells: list[str]
+    results: Results, control: tuple[float, float | None], loss: tuple[float, float | None], texts: list[str]
 ) -> None:
     if control[1] is None:
         del results["runs"][3]
-    set_score(results, "vanilla-control", "test_2016_flickr", "bleu", *control)
+    set_score(results, "vanilla-control", *BLEU, *control)
     set_score(results, "vanilla-control", "validation", "loss", *loss)
-    table = difference_table(
-        results, [PAIR, ["a|b", "vanilla"]], {"test_2016_flickr BLEU": "BLEU", "validation loss": "loss"}
-    )
-    # The row without results is left out.
-    header, _, line = table.splitlines()
-    assert header == "| difference, 95 % interval | BLEU | loss |"
-    assert line == f"| vanilla-control − vanilla | {' | '.join(cells)} |"
+    found = [difference(results, PAIR, score) for score in (BLEU, ("validation", "loss"))]
+    assert [str(each) for each in found] == texts
+    assert [each is not None and each.is_clear for each in found] == [
+        "ahead" in text or "behind" in text for text in texts
+    ]
+    assert difference(results, ["a|b", "vanilla"], BLEU) is None
 
 
 def test_a_row_of_another_experiment(results: Results) -> None:
     other = json.loads(json.dumps(results))
-    set_score(other, "vanilla-control", "test_2017", "bleu", 20.0, 0.1)
-    pairs = [["vanilla", {"control": "vanilla-control"}], ["vanilla", {"absent": "vanilla"}]]
-    table = difference_table(results, pairs, {"test_2017 BLEU": "BLEU"}, {"control": other})
-    assert table.splitlines()[2:] == [
-        "| vanilla − control: vanilla-control | −1.15 [−1.58, −0.72] behind |",
-    ]
-
-
-def test_only_scores_have_differences(results: Results) -> None:
-    with pytest.raises(ValueError, match="got the columns minutes"):
-        difference_table(results, [PAIR], {"minutes": "minutes"})
+    set_score(other, "vanilla-control", *BLEU, 40.0, 0.1)
+    found = difference(results, ["vanilla", {"control": "vanilla-control"}], BLEU, {"control": other})
+    assert str(found) == "−2.30 [−2.73, −1.87] behind"
+    assert difference(results, ["vanilla", {"absent": "vanilla"}], BLEU) is None
 
 
 def test_outputs_are_compared_seed_by_seed(corpus: Path, tmp_path: Path) -> None:
@@ -75,16 +68,16 @@ def test_outputs_are_compared_seed_by_seed(corpus: Path, tmp_path: Path) -> None
         right = slices.get((run["row"], run["seed"]), [])
         text = "".join(f"{line if line in right else 'x'}\n" for line in references)
         (output / run["folder"] / run["tests"]["test"]["predictions"]).write_text(text, encoding="utf-8")
-    pairs = [["random", "vanilla"], ["random", "absent"]]
-    short = condense(results, output, pairs)
-    first, second = short["bootstrap"]
-    assert (first["rows"], first["split"], first["seed"], second["seed"]) == (pairs[0], "test", 0, 1)
+    results["bootstrap"] = paired_bootstrap(results, output, {"test": Translation("en", "de").read(corpus, "test")})
+    first, second = results["bootstrap"]
+    assert (first["rows"], first["split"], first["seed"], second["seed"]) == (["random", "vanilla"], "test", 0, 1)
     assert {*first["p"]} == {"bleu", "chrf"}
     assert second["p"]["bleu"] < 0.01 < 0.1 < first["p"]["bleu"]
-    (tmp_path / "mt.json").write_text(json.dumps(short))
-    experiments = {"mt": Experiment(name="mt", title="", commands=[], pairs=pairs[:1])}
+    (tmp_path / "mt.json").write_text(json.dumps(results))
+    pairs = [["random", "vanilla"], ["random", "absent"]]
+    experiments = {"mt": Experiment(name="mt", title="", commands=[], pairs=pairs)}
     filled = fill("<!-- intervals mt: test BLEU -->\n\n| old |\n", tmp_path, experiments)
-    assert filled.endswith(f" (p {first['p']['bleu']:.3f}, {second['p']['bleu']:.3f}) |\n\n")
-    results["tests"]["test"]["pairs"] += 1
-    with pytest.raises(UserError, match="other text in the split 'test'"):
-        condense(results, output, pairs)
+    header, _, line = filled.strip().splitlines()[2:]
+    assert header == "| difference, 95 % interval | test BLEU |"
+    assert line.startswith("| random − vanilla | ")
+    assert line.endswith(f" (p {first['p']['bleu']:.3f}, {second['p']['bleu']:.3f}) |")

@@ -47,7 +47,6 @@ def compare(
 
     Example: synthesizer compare translation --synthesizers vanilla,random,random+vanilla --seeds 0,1 --output runs/all
     """
-    how = training.settings()
     from ..compare.plan import Comparison
     from ..compare.rows import parse_rows, parse_seeds
     from ..compare.run import compare as run_comparison
@@ -62,8 +61,7 @@ def compare(
         preset=training.preset or "tiny",
         source=source_runs,
         overrides=data.overrides or [],
-        on_long=how.pop("on_long", None),
-        training=how,
+        training=training.settings(),
         splits=split or ["test"],
         generation=given(**vars(generation)),
     )

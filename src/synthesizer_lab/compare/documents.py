@@ -8,8 +8,8 @@ stands below it, with the columns to show, renamed after "=":
 
     <!-- results translation-en-de: seeds; validation BLEU; test_2016_flickr BLEU = test BLEU -->
 
-or the differences between the experiment's pairs of rows: the t interval over seeds, and the p-value of the paired
-bootstrap on the outputs of each seed:
+or the differences between the experiment's pairs of rows: the t interval over seeds, and the p-values of the paired
+bootstrap that the comparison computed for each seed:
 
     <!-- intervals translation-en-de: test_2016_flickr BLEU = test BLEU -->
 
@@ -27,15 +27,14 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 from .experiments import Experiment, read_experiments
-from .intervals import Pairs, difference_table, paired_bootstrap, read_test, scores_of, write_difference
-from .results import FINISHED, Results, column, measurements, merge
-from .tables import choose, digits, markdown_table, score_columns
+from .intervals import difference
+from .results import FINISHED, Results, merge, read_results, with_status
+from .tables import check_columns, difference_table, markdown, score_columns, score_table
 
 RESULTS = Path("benchmarks/results")
 DOCUMENTS = (Path("README.md"), Path("docs/results.md"), Path("docs/claims.md"))
@@ -51,15 +50,15 @@ _OF_METRICS = ("steps", "minutes", "tokens", "tokens_per_second", "parameters")
 _OF_TEST = ("examples", "truncated", "skipped", "scores", "signatures", "not_computed")
 
 
-def condense(results: Results, folder: Path, pairs: Pairs = ()) -> dict[str, Any]:
-    """The results of the comparison in `folder` without settings, commands and paths; with tests of `pairs` of rows."""
-    bootstrap = paired_bootstrap(results, folder, pairs, cache(partial(read_test, results, folder)))
+def condense(results: Results) -> dict[str, Any]:
+    """The results of a comparison without settings, commands and paths."""
     runs = [_some(run, _OF_RUN) for run in results["runs"]]
     for run in runs:
         if run["status"] == FINISHED:
             run["metrics"] = _some(run["metrics"], _OF_METRICS)
             run["tests"] = {split: _some(test, _OF_TEST) for split, test in run["tests"].items()}
-    return {**results, "from": None, "runs": runs, "bootstrap": bootstrap}
+    # Results of earlier versions have no p-values.
+    return {**results, "from": None, "runs": runs, "bootstrap": results.get("bootstrap", [])}
 
 
 def _some(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -78,11 +77,18 @@ def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
         comment, kind, name, listed = match.groups()
         if name not in experiments or name not in saved:
             raise ValueError(f"got a table of {name!r}; expected an experiment with results in {folder}")
-        named = (entry.partition("=") for entry in listed.split(";"))
-        columns = {known.strip(): shown.strip() or known.strip() for known, _, shown in named}
+        results, experiment = saved[name], experiments[name]
+        entries = (entry.partition("=") for entry in listed.split(";"))
+        shown = {known.strip(): title.strip() or known.strip() for known, _, title in entries}
         if kind == "intervals":
-            return f"{comment}{difference_table(saved[name], experiments[name].pairs, columns, saved)}\n"
-        return f"{comment}{markdown_table(saved[name], experiments[name].published.get('columns'), columns)}\n"
+            corner = "difference, 95 % interval"
+            cells = difference_table(results, experiment.named_pairs(), score_columns(results), others=saved)
+        else:
+            cells, corner = score_table(results), "synthesizer"
+            for title, figures in experiment.published.get("columns", {}).items():
+                cells[f"*{title}*"] = [f"*{figures[row]}*" if row in figures else "" for row in cells.index]
+        check_columns(shown, cells)
+        return f"{comment}{markdown(cells[[*shown]].rename(columns=shown), corner)}\n"
 
     def judged(match: re.Match[str]) -> str:
         start, name, first, relation, second, margin, shown = match.groups()
@@ -96,18 +102,16 @@ def fill(text: str, folder: Path, experiments: Mapping[str, Experiment]) -> str:
 
 def _verdict(results: Results, first: str, second: str, relation: str, margin: float, shown: str) -> str | None:
     """The difference of two rows with its interval, and whether it agrees with a claim; None if a row has no score."""
-    (score,) = choose(score_columns(results), [shown])
-    one, other = (scores_of(results, score, row) for row in (first, second))
-    if one.empty or other.empty:
+    check_columns([shown], scores := score_columns(results))
+    found = difference(results, [first, second], scores[shown])
+    if found is None:
         return None
-    places = digits(column(measurements(results), score))
-    difference, interval = write_difference(one, other, places)
     verdict = "inconclusive (one seed)"
-    if interval is not None:
-        low, high = interval if relation == ">" else (-interval[1], -interval[0])
+    if found.interval is not None:
+        low, high = found.interval if relation == ">" else (-found.interval[1], -found.interval[0])
         verdict = "agrees" if low > -margin else "disagrees" if high < -margin else "inconclusive"
-    means = " − ".join(f"{each.mean():.{places}f}" for each in (one, other))
-    return f"{means.replace('-', '−')} = {difference} | {verdict}"
+    means = " − ".join(f"{mean:.{found.places}f}" for mean in found.means)
+    return f"{means.replace('-', '−')} = {found.numbers} | {verdict}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,17 +132,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _add(runs: Path, experiments: Mapping[str, Experiment]) -> None:
     """Add the results of experiments with a finished run to those that are saved."""
-    found = {}
-    for path in sorted(runs.glob("*/results.json")):
-        results = json.loads(path.read_text(encoding="utf-8"))
-        if path.parent.name in experiments and any(run["status"] == FINISHED for run in results["runs"]):
-            found[path.parent] = results
+    found = {name: results for name in experiments if with_status(results := read_results(runs / name), FINISHED)}
     if not found:
         raise UserError(f"got --runs {runs}; expected a folder with the results of experiments")
     RESULTS.mkdir(parents=True, exist_ok=True)
-    for folder, results in found.items():
-        experiment, path = experiments[folder.name], RESULTS / f"{folder.name}.json"
-        short = condense(results, folder, experiment.pairs)
+    for name, results in found.items():
+        experiment, path = experiments[name], RESULTS / f"{name}.json"
+        short = condense(results)
         # Runs that start from other runs have those of one machine.
         if path.exists() and not experiment.after:
             try:

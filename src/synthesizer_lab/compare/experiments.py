@@ -3,7 +3,7 @@
     python -m synthesizer_lab.compare.experiments --data FOLDER --output runs [NAME …] [--jobs 2]
 
 The experiments, their commands and the published figures are in benchmarks/experiments.yaml. OUTPUT/NAME/table.md has
-the table of a comparison; OUTPUT/NAME.log has the output of the commands.
+the table of a comparison.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from .intervals import Pair
 from .rows import parse_rows
 
 EXPERIMENTS = Path("benchmarks/experiments.yaml")
@@ -36,7 +37,7 @@ class Experiment:
     commands: Sequence[str]
     about: str = ""
     after: Sequence[str] = ()
-    pairs: Sequence[Sequence[str | Mapping[str, str]]] = ()
+    pairs: Sequence[Pair] = ()
     published: Mapping[str, Any] = field(default_factory=dict)
 
     def words(self, data: str, runs: str) -> list[list[str]]:
@@ -48,6 +49,13 @@ class Experiment:
         listed = (words[words.index(_ROWS) + 1] for words in self.words("", "") if _ROWS in words)
         return list(dict.fromkeys(row.label for text in listed for row in parse_rows([text])))
 
+    def named_pairs(self) -> dict[str, Pair]:
+        """Its pairs of rows by "row − row", or "row − experiment: row"."""
+        names = (
+            " − ".join(row if isinstance(row, str) else ": ".join(*row.items()) for row in pair) for pair in self.pairs
+        )
+        return dict(zip(names, self.pairs, strict=True))
+
 
 def read_experiments(path: Path = EXPERIMENTS) -> dict[str, Experiment]:
     """The experiments by name, in the order of the file; an experiment follows only experiments above it."""
@@ -55,47 +63,31 @@ def read_experiments(path: Path = EXPERIMENTS) -> dict[str, Experiment]:
     return {name: Experiment(name=name, **values) for name, values in entries.items()}
 
 
-def with_requirements(experiments: Mapping[str, Experiment], names: Sequence[str]) -> list[Experiment]:
-    """The named experiments and those they follow, in the order of the file; all experiments if there are no names."""
-    wanted = set(names or experiments)
+def run(experiments: Mapping[str, Experiment], names: Sequence[str], data: str, output: str, jobs: int = 1) -> set[str]:
+    """Run the named experiments, or all without a name, and those they follow, in the order of the file.
+
+    Returns the names of those that failed, or follow one that failed.
+    """
+    wanted, failed = {*(names or experiments)}, set[str]()
     for name in reversed(list(experiments)):
         if name in wanted:
             wanted.update(experiments[name].after)
-    return [experiment for name, experiment in experiments.items() if name in wanted]
+    for name, experiment in experiments.items():
+        if name in wanted:
+            commands = experiment.words(data, output)
+            if failed.intersection(experiment.after) or not all(_call(words, jobs) for words in commands):
+                failed.add(name)
+            print(f"{name}: {'failed' if name in failed else 'done'}", flush=True)
+    return failed
 
 
-def run(queue: Sequence[Experiment], data: Path, output: Path, jobs: int = 1) -> dict[str, str]:
-    """Run experiments, each comparison with `jobs` runs at a time; returns the reasons of failures.
-
-    Experiments that follow a failed one are skipped.
-    """
-    output.mkdir(parents=True, exist_ok=True)
-    failures: dict[str, str] = {}
-    for experiment in queue:
-        if needed := [name for name in experiment.after if name in failures]:
-            reason = f"skipped: it needs {', '.join(needed)}"
-        else:
-            reason = _run_one(experiment, data, output, jobs)
-        if reason:
-            failures[experiment.name] = reason
-        print(f"{experiment.name}: {reason or 'done'}", flush=True)
-    return failures
-
-
-def _run_one(experiment: Experiment, data: Path, output: Path, jobs: int) -> str:
-    """Run the commands of an experiment; returns the reason of a failure, or an empty text."""
-    log = output / f"{experiment.name}.log"
-    for program, *words in experiment.words(str(data), str(output)):
-        if program == "synthesizer" and words[0] == "compare":
-            words += ["--jobs", str(jobs)]
-        print(f"$ {shlex.join([program, *words])}", flush=True)
-        with log.open("ab") as stream:
-            command = [*_PROGRAMS.get(program, [program]), *words]
-            status = subprocess.run(command, stdout=stream, stderr=stream).returncode
-        if status:
-            *_, last = ["no output", *log.read_text(encoding="utf-8", errors="replace").strip().splitlines()]
-            return f"{last} (status {status}; {log})"
-    return ""
+def _call(words: list[str], jobs: int) -> bool:
+    """Run a command; whether it succeeds."""
+    program, *rest = words
+    if program == "synthesizer" and rest[0] == "compare":
+        rest += ["--jobs", str(jobs)]
+    print(f"$ {shlex.join([program, *rest])}", flush=True)
+    return subprocess.run([*_PROGRAMS.get(program, [program]), *rest]).returncode == 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,17 +96,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {', '.join(experiments)} (default: all)")
     parser.add_argument("--data", type=Path, required=True, help="the folder with the data sets")
-    parser.add_argument("--output", type=Path, default=Path("runs"), help="folder of runs and tables (default: runs)")
+    parser.add_argument("--output", default="runs", help="folder of runs and tables (default: runs)")
     parser.add_argument("--jobs", type=int, default=1, help="runs of a comparison at a time; they share the cores")
     options = parser.parse_args(arguments)
     if unknown := {*options.names} - {*experiments}:
         parser.error(f"got unknown experiment {', '.join(unknown)}; expected some of: {', '.join(experiments)}")
-    # An empty path means the current folder.
-    if not options.data.parts or not options.data.is_dir():
+    if not options.data.is_dir():
         parser.error(f"got --data {options.data}; expected the folder with the data sets")
-    failures = run(with_requirements(experiments, options.names), options.data, options.output, options.jobs)
-    print(f"tables: {options.output}/NAME/table.md")
-    return 1 if failures else 0
+    return 1 if run(experiments, options.names, str(options.data), options.output, options.jobs) else 0
 
 
 if __name__ == "__main__":

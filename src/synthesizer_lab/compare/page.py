@@ -19,9 +19,9 @@ from matplotlib.figure import Figure
 from ..data.records import Split
 from ..tasks.seq2seq import TextPairs
 from ..training.run_folder import RunFolder
-from .intervals import difference, paired_bootstrap, read_outputs
-from .results import FINISHED, Results, Score, column, measurements, with_status
-from .tables import notes, score_columns, table
+from .intervals import read_outputs
+from .results import FINISHED, Results, Score, column, reference_row, with_status
+from .tables import difference_table, notes, score_columns, score_table
 
 _OUTPUTS = 20
 _COLOURS = [str(colour) for colour in matplotlib.colors.TABLEAU_COLORS.values()]
@@ -34,35 +34,22 @@ _STYLE |= {"grid.alpha": 0.25, "axes.spines.top": False, "axes.spines.right": Fa
 
 def write_page(folder: RunFolder, results: Results, splits: Mapping[str, Split]) -> None:
     """Write index.html of the comparison in `folder`; `splits` are its tests."""
-    rows = [row["row"] for row in results["rows"]]
-    reference = "vanilla" if "vanilla" in rows else rows[0]
+    rows, reference = [row["row"] for row in results["rows"]], reference_row(results)
     texts = {name: split for name, split in splits.items() if isinstance(split, TextPairs) and results["generation"]}
-    pairs = [[row, reference] for row in rows if row != reference]
-    results = {**results, "bootstrap": paired_bootstrap(results, folder.path, pairs, texts.__getitem__)}
-    columns = score_columns(results)
-    found = {
-        (row, header): difference(results, [row, reference], score)
-        for row in rows
-        for header, score in columns.items()
-        if row != reference
-    }
+    pairs = {row: [row, reference] for row in rows if row != reference}
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     )
-    cells = table(results, "{}")
+    bold = Markup("<b>{}</b>")
     colours = dict(zip(rows, cycle(_COLOURS), strict=False))
     page = template.render(
         results=results,
         reference=reference,
-        rows=rows,
         colours=colours,
-        cells=cells,
-        differences=found,
-        compared=[row for row in rows if any(found.get((row, header)) for header in columns)],
-        columns=sorted(cells, key=_tests_first),
-        scores=sorted(columns, key=_tests_first),
+        scores=_tests_first(score_table(results, bold)),
+        differences=_tests_first(difference_table(results, pairs, score_columns(results), bold)),
         trained=[row["row"] for row in results["rows"] if row["finished"]],
-        notes=list(notes(results, "")),
+        notes=list(notes(results)),
         curves=list(_curves(folder, results, colours)),
         scatters=list(_scatters(results, colours)),
         outputs={name: _examples(folder, results, name, split) for name, split in texts.items()},
@@ -71,8 +58,8 @@ def write_page(folder: RunFolder, results: Results, splits: Mapping[str, Split])
     folder.write_text("index.html", page)
 
 
-def _tests_first(header: tuple[str, str]) -> bool:
-    return header[0] == "validation"
+def _tests_first(cells: pd.DataFrame) -> pd.DataFrame:
+    return cells[sorted(cells, key=lambda name: name.startswith("validation "))]
 
 
 def _curves(folder: RunFolder, results: Results, colours: Mapping[str, str]) -> Iterator[Markup]:
@@ -98,21 +85,19 @@ def _curves(folder: RunFolder, results: Results, colours: Mapping[str, str]) -> 
 
 def _scatters(results: Results, colours: Mapping[str, str]) -> Iterator[Markup]:
     """The first score of each test against the parameters and the speed."""
-    numbers = measurements(results)
     parameters = pd.Series({row["row"]: row["parameters"] / 1e6 for row in results["rows"]})
     sizes = {
         "parameters (millions)": parameters,
-        f"{results['tokens']}/s in training": column(numbers, ("", "tokens_per_second")).groupby("row").mean(),
+        f"{results['tokens']}/s in training": column(results, ("", "tokens_per_second")).groupby("row").mean(),
     }
     first: dict[str, tuple[str, Score]] = {}
-    for (group, label), score in score_columns(results).items():
-        if group in results["tests"] and (group not in first or score[1] == results["selected_by"]):
-            first[group] = (f"{group} {label}", score)
+    for title, score in score_columns(results).items():
+        if score[0] in results["tests"] and (score[0] not in first or score[1] == results["selected_by"]):
+            first[score[0]] = (title, score)
     for title, score in first.values():
         for name, size in sizes.items():
             figure, axes = _figure(name, title)
-            scores = column(numbers, score).dropna().groupby("row").agg(["mean", "std"])
-            for row, (mean, sd) in scores.iterrows():
+            for row, (mean, sd) in column(results, score).groupby("row").agg(["mean", "std"]).iterrows():
                 axes.errorbar(size[row], mean, sd if sd > 0 else None, color=colours[str(row)], marker="o", capsize=3)
             yield _svg(figure, f"{title} against {name}")
 

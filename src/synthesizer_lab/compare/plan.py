@@ -7,23 +7,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from synthetic_attention.models import SynthesizerConfig
-
-from ..data.examples import OnLong, OnLongInput
+from ..data.examples import OnLongInput
 from ..data.tokenizer import encode
-from ..errors import UserError, one_line
+from ..errors import UserError
 from ..tasks.base import Split, Task, build_model
 from ..tasks.generation import evaluation_config, generation_settings
 from ..tasks.large import LargeSplit, new_tokenizer
 from ..tasks.seq2seq import TextPairs
-from ..training.run import read_splits
-from ..training.run_folder import PretrainedRun
+from ..training.run import building_errors, read_splits
+from ..training.run_folder import PretrainedRun, RunFolder
 from ..training.settings import Settings, build_config, parse_synthesizer, read_settings, read_task_options
-from .rows import Row
+from .rows import Row, folder_name
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -41,8 +39,6 @@ class Comparison:
         training: training arguments from flags, as `read_settings` takes them.
         splits: the splits to score the selected checkpoints on.
         generation: options of text generation in these tests.
-        on_long: how inputs over the maximum length are handled: "truncate" holds for training and tests, "drop" for
-            training only.
     """
 
     task: Task[Any, Any]
@@ -53,12 +49,11 @@ class Comparison:
     training: Mapping[str, Any] = field(default_factory=dict)
     splits: Sequence[str] = ("test",)
     generation: Mapping[str, Any] = field(default_factory=dict)
-    on_long: OnLong | None = None
 
     @property
     def test_on_long(self) -> OnLongInput:
-        """How the tests handle inputs over the maximum length."""
-        return "truncate" if self.on_long == "truncate" else "error"
+        """How the tests handle inputs over the maximum length; "drop" is for training only."""
+        return "truncate" if self.training.get("on_long") == "truncate" else "error"
 
     def settings(
         self, row: Row, seed: int = 0, source: PretrainedRun | None = None, d_ff: int | None = None
@@ -71,16 +66,8 @@ class Comparison:
             task=type(self.task),
             start=None if source is None else source.settings,
             seed=seed,
-            on_long=self.on_long,
             **self.training,
         )
-
-
-class ModelSize(NamedTuple):
-    """The number of trainable parameters of a row's model, and for a control row the d_ff that gives it."""
-
-    parameters: int
-    d_ff: int | None
 
 
 @dataclass(frozen=True)
@@ -89,6 +76,7 @@ class Plan:
 
     Attributes:
         seeds: the seeds of each row, in the order of the table.
+        sizes: the number of trainable parameters of each row's model, and for a control row the d_ff that gives it.
         settings: the settings that all runs share.
         fingerprints: of the training and validation data.
         tests: the splits to score, by the names that the user gave.
@@ -97,7 +85,7 @@ class Plan:
 
     comparison: Comparison
     seeds: dict[Row, list[int]]
-    sizes: dict[Row, ModelSize]
+    sizes: dict[Row, tuple[int, int | None]]
     settings: dict[str, Any]
     fingerprints: dict[str, Any]
     tests: dict[str, Split]
@@ -105,9 +93,35 @@ class Plan:
     tokenizer: dict[str, Any]
     sources: Sources
 
+    @property
+    def runs(self) -> list[tuple[Row, int]]:
+        """The row and the seed of each run."""
+        return [(row, seed) for row, seeds in self.seeds.items() for seed in seeds]
+
     def run_settings(self, row: Row, seed: int) -> Settings:
         """The settings of one run."""
-        return self.comparison.settings(row, seed, self.sources.get((row, seed)), self.sizes[row].d_ff)
+        return self.comparison.settings(row, seed, self.sources.get((row, seed)), self.sizes[row][1])
+
+    @property
+    def scoring(self) -> dict[str, Any]:
+        """The options of the task that affect scores only."""
+        task = self.comparison.task
+        return {name: value for name, value in asdict(task).items() if name in task.evaluation_options}
+
+    def check_run(self, run: RunFolder, row: Row, seed: int) -> None:
+        """Raise UserError if a seed cannot be used, or `run` exists and was trained in another way."""
+        settings, source = self.run_settings(row, seed), self.sources.get((row, seed))
+        if not run.exists:
+            return
+        info = run.read_info()
+        wanted = _recipe(self.comparison.task, settings, self.fingerprints, source.record() if source else None)
+        found = _recipe(run.read_task(info), run.read_settings(info), info["fingerprints"], info.get("from"))
+        pairs = ((name, value, found.get(name)) for name, value in wanted.items())
+        if listed := ", ".join(f"{name} {mine!r} (there {theirs!r})" for name, mine, theirs in pairs if mine != theirs):
+            raise UserError(
+                f"{run.path} was trained with other settings; got {listed}. Choose another --output, or move the run "
+                "away"
+            )
 
 
 def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
@@ -122,32 +136,26 @@ def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
             raise UserError(f"got the row {row.label!r} without --from; then all rows start from new weights")
         if own := read_task_options(type(task), row.overrides):
             raise UserError(f"got {', '.join(own)} in the row {row.label!r}; all rows share one task: use --set")
-    shared = comparison.settings(Row("vanilla", "vanilla"))
-    if sources:
-        # If possible not of a control row, which has a d_ff of its own.
-        first = min(sources, key=lambda key: key[0].match is not None)
-        shared = comparison.settings(Row("", first[0].synthesizer), source=sources[first])
-        shared = replace(shared, synthesizer_options={})
+    first = next(iter(sources.values()), None)
+    shared = comparison.settings(Row("", next(iter(seeds)).synthesizer if first else "vanilla"), source=first)
     generation = evaluation_config(task, comparison.generation)
     task.check_requirements()
     data = read_splits(task, comparison.data, shared.training)
     tests = {split: task.read(comparison.data, split) for split in comparison.splits}
-    config = build_config(shared)
-    if sources:
-        tokenizers = [source.run.load_tokenizer() for source in sources.values()]
-        if len({tokenizer_record(each)["sha256"] for each in tokenizers}) > 1:
+    config, train = build_config(shared), data["train"]
+    if first:
+        if len({tokenizer_record(source.run.load_tokenizer())["sha256"] for source in sources.values()}) > 1:
             raise UserError(
                 f"{comparison.source}: got runs with several tokenizers; expected one, of the same training text"
             )
-        tokenizer = task.adapt_tokenizer(tokenizers[0])
+        tokenizer = task.adapt_tokenizer(first.run.load_tokenizer())
     else:
-        tokenizer = new_tokenizer(task, data["train"], config.vocab_size, config.max_position_embeddings)
+        tokenizer = new_tokenizer(task, train, config.vocab_size, config.max_position_embeddings)
     for asked, split in tests.items():
         if not split.has_labels:
             raise UserError(f"{split.name}: got --split {asked}, which has no labels; expected one such as valid")
         if comparison.test_on_long == "error":
             _check_lengths(task, split, tokenizer, config.max_position_embeddings)
-    train = data["train"]
     changes = task.config_changes(train.head() if isinstance(train, LargeSplit) else train, tokenizer)
     values = shared.to_dict()
     for name in ("synthesizer", "overrides"):
@@ -182,16 +190,14 @@ def _check_lengths(task: Task[Any, Any], split: Split, tokenizer: PreTrainedToke
 
 def _model_size(
     comparison: Comparison, row: Row, changes: Mapping[str, Any], source: PretrainedRun | None
-) -> ModelSize:
+) -> tuple[int, int | None]:
+    """The number of trainable parameters, and the d_ff of a control row."""
+
     def parameters(row: Row, d_ff: int | None = None) -> int:
-        settings = comparison.settings(row, source=source, d_ff=d_ff)
-        try:
-            # Without memory and random numbers: only the shapes count.
-            with torch.device("meta"):
-                model = build_model(comparison.task, build_config(settings, **changes))
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise UserError(f"row {row.label}: the model cannot be built: {one_line(error)}") from error
-        return model.num_parameters(only_trainable=True)
+        config = build_config(comparison.settings(row, source=source, d_ff=d_ff), **changes)
+        # Without memory and random numbers: only the shapes count.
+        with building_errors(), torch.device("meta"):
+            return build_model(comparison.task, config).num_parameters(only_trainable=True)
 
     d_ff = None
     if row.match is not None and source is not None:
@@ -204,7 +210,7 @@ def _model_size(
         if smallest > target:
             raise UserError(f"row {row.label}: with d_ff=1 it has {smallest:,} parameters; expected at most {target:,}")
         d_ff = 1 + round((target - smallest) / (second - smallest))
-    return ModelSize(parameters(row, d_ff), d_ff)
+    return parameters(row, d_ff), d_ff
 
 
 def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> Sources:
@@ -216,13 +222,11 @@ def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> 
     Raises:
         UserError: a run is missing, unfinished or cannot be started from, or has another synthesizer.
     """
-    if comparison.source is None:
-        return {}
     sources = {}
-    for row, seed in ((row, seed) for row, numbers in seeds.items() for seed in numbers):
-        label = replace(row, label=row.label.replace("@from=none", "")).folder
-        synthesizer = label if row.match is not None else replace(row, label=row.synthesizer).folder
-        where = comparison.source.replace("{row}", label).replace("{synthesizer}", synthesizer)
+    for row, seed in ((row, seed) for row, numbers in seeds.items() for seed in numbers if comparison.source):
+        label = folder_name(row.label.replace("@from=none", ""))
+        synthesizer = label if row.match is not None else folder_name(row.synthesizer)
+        where = str(comparison.source).replace("{row}", label).replace("{synthesizer}", synthesizer)
         path = Path(where.replace("{seed}", str(seed)))
         sources[row, seed] = source = PretrainedRun.open(path, type(comparison.task), row.scratch)
         if not source.finished:
@@ -232,40 +236,18 @@ def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> 
     return sources
 
 
-def recipe(
-    task: Task[Any, Any],
-    settings: Settings,
-    fingerprints: Mapping[str, Any],
-    source: Mapping[str, Any] | None = None,
-    processes: int = 1,
+def _recipe(
+    task: Task[Any, Any], settings: Settings, fingerprints: Mapping[str, Any], source: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """How a run is trained, in one dictionary.
-
-    Args:
-        source: the record of the run to start from. Its path does not count: runs may be moved.
-        processes: the number that trains it. Only the batches per update count, as of one process.
-    """
-    values = settings.to_dict()
-    del values["overrides"]
-    values["training"]["gradient_accumulation_steps"] *= processes
+    """How a run is trained. Of the run to start from, the weights count and not the path: runs may be moved."""
     return {
         "from": source and {name: source[name] for name in ("weights_sha256", "scratch")},
         "task": task.name,
         **{name: value for name, value in asdict(task).items() if name not in task.evaluation_options},
-        **values.pop("training"),
-        **values.pop("model"),
-        **values,
+        **settings.training.to_dict(),
+        **settings.config.to_dict(),
         **{f"{split}.{name}": value for split, found in fingerprints.items() for name, value in found.items()},
     }
-
-
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """The values in which two recipes differ, in words. A field of the model that is not given has its default."""
-    pairs = {
-        name: [each.get(name, getattr(SynthesizerConfig, name, None)) for each in (one, other)]
-        for name in {**one, **other}
-    }
-    return ", ".join(f"{name} {mine!r} (there {theirs!r})" for name, (mine, theirs) in pairs.items() if mine != theirs)
 
 
 def tokenizer_record(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:

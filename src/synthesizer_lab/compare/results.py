@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import statistics
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -22,9 +21,11 @@ if TYPE_CHECKING:
 
 FINISHED, FAILED, PENDING = "finished", "failed", "pending"
 # What belongs to the runs of a comparison, and what to a row whichever its runs are.
-_OF_RUNS = {"rows", "runs", "warnings", "bootstrap", "from"}
+_OF_RUNS = {"rows", "runs", "bootstrap", "from"}
 _OF_ROW = ("synthesizer", "overrides", "match", "d_ff", "parameters")
 _SPEEDS = ("tokens_per_second", "minutes", "steps")
+# Smaller values of these scores are better, whichever score selects the checkpoint.
+_SMALLER = {"bits_per_byte", "invalid", "loss", "perplexity", "word_perplexity"}
 Results = Mapping[str, Any]
 # A group and the name of a score in it.
 Score = tuple[str, str]
@@ -35,36 +36,46 @@ def with_status(results: Results, status: str) -> list[Results]:
     return [run for run in results["runs"] if run["status"] == status]
 
 
-def measurements(results: Results) -> pd.DataFrame:
-    """The numbers of the finished runs: a line for each row and seed, a column for each group and score.
-
-    The groups are "", for speeds, "validation", "last", and the splits.
-    """
-    lines = {}
-    for run in with_status(results, FINISHED):
-        groups = {
-            "": {name: run["metrics"][name] for name in _SPEEDS},
-            **{group: run[group]["scores"] for group in ("validation", "last")},
-            **{split: run["tests"][split]["scores"] for split in results["tests"]},
-        }
-        line = {(group, name): value for group, scores in groups.items() for name, value in scores.items()}
-        lines[run["row"], run["seed"]] = line
-    columns = pd.MultiIndex.from_tuples(dict.fromkeys(chain(*lines.values())), names=["group", "score"])
-    index = pd.MultiIndex.from_tuples(lines, names=["row", "seed"])
-    return pd.DataFrame([*lines.values()], index=index, columns=columns, dtype=float)
+def reference_row(results: Results) -> str:
+    """The row that the others are compared with: vanilla, or the first."""
+    rows = [str(row["row"]) for row in results["rows"]]
+    return "vanilla" if "vanilla" in rows else rows[0]
 
 
-def column(numbers: pd.DataFrame, score: Score) -> pd.Series:
-    """A column of `measurements`; without numbers if no run has the score."""
-    return numbers[score] if score in numbers else pd.Series(float("nan"), numbers.index)
+def run_scores(results: Results, run: Results) -> dict[Score, float]:
+    """The numbers of a finished run. The groups are "", for speeds, "validation", "last", and the splits."""
+    groups = {
+        "": {name: run["metrics"][name] for name in _SPEEDS},
+        **{group: run[group]["scores"] for group in ("validation", "last")},
+        **{split: run["tests"][split]["scores"] for split in results["tests"]},
+    }
+    return {(group, name): value for group, scores in groups.items() for name, value in scores.items()}
 
 
-def read_runs(folder: Path) -> list[dict[str, Any]]:
-    """The runs in results.json; none if the file is missing or damaged, so that all are scored again."""
-    with suppress(UserError), damage_reported(folder):
-        runs = json.loads((folder / "results.json").read_text(encoding="utf-8"))["runs"]
-        return [run for run in runs if {"row", "seed"} <= run.keys()]
-    return []
+def column(results: Results, score: Score) -> pd.Series:
+    """The values of a score, by row and seed."""
+    found = {(run["row"], run["seed"]): run_scores(results, run) for run in with_status(results, FINISHED)}
+    index = pd.MultiIndex.from_tuples(found, names=["row", "seed"])
+    return pd.Series([scores.get(score) for scores in found.values()], index, dtype=float).dropna()
+
+
+def decimals(values: pd.Series) -> int:
+    """The decimals to print of a score, a `column`."""
+    return 2 if values.groupby(level="row").mean().abs().max() >= 10 else 3
+
+
+def is_smaller_better(results: Results, name: str) -> bool:
+    """Whether smaller values of a score are better."""
+    return name in _SMALLER or (name == results["selected_by"] and not results["larger_is_better"])
+
+
+def read_results(folder: Path) -> dict[str, Any]:
+    """The content of results.json; without rows and runs if there is no such file."""
+    path = folder / "results.json"
+    if not path.exists():
+        return {"rows": [], "runs": []}
+    with damage_reported(path):
+        return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
@@ -91,13 +102,14 @@ def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
                 "synthesizer": parse_synthesizer(row.synthesizer),
                 "overrides": list(row.overrides),
                 "match": row.match,
-                "d_ff": plan.sizes[row].d_ff,
-                "parameters": plan.sizes[row].parameters,
+                "d_ff": d_ff,
+                "parameters": parameters,
                 **_over_seeds([run for run in runs if run["row"] == row.label], tests),
             }
-            for row in plan.seeds
+            for row, (parameters, d_ff) in plan.sizes.items()
         ],
         "runs": [dict(run) for run in runs],
+        "bootstrap": [],
     }
 
 
@@ -137,28 +149,21 @@ def merge(earlier: Results, later: Results, order: Sequence[str]) -> dict[str, A
 
 
 def _over_seeds(runs: Sequence[Results], splits: Iterable[str]) -> dict[str, Any]:
-    """The seeds of a row by their status, and its numbers over the finished ones."""
-    finished = with_status({"runs": runs}, FINISHED)
+    """The seeds of a row by their status; mean, sample standard deviation and number of each score.
+
+    "last" is of the last step, not of the selected checkpoint. Some runs may lack a score.
+    """
+    groups: dict[str, Any] = {group: {} for group in ("validation", "last", *splits)}
+    groups[""] = dict.fromkeys(_SPEEDS)
+    results = {"runs": runs, "tests": splits}
+    for score in dict.fromkeys(chain(*(run_scores(results, run) for run in with_status(results, FINISHED)))):
+        mean, sd, count = column(results, score).agg(["mean", "std", "count"])
+        groups[score[0]][score[1]] = {"mean": mean, "sd": None if math.isnan(sd) else sd, "n": int(count)}
+    statuses = (FINISHED, FAILED, PENDING)
     return {
         "seeds": [run["seed"] for run in runs],
-        **{name: [run["seed"] for run in runs if run["status"] == name] for name in (FINISHED, FAILED, PENDING)},
-        **dict.fromkeys(_SPEEDS),
-        **_summaries([{name: run["metrics"][name] for name in _SPEEDS} for run in finished]),
-        "validation": _summaries([run["validation"]["scores"] for run in finished]),
-        # Of the last step, not of the selected checkpoint.
-        "last": _summaries([run["last"]["scores"] for run in finished]),
-        "tests": {split: _summaries([run["tests"][split]["scores"] for run in finished]) for split in splits},
-    }
-
-
-def _summaries(scores: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float | None]]:
-    """Mean, sample standard deviation and number of each score; some runs may lack one."""
-    values = {name: [each[name] for each in scores if name in each] for name in dict.fromkeys(chain(*scores))}
-    return {
-        name: {
-            "mean": statistics.fmean(numbers),
-            "sd": statistics.stdev(numbers) if len(numbers) > 1 else None,
-            "n": len(numbers),
-        }
-        for name, numbers in values.items()
+        **{status: [run["seed"] for run in runs if run["status"] == status] for status in statuses},
+        **groups[""],
+        **{group: groups[group] for group in ("validation", "last")},
+        "tests": {split: groups[split] for split in splits},
     }

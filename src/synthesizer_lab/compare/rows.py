@@ -41,8 +41,13 @@ class Row:
 
     @property
     def folder(self) -> str:
-        """The label as the name of a folder: letters, digits and `.+@=_-` stay, other characters become `_`."""
-        return re.sub(r"[^\w.+@=-]+", "_", self.label).strip("_.")
+        """The label as the name of a folder."""
+        return folder_name(self.label)
+
+
+def folder_name(text: str) -> str:
+    """A text as the name of a folder: letters, digits and `.+@=_-` stay, other characters become `_`."""
+    return re.sub(r"[^\w.+@=-]+", "_", text).strip("_.")
 
 
 def parse_rows(texts: Iterable[str]) -> list[Row]:

@@ -63,7 +63,7 @@ def inspect_run(
 
     Args:
         run: the folder of the run.
-        output: the folder to write, by default inspect/ in the run. The files of an earlier call are replaced.
+        output: the folder to write, by default inspect/ in the run. Files of an earlier call are overwritten.
         device: as for `choose_device`.
         report: called with each line for the user.
 
@@ -82,7 +82,8 @@ def inspect_run(
         shown = sample = [collect.with_output(model, inputs) for inputs in texts]
     else:
         shown, sample, batches = _read_data(data_path(info, selection.data), selection, task, model, tokenizer)
-    earlier = _earlier_files(target)
+    if target.exists() and not (target / _NUMBERS).is_file() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError(f"{target}: not a folder that `synthesizer inspect` wrote; choose another --output")
     target.parent.mkdir(parents=True, exist_ok=True)
     advice = "give shorter texts, a smaller --sample, or a device with more memory"
     with (
@@ -115,27 +116,12 @@ def inspect_run(
             numbers |= explain(model, batches)
             _write_explanation(page, numbers)
         page.write()
-        numbers["files"] = [*page.files, _NUMBERS]
         text = json.dumps(numbers, indent=2, allow_nan=False)
         (stage / _NUMBERS).write_text(f"{text}\n", encoding="utf-8")
         target.mkdir(exist_ok=True)
-        for file in numbers["files"]:
-            (stage / file).replace(target / file)
-        for file in set(earlier) - set(numbers["files"]):
-            (target / file).unlink(missing_ok=True)
+        for path in stage.iterdir():
+            path.replace(target / path.name)
     return target / "index.html"
-
-
-def _earlier_files(folder: Path) -> list[str]:
-    """The files that an earlier call wrote into `folder`; UserError if it has other content."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return []
-    try:
-        # Names only: no path out of the folder.
-        return [Path(name).name for name in json.loads((folder / _NUMBERS).read_text(encoding="utf-8"))["files"]]
-    except (OSError, ValueError, LookupError, TypeError):
-        message = f"{folder}: not a folder that `synthesizer inspect` wrote; choose another --output"
-        raise UserError(message) from None
 
 
 def _read_data(

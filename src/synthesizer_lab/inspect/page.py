@@ -21,14 +21,10 @@ th:first-child, td:first-child {{ text-align: left; }}
 
 
 class Page:
-    """The page and its pictures, in one folder. Tables and pictures belong to the section added last.
-
-    Attributes:
-        files: the names of the pictures, and of the page once it is written.
-    """
+    """The page and its pictures, in one folder. Tables and pictures belong to the section added last."""
 
     def __init__(self, folder: Path, title: str) -> None:
-        self.folder, self.files, self._parts = folder, list[str](), [_HEAD.format(title=escape(title))]
+        self.folder, self._parts = folder, [_HEAD.format(title=escape(title))]
 
     def add_section(self, heading: str, text: str) -> None:
         """Start a section with a paragraph."""
@@ -44,18 +40,16 @@ class Page:
 
     def add_picture(self, figure: Figure, name: str, caption: str) -> None:
         """Write `figure` as NAME.png and show it."""
-        self.files.append(f"{name}.png")
         with warnings.catch_warnings():
             # A character that no font has is drawn as an empty box.
             warnings.filterwarnings("ignore", r"Glyph \d+")
-            figure.savefig(self.folder / self.files[-1])
-        image = f'<img src="{escape(self.files[-1])}" alt="{escape(caption)}">'
+            figure.savefig(self.folder / f"{name}.png")
+        image = f'<img src="{escape(name)}.png" alt="{escape(caption)}">'
         self._parts.append(f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>")
 
     def write(self) -> None:
         """Write the page as index.html."""
         (self.folder / "index.html").write_text("\n".join([*self._parts, "</body></html>\n"]), encoding="utf-8")
-        self.files.append("index.html")
 
 
 def _text(value: Any) -> str:
