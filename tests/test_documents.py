@@ -95,13 +95,14 @@ case "$1" in
     compare) more="--steps 2 --seeds 0" ;;
     benchmark) more="--tokens 32 --lengths 16 --layers 1 --repeats 1" ;;
 esac
+set -- "${@/#base/demo}"  # a smaller preset
 exec python -m synthesizer_lab "$@" $more
 """
-# What is not run: downloads, installations, long measurements.
-OMITTED = re.compile(r"^(?:pip|make|python benchmarks/)|hub:")
+# What is not run: downloads, installations, long measurements, several machines, sharding (torch warns).
+OMITTED = re.compile(r"^(?:pip|make|python benchmarks/)|hub:|--nnodes|--sharding")
 # Pages whose console blocks run in order, and Python that needs their runs; of the others the first block, or none.
 WALKS = ("README", "baselines", "classification", "comparing", "glue", "inspecting", "language-modeling", "pretraining")
-WALKS += ("serving", "settings", "summarization-dialogue", "translation")
+WALKS += ("distributed", "large-text", "serving", "settings", "summarization-dialogue", "translation")
 FIRST_BLOCK = ("converting", "generation")
 
 
@@ -126,9 +127,10 @@ def write_data(folder: Path) -> None:
         "text/{}.txt": english,
         "multi30k/{}.en": english,
         "multi30k/{}.de": german,
+        **{f"{name}/{{}}.{end}": text for name in ("data", "pairs") for end, text in (("en", english), ("de", german))},
     }
     for path, content in lines.items():
-        for split in ("train", "dev", "test", "test_2016_flickr") if "{}" in path else ("",):
+        for split in ("train", "dev", "valid", "test", "test_2016_flickr") if "{}" in path else ("",):
             file = folder / path.format(split)
             file.parent.mkdir(parents=True, exist_ok=True)
             chosen = content if split in ("train", "") or path.startswith("text") else content[:21]
@@ -151,7 +153,8 @@ def test_console_lines_run(page: str, tmp_path: Path) -> None:
         for language, content in blocks(ROOT / file)
         if language == "console" or (language == "python" and file not in RUNNABLE)
     ]
-    lines = "".join(parts[: 1 if page in FIRST_BLOCK else None]).replace("\\\n", " ").splitlines()
+    text = "".join(parts[: 1 if page in FIRST_BLOCK else None]).replace("\\\n", " ")
+    lines = text.replace("-m synthesizer_lab", "--no-python synthesizer").splitlines()
     kept = [line for line in lines if not OMITTED.search(line)]
     path = f"{script.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}

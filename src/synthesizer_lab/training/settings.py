@@ -311,10 +311,11 @@ def parse_override(override: str, types: Mapping[str, Any] = MappingProxyType({}
 def _model_fields() -> list[str]:
     """The configuration's own fields that can be set."""
     hidden = {
-        *("model_type", "keys_to_ignore_at_inference", "attribute_map", "is_encoder_decoder", "is_decoder"),
-        *("synthesizer", "synthesizer_options", "use_cache", "type_vocab_size", *_TOKENS),
+        *("is_encoder_decoder", "is_decoder", "synthesizer", "synthesizer_options", "use_cache", "type_vocab_size"),
+        *_TOKENS,
     }
-    return [name for name in SynthesizerConfig.__annotations__ if name not in hidden]
+    own = SynthesizerConfig.__annotations__
+    return [entry.name for entry in fields(SynthesizerConfig) if entry.name in own and entry.name not in hidden]
 
 
 def _read_yaml(text: str) -> Any:
