@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 # The packages of the extra `train`.
 _NEEDED = (
-    *("accelerate", "datasets", "filelock", "matplotlib", "pandas", "rich"),
+    *("accelerate", "babel", "datasets", "filelock", "matplotlib", "pandas", "rich"),
     *("rouge_score", "sacrebleu", "scipy", "sentencex", "typer", "yaml"),
 )
 

@@ -19,7 +19,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError, require
+import babel
+from babel import dates, numbers, units
+
+from ..errors import UserError
 from .files import cached_folder
 
 LANGUAGES = ("en", "de")
@@ -112,14 +115,10 @@ class Phrase:
     values: tuple[tuple[str, Pair], ...]
 
 
-def _babel(module: str) -> Any:
-    return require(f"babel.{module}", "phrases", "generating example phrases")
-
-
 def _both(write: Callable[..., str], *values: Any, **options: Any) -> Pair:
     """`write(*values, locale=…)` in both languages, with plain spaces instead of CLDR's various ones."""
     plain = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u00ad": None})
-    locales = [_babel("core").Locale(language) for language in LANGUAGES]
+    locales = [babel.Locale(language) for language in LANGUAGES]
     try:
         english, german = (write(*values, locale=locale, **options).translate(plain) for locale in locales)
     except (KeyError, AttributeError) as error:
@@ -129,7 +128,6 @@ def _both(write: Callable[..., str], *values: Any, **options: Any) -> Pair:
 
 def _draw(kind: str, rng: random.Random) -> Pair:
     """A random date, time or figure."""
-    dates, numbers, units = _babel("dates"), _babel("numbers"), _babel("units")
     if kind == "date":
         return _both(dates.format_date, date(2019, 1, 1) + timedelta(days=rng.randrange(12 * 365)), format="long")
     if kind == "time":
