@@ -166,7 +166,7 @@ def _measure(options: Encoder | Memory, **how: Any) -> None:
 
 
 def _try(measure: Callable[..., list[Measurement]], *args: Any, **options: Any) -> list[Measurement]:
-    from ..training.failures import shortage_reported
+    from ..training.device import shortage_reported
 
     sizes = "use smaller sizes (tokens, batch, width, layers)"
     try:

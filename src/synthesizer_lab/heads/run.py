@@ -25,8 +25,7 @@ from ..errors import UserError, damage_reported, user_errors
 from ..tasks.base import Task, reset_generation
 from ..tasks.language_modeling import LanguageModeling
 from ..tasks.seq2seq import SequenceToSequence
-from ..training.device import choose_device
-from ..training.failures import shortage_reported
+from ..training.device import choose_device, shortage_reported
 from ..training.run_folder import RunFolder, data_path, portable_path
 from ..training.settings import Settings
 from .choose import Budget, Head, allowed_heads, choose_heads, replace_heads

@@ -17,8 +17,7 @@ from synthetic_attention.staging import staged
 from ..attention.layers import AttentionLayer, attention_layers
 from ..errors import UserError
 from ..tasks.base import Task
-from ..training.device import choose_device
-from ..training.failures import shortage_reported
+from ..training.device import choose_device, shortage_reported
 from ..training.run_folder import RunFolder, data_path
 from . import collect, plots
 from .explain import explain

@@ -24,8 +24,7 @@ from synthetic_attention.attention import SelfAttention
 from ..errors import UserError
 from ..tasks import get_task
 from ..tasks.base import Task, build_model, tokens_name
-from .device import any_process, describe_device
-from .failures import shortage_reported
+from .device import any_process, describe_device, shortage_reported
 from .run import Report, building_errors, join_processes, prepare_inputs
 from .run_folder import PretrainedRun, RunFolder
 from .settings import Settings

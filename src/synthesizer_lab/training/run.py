@@ -30,8 +30,8 @@ from .device import (
     entered_by_main_process,
     failing_together,
     gather,
+    shortage_reported,
 )
-from .failures import shortage_reported
 from .run_folder import PretrainedRun, RunFolder, data_path, portable_path
 from .settings import Settings, build_config
 from .sharding import building_device, check_launch

@@ -30,8 +30,7 @@ from ..errors import UserError, damage_reported
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss, larger_is_better
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
-from .device import failing_together, gather
-from .failures import describe_shortage
+from .device import describe_shortage, failing_together, gather
 from .model_card import update_model_card
 from .run_folder import RunFolder
 from .settings import Settings
