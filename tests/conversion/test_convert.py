@@ -32,6 +32,7 @@ from conversion.conftest import make_source
 from documents import ROOT
 from models.conftest import word_tokenizer
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForMaskedLM, convert, export_model
+from tasks.glue_files import write_glue
 
 Sources = Callable[[str], PreTrainedModel]
 IDS, MASK = torch.arange(3, 17).view(2, 7), torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
@@ -248,3 +249,24 @@ def test_the_example_converts_a_sentence_encoder(
     # One of four heads.
     names = AutoModel.from_pretrained(tmp_path / "new").config.synthesizer
     assert sorted(names) == ["random:1/vanilla:1", "vanilla"]
+
+
+@pytest.mark.slow
+def test_the_example_fine_tunes_on_glue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = word_tokenizer()
+    for name in ("vanilla", "random"):
+        for each in (convert(make_source("bert-model"), name), tokenizer):
+            each.save_pretrained(tmp_path / name)
+    write_glue(tmp_path / "glue", tasks=("cola", "stsb"))
+    starts, output = [str(tmp_path / name) for name in ("vanilla", "random")], tmp_path / "results.json"
+    given = ["--data", str(tmp_path / "glue"), "--output", str(output), "--tasks", "cola", "stsb", "--seeds", "0", "1"]
+    monkeypatch.setattr("sys.argv", ["", *starts, *given])
+    for _ in range(2):
+        runpy.run_path(str(ROOT / "examples/glue_trainer.py"))
+    # The second call found all results.
+    runs = json.loads(output.read_text())["runs"]
+    assert len(runs) == 8
+    assert {"matthews"} < runs[0]["scores"].keys()
+    assert capsys.readouterr().out.count("| stsb spearman | random | 2 |") == 2
