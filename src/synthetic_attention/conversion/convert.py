@@ -41,7 +41,8 @@ def convert(
 
     Args:
         model: a model of transformers, its folder, or its name on the hub: T5 (1.0, 1.1, Flan), mT5, BART, Marian,
-            GPT-2, BERT, RoBERTa or DistilBERT; or a model of ours with `vanilla` in all layers.
+            GPT-2, BERT, RoBERTa, DistilBERT, Llama, Mistral, Qwen2 or Qwen3; or a model of ours with `vanilla` in all
+            layers.
         synthesizer: as in `SynthesizerConfig`.
         max_length: `max_position_embeddings` of the new model; by default that of the given one, 512 for T5.
 
@@ -174,6 +175,7 @@ def _fields(
         "is_decoder": decoder and not encoder,
         "type_vocab_size": len(state.get("model.token_types.weight", ())),
         "lm_head_bias": "lm_head.bias" in state,
+        "use_bias": any(name.endswith("_proj.bias") for name in state),
         "use_cache": getattr(config, "use_cache", True),
         **{name: getattr(config, name, None) for name in tokens},
         **{ours: getattr(config, theirs) for ours, theirs in family.fields.items()},

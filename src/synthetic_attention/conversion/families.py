@@ -118,6 +118,22 @@ def _adapt_roberta(config: Any, state: State) -> None:
         state[positions] = state[positions] + state.pop(types)
 
 
+def _adapt_llama(config: Any, state: State) -> None:
+    window = getattr(config, "sliding_window", None)
+    if window is not None and window < config.max_position_embeddings:
+        raise ValueError(
+            f"got a {config.model_type} model with sliding_window={window} for {config.max_position_embeddings} "
+            f"positions; expected none. For inputs of at most {window} tokens set config.sliding_window=None"
+        )
+    # Our layers have biases everywhere or nowhere.
+    linears = [name for name in state if name.endswith("_proj.weight")]
+    if any(name.endswith("_proj.bias") for name in state):
+        for name in linears:
+            state.setdefault(name.replace("weight", "bias"), torch.zeros_like(state[name][:, 0]))
+    if "classifier.weight" in state:
+        state.setdefault("classifier.bias", torch.zeros_like(state["classifier.weight"][:, 0]))
+
+
 _TEXT_HEADS = {
     "ForMaskedLM": SynthesizerForMaskedLM,
     "ForSequenceClassification": SynthesizerForSequenceClassification,
@@ -323,6 +339,49 @@ _DISTILBERT = replace(
         r"^pre_classifier": "pooler.dense",
     },
 )
+_LLAMA = Family(
+    heads={
+        "LlamaForCausalLM": SynthesizerForCausalLM,
+        "LlamaForSequenceClassification": SynthesizerForSequenceClassification,
+        "LlamaForTokenClassification": SynthesizerForTokenClassification,
+        "LlamaModel": SynthesizerModel,
+    },
+    fields={
+        **_same("num_key_value_heads", "rope_parameters"),
+        "d_kv": "head_dim",
+        "layer_norm_epsilon": "rms_norm_eps",
+        "attention_dropout_rate": "attention_dropout",
+    },
+    constants={
+        "position_embedding_type": "rotary",
+        "norm_type": "rms_norm",
+        "feed_forward_proj": "gated-silu",
+        "scale_embedding": False,
+        "dropout_rate": 0.0,
+    },
+    supported={"hidden_act": "silu"},
+    names={
+        r"^model\.": "",
+        r"^(embed_tokens)": r"model.\1",
+        r"^(layers|norm)": r"model.decoder.\1",
+        r"input_layernorm": "self_attn_norm",
+        r"post_attention_layernorm": "mlp_norm",
+        r"self_attn\.([qk])_": r"self_attn.function.\1_",
+        r"self_attn\.o_proj": "self_attn.out_proj",
+        r"^score": "classifier",
+    },
+    adapt=_adapt_llama,
+)
+# Qwen2 has no field for the width of a head.
+_QWEN2 = replace(_LLAMA, fields={ours: name for ours, name in _LLAMA.fields.items() if ours != "d_kv"})
+
+
+def _as(prefix: str, family: Family, **constants: Any) -> Family:
+    """Llama's classes under another name."""
+    heads = {name.replace("Llama", prefix): ours for name, ours in family.heads.items()}
+    return replace(family, heads=heads, constants={**family.constants, **constants})
+
+
 # By the names that users know; the names of classes begin with them.
 FAMILIES = {
     "T5": _T5,
@@ -333,4 +392,8 @@ FAMILIES = {
     "BERT": _BERT,
     "RoBERTa": _ROBERTA,
     "DistilBERT": _DISTILBERT,
+    "Llama": _LLAMA,
+    "Mistral": _as("Mistral", _LLAMA),
+    "Qwen2": _as("Qwen2", _QWEN2),
+    "Qwen3": _as("Qwen3", _LLAMA, qk_norm=True),
 }
