@@ -132,6 +132,8 @@ def test_configurations() -> None:
         ({"synthesizer": "random:2/vanilla:4"}, r"\(2, 4\) heads where 3 heads share a value; expected multiples of 3"),
         ({"synthesizer": "local_dense"}, "'local_dense' with num_key_value_heads"),
         ({"d_kv": 5}, "rotary positions for 6 of 5 features"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "got rope_parameters=.*'linear'.*'factor'"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "rotary positions for 2 of 4 features"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type='dynamic'.*one of: default, linear"),
     ):
         with pytest.raises(ValueError, match=error):

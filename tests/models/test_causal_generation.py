@@ -100,7 +100,7 @@ def test_bytes_of_the_cache(stack: str, static: bool, model: SynthesizerForCausa
         model(ids, past_key_values=cache)
     layers = STACKS[stack]["synthesizer"]
     assert [int(layer.get_seq_length()) for layer in cache.layers] == [4] * len(layers)
-    values = 3 * 2 * (9 if static else 4) * 11 * 4
+    values = 3 * model.config.num_key_value_heads * (9 if static else 4) * model.config.d_kv * 4
     # Of two groups one has keys.
     keys = [("vanilla" in name) / (1 + name.count("/")) for name in layers]
     assert cache_bytes(cache) == values * (len(layers) + sum(keys))

@@ -28,20 +28,27 @@ class Rotary:
         head_dim: K.
 
     Raises:
-        ValueError: an odd K, or a scaling that is not known, or that changes with the length of the input.
+        ValueError: an odd K or a part of it, or a scaling that is not known, lacks a number, or changes with the length
+            of the input.
     """
 
     def __init__(self, config: Any, head_dim: int) -> None:
-        kind, theta = config.rope_parameters["rope_type"], config.rope_parameters["rope_theta"]
+        given = config.rope_parameters
+        kind = given.get("rope_type")
         known = ["default", *(name for name in ROPE_INIT_FUNCTIONS if name not in ("default", *_CHANGING))]
         if kind not in known:
             raise ValueError(f"got rope_type={kind!r} in rope_parameters; expected one of: {', '.join(known)}")
+        frequencies, self.scale = torch.empty(0), 1.0
         # Models are built on the meta device too.
         with torch.device("cpu"):
-            if kind == "default":
-                frequencies, self.scale = theta ** -(torch.arange(0, head_dim, 2).float() / head_dim), 1.0
-            else:
-                frequencies, self.scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+            try:
+                if kind == "default":
+                    width = head_dim * given.get("partial_rotary_factor", 1)
+                    frequencies = given["rope_theta"] ** -(torch.arange(0, width, 2).float() / width)
+                else:
+                    frequencies, self.scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+            except (KeyError, TypeError) as error:
+                raise ValueError(f"got rope_parameters={given}; expected numbers that {kind!r} has: {error}") from error
         if 2 * len(frequencies) != head_dim:
             raise ValueError(f"got rotary positions for {2 * len(frequencies)} of {head_dim} features; expected all")
         self.frequencies = frequencies.float()

@@ -36,6 +36,11 @@ class Vanilla(SynthesizingFunction):
                 nn.RMSNorm(dims.head_dim, dims.qk_norm, device=dims.device, dtype=dims.dtype) for _ in range(2)
             )
 
+    def reset_parameters(self) -> None:
+        for norm in (self.q_norm, self.k_norm):
+            if norm is not None:
+                norm.reset_parameters()
+
     def project(self, x: Tensor) -> Sequence[Tensor]:
         return self.normalize(linear(self.q_proj, x), self.q_norm), self.normalize(linear(self.k_proj, x), self.k_norm)
 
