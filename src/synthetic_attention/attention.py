@@ -18,7 +18,6 @@ from .kernels import (
     join_heads,
     linear,
     project_by_feature,
-    repeat_heads,
     split_heads,
     sum_values,
 )
@@ -233,7 +232,6 @@ class SynthesizerAttention(SelfAttention):
             value = split_heads(layout.pad(linear(self.v_proj, values)), heads)
         key = function.keys(features)
         key, value = layout.update(cache, value[:, :0] if key is None else key, value, self.layer_idx)
-        value = repeat_heads(value, self.group_size)
         logits = self._biased(self.function(features, layout.positions, key), attn_bias, layout, value.dtype)
 
         # Where a token before another need not be in a slot before it, `_biased` hides the later ones.
@@ -247,7 +245,7 @@ class SynthesizerAttention(SelfAttention):
             weights = layout.restore_pairs(weights.expand(value.shape[0], -1, -1, -1))
             y = sum_values(logits, layout.align_pairs(weights), value, dropout)
         else:
-            y = attend(logits, value, mask, causal, dropout, offset)
+            y = attend(logits, value, mask, causal, dropout, offset, group_size=self.group_size)
         y = layout.unpack(linear(self.out_proj, join_heads(y, layout)))
         return (y, weights) if need_weights else y
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from synthetic_attention.conversion.synthesize import synthesize
-from synthetic_attention.kernels import repeat_heads
+from synthetic_attention.logits import shared_product
 from synthetic_attention.models import SynthesizerPreTrainedModel
 
 from ..attention.layers import AttentionLayer, Batch, attention_layers, hooked, mean_loss
@@ -137,8 +137,7 @@ def _loss_with(model: Any, other: Any, heads: Iterable[Head], batches: Iterable[
             replaced = torch.zeros_like(weights)
             replaced[:, mine] = (changed - weights)[:, mine]
             values = layer.v_proj(args[0]).unflatten(-1, (-1, layer.head_dim)).transpose(1, 2)
-            values = repeat_heads(values, layer.group_size)
-            y = y + (replaced @ values).transpose(1, 2).flatten(2) @ layer.out_proj.weight.T
+            y = y + shared_product(replaced, values).transpose(1, 2).flatten(2) @ layer.out_proj.weight.T
         return y, weights[:0]
 
     with hooked(layers, visit):

@@ -2,7 +2,7 @@
 
 from .dispatch import attend
 from .eager import attention_weights, masked_softmax, sum_values
-from .heads import join_heads, project_by_feature, repeat_heads, split_heads
+from .heads import join_heads, project_by_feature, split_heads
 from .matmul import (
     add_product,
     has_other_code,
@@ -34,7 +34,6 @@ __all__ = [
     "packed_linear",
     "product",
     "project_by_feature",
-    "repeat_heads",
     "split_heads",
     "sum_values",
     "write_product",

@@ -22,11 +22,6 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
     return x.view(*x.shape[:2], heads, x.shape[2] // heads).transpose(1, 2)
 
 
-def repeat_heads(x: Tensor, times: int) -> Tensor:
-    """Keys or values (B, G, T, K) for heads that share them: (B, G·times, T, K), each one `times` times in a row."""
-    return x if times == 1 else x.repeat_interleave(times, dim=1)
-
-
 def project_by_feature(module: Any, tokens: Tensor, layout: TokenLayout, heads: int) -> Tensor:
     """The values (B, H, T, K) of tokens as in `layout.pack`, laid out as (H, K, B, T) if the projection is plain."""
     if not is_plain(module):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from ..kernels import linear, repeat_heads
+from ..kernels import linear
 from ..layout import Positions
 from ..logits import InnerLogits
 from .base import Dimensions, SynthesizingFunction
@@ -26,7 +26,6 @@ class Vanilla(SynthesizingFunction):
     def __init__(self, dims: Dimensions, options: Options) -> None:
         super().__init__()
         self.scale, self.key_heads, self.rotary = dims.head_dim**-0.5, dims.key_value_heads, dims.rotary
-        self.group_size = dims.group_size
         self.q_proj = dims.projection()
         self.k_proj = dims.projection(dims.key_value_heads)
         self.q_norm: nn.RMSNorm | None = None
@@ -56,4 +55,4 @@ class Vanilla(SynthesizingFunction):
 
     def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> InnerLogits:
         assert keys is not None
-        return InnerLogits(features[0], repeat_heads(keys, self.group_size), scale=self.scale)
+        return InnerLogits(features[0], keys, scale=self.scale)
