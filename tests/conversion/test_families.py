@@ -15,7 +15,7 @@ from synthetic_attention.conversion import synthesize
 
 Sources = Callable[[str], PreTrainedModel]
 # Models with different layers, and those that generate.
-GENERATING = ["t5", "bart", "marian", "gpt2", "llama", "mistral", "qwen2", "qwen3"]
+GENERATING = ["t5", "bart", "marian", "mbart", "pegasus", "gpt2", "opt", "llama", "mistral", "qwen2", "qwen3"]
 MIXED = [*GENERATING, "bert", "distilbert"]
 # The lengths of the rows of a batch.
 LENGTHS = [9, 6, 2]

@@ -40,9 +40,9 @@ def convert(
     parameters for its logits, drawn as in a new model, and keeps all other weights.
 
     Args:
-        model: a model of transformers, its folder, or its name on the hub: T5 (1.0, 1.1, Flan), mT5, BART, Marian,
-            GPT-2, BERT, RoBERTa, DistilBERT, Llama, Mistral, Qwen2 or Qwen3; or a model of ours with `vanilla` in all
-            layers.
+        model: a model of transformers, its folder, or its name on the hub, of the families T5 (1.0, 1.1, Flan), mT5,
+            BART, mBART, Marian, Pegasus, GPT-2, OPT, Llama, Mistral, Qwen2, Qwen3, BERT, RoBERTa, XLM-R and DistilBERT;
+            or a model of ours with `vanilla` in all layers.
         synthesizer: as in `SynthesizerConfig`.
         max_length: `max_position_embeddings` of the new model; by default that of the given one, 512 for T5.
 
