@@ -127,9 +127,12 @@ def test_a_quantized_cache(tiny_lm: Callable, prompts: Prompts) -> None:
         _generate(tiny_lm(synthesizer="random"), prompts, **options)
 
 
-def test_continuous_batching(tiny_lm: Callable) -> None:
+@pytest.mark.parametrize(
+    "fields", [{"position_embedding_type": "relative"}, STACKS["rotary"]], ids=["relative", "rotary"]
+)
+def test_continuous_batching(fields: dict[str, Any], tiny_lm: Callable) -> None:
     layers = ["vanilla", "random+vanilla", "dense+vanilla", "factorized_dense+relative_random+vanilla"]
-    model = tiny_lm(synthesizer=layers, num_layers=4, position_embedding_type="relative", attn_implementation="eager")
+    model = tiny_lm(**fields | {"synthesizer": layers, "num_layers": 4}, attn_implementation="eager")
     prompts = [torch.randint(3, 53, (length,)).tolist() for length in (1, 4, 9, 2, 6)]
     options = GenerationConfig(max_new_tokens=8, eos_token_id=None, pad_token_id=0, do_sample=False)
     batching = ContinuousBatchingConfig(page_size=4, num_blocks=32, max_batch_tokens=12)
