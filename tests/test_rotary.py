@@ -1,5 +1,6 @@
 """Rotary positions, shared keys and values, and norms of queries and keys, against the equations."""
 
+import pickle
 from typing import Any
 
 import pytest
@@ -112,6 +113,7 @@ def test_factors_follow_positions_dtype_and_device() -> None:
     torch.testing.assert_close(rotary(x, positions), rotated(x, torch.arange(2.0, 5)), atol=1e-6, rtol=1e-6)
     assert rotary(x.float(), positions).dtype == torch.float32
     assert rotary.factors(x, positions)[0] is not rotary.factors(x, Positions(3, 5))[0]
+    assert pickle.loads(pickle.dumps(rotary)).factors(x, positions)[0].equal(rotary.factors(x, positions)[0])
     by_row = Positions(3, 5, torch.tensor([[0, 1, 2], [2, 3, 4]]))
     expected = torch.stack([rotated(x[0], torch.arange(0.0, 3)), rotated(x[1], torch.arange(2.0, 5))])
     torch.testing.assert_close(rotary(x, by_row), expected, atol=1e-6, rtol=1e-6)

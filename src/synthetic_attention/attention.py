@@ -12,15 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Cache
 
-from .kernels import (
-    attend,
-    attention_weights,
-    join_heads,
-    linear,
-    project_by_feature,
-    split_heads,
-    sum_values,
-)
+from .kernels import attend, attention_weights, join_heads, linear, project_by_feature, split_heads, sum_values
 from .layout import TokenLayout
 from .logits import Logits, SharedLogits
 from .synthesizers import (
@@ -124,7 +116,7 @@ class SynthesizerAttention(SelfAttention):
         max_length: the longest sequence; required by all functions but vanilla.
         head_dim: width of a head; by default d_model / num_heads.
         num_key_value_heads: number of values, and of keys in dot products; each is shared by as many heads in a row
-            (also synthesized ones). By default one for each head. Groups of heads share no values.
+            (also synthesized ones). By default one for each head. Heads of different groups share none.
         qk_norm: epsilon of an RMSNorm of each head's queries and keys in dot products; None for no norm.
         rotary: rotary positions of queries and keys in dot products.
         bias: biases, on the projections and in the functions.

@@ -67,7 +67,7 @@ SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaForCausalLM", {**_LLAMA, "rope_parameters": _SCALED}),
     "llama-biases": ("LlamaForCausalLM", {**_LLAMA, "attention_bias": True, "tie_word_embeddings": True}),
     "llama-model": ("LlamaModel", {**_WIDE, "rope_parameters": {**_SCALED, "rope_type": "linear"}}),
-    "mistral": ("MistralForCausalLM", _WIDE),
+    "mistral": ("MistralForCausalLM", {**_WIDE, "num_key_value_heads": 1}),
     "qwen2": ("Qwen2ForCausalLM", {**_LLAMA, "rope_parameters": _YARN}),
     "qwen2-tagger": ("Qwen2ForTokenClassification", _LLAMA),
     "qwen3": ("Qwen3ForCausalLM", _WIDE),

@@ -54,6 +54,9 @@ class Rotary:
         self.frequencies = frequencies.float()
         self._last: tuple[Any, ...] = (None, None)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": (None, None)}
+
     def __call__(self, x: Tensor, positions: Positions) -> Tensor:
         """Turn the new tokens x (B, H, T, K)."""
         cos, sin = self.factors(x, positions)
@@ -62,9 +65,10 @@ class Rotary:
 
     def factors(self, like: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the rows, (T, K) or (B, 1, T, K), with dtype and device of `like`."""
-        key = like.dtype, like.device
-        if not torch.compiler.is_compiling() and self._last[0] is positions and self._last[1] == key:
-            return self._last[2], self._last[3]
+        # Read once: another thread may replace it.
+        key, (last, last_key, *factors) = (like.dtype, like.device), self._last
+        if not torch.compiler.is_compiling() and last is positions and last_key == key:
+            return factors[0], factors[1]
         queries = positions.queries(like.device)
         angles = queries[..., None].float() * self.frequencies.to(like.device)
         angles = torch.cat((angles, angles), dim=-1)
