@@ -18,6 +18,7 @@ from .logits import Logits, SharedLogits
 from .synthesizers import (
     REGISTRY,
     Dimensions,
+    Rotary,
     SynthesizerOptions,
     SynthesizingFunction,
     functions_of,
@@ -50,8 +51,9 @@ class SelfAttention(nn.Module):
         if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
             raise ValueError(f"got dropout={dropout!r}; expected a probability in [0, 1)")
         self.d_model, self.num_heads, self.head_dim = dims.d_model, dims.num_heads, dims.head_dim
+        self.group_size = dims.group_size
         self.dropout, self.layer_idx = dropout, layer_idx
-        self.v_proj = dims.projection()
+        self.v_proj = dims.projection(dims.key_value_heads)
         self.out_proj = nn.Linear(dims.inner_dim, dims.d_model, dims.bias, device=dims.device, dtype=dims.dtype)
 
     @property
@@ -113,6 +115,10 @@ class SynthesizerAttention(SelfAttention):
             mixture, on the logits); or groups of heads, `random:6/vanilla:2`, each with a function or mixture.
         max_length: the longest sequence; required by all functions but vanilla.
         head_dim: width of a head; by default d_model / num_heads.
+        num_key_value_heads: number of values, and of keys in dot products; each is shared by as many heads in a row
+            (also synthesized ones). By default one for each head. Heads of different groups share none.
+        qk_norm: epsilon of an RMSNorm of each head's queries and keys in dot products; None for no norm.
+        rotary: rotary positions of queries and keys in dot products.
         bias: biases, on the projections and in the functions.
         dropout: probability with which attention weights are dropped in training.
         synthesizer_options: options by function name, e.g. {"factorized_random": {"rank": 8}}, and of mixtures under
@@ -131,6 +137,9 @@ class SynthesizerAttention(SelfAttention):
         max_length: int | None = None,
         *,
         head_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        qk_norm: float | None = None,
+        rotary: Rotary | None = None,
         bias: bool = True,
         dropout: float = 0.0,
         synthesizer_options: SynthesizerOptions | None = None,
@@ -138,7 +147,9 @@ class SynthesizerAttention(SelfAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        dims = Dimensions.of(d_model, num_heads, head_dim, max_length=max_length, bias=bias, device=device, dtype=dtype)
+        sizes: dict[str, Any] = {"head_dim": head_dim, "num_key_value_heads": num_key_value_heads}
+        sizes |= {"max_length": max_length, "qk_norm": qk_norm, "rotary": rotary}
+        dims = Dimensions.of(d_model, num_heads, **sizes, bias=bias, device=device, dtype=dtype)
         function = make_function(synthesizer, dims, synthesizer_options)
         super().__init__(dims, dropout, layer_idx)
         self.synthesizer, self.function = synthesizer, function
@@ -199,13 +210,14 @@ class SynthesizerAttention(SelfAttention):
         layout = self.layout_of(x, attention_mask, cache)
         if value is not None and value.shape != x.shape:
             raise ValueError(f"got value of shape {tuple(value.shape)}; expected that of x, {tuple(x.shape)}")
-        function, heads = unwrap(self.function), self.num_heads
+        function, heads = unwrap(self.function), self.num_heads // self.group_size
 
         tokens = layout.pack(x)
         values = tokens if value is None else layout.pack(value)
         # A group of heads has features for its heads only.
         parts = (layout.pad(part) for part in function.project(tokens))
-        features = [split_heads(part, part.shape[-1] // self.head_dim) for part in parts]
+        split = [split_heads(part, part.shape[-1] // self.head_dim) for part in parts]
+        features = function.rotate(split, layout.positions)
         if function.values_by_feature:
             value = project_by_feature(self.v_proj, values, layout, heads)
         else:
@@ -225,7 +237,7 @@ class SynthesizerAttention(SelfAttention):
             weights = layout.restore_pairs(weights.expand(value.shape[0], -1, -1, -1))
             y = sum_values(logits, layout.align_pairs(weights), value, dropout)
         else:
-            y = attend(logits, value, mask, causal, dropout, offset)
+            y = attend(logits, value, mask, causal, dropout, offset, group_size=self.group_size)
         y = layout.unpack(linear(self.out_proj, join_heads(y, layout)))
         return (y, weights) if need_weights else y
 
@@ -252,7 +264,8 @@ class SynthesizerAttention(SelfAttention):
 
         Args:
             part: "weight" or "bias".
-            inputs: (3·H·K, …), those of queries, keys and values; (H·K, …) in each.
+            inputs: those of queries (H·K, …), keys and values, one after the other. With shared values there are
+                fewer of keys and values.
             output: (d_model, H·K) or (d_model,), of the output projection. What is None stays as it is.
 
         Raises:
@@ -260,14 +273,27 @@ class SynthesizerAttention(SelfAttention):
         """
         copies: list[tuple[Any, Tensor | None]] = [(self.out_proj, output)]
         if inputs is not None:
-            query, key, value = inputs.unflatten(0, (3, self.num_heads, self.head_dim))
+            shared = self.num_heads // self.group_size
+            query, key, value = inputs.unflatten(0, (-1, self.head_dim)).split((self.num_heads, shared, shared))
             copies.append((self.v_proj, value))
             for heads, function in self.function.groups():
-                copies += _queries_and_keys(function, query[heads], key[heads])
+                keys = key.repeat_interleave(self.group_size, 0)[heads][:: self.group_size]
+                copies += _queries_and_keys(function, query[heads], keys)
         for projection, tensor in copies:
             if tensor is not None:
                 target = getattr(projection, part).data
                 target.copy_(tensor.reshape(target.shape))
+
+    @torch.no_grad()
+    def load_norms(self, vanilla: Any) -> None:
+        """Copy the norms of queries and keys. As these undo factors of weights, α of a mixture becomes part of them."""
+        for _, function in self.function.groups():
+            alpha = function.weights()
+            for index, part in enumerate(function.components):
+                if (norm := getattr(part, "q_norm", None)) is not None:
+                    scale = 1 if alpha is None else alpha[index].mean()
+                    norm.weight.copy_(vanilla.q_norm.weight / scale)
+                    part.get_submodule("k_norm").load_state_dict(vanilla.k_norm.state_dict())
 
     @classmethod
     def from_multihead_attention(

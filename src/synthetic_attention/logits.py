@@ -1,6 +1,7 @@
 """Attention logits in factored form, from a synthesizing function to `attend`.
 
-Shape legend: B batch, H heads, T queries (rows), S keys (columns), K width of a query, a·b ≥ S outer factors.
+Shape legend: B batch, H heads, G keys or values that H / G heads in a row share, T queries (rows), S keys (columns), K
+width of a query, a·b ≥ S outer factors.
 No form stores an (B, H, T, S) matrix unless it is handed one; `dense` builds it, for tests, plots and weights.
 """
 
@@ -22,6 +23,23 @@ def leading(x: Tensor, count: int, dim: int) -> Tensor:
         return x.index_select(dim, torch.arange(count, device=x.device))
     # A slice of the whole axis is x itself; `narrow` would copy the gradient of R.
     return x[(slice(None),) * (dim % x.dim()) + (slice(count),)]
+
+
+def repeat_heads(x: Tensor, heads: int) -> Tensor:
+    """Shared keys or values (B, G, S, K) for each head, (B, H, S, K), in the memory layout that they have."""
+    if x.shape[1] == heads:
+        return x
+    # By feature, (G, K, B, S), or by token.
+    order, back = ((1, 3, 0, 2), (2, 0, 3, 1)) if x.stride(-1) != 1 else ((1, 0, 2, 3), (1, 0, 2, 3))
+    return x.permute(order).repeat_interleave(heads // x.shape[1], dim=0).permute(back)
+
+
+def shared_product(x: Tensor, y: Tensor) -> Tensor:
+    """x (B, H, T, C) times shared y (B, G, C, D), without a copy of y for each head: (B, H, T, D)."""
+    if x.shape[1] <= y.shape[1]:
+        return x @ y
+    product = x.unflatten(1, (y.shape[1], -1)).flatten(2, 3) @ y
+    return product.reshape(product.shape[0], *x.shape[1:3], y.shape[3])
 
 
 class Logits:
@@ -120,7 +138,7 @@ class InnerLogits(Logits):
 
     Args:
         query: (B, H, T, K).
-        key: (B, H, S, K), or (1, H, S, K) where it is a parameter.
+        key: (B, H, S, K), or (1, H, S, K) where it is a parameter; (B, G, S, K) where heads share keys.
         bias: (H, S), added to every row, or None.
         scale: a number the product is multiplied by.
 
@@ -132,13 +150,14 @@ class InnerLogits(Logits):
         if len(query.shape) != 4:
             raise ValueError(f"got query of shape {tuple(query.shape)}; expected (B, H, T, K)")
         batch, heads, _, width = query.shape
-        if len(key.shape) != 4 or key.shape[0] not in (1, batch) or key.shape[1] != heads or key.shape[3] != width:
+        fits = len(key.shape) == 4 and key.shape[0] in (1, batch) and key.shape[3] == width
+        if not fits or (key.shape[1] != heads and (not key.shape[1] or heads % key.shape[1])):
             raise ValueError(
                 f"got query {tuple(query.shape)} with key {tuple(key.shape)}; expected key (B or 1, H, S, K) with the "
-                "query's H and K"
+                "query's H and K, or a divisor of its H"
             )
-        if bias is not None and bias.shape != key.shape[1:3]:
-            raise ValueError(f"got bias {tuple(bias.shape)}; expected (H, S) = {tuple(key.shape[1:3])}")
+        if bias is not None and bias.shape != (heads, key.shape[2]):
+            raise ValueError(f"got bias {tuple(bias.shape)}; expected (H, S) = {(heads, key.shape[2])}")
         self.query, self.key, self.bias, self.scale = query, key, bias, scale
         self.rows, self.shape = query.shape[2], (*query.shape[:3], key.shape[2])
 
@@ -153,7 +172,7 @@ class InnerLogits(Logits):
         if length is not None:
             key, bias = leading(key, length, -1), None if bias is None else leading(bias, length, -1)
         if key.shape[0] != 1 or query.shape[0] == 1:
-            logits = query @ key
+            logits = shared_product(query, key)
             return logits if bias is None else logits + bias
         # All examples of a head in one product: a broadcast key would be copied for each.
         tokens = query.transpose(0, 1).flatten(1, 2)
@@ -301,7 +320,7 @@ class FactoredLogits:
             if weight is not None:
                 query, scale = query * (weight * scale)[:, None, None].to(query.dtype), 1.0
                 bias = None if bias is None else bias * weight[:, None]
-            self.inner += (InnerLogits(query, logits.key, scale=scale),)
+            self.inner += (InnerLogits(query, repeat_heads(logits.key, query.shape[1]), scale=scale),)
             if bias is not None:
                 self.bias = bias if self.bias is None else self.bias + bias
         elif isinstance(logits, OuterLogits):

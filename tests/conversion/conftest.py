@@ -29,6 +29,14 @@ _GPT2 = {"n_embd": 22, "n_layer": 2, "n_head": 2, "n_inner": 31, "n_positions": 
 _GPT2 |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 _DISTILBERT = {"dim": 22, "n_layers": 2, "n_heads": 2, "hidden_dim": 31, "max_position_embeddings": 17, **_TOKENS}
 _DISTILBERT |= {"dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0, "num_labels": 5}
+_OPT = {"hidden_size": 22, "num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 31, **_TOKENS}
+_OPT |= {"max_position_embeddings": 17, "dropout": 0.0}
+_LLAMA = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2}
+_LLAMA |= {"intermediate_size": 31, "max_position_embeddings": 37, **_TOKENS, "num_labels": 5, "sliding_window": None}
+_WIDE = {**_LLAMA, "head_dim": 10}
+_SCALED = {"rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+_SCALED |= {"original_max_position_embeddings": 9}
+_YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 9}
 
 # Class and configuration.
 SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -51,6 +59,19 @@ SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta-classifier": ("RobertaForSequenceClassification", {**_BERT, "type_vocab_size": 1}),
     "distilbert": ("DistilBertForMaskedLM", _DISTILBERT),
     "distilbert-classifier": ("DistilBertForSequenceClassification", _DISTILBERT),
+    "mbart": ("MBartForConditionalGeneration", {**_BART, "forced_eos_token_id": None}),
+    "pegasus": ("PegasusForConditionalGeneration", {**_BART, "activation_function": "relu"}),
+    "opt": ("OPTForCausalLM", _OPT),
+    "opt-classifier": ("OPTForSequenceClassification", {**_OPT, "num_labels": 5}),
+    "xlm-r": ("XLMRobertaForMaskedLM", {**_BERT, "type_vocab_size": 1}),
+    "llama": ("LlamaForCausalLM", {**_LLAMA, "rope_parameters": _SCALED}),
+    "llama-biases": ("LlamaForCausalLM", {**_LLAMA, "attention_bias": True, "tie_word_embeddings": True}),
+    "llama-model": ("LlamaModel", {**_WIDE, "rope_parameters": {**_SCALED, "rope_type": "linear"}}),
+    "mistral": ("MistralForCausalLM", {**_WIDE, "num_key_value_heads": 1}),
+    "qwen2": ("Qwen2ForCausalLM", {**_LLAMA, "rope_parameters": _YARN}),
+    "qwen2-tagger": ("Qwen2ForTokenClassification", _LLAMA),
+    "qwen3": ("Qwen3ForCausalLM", _WIDE),
+    "qwen3-classifier": ("Qwen3ForSequenceClassification", _WIDE),
 }
 
 

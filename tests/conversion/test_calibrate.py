@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.conftest import LONGEST, VOCABULARY, build, tiny_config
+from models.conftest import LONGEST, STACKS, VOCABULARY, build, tiny_config
 from synthesizer_lab.attention.fitting import AttentionSums, explained, fit, measure_divergences
 from synthesizer_lab.attention.layers import attention_layers, mean_loss
 from synthesizer_lab.errors import UserError
@@ -204,6 +204,22 @@ def test_a_budget_for_each_stack(build: Build) -> None:
     assert len([head for head in chosen if head.layer < 2]) == 4
     (layer,) = {head.layer for head in chosen if head.layer >= 2}
     assert len([head for head in chosen if head.layer == layer]) == HEADS
+
+
+def test_heads_that_share_a_value_are_replaced_together(build: Build) -> None:
+    fields = {**SIZES, **STACKS["rotary"], "synthesizer": "vanilla", "num_layers": 2}
+    model, text = build("masked", **fields), batches()
+    fitted = fit(model, text)["random"]
+    chosen, increases = choose_heads(model, fitted, text, 0.25)
+    assert len(increases) == 8
+    # Of four heads the first two share a value, and the last two.
+    assert chosen == [Head(chosen[0].layer, first := chosen[0].head), Head(chosen[0].layer, first + 1)]
+    assert not first % 2
+    pairs = [[Head(layer, head), Head(layer, head + 1)] for layer in (0, 1) for head in (0, 2)]
+    losses = [mean_loss(replace_heads(model, fitted, "random", pair), text) for pair in pairs]
+    assert losses[pairs.index(chosen)] == pytest.approx(min(losses), abs=1e-5)
+    with pytest.raises(UserError, match=r"1 of 8 heads.*enough for 2"):
+        choose_heads(model, fitted, text, 0.1)
 
 
 def test_a_loss_that_is_not_a_number_is_no_small_one(build: Build) -> None:

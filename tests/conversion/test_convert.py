@@ -167,6 +167,12 @@ def test_what_cannot_be_converted(tmp_path: Path) -> None:
     refused(
         make_source("marian", share_encoder_decoder_embeddings=False), "share_encoder_decoder_embeddings=False", "True"
     )
+    refused(make_source("opt", word_embed_proj_dim=11), "word_embed_proj_dim=11, hidden_size=22")
+    refused(make_source("opt", do_layer_norm_before=False), "do_layer_norm_before=False", "True")
+    refused(make_source("mistral", sliding_window=36), "sliding_window=36 for 37 positions", "sliding_window=None")
+    refused(make_source("llama", hidden_act="gelu"), "hidden_act='gelu'", "'silu'")
+    scaled = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}
+    refused(make_source("llama", rope_parameters=scaled), "rope_type='dynamic'", "expected one of: default, linear")
     untied = make_source("t5")
     untied.decoder.embed_tokens = torch.nn.Embedding(53, 22)
     refused(untied, "model.embed_tokens.weight", "one embedding")

@@ -10,12 +10,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from conversion.conftest import SOURCES
-from synthetic_attention import convert
+from synthetic_attention import convert, generate
+from synthetic_attention.conversion import synthesize
 
 Sources = Callable[[str], PreTrainedModel]
 # Models with different layers, and those that generate.
-MIXED = ["t5", "bart", "marian", "gpt2", "bert", "distilbert"]
-GENERATING = MIXED[:4]
+GENERATING = ["t5", "bart", "marian", "mbart", "pegasus", "gpt2", "opt", "llama", "mistral", "qwen2", "qwen3"]
+MIXED = [*GENERATING, "bert", "distilbert"]
 # The lengths of the rows of a batch.
 LENGTHS = [9, 6, 2]
 
@@ -88,16 +89,38 @@ def test_generation_gives_the_same_tokens(name: str, sources: Sources) -> None:
     theirs = sources(name)
     ours = convert(theirs)
     assert ours.generation_config.to_dict() == theirs.generation_config.to_dict()
-    inputs = batch(theirs, left="gpt2" in name)
+    inputs = batch(theirs, left=not theirs.config.is_encoder_decoder)
     inputs.pop("decoder_input_ids", None)
     arguments: Any = {"max_new_tokens": 6, "min_new_tokens": 4, "no_repeat_ngram_size": 1, "pad_token_id": 0}
     for beams in (1, 3):
         expected = theirs.generate(**inputs, **arguments, num_beams=beams)
         assert torch.equal(ours.generate(**inputs, **arguments, num_beams=beams), expected)
+        assert torch.equal(generate(ours, **inputs, **arguments, num_beams=beams), expected)
     assert len(set(expected[:, -6:].flatten().tolist())) > 3
 
 
-@pytest.mark.parametrize("name", ["t5", "marian", "gpt2", "bert-tagger", "roberta-classifier"])
+def test_groups_of_heads_keep_shared_values_together(sources: Sources) -> None:
+    theirs = sources("qwen3")
+    inputs = batch(theirs, left=True)
+    ours = convert(theirs, "random:3/vanilla:3")
+    assert ours.config.layer_types == ["synthesizer_keys_1"] * 2
+    cache = ours(**inputs).past_key_values
+    assert [(x.keys.shape, x.values.shape) for x in cache.layers] == [((3, 1, 9, 10), (3, 2, 9, 10))] * 2
+    generated = ours.generate(**inputs, max_new_tokens=5, num_beams=2, pad_token_id=0)
+    assert torch.equal(generate(ours, **inputs, max_new_tokens=5, num_beams=2, pad_token_id=0), generated)
+    vanilla = convert(theirs)
+    # The last heads first, and those that share a value in another order.
+    other = synthesize(vanilla, "vanilla", [[4, 3, 5, 0, 2, 1]] * 2)
+    check(output(other, inputs), output(vanilla, inputs))
+    with pytest.raises(ValueError, match="3 heads that share a value"):
+        synthesize(vanilla, "vanilla", [[0, 3, 1, 2, 4, 5]] * 2)
+    with pytest.raises(ValueError, match="multiples of 3"):
+        convert(theirs, "random:2/vanilla:4")
+    with pytest.raises(ValueError, match="'lightweight_conv' with num_key_value_heads"):
+        convert(theirs, "lightweight_conv")
+
+
+@pytest.mark.parametrize("name", ["t5", "marian", "gpt2", "qwen3", "bert-tagger", "roberta-classifier"])
 def test_the_loss_and_its_gradient_are_those_of_the_source(name: str, sources: Sources) -> None:
     theirs = copy.deepcopy(sources(name)).train()
     ours, inputs = convert(theirs), batch(theirs)

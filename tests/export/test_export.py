@@ -65,7 +65,7 @@ def run_onnx(file: Path, inputs: Tensors) -> Tensors:
 
 
 # Every stack once; the other pairs are slow tests.
-FAST = {("seq2seq", "windows"), ("causal", "functions"), ("classifier", "mixtures")}
+FAST = {("seq2seq", "windows"), ("causal", "functions"), ("classifier", "mixtures"), ("causal", "rotary")}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,10 @@ def test_onnx_files_take_batches_of_all_sizes(model: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("head", "stack"), [("causal", "functions"), ("seq2seq", "mixtures"), ("seq2seq", "windows")])
+@pytest.mark.parametrize(
+    ("head", "stack"),
+    [("causal", "functions"), ("causal", "rotary"), ("seq2seq", "mixtures"), ("seq2seq", "windows")],
+)
 def test_steps_with_a_cache_equal_the_model(model: Any, tmp_path: Path) -> None:
     inputs = batch(model, 3, LONGEST, LONGEST)
     ids, mask, fixed = inputs["input_ids"], inputs["attention_mask"], {}

@@ -83,10 +83,12 @@ def _model(choice: random.Random, vocabulary: int) -> Any:
         "vocab_size": vocabulary,
         "num_layers": 2,
         "synthesizer": choice.choice(SYNTHESIZERS),
-        "position_embedding_type": choice.choice(["sinusoidal", "learned", "relative"]),
+        "position_embedding_type": choice.choice(["sinusoidal", "learned", "relative", "rotary"]),
         "pre_norm": choice.random() < 0.5,
         "lm_head_bias": choice.random() < 0.3,
         "use_bias": choice.random() < 0.5,
+        "qk_norm": choice.random() < 0.3,
+        "d_kv": 6,
     }
     model = HEADS[choice.choice(["seq2seq", "causal"])](SynthesizerConfig(**{**SIZES, **fields})).eval().double()
     for name, parameter in model.named_parameters():

@@ -117,7 +117,7 @@ def test_every_setting(name: str, make: Callable[..., Any]) -> None:
             assert len({row.index(2, 1) for row in generated.tolist() if 2 in row[1:]}) > 1
 
 
-@pytest.mark.parametrize("position_embedding_type", ["learned", "relative"])
+@pytest.mark.parametrize("position_embedding_type", ["learned", "relative", "rotary"])
 def test_positions_norms_and_long_texts(
     position_embedding_type: str, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

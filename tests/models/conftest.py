@@ -44,9 +44,14 @@ MIXTURES = [
     "dense+random:1/factorized_random:1",
 ]
 WINDOWS = ["lightweight_conv", "dynamic_conv", "local_dense"]
-STACKS = {
+STACKS: dict[str, dict[str, Any]] = {
     name: {"synthesizer": layers, "num_layers": len(layers)}
     for name, layers in {"functions": FUNCTIONS, "mixtures": MIXTURES, "windows": WINDOWS}.items()
+}  # Rotary positions, and heads that share keys and values.
+STACKS["rotary"] = {
+    "synthesizer": ["vanilla", "random+vanilla", "dense/vanilla", "random"],
+    **{"num_layers": 4, "num_heads": 4, "num_key_value_heads": 2, "d_kv": 6, "qk_norm": True},
+    "position_embedding_type": "rotary",
 }
 HEADS = {
     "seq2seq": SynthesizerForConditionalGeneration,
@@ -66,7 +71,12 @@ def word_tokenizer(**options: Any) -> PreTrainedTokenizerFast:
 
 @pytest.fixture
 def tiny_config() -> Callable[..., SynthesizerConfig]:
-    return lambda **fields: SynthesizerConfig(**{**SIZES, **fields})
+    def make(**fields: Any) -> SynthesizerConfig:
+        # Rotary positions need an even width of heads.
+        width = {"d_kv": 6} if fields.get("position_embedding_type") == "rotary" else {}
+        return SynthesizerConfig(**{**SIZES, **width, **fields})
+
+    return make
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def test_bytes_of_the_cache(stack: str, static: bool, model: SynthesizerForCausa
         model(ids, past_key_values=cache)
     layers = STACKS[stack]["synthesizer"]
     assert [int(layer.get_seq_length()) for layer in cache.layers] == [4] * len(layers)
-    values = 3 * 2 * (9 if static else 4) * 11 * 4
+    values = 3 * model.config.num_key_value_heads * (9 if static else 4) * model.config.d_kv * 4
     # Of two groups one has keys.
     keys = [("vanilla" in name) / (1 + name.count("/")) for name in layers]
     assert cache_bytes(cache) == values * (len(layers) + sum(keys))
@@ -127,9 +127,12 @@ def test_a_quantized_cache(tiny_lm: Callable, prompts: Prompts) -> None:
         _generate(tiny_lm(synthesizer="random"), prompts, **options)
 
 
-def test_continuous_batching(tiny_lm: Callable) -> None:
+@pytest.mark.parametrize(
+    "fields", [{"position_embedding_type": "relative"}, STACKS["rotary"]], ids=["relative", "rotary"]
+)
+def test_continuous_batching(fields: dict[str, Any], tiny_lm: Callable) -> None:
     layers = ["vanilla", "random+vanilla", "dense+vanilla", "factorized_dense+relative_random+vanilla"]
-    model = tiny_lm(synthesizer=layers, num_layers=4, position_embedding_type="relative", attn_implementation="eager")
+    model = tiny_lm(**fields | {"synthesizer": layers, "num_layers": 4}, attn_implementation="eager")
     prompts = [torch.randint(3, 53, (length,)).tolist() for length in (1, 4, 9, 2, 6)]
     options = GenerationConfig(max_new_tokens=8, eos_token_id=None, pad_token_id=0, do_sample=False)
     batching = ContinuousBatchingConfig(page_size=4, num_blocks=32, max_batch_tokens=12)

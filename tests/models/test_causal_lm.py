@@ -25,7 +25,7 @@ def packed() -> Rows:
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_packed_sentences_do_not_see_each_other(stack: str, tiny_lm: Callable, packed: Rows) -> None:
-    model = tiny_lm(**STACKS[stack], position_embedding_type="learned")
+    model = tiny_lm(**STACKS[stack] | {"position_embedding_type": "learned"})
     ids, segments = packed
     out = model(ids, segment_ids=segments, labels=ids)
     losses = model.token_losses(ids, segment_ids=segments)

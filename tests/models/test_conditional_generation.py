@@ -31,10 +31,10 @@ def _every_way(model: torch.nn.Module, rows: Rows, **options: object) -> Tensor:
     return results[0]
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative", "rotary"])
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_cache_changes_nothing(stack: str, positions: str, tiny: Callable, rows: Rows) -> None:
-    _every_way(tiny(**STACKS[stack], position_embedding_type=positions), rows)
+    _every_way(tiny(**STACKS[stack] | {"position_embedding_type": positions}), rows)
 
 
 @pytest.mark.parametrize("mode", MODES)

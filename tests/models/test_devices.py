@@ -149,14 +149,16 @@ def test_whole_models_compile_to_one_graph(head: str, device: str, layered: Call
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("layers", [["random", "vanilla"], ["factorized_dense", "random/vanilla"], WINDOWS[1:]])
+@pytest.mark.parametrize(
+    "layers", ["rotary", ["random", "vanilla"], ["factorized_dense", "random/vanilla"], WINDOWS[1:]]
+)
 @pytest.mark.parametrize("head", ["seq2seq", "causal"])
 def test_static_cache_and_compiled_steps(
-    head: str, layers: list[str], device: str, layered: Callable, inputs: Inputs
+    head: str, layers: str | list[str], device: str, layered: Callable, inputs: Inputs
 ) -> None:
     """The same tokens; a decoding step is one graph. On a GPU the steps are recorded as CUDA graphs."""
     torch.compiler.reset()
-    model = layered(head, device, layers).eval()
+    model = layered(head, device, **STACKS.get(str(layers), {"synthesizer": layers, "num_layers": len(layers)})).eval()
     batch = {name: x for name, x in inputs(head, device).items() if name != "labels"}
     options: dict[str, Any] = {"max_new_tokens": 7, "eos_token_id": None, "pad_token_id": 0}
     config = CompileConfig(fullgraph=True, dynamic=False)

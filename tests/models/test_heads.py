@@ -56,7 +56,7 @@ def batch(rows: Rows) -> Callable[[str], dict[str, Tensor]]:
     return lambda head: {"input_ids": ids, "attention_mask": mask, "labels": labels[head]}
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative", "rotary"])
 @pytest.mark.parametrize("stack", [*STACKS, "others"])
 @pytest.mark.parametrize("head", KINDS)
 def test_a_padded_row_equals_the_row_alone(head: str, stack: str, positions: str, build: Callable, rows: Rows) -> None:
@@ -64,7 +64,7 @@ def test_a_padded_row_equals_the_row_alone(head: str, stack: str, positions: str
     fields: dict[str, Any] = STACKS.get(stack, {"synthesizer": others[head], "pre_norm": False})
     if head == "classifier":
         fields = {**fields, "type_vocab_size": 2, "classifier_pooling": "first" if stack == "windows" else "mean"}
-    model, record = build(head, **fields, position_embedding_type=positions), dict.fromkeys(RECORD, True)
+    model, record = build(head, **fields | {"position_embedding_type": positions}), dict.fromkeys(RECORD, True)
     ids, real, inputs = rows[0], rows[1].bool(), {}
     target = torch.ones(4, 5, dtype=torch.bool)
     target[[0, 0, 1, 2], [0, 1, 2, 4]] = False

@@ -90,7 +90,7 @@ def seen_by_mlp(model: nn.Module, batch: dict[str, Tensor], side: str = "encoder
 
 
 @pytest.mark.parametrize("name", ["random", "dense+vanilla", "factorized_dense", "random:1/vanilla:1", "dynamic_conv"])
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative", "rotary"])
 @pytest.mark.parametrize(
     ("head", "kind"), [("seq2seq", "holes"), ("causal", "left"), ("masked", "right"), ("texts", "holes")]
 )

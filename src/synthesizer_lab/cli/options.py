@@ -145,8 +145,8 @@ class Training:
     """Training."""
 
     preset: str | None = option(
-        "Size and training settings: demo, tiny, small, base, t5-tiny, t5-small, t5-base; for a GPU small-gpu, "
-        "base-gpu, t5-small-gpu, t5-base-gpu. [default: tiny]"
+        "Size and training settings: demo, tiny, small, base, llama-tiny, t5-tiny, t5-small, t5-base; for a GPU "
+        "small-gpu, base-gpu, t5-small-gpu, t5-base-gpu. [default: tiny]"
     )
     minutes: float | None = setting("minutes")
     max_steps: int | None = setting("max_steps", name="--steps", otherwise="the preset's")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from synthetic_attention.conversion.synthesize import synthesize
+from synthetic_attention.logits import shared_product
 from synthetic_attention.models import SynthesizerPreTrainedModel
 
 from ..attention.layers import AttentionLayer, Batch, attention_layers, hooked, mean_loss
@@ -46,8 +47,8 @@ def choose_heads(
     A round measures the loss with each candidate replaced that is left, besides those chosen so far, and chooses those
     that raise it least for each of their heads. Equal losses are ordered by layer and head.
 
-    Candidates are single heads, but all heads of a layer in a causal stack: as long as a layer has one vanilla head, it
-    projects queries and caches keys, and generation gets no faster.
+    Candidates are single heads (or those that share a value), but all heads of a layer in a causal stack: as long as a
+    layer has one vanilla head, it projects queries and caches keys, and generation gets no faster.
 
     Args:
         budget: the share of the heads to replace, of all or by stack, rounded to whole heads; never more.
@@ -59,8 +60,9 @@ def choose_heads(
     layers, room = attention_layers(model), allowed_heads(model, budget)
     most, chosen, left = math.ceil(sum(room.values()) / _ROUNDS), list[Head](), list[tuple[Head, ...]]()
     for index, layer in enumerate(layers):
-        single = [Head(index, head) for head in range(layer.module.num_heads)]
-        left += [tuple(single)] if layer.is_causal else [(head,) for head in single]
+        count = layer.module.num_heads
+        unit = count if layer.is_causal else layer.module.group_size
+        left += [tuple(Head(index, first + n) for n in range(unit)) for first in range(0, count, unit)]
     before = current = mean_loss(model, batches)
     alone = {head: _loss_with(model, fitted, [head], batches) for heads in left for head in heads}
 
@@ -105,11 +107,12 @@ def allowed_heads(model: SynthesizerPreTrainedModel, budget: Budget) -> dict[str
             raise UserError(f"got --budget for {name!r}; expected one number, or shares of: {stacks}")
         count = sum(layer.module.num_heads for layer in mine)
         room[name] = math.floor(share * count + 0.5)
-        least = mine[0].module.num_heads if all(layer.is_causal for layer in mine) else 1
+        module, is_decoder = mine[0].module, all(layer.is_causal for layer in mine)
+        least = module.num_heads if is_decoder else module.group_size
         if share and room[name] < least:
             raise UserError(
                 f"got --budget {budget}, {room[name]} of {count} heads ({name}); expected enough for {least}: a "
-                "decoder's heads are replaced a layer at a time"
+                "decoder's heads are replaced a layer at a time, and those that share a value together"
             )
     return room
 
@@ -133,8 +136,8 @@ def _loss_with(model: Any, other: Any, heads: Iterable[Head], batches: Iterable[
             changed = cast(Any, others[index].module)(*args, need_weights=True)[1]
             replaced = torch.zeros_like(weights)
             replaced[:, mine] = (changed - weights)[:, mine]
-            values = layer.v_proj(args[0]).unflatten(-1, (layer.num_heads, -1)).transpose(1, 2)
-            y = y + (replaced @ values).transpose(1, 2).flatten(2) @ layer.out_proj.weight.T
+            values = layer.v_proj(args[0]).unflatten(-1, (-1, layer.head_dim)).transpose(1, 2)
+            y = y + shared_product(replaced, values).transpose(1, 2).flatten(2) @ layer.out_proj.weight.T
         return y, weights[:0]
 
     with hooked(layers, visit):

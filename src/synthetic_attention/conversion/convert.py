@@ -40,8 +40,9 @@ def convert(
     parameters for its logits, drawn as in a new model, and keeps all other weights.
 
     Args:
-        model: a model of transformers, its folder, or its name on the hub: T5 (1.0, 1.1, Flan), mT5, BART, Marian,
-            GPT-2, BERT, RoBERTa or DistilBERT; or a model of ours with `vanilla` in all layers.
+        model: a model of transformers, its folder, or its name on the hub, of the families T5 (1.0, 1.1, Flan), mT5,
+            BART, mBART, Marian, Pegasus, GPT-2, OPT, Llama, Mistral, Qwen2, Qwen3, BERT, RoBERTa, XLM-R and DistilBERT;
+            or a model of ours with `vanilla` in all layers.
         synthesizer: as in `SynthesizerConfig`.
         max_length: `max_position_embeddings` of the new model; by default that of the given one, 512 for T5.
 
@@ -174,6 +175,7 @@ def _fields(
         "is_decoder": decoder and not encoder,
         "type_vocab_size": len(state.get("model.token_types.weight", ())),
         "lm_head_bias": "lm_head.bias" in state,
+        "use_bias": any(name.endswith("_proj.bias") for name in state),
         "use_cache": getattr(config, "use_cache", True),
         **{name: getattr(config, name, None) for name in tokens},
         **{ours: getattr(config, theirs) for ours, theirs in family.fields.items()},

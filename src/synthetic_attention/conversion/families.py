@@ -77,6 +77,11 @@ def _adapt_bart(config: Any, state: State) -> None:
     _drop_zero_bias(config, state)
 
 
+def _adapt_opt(config: Any, state: State) -> None:
+    _adapt_bart(config, state)
+    _add_classifier_bias(state)
+
+
 def _adapt_marian(config: Any, state: State) -> None:
     # Sinusoids, which our model computes.
     for name in [name for name in state if "embed_positions" in name]:
@@ -105,8 +110,12 @@ def _adapt_gpt2(config: Any, state: State) -> None:
         factor /= layer + 1 if config.scale_attn_by_inverse_layer_idx else 1
         for part in ("weight", "bias"):
             _scale(state, f"layers.{layer}.self_attn.function.q_proj.{part}", factor)
-    if "classifier.weight" in state and "classifier.bias" not in state:
-        state["classifier.bias"] = torch.zeros_like(state["classifier.weight"][:, 0])
+    _add_classifier_bias(state)
+
+
+def _add_classifier_bias(state: State) -> None:
+    if "classifier.weight" in state:
+        state.setdefault("classifier.bias", torch.zeros_like(state["classifier.weight"][:, 0]))
 
 
 def _adapt_roberta(config: Any, state: State) -> None:
@@ -116,6 +125,21 @@ def _adapt_roberta(config: Any, state: State) -> None:
     if len(state[types]) == 1:
         # A constant: without it the model needs no types as input.
         state[positions] = state[positions] + state.pop(types)
+
+
+def _adapt_llama(config: Any, state: State) -> None:
+    window = getattr(config, "sliding_window", None)
+    if window is not None and window < config.max_position_embeddings:
+        raise ValueError(
+            f"got a {config.model_type} model with sliding_window={window} for {config.max_position_embeddings} "
+            f"positions; expected none. For inputs of at most {window} tokens set config.sliding_window=None"
+        )
+    # Our layers have biases everywhere or nowhere.
+    linears = [name for name in state if name.endswith("_proj.weight")]
+    if any(name.endswith("_proj.bias") for name in state):
+        for name in linears:
+            state.setdefault(name.replace("weight", "bias"), torch.zeros_like(state[name][:, 0]))
+    _add_classifier_bias(state)
 
 
 _TEXT_HEADS = {
@@ -210,6 +234,36 @@ _MARIAN = replace(
     constants={"position_embedding_type": "sinusoidal", "pre_norm": False, "layer_norm_epsilon": 1e-5},
     supported={"share_encoder_decoder_embeddings": True},
     adapt=_adapt_marian,
+)
+_LAST_NORM = {r"^model\.(encoder|decoder)\.layer_norm": r"model.\1.norm"}
+_MBART = replace(
+    _BART,
+    heads=_heads("MBart", _SEQ2SEQ_HEADS),
+    constants={**_BART.constants, "pre_norm": True},
+    names={**_BART.names, **_LAST_NORM},
+)
+_PEGASUS = replace(
+    _MARIAN,
+    heads=_heads("Pegasus", _SEQ2SEQ_HEADS),
+    constants={**_MARIAN.constants, "pre_norm": True},
+    names={**_MARIAN.names, **_LAST_NORM},
+)
+_OPT = replace(
+    _BART,
+    heads={
+        "OPTForCausalLM": SynthesizerForCausalLM,
+        "OPTForSequenceClassification": SynthesizerForSequenceClassification,
+        "OPTModel": SynthesizerModel,
+    },
+    fields={ours: name for ours, name in _BART.fields.items() if ours not in ("num_decoder_layers", "scale_embedding")},
+    constants={"position_embedding_type": "learned", "scale_embedding": False, "layer_norm_epsilon": 1e-5},
+    equal=(("word_embed_proj_dim", "hidden_size"),),
+    supported={
+        **dict.fromkeys(("do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine"), True),
+        "_remove_final_layer_norm": False,
+    },
+    names={r"^(model\.)?decoder\.final_layer_norm": "model.decoder.norm", **_BART.names, r"^score": "classifier"},
+    adapt=_adapt_opt,
 )
 _GPT2 = Family(
     heads={
@@ -323,6 +377,49 @@ _DISTILBERT = replace(
         r"^pre_classifier": "pooler.dense",
     },
 )
+_LLAMA = Family(
+    heads={
+        "LlamaForCausalLM": SynthesizerForCausalLM,
+        "LlamaForSequenceClassification": SynthesizerForSequenceClassification,
+        "LlamaForTokenClassification": SynthesizerForTokenClassification,
+        "LlamaModel": SynthesizerModel,
+    },
+    fields={
+        **_same("num_key_value_heads", "rope_parameters"),
+        "d_kv": "head_dim",
+        "layer_norm_epsilon": "rms_norm_eps",
+        "attention_dropout_rate": "attention_dropout",
+    },
+    constants={
+        "position_embedding_type": "rotary",
+        "norm_type": "rms_norm",
+        "feed_forward_proj": "gated-silu",
+        "scale_embedding": False,
+        "dropout_rate": 0.0,
+    },
+    supported={"hidden_act": "silu"},
+    names={
+        r"^model\.": "",
+        r"^(embed_tokens)": r"model.\1",
+        r"^(layers|norm)": r"model.decoder.\1",
+        r"input_layernorm": "self_attn_norm",
+        r"post_attention_layernorm": "mlp_norm",
+        r"self_attn\.([qk])_": r"self_attn.function.\1_",
+        r"self_attn\.o_proj": "self_attn.out_proj",
+        r"^score": "classifier",
+    },
+    adapt=_adapt_llama,
+)
+# Qwen2 has no field for the width of a head.
+_QWEN2 = replace(_LLAMA, fields={ours: name for ours, name in _LLAMA.fields.items() if ours != "d_kv"})
+
+
+def _as(prefix: str, family: Family, **constants: Any) -> Family:
+    """Llama's classes under another name."""
+    heads = {name.replace("Llama", prefix): ours for name, ours in family.heads.items()}
+    return replace(family, heads=heads, constants={**family.constants, **constants})
+
+
 # By the names that users know; the names of classes begin with them.
 FAMILIES = {
     "T5": _T5,
@@ -333,4 +430,12 @@ FAMILIES = {
     "BERT": _BERT,
     "RoBERTa": _ROBERTA,
     "DistilBERT": _DISTILBERT,
+    "MBart": _MBART,
+    "Pegasus": _PEGASUS,
+    "OPT": _OPT,
+    "XLMRoberta": replace(_ROBERTA, heads=_heads("XLMRoberta", _TEXT_HEADS)),
+    "Llama": _LLAMA,
+    "Mistral": _as("Mistral", _LLAMA),
+    "Qwen2": _as("Qwen2", _QWEN2),
+    "Qwen3": _as("Qwen3", _LLAMA, qk_norm=True),
 }

@@ -104,6 +104,9 @@ def _orders(model: SynthesizerPreTrainedModel, heads: Heads | None) -> dict[str,
                 f"got heads {mine!r} with relative positions; expected the heads as they are, since all layers share "
                 "one bias; groups of heads may come in any order: vanilla:2/random:1/vanilla:1"
             )
+        unit = model.config.group_size
+        if any(each[i] // unit != each[i - i % unit] // unit for each in order for i in range(count)):
+            raise ValueError(f"got heads {mine!r}; expected the {unit} heads that share a value one after the other")
         orders[stack.side] = order
     return orders
 
@@ -115,9 +118,13 @@ def _copy_attention(old: SynthesizerAttention, new: SynthesizerAttention, order:
     for part in ("weight", "bias"):
         inputs: Tensor | None = None
         if getattr(old.v_proj, part) is not None:
-            inputs = torch.cat([getattr(each, part).unflatten(0, (heads, width))[order] for each in projections])
-            inputs = inputs.flatten(0, 1)
+            # Heads that share a value stay together.
+            shared = [head // old.group_size for head in order[:: old.group_size]]
+            orders = order, shared, shared
+            given = [getattr(each, part).unflatten(0, (-1, width)) for each in projections]
+            inputs = torch.cat([each[order] for each, order in zip(given, orders, strict=True)]).flatten(0, 1)
         output = getattr(old.out_proj, part)
         if part == "weight":
             output = output.unflatten(1, (heads, width))[:, order].flatten(1)
         new.load_part(part, inputs, output)
+    new.load_norms(old.function)

@@ -215,7 +215,7 @@ def _graphs(model: SynthesizerPreTrainedModel, with_cache: bool) -> list[tuple[s
     for index, key_heads in enumerate(config.key_heads):
         if key_heads:
             step[f"past.{index}.key"] = _states(model, _PAST, key_heads), "past_length"
-        step[f"past.{index}.value"] = _states(model, _PAST, config.num_heads), "past_length"
+        step[f"past.{index}.value"] = _states(model, _PAST, cast(int, config.num_key_value_heads)), "past_length"
     if not both:
         return [("", _Graph(model, _step, step))]
     for index in range(len(config.layer_types)):

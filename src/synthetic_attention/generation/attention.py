@@ -9,7 +9,10 @@ of one matrix product over everything that the source holds, so nothing is copie
 With beams, logits of a position are spread over the M entries of its slot, and those that are not of an ancestor are
 hidden. Cross-attention has keys and values of the source only, which all beams read.
 
-Shape legend: B sources, M beams, N = B · M rows, H heads (of a group), S slots, K width of a head.
+Heads that share keys and values are rows of one product too: their queries are (B · G, H/G · M, K).
+
+Shape legend: B sources, M beams, N = B · M rows, H heads (of a group), G of them with keys and values of their own, S
+slots, K width of a head.
 """
 
 from __future__ import annotations
@@ -226,8 +229,8 @@ class HeadGroup:
     `computed` ones are made by the function from the new token. Dot products read the keys of all slots.
     """
 
-    def __init__(self, function: SynthesizingFunction, heads: int, width: int, rows: int) -> None:
-        self.heads, self.values = heads, Buffer(heads, width)
+    def __init__(self, function: SynthesizingFunction, heads: int, unit: int, width: int, rows: int) -> None:
+        self.heads, self.unit, self.values = heads, unit, Buffer(heads // unit, width)
         self.fixed: list[tuple[Any, Tensor | None]] = []
         self.computed: list[tuple[Any, Tensor | None]] = []
         self.keys: Buffer | None = None
@@ -236,9 +239,10 @@ class HeadGroup:
             weight = None if alpha is None else alpha[index][:, None, None]
             if part.key_heads:
                 assert isinstance(part, Vanilla)
-                self.keys = Buffer(heads, width)
+                self.keys, self.vanilla = Buffer(heads // unit, width), part
                 self.query_scale: float | Tensor = part.scale if weight is None else weight[..., 0] * part.scale
-                self.project_query, self.project_key = prepare(part.q_proj, rows), prepare(part.k_proj, rows)
+                self.project_query = self._normalized(prepare(part.q_proj, rows), part.q_norm)
+                self.project_key = self._normalized(prepare(part.k_proj, rows), part.k_norm)
             elif part.num_features:
                 self.computed.append((part, weight))
             else:
@@ -247,6 +251,16 @@ class HeadGroup:
         # (1, H, 1, columns) for each position from `_first` on.
         self._rows: Sequence[Tensor] = ()
         self._first = 0
+
+    def _normalized(self, project: Operation, norm: Any) -> Operation:
+        return project if norm is None else lambda x: self.vanilla.normalize(project(x), norm)
+
+    def _rotated(self, x: Tensor, slots: Slots) -> Tensor:
+        """Queries or keys (N, H · K) with rotary positions."""
+        if self.vanilla.rotary is None:
+            return x
+        heads = x.view(slots.sources, slots.beams, -1, self.values.width).transpose(1, 2)
+        return self.vanilla.rotary(heads, slots.positions).transpose(1, 2).reshape(x.shape)
 
     def make_rows(self, first: int, last: int, bias: Tensor | None) -> None:
         """Make the fixed logits of positions from `first` to before `last`; bias (H, rows, columns) is added."""
@@ -282,7 +296,7 @@ class HeadGroup:
         return sum(terms[1:], start=terms[0])
 
     def __call__(self, x: Tensor, value: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
-        """Attend from x (N, d_model), whose values are (N, H · K), to all tokens so far: (N, H · K)."""
+        """Attend from x (N, d_model), whose values are (N, G · K), to all tokens so far: (N, H · K)."""
         values = self.values.append(value, slots)
         scores = self.scores(x, slots, bias)
         if self.keys is None:
@@ -296,16 +310,21 @@ class HeadGroup:
                 weights = weights.expand(slots.sources, -1, -1, -1)
             weights = weights.reshape(slots.sources * self.heads, slots.beams, -1)
         else:
-            query, key = self.project_query(x), self.keys.append(self.project_key(x), slots)
+            query = self._rotated(self.project_query(x), slots)
+            key = self.keys.append(self._rotated(self.project_key(x), slots), slots)
             query = query.view(slots.sources, slots.beams, self.heads, -1) * self.query_scale
-            query = query.transpose(1, 2).reshape(slots.sources * self.heads, slots.beams, -1)
+            query = query.transpose(1, 2).reshape(len(key), self.unit * slots.beams, -1)
             others = slots.spread(scores, self.heads)
+            if others is not None and self.unit > 1:
+                others = others.reshape(*query.shape[:2], -1)
             scores = torch.bmm(query, key.mT) if others is None else torch.baddbmm(others, query, key.mT)
             weights = softmax(scores)
+        if self.unit > 1:
+            weights = weights.reshape(len(values), self.unit * slots.beams, -1)
         y = torch.bmm(weights, values)
         if slots.beams == 1:
             return y.view(slots.sources, -1)
-        return y.view(slots.sources, self.heads, slots.beams, -1).transpose(1, 2).reshape(value.shape)
+        return y.view(slots.sources, self.heads, slots.beams, -1).transpose(1, 2).reshape(len(x), -1)
 
 
 def _weighted(scores: Tensor, weight: Tensor | None) -> Tensor:
@@ -326,8 +345,9 @@ class SelfAttentionStep:
         self.project, self.add_projected = prepare(layer.v_proj, rows), prepare_sum(layer.out_proj, rows)
         heads = [(range(layer.num_heads)[part], function) for part, function in layer.function.groups()]
         self.ranges = [part for part, _ in heads]
-        self.groups = [HeadGroup(function, len(part), layer.head_dim, rows) for part, function in heads]
-        self.sizes = [len(part) * layer.head_dim for part in self.ranges]
+        unit = self.unit = layer.group_size
+        self.groups = [HeadGroup(function, len(part), unit, layer.head_dim, rows) for part, function in heads]
+        self.sizes = [len(part) // unit * layer.head_dim for part in self.ranges]
 
     @staticmethod
     def can_step(layer: SelfAttention) -> bool:
@@ -356,13 +376,13 @@ class SelfAttentionStep:
             group.make_rows(first, last, _of_heads(bias, part))
 
     def fill(self, keys: Tensor, values: Tensor, slots: Slots) -> None:
-        """Store the states of prompts: keys (B, heads with keys, P, K), values (B, H, P, K)."""
+        """Store the states of prompts: keys (B, those of all groups, P, K), values (B, G, P, K)."""
         start = 0
         for part, group in zip(self.ranges, self.groups, strict=True):
-            group.values.fill(values[:, part.start : part.stop])
+            group.values.fill(values[:, part.start // self.unit : part.stop // self.unit])
             if group.keys is not None:
-                group.keys.fill(keys[:, start : start + group.heads])
-                start += group.heads
+                group.keys.fill(keys[:, start : start + group.keys.heads])
+                start += group.keys.heads
 
     def __call__(self, total: Tensor, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
         """total + attention(x), all (N, d_model); bias (B, H, 1, length) only under padding, else it is in the rows."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..layout import is_transformed
-from ..logits import FactoredLogits, GroupedLogits, Logits, MixedLogits, OuterLogits, SharedLogits
+from ..logits import FactoredLogits, GroupedLogits, Logits, MixedLogits, OuterLogits, SharedLogits, repeat_heads
 from .batched import batched_attention, is_supported
 from .blocks import has_triton, wide
 from .blockwise import blockwise_attention
@@ -28,6 +28,7 @@ def attend(
     query_offset: int = 0,
     *,
     attn_bias: Tensor | None = None,
+    group_size: int = 1,
 ) -> Tensor:
     """softmax(logits) · value, equation Y = softmax(S(X)) G(X) of the paper, by the cheapest way the form allows.
 
@@ -38,13 +39,14 @@ def attend(
 
     Args:
         logits: T rows and as many columns S as `value` has keys.
-        value: (B, H, S, D).
+        value: (B, H, S, D); (B, H / group_size, S, D) where heads share values.
         attention_mask: (B, S), 1/True at the keys that may be seen; None for all.
         is_causal: row t sees keys ≤ query_offset + t.
         dropout_p: probability with which weights are dropped. Where the weights are the same for all examples
             (only shared logits), so is the dropout mask, as in the authors' code.
         query_offset: position of the first row among the keys.
         attn_bias: added to the logits, (T, S), (H, T, S) or (B or 1, H or 1, T, S); its gradient is computed.
+        group_size: how many heads in a row share a value; above 1 the logits have to be those of all heads.
 
     Returns:
         (B, H, T, D). A row that may see no key is zeros.
@@ -53,14 +55,16 @@ def attend(
         ValueError: logits, value and mask do not fit together, dropout_p is no probability, or query_offset negative.
     """
     _check_arguments(logits, value, attention_mask, dropout_p, query_offset)
-    batch, heads, columns, _ = value.shape
+    batch, _, columns, _ = value.shape
+    heads = value.shape[1] * group_size
     mask, offset = None if attention_mask is None else attention_mask.bool(), query_offset if is_causal else None
     if attn_bias is not None:
         logits = logits.plus(SharedLogits.from_bias(attn_bias, batch, heads, logits.rows, columns).scores)
     if not torch.compiler.is_exporting():
-        _check_terms(logits, logits.rows, value)
+        _check_terms(logits, logits.rows, (batch, heads, columns))
     if not columns or logits.rows <= 1 or not batch or _as_written():
         return eager_attention(logits, value, mask, offset, dropout_p)
+    value = repeat_heads(value, heads)
     if isinstance(logits, GroupedLogits):
         return _attend_groups(logits, value, mask, offset, dropout_p)
 
@@ -162,19 +166,19 @@ def _fused(factored: FactoredLogits, value: Tensor, mask: Tensor | None, dropout
     return dropout_p == 0 and (widths == width or columns > BLOCKWISE_KEYS)
 
 
-def _check_terms(logits: Logits, rows: int, value: Tensor) -> None:
-    """Raise ValueError unless all terms have these rows, and the examples, heads and keys of the value."""
+def _check_terms(logits: Logits, rows: int, sizes: tuple[int, int, int]) -> None:
+    """Raise ValueError unless all terms have these rows, and these examples, heads and keys (B, H, S)."""
     if isinstance(logits, MixedLogits):
         for term in logits.terms:
-            _check_terms(term, rows, value)
+            _check_terms(term, rows, sizes)
         return
     if isinstance(logits, GroupedLogits):
-        if sum(logits.sizes) != value.shape[1]:
-            raise ValueError(f"got groups of {logits.sizes} heads with a value {tuple(value.shape)}; expected its H")
-        for group, part in zip(logits.groups, value.split(logits.sizes, dim=1), strict=True):
-            _check_terms(group, rows, part)
+        if sum(logits.sizes) != sizes[1]:
+            raise ValueError(f"got groups of {logits.sizes} heads with a value for {sizes[1]}; expected its H")
+        for group, heads in zip(logits.groups, logits.sizes, strict=True):
+            _check_terms(group, rows, (sizes[0], heads, sizes[2]))
         return
-    (batch, heads, own_rows, own_columns), (all_batch, all_heads, columns, _) = logits.shape, value.shape
+    (batch, heads, own_rows, own_columns), (all_batch, all_heads, columns) = logits.shape, sizes
     fits = (batch, heads) == (all_batch, all_heads)
     if isinstance(logits, SharedLogits):
         fits = batch in (1, all_batch) and heads in (1, all_heads)
@@ -182,7 +186,7 @@ def _check_terms(logits: Logits, rows: int, value: Tensor) -> None:
         own_columns = min(own_columns, columns)
     if not fits or own_rows != rows or own_columns != columns:
         raise ValueError(
-            f"got logits of shape {tuple(logits.shape)} with a value {tuple(value.shape)}; expected logits of its B "
+            f"got logits of shape {tuple(logits.shape)} with a value for (B, H, S) = {sizes}; expected logits of its B "
             "and H, with exactly its S columns (cut them to the keys in use), and as many rows in all terms of a "
             "mixture"
         )

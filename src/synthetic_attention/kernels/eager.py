@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..layout import is_traced
-from ..logits import Logits
+from ..logits import Logits, shared_product
 
 
 def allowed_keys(
@@ -80,7 +80,7 @@ def eager_attention(logits: Logits, value: Tensor, mask: Tensor | None, offset: 
 
 
 def sum_values(logits: Logits, weights: Tensor, value: Tensor, dropout_p: float = 0.0) -> Tensor:
-    """weights (B or 1, H, T, S), of `logits`, times value (B, H, S, D), with dropout of the weights.
+    """weights (B or 1, H, T, S), of `logits`, times value (B, H or G, S, D), with dropout of the weights.
 
     Where all examples share the logits they share the dropout mask, even under key masks of their own.
     """
@@ -88,4 +88,4 @@ def sum_values(logits: Logits, weights: Tensor, value: Tensor, dropout_p: float 
         pairs = zip(logits.groups, weights.split(logits.sizes or weights.shape[1], dim=1), strict=True)
         drawn_for = [(part, part[:1] if group.is_shared else part) for group, part in pairs]
         weights = torch.cat([x * F.dropout(torch.ones_like(like), dropout_p) for x, like in drawn_for], dim=1)
-    return weights.to(value.dtype) @ value
+    return shared_product(weights.to(value.dtype), value)

@@ -18,6 +18,7 @@ from ..kernels import attend, attention_weights, join_heads, linear, split_heads
 from ..kernels.dropout import add_dropout
 from ..layout import TokenLayout
 from ..logits import InnerLogits
+from ..synthesizers import Rotary
 from .configuration import SynthesizerConfig
 from .pretrained import init_linears
 
@@ -116,7 +117,14 @@ class SynthesizerBlock(GradientCheckpointingLayer):
     """Self-attention with synthesized weights, cross-attention if the stack attends to an encoder, feed-forward."""
 
     def __init__(
-        self, config: SynthesizerConfig, synthesizer: str, layer_idx: int, *, is_causal: bool, has_cross_attention: bool
+        self,
+        config: SynthesizerConfig,
+        synthesizer: str,
+        layer_idx: int,
+        *,
+        is_causal: bool,
+        has_cross_attention: bool,
+        rotary: Rotary | None = None,
     ) -> None:
         super().__init__()
         self.is_causal, self.pre_norm, self.dropout = is_causal, config.pre_norm, config.dropout_rate
@@ -128,6 +136,9 @@ class SynthesizerBlock(GradientCheckpointingLayer):
             is_causal=is_causal,
             options=config.synthesizer_options,
             head_dim=config.d_kv,
+            num_key_value_heads=config.num_key_value_heads,
+            qk_norm=config.layer_norm_epsilon if config.qk_norm else None,
+            rotary=rotary,
             bias=config.use_bias,
             dropout=config.attention_dropout_rate,
             layer_idx=layer_idx,

@@ -13,7 +13,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
-from ..synthesizers import key_heads, validate
+from ..synthesizers import Rotary, group_size, key_heads, validate
 from ..validation import LIMIT, did_you_mean
 from .cache import layer_type
 
@@ -32,7 +32,7 @@ _RANGES = {
     "relative_attention_max_distance": (1, LIMIT),
 }
 _CHOICES = {
-    "position_embedding_type": ("sinusoidal", "learned", "relative"),
+    "position_embedding_type": ("sinusoidal", "learned", "relative", "rotary"),
     "norm_type": ("layer_norm", "rms_norm"),
     "classifier_pooling": ("mean", "first"),
     "problem_type": (None, "regression", "single_label_classification", "multi_label_classification"),
@@ -65,6 +65,9 @@ class SynthesizerConfig(PreTrainedConfig):
         d_model: width of the residual stream.
         d_kv: width of a head, by default d_model / num_heads (the paper's d_head).
         num_heads: number of attention heads.
+        num_key_value_heads: number of values in self-attention, and of keys in dot products; heads in a row share one,
+            synthesized heads too. By default num_heads. Cross-attention has num_heads.
+        qk_norm: normalize queries and keys of each head (RMSNorm) before their dot products in self-attention.
         d_ff: width of the feed-forward layer.
         num_layers: number of encoder layers; in a model with one stack, number of its layers.
         num_decoder_layers: number of decoder layers, by default num_layers.
@@ -73,7 +76,10 @@ class SynthesizerConfig(PreTrainedConfig):
             Baselines are possible too. Cross-attention is always vanilla.
         synthesizer_options: options per function, {"factorized_random": {"rank": 8}, …}.
         max_position_embeddings: longest sequence, for learned positions and all functions with a maximum length.
-        position_embedding_type: "sinusoidal", "learned", or "relative" (T5's bias on the attention logits).
+        position_embedding_type: "sinusoidal", "learned", "relative" (T5's bias on the attention logits), or "rotary"
+            (queries and keys of dot products in self-attention are turned; other functions have no positions then).
+        rope_parameters: of rotary positions, as in transformers: `rope_theta`, by default 10000, `rope_type` and what
+            that type needs. Types that change with the length of the input (dynamic, longrope) raise ValueError.
         norm_type: "layer_norm" or "rms_norm".
         pre_norm: normalize the input of each sub-layer and the output of each stack, not the sum after a sub-layer.
         use_bias: use biases in projections, feed-forward layers, synthesizing functions and layer norms.
@@ -135,6 +141,8 @@ class SynthesizerConfig(PreTrainedConfig):
     d_model: int = 512
     d_kv: int | None = None
     num_heads: int = 8
+    num_key_value_heads: int | None = None
+    qk_norm: bool = False
     d_ff: int = 2048
     num_layers: int = 6
     num_decoder_layers: int | None = None
@@ -142,6 +150,7 @@ class SynthesizerConfig(PreTrainedConfig):
     synthesizer_options: dict[str, Any] | None = None
     max_position_embeddings: int = 256
     position_embedding_type: str = "sinusoidal"
+    rope_parameters: dict[str, Any] | None = None
     norm_type: str = "layer_norm"
     pre_norm: bool = True
     use_bias: bool = True
@@ -180,6 +189,8 @@ class SynthesizerConfig(PreTrainedConfig):
                 sizes = f"d_model={self.d_model} with num_heads={self.num_heads}"
                 raise ValueError(f"got {sizes}; expected a multiple of num_heads. Change one, or set d_kv")
             self.d_kv = self.d_model // self.num_heads
+        if self.num_key_value_heads is None:
+            self.num_key_value_heads = self.num_heads
         if self.num_decoder_layers is None:
             self.num_decoder_layers = self.num_layers
         if self.decoder_start_token_id is None:
@@ -188,8 +199,17 @@ class SynthesizerConfig(PreTrainedConfig):
         self._check_tokens()
         self._check_stacks()
         for name in {*self.synthesizers("encoder"), *self.synthesizers("decoder")}:
-            validate(name, self.synthesizer_options, self.num_heads)
+            validate(name, self.synthesizer_options, self.num_heads, self.group_size)
         super().__post_init__(**kwargs)
+        if self.position_embedding_type == "rotary":
+            Rotary(self, self.d_kv)
+
+    def convert_rope_params_to_dict(self, **kwargs: Any) -> dict[str, Any]:
+        """transformers' reading of `rope_parameters`, for models with rotary positions only."""
+        if self.position_embedding_type != "rotary":
+            return kwargs
+        self.rope_parameters = dict(self.rope_parameters or {})
+        return super().convert_rope_params_to_dict(**kwargs)
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
@@ -320,14 +340,19 @@ class SynthesizerConfig(PreTrainedConfig):
         return self.initializer_factor * float(self.d_model**-0.5)
 
     @property
+    def group_size(self) -> int:
+        """How many heads share a value and a key."""
+        return group_size(self.num_heads, self.num_key_value_heads)
+
+    @property
     def layer_types(self) -> list[str]:
         """What the self-attention of each decoder layer caches. transformers builds its caches from it."""
-        return [layer_type(keys, self.num_heads) for keys in self.key_heads]
+        return [layer_type(keys, cast(int, self.num_key_value_heads)) for keys in self.key_heads]
 
     @property
     def key_heads(self) -> list[int]:
         """How many keys the self-attention of each decoder layer caches for a token."""
-        return [key_heads(name, self.num_heads) for name in self.synthesizers("decoder")]
+        return [key_heads(name, self.num_heads, self.group_size) for name in self.synthesizers("decoder")]
 
     def validate_layer_type(self) -> None:
         """Replaces transformers' check, which knows only its own layer types; ours are derived."""

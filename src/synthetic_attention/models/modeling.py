@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from transformers.utils.generic import can_return_tuple
 from ..kernels import has_other_code
 from ..kernels.dropout import dropout
 from ..layout import Positions, TokenLayout, read_mask
-from ..synthesizers import has_logits, needs_max_length
+from ..synthesizers import Rotary, has_logits, needs_max_length
 from .blocks import SynthesizerBlock, make_embedding, make_norm
 from .cache import KEYS_AND_VALUES, adapt_layers
 from .configuration import SynthesizerConfig
@@ -51,16 +51,19 @@ class SynthesizerStack(nn.Module):
         names = config.synthesizers(side)
         self.embed_positions: SinusoidalPositions | LearnedPositions | None = None
         self.relative_attention_bias: RelativePositionBias | None = None
+        rotary: Rotary | None = None
         if config.position_embedding_type == "sinusoidal":
             self.embed_positions = SinusoidalPositions(config.d_model)
         elif config.position_embedding_type == "learned":
             self.embed_positions = LearnedPositions(config.max_position_embeddings, config.d_model)
+        elif config.position_embedding_type == "rotary":
+            rotary = Rotary(config, cast(int, config.d_kv))
         elif any(has_logits(name) for name in names):
             self.relative_attention_bias = RelativePositionBias(config, bidirectional=not self.is_causal)
         self.embedding_norm = make_norm(config) if config.embedding_norm else None
         attends = self.is_causal and config.is_encoder_decoder
         self.layers = nn.ModuleList(
-            SynthesizerBlock(config, name, index, is_causal=self.is_causal, has_cross_attention=attends)
+            SynthesizerBlock(config, name, index, is_causal=self.is_causal, has_cross_attention=attends, rotary=rotary)
             for index, name in enumerate(names)
         )
         self.norm = make_norm(config) if config.pre_norm else None

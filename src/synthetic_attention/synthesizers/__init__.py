@@ -17,6 +17,7 @@ from .registry import (
     Options,
     SynthesizerOptions,
     functions_of,
+    group_size,
     has_logits,
     head_counts,
     key_heads,
@@ -26,6 +27,7 @@ from .registry import (
     register,
     validate,
 )
+from .rotary import Rotary
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -36,9 +38,11 @@ __all__ = [
     "Dimensions",
     "Mixture",
     "Options",
+    "Rotary",
     "SynthesizerOptions",
     "SynthesizingFunction",
     "functions_of",
+    "group_size",
     "has_logits",
     "key_heads",
     "known",
@@ -62,7 +66,7 @@ def make_function(
     Raises:
         ValueError: an unknown name or option, a baseline, or no maximum length for a function that needs one.
     """
-    chosen = validate(synthesizer, options, dims.num_heads)
+    chosen = validate(synthesizer, options, dims.num_heads, dims.group_size)
     if not has_logits(synthesizer):
         raise ValueError(
             f"got {synthesizer!r}; expected one of: {', '.join(known(layers=False))}, or several of them joined by "
@@ -72,7 +76,7 @@ def make_function(
         raise ValueError(
             f"got no max_length for {synthesizer!r}; expected the longest sequence, for which it has parameters"
         )
-    sizes = head_counts(synthesizer, dims.num_heads)
+    sizes = head_counts(synthesizer, dims.num_heads, dims.group_size)
     functions = [
         _make_group(group.names, replace(dims, num_heads=heads), chosen)
         for group, heads in zip(parse(synthesizer), sizes, strict=True)

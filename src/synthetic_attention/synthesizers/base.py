@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from ..layout import Positions
 from ..logits import Logits
 from ..validation import check_size
-from .registry import Options
+from .registry import Options, group_size
+from .rotary import Rotary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,9 @@ class Dimensions:
         head_dim: K.
         max_length: N, or None where the layer has no maximum.
         bias: whether the projections have biases; the functions' own follow it by default.
+        group_size: how many heads in a row share a value and a key.
+        qk_norm: epsilon of the norm of queries and keys in dot products; None for no norm.
+        rotary: turns queries and keys in dot products by their positions; None for no rotary positions.
     """
 
     d_model: int
@@ -34,13 +38,19 @@ class Dimensions:
     head_dim: int
     max_length: int | None = None
     bias: bool = True
+    group_size: int = 1
+    qk_norm: float | None = None
+    rotary: Rotary | None = None
     device: torch.device | str | None = None
     dtype: torch.dtype | None = None
 
     @classmethod
-    def of(cls, d_model: int, num_heads: int, head_dim: int | None, **others: Any) -> Dimensions:
-        """Check the sizes (ValueError if they do not fit); K defaults to d_model / H."""
+    def of(
+        cls, d_model: int, num_heads: int, head_dim: int | None, num_key_value_heads: int | None = None, **others: Any
+    ) -> Dimensions:
+        """Check the sizes (ValueError if they do not fit); K defaults to d_model / H, and every head has a value."""
         sizes = {"d_model": d_model, "num_heads": num_heads, "head_dim": head_dim, "max_length": others["max_length"]}
+        sizes["num_key_value_heads"] = num_key_value_heads
         for name, size in sizes.items():
             if size is not None or name in ("d_model", "num_heads"):
                 check_size(name, size)
@@ -49,6 +59,7 @@ class Dimensions:
                 f"got d_model={d_model}, num_heads={num_heads}; expected a width that the heads divide, or head_dim"
             )
         head_dim = d_model // num_heads if head_dim is None else head_dim
+        others["group_size"] = group_size(num_heads, num_key_value_heads)
         return cls(d_model=d_model, num_heads=num_heads, head_dim=head_dim, **others)
 
     @property
@@ -62,13 +73,19 @@ class Dimensions:
     def inner_dim(self) -> int:
         return self.num_heads * self.head_dim
 
+    @property
+    def key_value_heads(self) -> int:
+        """The number of values of a token, and of keys for dot products."""
+        return self.num_heads // self.group_size
+
     def parameter(self, *shape: int) -> nn.Parameter:
         """A parameter that is not initialised."""
         return nn.Parameter(torch.empty(*shape, device=self.device, dtype=self.dtype))
 
-    def projection(self) -> nn.Linear:
-        """A projection of the input to all heads."""
-        return nn.Linear(self.d_model, self.inner_dim, self.bias, device=self.device, dtype=self.dtype)
+    def projection(self, heads: int | None = None) -> nn.Linear:
+        """A projection of the input to all heads, or to so many keys or values."""
+        width = self.inner_dim if heads is None else heads * self.head_dim
+        return nn.Linear(self.d_model, width, self.bias, device=self.device, dtype=self.dtype)
 
 
 class SynthesizingFunction(nn.Module):
@@ -124,6 +141,10 @@ class SynthesizingFunction(nn.Module):
     def project(self, x: Tensor) -> Sequence[Tensor]:
         """The projections (…, H·K) of the input (…, d_model)."""
         return ()
+
+    def rotate(self, features: Sequence[Tensor], positions: Positions) -> Sequence[Tensor]:
+        """The projections (B, H, T, K) with rotary positions, where the function has these."""
+        return features
 
     def keys(self, features: Sequence[Tensor]) -> Tensor | None:
         """The keys (B, key_heads, T, K) that a cache has to keep, from the projections (B, H, T, K); None for none."""
@@ -186,6 +207,9 @@ class CompositeFunction(SynthesizingFunction):
 
     def project(self, x: Tensor) -> Sequence[Tensor]:
         return [feature for function in self.components for feature in function.project(x)]
+
+    def rotate(self, features: Sequence[Tensor], positions: Positions) -> Sequence[Tensor]:
+        return [x for function, part in self._split(features) for x in function.rotate(part, positions)]
 
     def keys(self, features: Sequence[Tensor]) -> Tensor | None:
         # Two steps: torch.compile breaks the graph at an assignment inside of a list.

@@ -97,8 +97,22 @@ def functions_of(name: str) -> tuple[str, ...]:
     return tuple(part for group in parse(name) for part in group.names)
 
 
-def head_counts(name: str, num_heads: int) -> tuple[int, ...]:
+def group_size(num_heads: int, num_key_value_heads: int | None) -> int:
+    """How many heads share a value and a key; one without `num_key_value_heads`. ValueError if these do not fit."""
+    if num_key_value_heads is None:
+        return 1
+    if not 1 <= num_key_value_heads <= num_heads or num_heads % num_key_value_heads:
+        raise ValueError(
+            f"got num_key_value_heads={num_key_value_heads} with num_heads={num_heads}; expected a divisor of num_heads"
+        )
+    return num_heads // num_key_value_heads
+
+
+def head_counts(name: str, num_heads: int, unit: int = 1) -> tuple[int, ...]:
     """How many heads each group has; those without a number share what the others leave.
+
+    Args:
+        unit: how many heads share a value: all of these have to be in one group.
 
     Raises:
         ValueError: the numbers do not fit, or the shares are not equal.
@@ -110,26 +124,36 @@ def head_counts(name: str, num_heads: int) -> tuple[int, ...]:
             f"got groups {name!r} in a layer of {num_heads} heads; expected numbers that add up to {num_heads}, or "
             "leave equal shares to the groups without one"
         )
-    return tuple(left // sharing if heads is None else heads for heads in given)
+    counts = tuple(left // sharing if heads is None else heads for heads in given)
+    if any(heads % unit for heads in counts):
+        raise ValueError(
+            f"got groups of {counts} heads where {unit} heads share a value; expected multiples of {unit}: {name!r}"
+        )
+    return counts
 
 
-def key_heads(name: str, num_heads: int) -> int:
-    """How many keys a decoding cache has to keep for each token."""
-    pairs = zip(parse(name), head_counts(name, num_heads), strict=True)
-    return sum(heads * sum(REGISTRY[part].caches_keys for part in group.names) for group, heads in pairs)
+def key_heads(name: str, num_heads: int, unit: int = 1) -> int:
+    """How many keys a decoding cache has to keep for each token, where so many heads share one."""
+    pairs = zip(parse(name), head_counts(name, num_heads, unit), strict=True)
+    return sum(heads // unit * sum(REGISTRY[part].caches_keys for part in group.names) for group, heads in pairs)
 
 
-def validate(name: str, options: SynthesizerOptions | None = None, num_heads: int | None = None) -> dict[str, Options]:
+def validate(
+    name: str, options: SynthesizerOptions | None = None, num_heads: int | None = None, unit: int = 1
+) -> dict[str, Options]:
     """Check a synthesizer and all options without building anything, and return the options of all that are named.
 
     Options may also be of functions that are not in `name`, as a model's other layers may have them.
 
     Raises:
-        ValueError: an unknown name, option or value, or groups that do not fit the number of heads.
+        ValueError: an unknown name, option or value, groups that do not fit the number of heads, or a baseline where
+            several heads (`unit`) share a value.
     """
     groups, options = parse(name), {} if options is None else options
     if num_heads is not None:
-        head_counts(name, num_heads)
+        head_counts(name, num_heads, unit)
+    if unit > 1 and not has_logits(name):
+        raise ValueError(f"got {name!r} with num_key_value_heads; expected no baseline: it has a value for each head")
     check_value("synthesizer_options", options, dict[str, dict[str, Any]])
     owners = dict.fromkeys((*options, *functions_of(name), "mixture"))
     read = {owner: _read(owner, options.get(owner, {})) for owner in owners}
