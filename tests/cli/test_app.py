@@ -117,7 +117,7 @@ def test_errors_are_one_line_of_400_characters(call: Call, tmp_path: Path) -> No
     code, _, err = call("generate", name, "text")
     assert (code, err.count("\n"), len(err.rstrip("\n"))) == (1, 1, 400)
     assert err.startswith(f"Error: {tmp_path}/\\x1b[31mxx")
-    assert err.endswith("expected a folder made by `synthesizer train`\n")
+    assert err.endswith("expected a folder made by `synthesizer train` or `convert --task`\n")
 
 
 @pytest.mark.slow

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from cli.conftest import SETS, Call, check_error
 from scripts import load_script
+from synthetic_attention import convert
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="the extra export is not installed")
 TEXT = "one plus two"
@@ -25,6 +26,17 @@ def test_a_program(call: Call, trained: Path, tmp_path: Path) -> None:
     assert call(*command, "--overwrite")[0] == 0
     check_error(call("export", trained, "--format", "tflite", "--output", file), "tflite", code=2)
     check_error(call("export", tmp_path, "--output", file), tmp_path)
+
+
+def test_a_converted_model(call: Call, tmp_path: Path) -> None:
+    sizes = {"vocab_size": 20, "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16}
+    GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=1)).save_pretrained(tmp_path / "gpt2")
+    convert(str(tmp_path / "gpt2"), "random:1/vanilla:1").save_pretrained(tmp_path / "ours")
+    file = tmp_path / "model.onnx"
+    code, out, err = call("export", tmp_path / "ours", "--output", file)
+    assert code == 0, err
+    assert float(out.split()[3]) < 1e-4
+    check_error(call("export", tmp_path / "gpt2", "--output", file, "--overwrite"), "GPT2LMHeadModel", "convert")
 
 
 @pytest.mark.slow

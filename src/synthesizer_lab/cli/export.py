@@ -15,26 +15,30 @@ from .options import argument, option
 
 def export(
     *,
-    run: str = argument("RUN", "Folder of a trained run, or the name of one on the hub."),
+    run: str = argument("RUN", "Folder of a trained run or of a converted model, or the name of one on the hub."),
     output: Path = option("File to write.", ..., metavar="FILE"),
     kind: Literal["onnx", "torch"] = option("An ONNX file, or a program of torch.export.", "onnx", name="--format"),
     with_cache: bool = option("Decode step by step (ONNX only); an encoder-decoder gives two files.", False),
     overwrite: bool = option("Replace files that exist.", False),
 ) -> None:
-    """Write the model of a run for ONNX or torch.export.
+    """Write a model for ONNX or torch.export.
 
     Example: synthesizer export runs/first --output first.onnx --with-cache
     """
     import torch
 
+    from synthetic_attention.conversion.convert import load_model
     from synthetic_attention.export import export_model, largest_difference
 
     from ..training.run_folder import RunFolder
 
     set_up_libraries()
     folder = RunFolder.find(run)
-    model: Any = folder.load(folder.read_task(folder.read_info()), torch.device("cpu"))[0]
     with user_errors():
+        if folder.exists or not (folder.path / "config.json").exists():
+            model: Any = folder.load(folder.read_task(folder.read_info()), torch.device("cpu"))[0]
+        else:
+            model = load_model(str(folder.path)).eval()
         files = export_model(model, output, kind, with_cache=with_cache, overwrite=overwrite)
     for file in files:
         checked = kind == "onnx" and importlib.util.find_spec("onnxruntime")

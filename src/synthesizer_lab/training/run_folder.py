@@ -189,7 +189,9 @@ class RunFolder:
         path = self.path / "run.yaml"
         if not path.is_file():
             problem = "no such folder" if not self.path.exists() else "not a run (no run.yaml)"
-            raise UserError(f"{self.path}: {problem}; expected a folder made by `synthesizer train`")
+            raise UserError(
+                f"{self.path}: {problem}; expected a folder made by `synthesizer train` or `convert --task`"
+            )
         with damage_reported(path):
             info: dict[str, Any] = dict(load_yaml(path.read_text(encoding="utf-8")))
             if missing := [name for name in _INFO if name not in info]:

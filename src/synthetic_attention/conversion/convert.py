@@ -57,14 +57,15 @@ def convert(
         raise ValueError(
             f"got a {type(model).__name__}; expected a model of transformers, a folder, or a name on the hub"
         )
-    source = model if isinstance(model, PreTrainedModel) else _load(str(model))
+    source = model if isinstance(model, PreTrainedModel) else load_model(str(model))
     new = synthesize(source, "vanilla") if isinstance(source, SynthesizerPreTrainedModel) else _translate(source)
     if max_length is not None:
         _limit(new, max_length)
     return new if synthesizer == "vanilla" else synthesize(new, synthesizer)
 
 
-def _load(name: str) -> PreTrainedModel:
+def load_model(name: str) -> PreTrainedModel:
+    """The model in a folder or on the hub, of the class in its config.json; ValueError if it cannot be loaded."""
     if not Path(name).is_dir() and not re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", name):
         raise ValueError(f"{name}: no such folder; expected that of a model, or a name on the hub")
     try:

@@ -61,10 +61,12 @@ def export_model(
         The files.
 
     Raises:
-        ValueError: an unknown format, a cache of a model that generates no text, or a file that exists and is not to be
-            overwritten.
+        ValueError: a model of another package, an unknown format, a cache of a model that generates no text, or a file
+            that exists and is not to be overwritten.
         ImportError: ONNX without the extra `export`.
     """
+    if not isinstance(model, SynthesizerPreTrainedModel):
+        raise ValueError(f"got a {type(model).__name__}; expected a model of this package, as `convert` makes one")
     if format not in ("onnx", "torch") or (with_cache and format != "onnx"):
         raise ValueError(f"got format={format!r}, with_cache={with_cache}; expected 'onnx', or 'torch' without a cache")
     if format == "onnx":
