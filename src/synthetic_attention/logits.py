@@ -38,6 +38,9 @@ def shared_product(x: Tensor, y: Tensor) -> Tensor:
     """x (B, H, T, C) times shared y (B, G, C, D), without a copy of y for each head: (B, H, T, D)."""
     if x.shape[1] <= y.shape[1]:
         return x @ y
+    if torch.compiler.is_exporting():
+        # Products of lengths would bind the exported graph to some of them.
+        return x @ repeat_heads(y, x.shape[1])
     product = x.unflatten(1, (y.shape[1], -1)).flatten(2, 3) @ y
     return product.reshape(product.shape[0], *x.shape[1:3], y.shape[3])
 
