@@ -1,5 +1,6 @@
 """Pages of the site that come from other files or from the code, and links that leave the folder docs."""
 
+import posixpath
 import re
 from collections.abc import Iterator
 from importlib.resources import files as resources
@@ -49,14 +50,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
     """Links of copied pages point to pages; those to other files of the repository become their path."""
-    copied = page.file.src_uri in COPIES.values()
+    home = "" if page.file.src_uri in COPIES.values() else posixpath.dirname(f"docs/{page.file.src_uri}")
 
     def rewrite(match: re.Match[str]) -> str:
         text, target, anchor = match[1], match[2], match[3] or ""
-        path = target if copied else f"docs/{target}"
-        path = (ROOT / path).resolve().relative_to(ROOT).as_posix()
+        path = (ROOT / home / target).resolve().relative_to(ROOT).as_posix()
         if path in COPIES or path.startswith("docs/"):
-            return f"[{text}]({COPIES.get(path, path.removeprefix('docs/').replace('.ipynb', '.md'))}{anchor})"
+            found = COPIES.get(path, path.removeprefix("docs/").replace(".ipynb", ".md"))
+            return f"[{text}]({posixpath.relpath(found, posixpath.dirname(page.file.src_uri))}{anchor})"
         return f"`{path}`" if text.strip("`") in path else f"{text} (`{path}`)"
 
     return markdown if page.file.src_uri.startswith("reference/") else _LINK.sub(rewrite, markdown)

@@ -28,12 +28,16 @@ parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
 parser.add_argument("--learning-rate", type=float, default=5e-5)
 parser.add_argument("--output", type=Path, required=True, help="JSON file of all scores")
 args = parser.parse_args()
+if len({start.name for start in args.starts}) < len(args.starts):
+    parser.error("two folders have the same name, which is that of a row")
 
 
 def read(name: str, split: str, tokenizer: Any) -> list[dict[str, Any]]:
     """The encoded examples of a split, with their labels."""
     task = SUITES["glue"][name]
     examples = [each for path in task_files(args.data, task, split).values() for each in read_file(path, task) if each]
+    if not examples:
+        parser.error(f"{args.data}: no {split} file of {task.folder}")
     texts = ([each.texts[column] for each in examples] for column in task.texts)
     columns: dict[str, Any] = dict(tokenizer(*texts, truncation=True, max_length=128))
     columns["labels"] = [each.label for each in examples]

@@ -22,7 +22,7 @@ from synthetic_attention import convert
 
 parser = argparse.ArgumentParser()
 parser.add_argument("model", help="folder of a BERT without a head, with its tokenizer")
-parser.add_argument("--text", type=Path, required=True, help="a sentence per line, to calibrate and distil on")
+parser.add_argument("--text", type=Path, required=True, help="a sentence per line, to calibrate and distill on")
 parser.add_argument("--pairs", type=Path, required=True, help="dev.tsv of STS-B")
 parser.add_argument("--output", type=Path, required=True)
 parser.add_argument("--synthesizer", choices=["random", "dense"], default="random")

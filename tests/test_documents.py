@@ -127,7 +127,8 @@ def write_data(folder: Path) -> None:
         "text/{}.txt": english,
         "multi30k/{}.en": english,
         "multi30k/{}.de": german,
-        **{f"{name}/{{}}.{end}": text for name in ("data", "pairs") for end, text in (("en", english), ("de", german))},
+        "pairs/{}.en": english,
+        "pairs/{}.de": german,
     }
     for path, content in lines.items():
         for split in ("train", "dev", "valid", "test", "test_2016_flickr") if "{}" in path else ("",):

@@ -62,7 +62,7 @@ def _touch(folder: Path, *names: str) -> None:
 
 
 def _names(data: Path, split: str, *endings: str) -> list[str]:
-    return [path.name for path in split_files(data, split, endings or (".txt",))]
+    return [path.name for path in split_files(data, split, endings or (".txt",), several=True)]
 
 
 def test_split_files_are_found_by_alias_prefix_and_ending(tmp_path: Path) -> None:
@@ -76,16 +76,16 @@ def test_split_files_are_found_by_alias_prefix_and_ending(tmp_path: Path) -> Non
         split_files(tmp_path, "train", (".txt",), several=False)
     _touch(tmp_path, "train-2.txt")
     with pytest.raises(UserError, match=r"train-2\.txt and train-2\.txt\.gz"):
-        split_files(tmp_path, "train", (".txt",))
+        split_files(tmp_path, "train", (".txt",), several=True)
 
 
 def test_missing_files_are_listed(tmp_path: Path) -> None:
     _touch(tmp_path, "valid.jsonl")
     with pytest.raises(UserError, match=r"train\{\.jsonl \| \.json\}.*valid\.jsonl"):
-        split_files(tmp_path, "train", (".jsonl", ".json"))
+        split_files(tmp_path, "train", (".jsonl", ".json"), several=True)
     for folder in (tmp_path / "valid.jsonl", tmp_path / "nowhere"):
         with pytest.raises(UserError, match=folder.name):
-            split_files(folder, "valid", (".jsonl",))
+            split_files(folder, "valid", (".jsonl",), several=True)
         with pytest.raises(UserError, match=folder.name):
             find_split(folder, "valid", ("en", "de"))
 

@@ -74,7 +74,7 @@ def test_malformed_rows_of_the_hub() -> None:
     with pytest.raises(UserError, match=r"hub:owner/name, split 'train', row 1: .*'id'.*skip_bad_lines"):
         Summarization("id", "text").read(HUB, "train")
     # No advice to use an option that the task does not have.
-    with pytest.raises(UserError, match=r"row 1: field 'id' has a int; expected text, or a list of texts$"):
+    with pytest.raises(UserError, match=r"row 1: field 'id': got int; expected text, or a list of texts$"):
         LanguageModeling(column="id").read(HUB, "train")
 
 
@@ -120,7 +120,7 @@ def test_documents_of_json_lines(tmp_path: Path) -> None:
     assert SpanCorruption().read(tmp_path, "train").texts == ["one", "two three"]
     with pytest.raises(UserError, match=r"train\.jsonl, line 2: no field 'text'; .*article"):
         SpanCorruption(text_field="text").read(tmp_path, "train")
-    for line, fact in (('{"text": 1}', "has a int; expected text, or a list of texts;"), ("{", r"not JSON \(.*\);")):
+    for line, fact in (('{"text": 1}', "got int; expected text, or a list of texts;"), ("{", r"not JSON \(.*\);")):
         path.write_text(line)
         with pytest.raises(UserError, match=rf"train\.jsonl, line 1: .*{fact}"):
             SpanCorruption().read(tmp_path, "train")

@@ -12,12 +12,12 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from synthesizer_lab.data.classification import Columns, guess_columns, read_labeled
+from synthesizer_lab.data.classification import Columns, LabeledText, guess_columns, read_labeled
 from synthesizer_lab.data.source import Source
 from synthesizer_lab.data.tokenizer import train_tokenizer
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.base import EvaluationLoop, build_model, evaluate_loss
-from synthesizer_lab.tasks.classification import Classification
+from synthesizer_lab.tasks.classification import Classification, TextSplit
 from synthetic_attention.models import SynthesizerConfig
 
 ROWS = [("3", "Rain, again", "It rains."), ("1", "Tea", 'The "tea" is hot.'), ("2", "Wind", "It blows.")]
@@ -253,6 +253,25 @@ def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None
     assert Classification().read(data, "test").classes is None
     with pytest.raises(UserError, match="Unknown split 'train'"):
         Classification().read(data, "train")
+
+
+@pytest.mark.parametrize(
+    ("labels", "named", "names", "values"),
+    [
+        (("1", "-1", "-1"), (), ("-1", "1"), [1, 0, 0]),
+        (("1", "-1", "-1"), ("bad", "good"), ("bad", "good"), [1, 0, 0]),
+        (("0", "1", "-1"), ("bad", "good"), ("bad", "good"), [0, 1, None]),
+        (("1", "-1", ""), (), ("0", "1"), [1, None, None]),
+        (("-1", "-1", "-1"), (), ("0", "1"), [None, None, None]),
+    ],
+)
+def test_minus_one_is_a_class_or_hidden(
+    labels: Sequence[str], named: Sequence[str], names: Sequence[str], values: list[int | None]
+) -> None:
+    records = [LabeledText(str(number), ("tea",), label) for number, label in enumerate(labels)]
+    split = TextSplit("test", records, named)
+    assert split.values(names) == values
+    assert split.has_labels == (labels != ("-1", "-1", "-1"))
 
 
 def test_regression(tmp_path: Path, metrics: Any) -> None:

@@ -118,5 +118,7 @@ def test_pairs_on_the_hub_are_in_one_column_or_in_two(monkeypatch: pytest.Monkey
     assert (split.sources, split.targets) == (["Katze"], ["a cat"])
     with pytest.raises(UserError, match="row 1: no text for en and fr; got de, en"):
         Translation("en", "fr").read(data, "train")
+    with pytest.raises(UserError, match="row 1: got str; expected texts by language"):
+        Translation("en", "de", column="en").read(data, "train")
     with pytest.raises(UserError, match=r"no column fr; its columns are: translation, en, de"):
         Translation("en", "fr", column=None).read(data, "train")

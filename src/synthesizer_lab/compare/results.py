@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 FINISHED, FAILED, PENDING = "finished", "failed", "pending"
-# What belongs to the runs of a comparison, and what to a row whichever its runs are.
+# The entries that depend on the runs of a comparison; those of a row that do not.
 _OF_RUNS = {"rows", "runs", "bootstrap", "from"}
 _OF_ROW = ("synthesizer", "overrides", "match", "d_ff", "parameters")
 _SPEEDS = ("tokens_per_second", "minutes", "steps")
@@ -158,7 +158,8 @@ def _over_seeds(runs: Sequence[Results], splits: Iterable[str]) -> dict[str, Any
     results = {"runs": runs, "tests": splits}
     for score in dict.fromkeys(chain(*(run_scores(results, run) for run in with_status(results, FINISHED)))):
         mean, sd, count = column(results, score).agg(["mean", "std", "count"])
-        groups[score[0]][score[1]] = {"mean": mean, "sd": None if math.isnan(sd) else sd, "n": int(count)}
+        if count:
+            groups[score[0]][score[1]] = {"mean": mean, "sd": None if math.isnan(sd) else sd, "n": int(count)}
     statuses = (FINISHED, FAILED, PENDING)
     return {
         "seeds": [run["seed"] for run in runs],

@@ -155,18 +155,19 @@ def json_object(line: str) -> dict[str, Any]:
     return value
 
 
-def texts_of(row: Mapping[str, Any], *fields: str) -> list[str]:
-    """The text, or list of texts, in the first of `fields` that a JSON object has."""
+def texts_of(row: Mapping[str, Any], *fields: str, option: str = "") -> list[str]:
+    """The text, or list of texts, in the first of `fields` that a JSON object has; `option` sets the field."""
     field = next((field for field in fields if field in row), None)
     if field is None:
         raise MalformedLineError(
             f"no field {' or '.join(map(repr, fields))}; the fields are: {', '.join(row) or 'none'}"
+            f"{option and f' (--set {option}=…)'}"
         )
     value = row[field]
     texts = value if isinstance(value, list) else [value]
     for text in texts:
         if not isinstance(text, str):
-            raise MalformedLineError(f"field {field!r} has a {type(text).__name__}; expected text, or a list of texts")
+            raise MalformedLineError(f"field {field!r}: got {type(text).__name__}; expected text, or a list of texts")
     return texts
 
 
@@ -207,7 +208,7 @@ def check_folder(data: Path) -> None:
         raise UserError(f"{data}: {found}; expected the folder with the data files")
 
 
-def split_files(data: Path, split: str, endings: Sequence[str], several: bool = True) -> list[Path]:
+def split_files(data: Path, split: str, endings: Sequence[str], several: bool) -> list[Path]:
     """The files of a split, sorted: the file with exactly its name, else all files whose names start with it.
 
     "valid" also finds val, validation and dev. No letter may follow the name: "train" finds train_news.txt and

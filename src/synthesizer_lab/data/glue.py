@@ -171,7 +171,7 @@ def read_hub(source: Source, task: GlueTask, subset: str = "") -> Iterator[GlueE
         row = {key: value for key, value in row.items() if (key, value) != ("label", -1)}
         return [_example(task, row, number, subset)]
 
-    return parse_lines(str(source), enumerate(source.rows(["idx"])), parse, unit="row")
+    return parse_lines(str(source), enumerate(source.rows(["idx"])), parse, None, "row")
 
 
 def _get(row: Any, name: str, kind: type) -> Any:

@@ -81,7 +81,8 @@ class Source:
 
     def __str__(self) -> str:
         if self.hub:
-            return f"{_PREFIX}{self.hub}, split {self.split!r}"
+            subset = f" ({self.subset})" if self.subset else ""
+            return f"{_PREFIX}{self.hub}{subset}, split {self.split!r}"
         return " and ".join(map(str, self.files)) or self.split
 
     def parse(
@@ -106,10 +107,10 @@ class Source:
             yield from table
 
     def bytes(self) -> int:
-        """The approximate size of the text; a split on the hub is downloaded."""
+        """The approximate size of the text; a split on the hub, which is not streamed, is downloaded."""
         if self.hub:
             with self._opened() as table:
-                return 0 if self.stream else int(table.data.nbytes)
+                return int(table.data.nbytes)
         return sum(path.stat().st_size * (_COMPRESSION if path.suffix == ".gz" else 1) for path in self.files)
 
     def digest(self, size: int = -1) -> str:
@@ -132,5 +133,6 @@ class Source:
         # A missing split or subset is a ValueError, a missing network an OSError.
         except (OSError, RuntimeError, ValueError) as error:
             text = " ".join(str(error).split())
-            kind = NoSplitError if text.startswith("Unknown split") else UserError
+            # The second is a stream's.
+            kind = NoSplitError if text.startswith(("Unknown split", "Bad split")) else UserError
             raise kind(f"{self}: cannot be read: {text}") from error

@@ -50,9 +50,8 @@ def read_batches(
 
     They have labels and are padded on the right, with sequences of similar length, in a random order with a fixed seed.
     The task of a run reads and encodes its training data. Lines are encoded by the tokenizer, and cut at the maximum
-    length. What a model is to predict for them: a language model the text, with some tokens masked if it is
-    bidirectional; an encoder-decoder and a classifier what they predict themselves; a model without a head its last
-    hidden state.
+    length. The label of a language model is the text, with some tokens masked if it is bidirectional; that
+    of an encoder-decoder or a classifier is its own output, that of a model without a head its last hidden state.
 
     Raises:
         UserError: the text cannot be read, or has fewer than two examples.

@@ -64,7 +64,12 @@ class TextSplit(Split):
     @property
     def has_labels(self) -> bool:
         """Whether any label is known."""
-        return any(record.label for record in self.records)
+        return not {record.label for record in self.records} <= {"", *self._hidden}
+
+    @property
+    def _hidden(self) -> tuple[str, ...]:
+        """The label that may be a hidden one, if there is no training data that tells."""
+        return () if self.regression or self.classes else (_HIDDEN,)
 
     def all_texts(self) -> list[str]:
         """The texts, or both of each pair."""
@@ -84,15 +89,17 @@ class TextSplit(Split):
         if classes is None:
             # Files have the names, or if there are as many, other labels in their order.
             found = {*labels} - {""}
-            is_other = len(found) == len(self.class_names) > 0 and not found <= {*self.class_names}
-            classes = find_classes(found, self.class_names) if is_other else dict(zip(names, names, strict=True))
+            possible = (each for each in (found, found - {_HIDDEN}) if len(each) == len(self.class_names) > 0)
+            others = next(possible, {*self.class_names})
+            is_named = others <= {*self.class_names}
+            classes = dict(zip(names, names, strict=True)) if is_named else find_classes(others, self.class_names)
         if names and [*classes.values()] != [*names]:
             data, model = listed(classes.values()), listed(names)
             raise UserError(f"{self.name}: the classes of the data are {data}, those of the model {model}")
         indices: dict[str, int | None] = {value: index for index, value in enumerate(classes)}
         source = "the model" if self.classes is None else "the training data"
         for record in self.records:
-            if record.label and record.label not in indices:
+            if record.label not in ("", *self._hidden, *indices):
                 raise UserError(
                     f"{self.name}, example {record.id}: got class {record.label!r:.80}; expected one of: "
                     f"{listed(indices)}, the classes of {source}; leave out others with --set 'ignored_labels=[…]'"
@@ -183,7 +190,8 @@ class Classification(LineTask[TextSplit, Examples]):
 
         def read() -> Iterator[LabeledText | None]:
             for record in self._labeled(source, hidden):
-                if record and hidden and not self.regression and record.label == _HIDDEN not in (classes() or ()):
+                # Test data may hide classes; without training data, `TextSplit` decides.
+                if record and hidden and record.label == _HIDDEN and (known := classes()) and _HIDDEN not in known:
                     yield record._replace(label="")
                 elif record is None or not share or _is_held_out(record, share) == (name == "valid"):
                     yield record
@@ -222,7 +230,8 @@ class Classification(LineTask[TextSplit, Examples]):
             try:
                 return find_classes(labels, self.class_names)
             except UserError as error:
-                raise UserError(f"{source}: {error}") from None
+                part = " (the first 8 MB must have all classes)" if stream else ""
+                raise UserError(f"{source}{part}: {error}") from None
         return None
 
     def _held_out(self, data: Path, stream: bool = False) -> float:

@@ -123,7 +123,11 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
             source = Source.of(data, patterns or split, (), self.subset, self.revision, stream)
 
         def parse(_: int, row: str | dict[str, Any]) -> list[str]:
-            text = row if isinstance(row, str) else " ".join(texts_of(row, self.column)).removesuffix("\n")
+            text = (
+                row
+                if isinstance(row, str)
+                else " ".join(texts_of(row, self.column, option="column")).removesuffix("\n")
+            )
             return [text] if self.mode == "blocks" or text.strip() else []
 
         def read() -> Iterator[str | None]:

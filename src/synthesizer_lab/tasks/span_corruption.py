@@ -217,7 +217,11 @@ class SpanCorruption(Task[Corpus, SpanExamples]):
         columns = (self.text_field or "text",) if source.hub else ()
 
         def parse(_: int, row: str | dict[str, Any]) -> list[str]:
-            text = row if isinstance(row, str) else " ".join(texts_of(row, *(columns or fields))).strip()
+            text = (
+                row
+                if isinstance(row, str)
+                else " ".join(texts_of(row, *(columns or fields), option="text_field")).strip()
+            )
             return [text] if text.strip() else []
 
         def read() -> Iterator[str | None]:

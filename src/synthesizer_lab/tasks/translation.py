@@ -60,6 +60,8 @@ class Translation(SequenceToSequence):
 
     def _parse(self, _: int, row: dict[str, Any]) -> list[tuple[str, ...]]:
         languages, texts = (self.source, self.target), row if self.column is None else row[self.column]
+        if not isinstance(texts, dict):
+            raise MalformedLineError(f"got {type(texts).__name__}; expected texts by language")
         if not all(isinstance(texts.get(language), str) for language in languages):
             raise MalformedLineError(f"no text for {' and '.join(languages)}; got {', '.join(texts)}")
         # Predictions are files of lines.

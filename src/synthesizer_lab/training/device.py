@@ -1,4 +1,4 @@
-"""Devices, the processes that train one model under torchrun, and what they can run short of."""
+"""Devices, the processes that train one model under torchrun, and errors of a full memory or disk."""
 
 from __future__ import annotations
 

@@ -76,10 +76,11 @@ class RunFolder:
         Raises:
             UserError: the hub has no such repository, or cannot be reached.
         """
-        if Path(name).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
+        if Path(name).parent.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
             return cls(Path(name))
         try:
-            return cls(Path(snapshot_download(str(name), allow_patterns=["*.json", "*.yaml", "*.safetensors"])))
+            patterns = ["*.json", "*.yaml", "*.safetensors"]
+            return cls(Path(snapshot_download(str(name), allow_patterns=patterns, ignore_patterns=["*/*"])))
         except (OSError, ValueError) as error:
             raise UserError(
                 f"{name}: no such folder; as a name on the hub: {one_line(error)} (expected a folder made by "

@@ -221,7 +221,7 @@ def build_config(settings: Settings, **changes: Any) -> SynthesizerConfig:
 def list_settings(preset: str | None = None) -> list[Setting]:
     """Every key of `--set`, in the groups "training", "model", "function NAME" and "task NAME", with its default.
 
-    With a preset, that is what a run of the preset uses.
+    With a preset, these are the values of a run of the preset.
     """
     used = None if preset is None else read_settings(synthesizer="vanilla", preset=preset)
     training, model = (TrainingOptions, SynthesizerConfig) if used is None else (used.training, used.config)

@@ -220,11 +220,10 @@ class SynthesizerConfig(PreTrainedConfig):
     def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
         """Does nothing: every checkpoint has an `auto_map`, and transformers would copy single files of a package."""
 
-    def save_pretrained(self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any) -> None:
-        """As every Hugging Face configuration, and a file that imports this package for `trust_remote_code=True`."""
-        Path(save_directory).mkdir(parents=True, exist_ok=True)
-        (Path(save_directory) / f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")
-        super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
+    def to_json_file(self, json_file_path: str | os.PathLike[str], use_diff: bool = True) -> None:
+        """Write config.json, and beside it a file that imports this package for `trust_remote_code=True`."""
+        super().to_json_file(json_file_path, use_diff)
+        Path(json_file_path).with_name(f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")
 
     def _check_keywords(self, given: dict[str, Any], from_file: bool) -> None:
         known = [field.name for field in fields(cast(Any, self))]
