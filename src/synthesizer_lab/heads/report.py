@@ -126,7 +126,8 @@ def compare_speed(
         }
         for name, model in models.items()
     }
-    return {"timed": timed, "speedup": times["after"][1][1], **figures}
+    speedup = figures["before"]["milliseconds"] / figures["after"]["milliseconds"]
+    return {"timed": timed, "speedup": speedup, **figures}
 
 
 def _finite(number: float) -> float | None:
