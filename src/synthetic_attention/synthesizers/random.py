@@ -82,7 +82,7 @@ class FactorizedRandomOptions(Options):
     """Options of `factorized_random`.
 
     Attributes:
-        rank: k, the width of R₁ and R₂; 8 in the paper.
+        rank: r, the width of R₁ and R₂ (the paper's k, 8).
         std: standard deviation of R₁R₂ᵀ at the start.
     """
 
