@@ -1,12 +1,13 @@
-"""benchmarks/gpt2.py: GPT-2 as the model of language modeling."""
+"""benchmarks/decoders.py: GPT-2 and Llama as the model of language modeling."""
 
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
-from transformers import GPT2LMHeadModel
+from transformers import GPT2LMHeadModel, LlamaForCausalLM
 
 from cli.conftest import SETS, Call, call, check_error
 from scripts import load_script
@@ -18,7 +19,7 @@ __all__ = ["call"]
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    return load_script("gpt2")
+    return load_script("decoders")
 
 
 @pytest.mark.slow
@@ -44,19 +45,28 @@ def test_the_command_trains_and_scores_gpt2(
     assert "expected packed=false" in err
 
 
+GPT2 = {"position_embedding_type": "learned"}
+LLAMA = {"position_embedding_type": "rotary", "norm_type": "rms_norm", "feed_forward_proj": "gated-silu"}
+LLAMA |= {"use_bias": False}
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_is_that_of_gpt2_and_smoothed_as_ours(script: ModuleType, smoothing: float) -> None:
-    sizes = {"vocab_size": 53, "d_model": 22, "num_heads": 2, "d_ff": 31, "num_layers": 2}
+@pytest.mark.parametrize(("name", "options"), [("Gpt2", GPT2), ("Llama", LLAMA)])
+def test_the_loss_is_the_peers_and_smoothed_as_ours(
+    script: ModuleType, name: str, options: dict[str, Any], smoothing: float
+) -> None:
+    sizes = {"vocab_size": 53, "d_model": 24, "num_heads": 2, "d_ff": 31, "num_layers": 2}
     config = SynthesizerConfig(
-        **sizes, max_position_embeddings=19, synthesizer="vanilla", position_embedding_type="learned", dropout_rate=0.0
+        **sizes, **options, max_position_embeddings=19, synthesizer="vanilla", dropout_rate=0.0, eos_token_id=None
     )
-    model = script.Gpt2(config).eval()
+    peer = getattr(script, name)
+    model = peer(config).eval()
     assert model.num_parameters() == SynthesizerForCausalLM(config).num_parameters()
     ids, mask = torch.randint(3, 53, (3, 7)), torch.ones(3, 7, dtype=torch.long)
     mask[1, 5:] = 0
     labels = ids.masked_fill(mask == 0, -100)
     labels[:, 0] = -100
-    theirs = GPT2LMHeadModel(script.gpt2_config(config))
+    theirs = {"Gpt2": GPT2LMHeadModel, "Llama": LlamaForCausalLM}[name](peer.peer_config(config))
     theirs.load_state_dict(model.state_dict())
     logits = theirs.eval()(ids, attention_mask=mask).logits[:, :-1]
     expected = torch.nn.functional.cross_entropy(
