@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from models.conftest import LONGEST, STACKS, VOCABULARY, build, tiny_config
-from synthesizer_lab.attention.fitting import AttentionSums, explained, fit, measure_divergences
+from synthesizer_lab.attention.fitting import AttentionSums, explained, factorize, fit, measure_divergences
 from synthesizer_lab.attention.layers import attention_layers, mean_loss
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.heads.choose import Head, choose_heads, replace_heads
@@ -164,7 +164,7 @@ def test_regression_with_rows_of_several_lengths() -> None:
             np.testing.assert_allclose(sums.regression()[0, column], want, atol=5e-3)
 
 
-@pytest.mark.parametrize("name", ["random", "dense"])
+@pytest.mark.parametrize("name", ["random", "factorized_random", "dense"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "relative"])
 def test_every_function_is_nearer_than_uniform_attention(build: Build, name: str, positions: str) -> None:
     model, text = build("causal", **SIZES, position_embedding_type=positions), batches()
@@ -172,6 +172,7 @@ def test_every_function_is_nearer_than_uniform_attention(build: Build, name: str
         for layer in attention_layers(model):
             layer.module.get_parameter("function.q_proj.weight").mul_(0.2)
     fitted = fit(model, text)
+    fitted["factorized_random"] = factorize(fitted["random"])
     assert all((each[name] < each["uniform"]).all() for each in measure_divergences(model, fitted, text))
     new = replace_heads(model, fitted[name], name, [Head(0, 1), Head(1, 0), Head(1, 2)])
     first = f"{name}:1/vanilla:2" if positions == "sinusoidal" else f"vanilla:1/{name}:1/vanilla:1"

@@ -8,6 +8,7 @@ K hidden features of `dense`, one more with a bias.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from .layers import AttentionLayer, Batch, attention_layers, hooked, real_rows, run
 
-__all__ = ["FUNCTIONS", "AttentionSums", "explained", "fit", "measure_divergences"]
+__all__ = ["FUNCTIONS", "AttentionSums", "explained", "factorize", "fit", "measure_divergences"]
 
 FUNCTIONS = ("random", "dense")
 # Attention below these weights counts as this much: in R, and where squared errors of logits are minimized.
@@ -171,6 +172,25 @@ def fit(model: Any, batches: Sequence[Batch]) -> dict[str, Any]:
         if of_token.key_bias is not None:
             of_token.key_bias.zero_()
             of_token.key_bias[:, :cut] = fitted[:, :cut, -1]
+    return made
+
+
+@torch.no_grad()
+def factorize(fitted: Any) -> Any:
+    """A model with `factorized_random` in all heads, for one with `random`: the R₁R₂ᵀ nearest to R.
+
+    R counts without what softmax ignores, a row's mean, and small weights count as much as `_LOWEST_FITTED`.
+    """
+    made = _with_function(fitted, "factorized_random")
+    for layer, other in zip(attention_layers(fitted), attention_layers(made), strict=True):
+        factors, table = cast(Any, other.module).function, cast(Any, layer.module).function.table.double()
+        table = (table - table.logsumexp(-1, keepdim=True)).clamp_min(math.log(_LOWEST_FITTED))
+        left, values, right = torch.linalg.svd(table - table.mean(-1, keepdim=True), full_matrices=False)
+        rank = min(factors.row_factor.shape[-1], values.shape[-1])
+        scale = values[:, None, :rank].sqrt()
+        for factor, found in ((factors.row_factor, left[..., :rank]), (factors.key_factor, right.mT[..., :rank])):
+            factor.zero_()
+            factor[..., :rank] = found * scale
     return made
 
 

@@ -19,7 +19,7 @@ from synthetic_attention.conversion.convert import convert
 from synthetic_attention.conversion.synthesize import synthesize
 from synthetic_attention.models import SynthesizerModel, SynthesizerPreTrainedModel
 
-from ..attention.fitting import FUNCTIONS, fit, measure_divergences
+from ..attention.fitting import FUNCTIONS, factorize, fit, measure_divergences
 from ..attention.layers import Batch, attention_layers, mean_loss
 from ..errors import UserError, damage_reported, user_errors
 from ..tasks.base import Task, reset_generation
@@ -35,6 +35,7 @@ from .text import CalibrationText, read_batches
 
 __all__ = ["Conversion", "convert_to"]
 
+_CALIBRATED = (*FUNCTIONS, "factorized_random")
 # Heads are chosen by their loss on so many tokens of the text: every head is measured, several times.
 _TOKENS = 4096
 
@@ -73,10 +74,10 @@ class Conversion:
             )
         if (self.task is None) != (self.data is None):
             raise UserError(f"got --{'data' if self.task is None else 'task'} alone; expected --task and --data")
-        if self.text is not None and (self.synthesizer not in FUNCTIONS or self.synthesizer_options):
+        if self.text is not None and (self.synthesizer not in _CALIBRATED or self.synthesizer_options):
             raise UserError(
                 f"got --calibrate for {self.synthesizer!r}{' with options' if self.synthesizer_options else ''}; "
-                f"expected one of: {', '.join(FUNCTIONS)}, without options"
+                f"expected one of: {', '.join(_CALIBRATED)}, without options"
             )
 
 
@@ -222,6 +223,8 @@ def _replace(
             "for which something is predicted"
         )
     function, fitted, layers = cast(str, how.synthesizer), fit(model, batches), attention_layers(model)
+    if function == "factorized_random":
+        fitted[function] = factorize(fitted["random"])
     divergences = measure_divergences(model, fitted, held_out)
     heads = [Head(index, head) for index, layer in enumerate(layers) for head in range(layer.module.num_heads)]
     increases: dict[Head, float] = {}
