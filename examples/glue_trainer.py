@@ -1,52 +1,61 @@
-"""Fine-tune converted encoders on tasks of GLUE with transformers' Trainer, two epochs each, and compare their scores.
+"""Convert an encoder, fine-tune it on GLUE with transformers' Trainer, two epochs for each task, and compare scores.
 
-python examples/glue_trainer.py FOLDER … --data glue --output results.json    (repeated, it continues)
+python examples/glue_trainer.py FOLDER --synthesizers vanilla,random+vanilla --data glue --output runs/glue-minilm
 
-A FOLDER is what `synthesizer convert` makes of an encoder without a head; differences are those to the first one.
+FOLDER is an encoder without a head. Rows are as in `compare`; random@calibrated=true is calibrated and distilled on
+--text before. Repeated, it continues. The output has the converted models, and results.json as of `compare`.
 """
 
 import argparse
 import json
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-import pandas as pd
-from scipy.stats import ttest_ind
+import torch
 from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments, set_seed
 
-from synthesizer_lab.benchmark.harness import about
+from synthesizer_lab.compare.results import SPEEDS, over_seeds
+from synthesizer_lab.compare.rows import Row, parse_rows
+from synthesizer_lab.compare.tables import difference_table, markdown, score_columns, score_table
 from synthesizer_lab.data.glue import SUITES, read_file, task_files
+from synthesizer_lab.heads.run import Conversion, convert_to
+from synthesizer_lab.heads.text import CalibrationText
 from synthesizer_lab.metrics.glue import task_scores
 from synthetic_attention import SynthesizerForSequenceClassification
 
+TASKS = SUITES["glue"]
+LABELS = {name: name.capitalize() for name in ("matthews", "f1", "accuracy", "pearson", "spearman")}
+NONE: dict[str, Any] = {"examples": 0, "truncated": 0, "skipped": 0, "scores": {}, "signatures": {}, "not_computed": {}}
 parser = argparse.ArgumentParser()
-parser.add_argument("starts", nargs="+", type=Path, metavar="FOLDER")
+parser.add_argument("model", help="folder of an encoder without a head, with its tokenizer; or its name on the hub")
+parser.add_argument("--synthesizers", type=lambda text: parse_rows([text]), required=True, metavar="ROW,ROW,…")
+parser.add_argument("--text", type=Path, help="a sentence per line, for rows with @calibrated=true")
 parser.add_argument("--data", type=Path, required=True, help="the folder of the official files, as CoLA/train.tsv")
-parser.add_argument("--tasks", nargs="+", default=["cola", "mrpc", "rte", "stsb"], choices=[*SUITES["glue"]])
+parser.add_argument("--tasks", nargs="+", default=["cola", "mrpc", "rte", "stsb"], choices=[*TASKS])
 parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+parser.add_argument("--max-length", type=int, default=128, help="tokens of the longest text")
 parser.add_argument("--learning-rate", type=float, default=5e-5)
-parser.add_argument("--output", type=Path, required=True, help="JSON file of all scores")
+parser.add_argument("--output", type=Path, required=True)
 args = parser.parse_args()
-if len({start.name for start in args.starts}) < len(args.starts):
-    parser.error("two folders have the same name, which is that of a row")
 
 
 def read(name: str, split: str, tokenizer: Any) -> list[dict[str, Any]]:
     """The encoded examples of a split, with their labels."""
-    task = SUITES["glue"][name]
+    task = TASKS[name]
     examples = [each for path in task_files(args.data, task, split).values() for each in read_file(path, task) if each]
     if not examples:
         parser.error(f"{args.data}: no {split} file of {task.folder}")
     texts = ([each.texts[column] for each in examples] for column in task.texts)
-    columns: dict[str, Any] = dict(tokenizer(*texts, truncation=True, max_length=128))
+    columns: dict[str, Any] = dict(tokenizer(*texts, truncation=True, max_length=args.max_length))
     columns["labels"] = [each.label for each in examples]
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def fine_tune(start: Path, name: str, seed: int) -> dict[str, float]:
-    """The official scores on the validation set."""
-    tokenizer, classes = AutoTokenizer.from_pretrained(start), len(SUITES["glue"][name].labels)
+def fine_tune(start: Path, name: str, seed: int, run: dict[str, Any]) -> None:
+    """Add the official scores on the validation set to `run`, in the form of results.json of a comparison."""
+    tokenizer, classes = AutoTokenizer.from_pretrained(start), len(TASKS[name].labels)
     train, valid = (cast(Any, read(name, split, tokenizer)) for split in ("train", "valid"))
     set_seed(seed)
     # With one label, the model is a regression.
@@ -61,27 +70,49 @@ def fine_tune(start: Path, name: str, seed: int) -> dict[str, float]:
         trainer.train()
         outputs: Any = trainer.predict(valid).predictions
     guesses = outputs.argmax(-1) if classes else outputs[:, 0]
-    return task_scores(name, guesses.tolist(), [row["labels"] for row in valid])
+    scores = task_scores(name, guesses.tolist(), [row["labels"] for row in valid])
+    run["tests"][name] = {**NONE, "examples": len(valid), "scores": scores}
+    run["metrics"]["parameters"] = model.num_parameters()
+    run |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), "versions": {"torch": torch.__version__}}
 
 
-results: Any = json.loads(args.output.read_text()) if args.output.exists() else {"about": about(), "runs": []}
-done = {(run["row"], run["task"], run["seed"]) for run in results["runs"]}
+def convert_row(row: Row) -> Path:
+    """The folder of a row's converted model."""
+    start: Path = args.output / row.folder
+    if not start.exists():
+        calibrated: Any = {"text": CalibrationText(args.text, 300, batch_tokens=2048), "distill_steps": 300}
+        more = calibrated if row.overrides else {}
+        convert_to(args.model, start, Conversion(synthesizer=row.synthesizer, max_length=args.max_length, **more))
+    return start
+
+
+def write(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Write the results."""
+    tests: dict[str, Any] = {task: {} for task in args.tasks}
+    results: dict[str, Any] = {"rows": [], "runs": runs, "tests": tests, "score_labels": LABELS, "bootstrap": []}
+    results |= {"selected_by": "loss", "larger_is_better": False, "tokens": "tokens"}
+    for row in args.synthesizers:
+        if own := [run for run in runs if run["row"] == row.label]:
+            about = {"row": row.label, "parameters": own[0]["metrics"]["parameters"]}
+            results["rows"].append({**about, **over_seeds(own, tests)})
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    return results
+
+
+path = args.output / "results.json"
+runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
 for task in args.tasks:
     for seed in args.seeds:
-        for start in args.starts:
-            if (start.name, task, seed) not in done:
-                run = {"row": start.name, "task": task, "seed": seed, "scores": fine_tune(start, task, seed)}
-                results["runs"].append(run)
-                args.output.write_text(json.dumps(results, indent=1) + "\n")
-
-print("| task | row | seeds | mean ± sd | difference, 95 % interval |\n|---|---|---:|---:|---:|")
-table = pd.DataFrame([{**run, **run["scores"]} for run in results["runs"]])
-for task in args.tasks:
-    for metric in SUITES["glue"][task].metrics:
-        by_row = table[table.task == task].groupby("row")[metric]
-        first = by_row.get_group(args.starts[0].name)
-        for start in args.starts:
-            own = by_row.get_group(start.name)
-            low, high = ttest_ind(own, first, equal_var=False).confidence_interval()
-            interval = f"{own.mean() - first.mean():+.1f} [{low:+.1f}, {high:+.1f}]"
-            print(f"| {task} {metric} | {start.name} | {len(own)} | {own.mean():.1f} ± {own.std():.1f} | {interval} |")
+        for row in args.synthesizers:
+            key = {"row": row.label, "seed": seed, "status": "finished"}
+            if not (found := [run for run in runs if key.items() <= run.items()]):
+                about = {"validation": NONE, "last": NONE, "metrics": dict.fromkeys(SPEEDS)}
+                runs += (found := [{**key, **about, "tests": dict.fromkeys(args.tasks, NONE)}])
+            if not found[0]["tests"][task]["scores"]:
+                fine_tune(convert_row(row), task, seed, found[0])
+                write(runs)
+results = write(runs)
+print(markdown(score_table(results)))
+first = args.synthesizers[0].label
+pairs = {f"{row.label} − {first}": [row.label, first] for row in args.synthesizers[1:]}
+print(markdown(difference_table(results, pairs, score_columns(results)), "difference, 95 % interval"))

@@ -31,6 +31,8 @@ from transformers import (
 from conversion.conftest import make_source
 from documents import ROOT
 from models.conftest import word_tokenizer
+from synthesizer_lab.compare.documents import condense
+from synthesizer_lab.compare.results import read_results
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForMaskedLM, convert, export_model
 from tasks.glue_files import write_glue
 
@@ -261,18 +263,20 @@ def test_the_example_converts_a_sentence_encoder(
 def test_the_example_fine_tunes_on_glue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tokenizer = word_tokenizer()
-    for name in ("vanilla", "random"):
-        for each in (convert(make_source("bert-model"), name), tokenizer):
-            each.save_pretrained(tmp_path / name)
+    for each in (make_source("bert-model"), word_tokenizer()):
+        each.save_pretrained(tmp_path / "model")
+    (tmp_path / "text").write_text("w5 w6 w7 w8\nw9 w8 w7\n" * 20, encoding="utf-8")
     write_glue(tmp_path / "glue", tasks=("cola", "stsb"))
-    starts, output = [str(tmp_path / name) for name in ("vanilla", "random")], tmp_path / "results.json"
-    given = ["--data", str(tmp_path / "glue"), "--output", str(output), "--tasks", "cola", "stsb", "--seeds", "0", "1"]
-    monkeypatch.setattr("sys.argv", ["", *starts, *given])
+    options = {"synthesizers": "vanilla,random@calibrated=true", "text": tmp_path / "text", "data": tmp_path / "glue"}
+    given = [f"--{name}={value}" for name, value in {**options, "output": tmp_path / "runs"}.items()]
+    given += ["--tasks", "cola", "stsb", "--seeds", "0", "1", "--max-length", "19"]
+    monkeypatch.setattr("sys.argv", ["", str(tmp_path / "model"), *given])
     for _ in range(2):
         runpy.run_path(str(ROOT / "examples/glue_trainer.py"))
     # The second call found all results.
-    runs = json.loads(output.read_text())["runs"]
-    assert len(runs) == 8
-    assert {"matthews"} < runs[0]["scores"].keys()
-    assert capsys.readouterr().out.count("| stsb spearman | random | 2 |") == 2
+    results = condense(read_results(tmp_path / "runs"))
+    assert [(run["row"], run["seed"]) for run in results["runs"]] == [
+        (row, seed) for seed in (0, 1) for row in ("vanilla", "random@calibrated=true")
+    ]
+    assert {"matthews"} < results["runs"][0]["tests"]["cola"]["scores"].keys()
+    assert capsys.readouterr().out.count("| random@calibrated=true − vanilla | ") == 2

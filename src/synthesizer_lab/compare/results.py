@@ -23,7 +23,7 @@ FINISHED, FAILED, PENDING = "finished", "failed", "pending"
 # The entries that depend on the runs of a comparison; those of a row that do not.
 _OF_RUNS = {"rows", "runs", "bootstrap", "from"}
 _OF_ROW = ("synthesizer", "overrides", "match", "d_ff", "parameters")
-_SPEEDS = ("tokens_per_second", "minutes", "steps")
+SPEEDS = ("tokens_per_second", "minutes", "steps")
 # Smaller values of these scores are better, whichever score selects the checkpoint.
 _SMALLER = {"bits_per_byte", "invalid", "loss", "perplexity", "word_perplexity"}
 Results = Mapping[str, Any]
@@ -45,7 +45,7 @@ def reference_row(results: Results) -> str:
 def run_scores(results: Results, run: Results) -> dict[Score, float]:
     """The numbers of a finished run. The groups are "", for speeds, "validation", "last", and the splits."""
     groups = {
-        "": {name: run["metrics"][name] for name in _SPEEDS},
+        "": {name: run["metrics"][name] for name in SPEEDS},
         **{group: run[group]["scores"] for group in ("validation", "last")},
         **{split: run["tests"][split]["scores"] for split in results["tests"]},
     }
@@ -104,7 +104,7 @@ def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
                 "match": row.match,
                 "d_ff": d_ff,
                 "parameters": parameters,
-                **_over_seeds([run for run in runs if run["row"] == row.label], tests),
+                **over_seeds([run for run in runs if run["row"] == row.label], tests),
             }
             for row, (parameters, d_ff) in plan.sizes.items()
         ],
@@ -142,19 +142,19 @@ def merge(earlier: Results, later: Results, order: Sequence[str]) -> dict[str, A
     own = {label: [runs[key] for key in sorted(runs) if key[0] == label] for label in labels}
     return {
         **later,
-        "rows": [{**rows[label], **_over_seeds(own[label], later["tests"])} for label in labels],
+        "rows": [{**rows[label], **over_seeds(own[label], later["tests"])} for label in labels],
         "runs": [run for label in labels for run in own[label]],
         "bootstrap": sorted([*tests, *later["bootstrap"]], key=lambda test: (test["rows"], test["seed"])),
     }
 
 
-def _over_seeds(runs: Sequence[Results], splits: Iterable[str]) -> dict[str, Any]:
+def over_seeds(runs: Sequence[Results], splits: Iterable[str]) -> dict[str, Any]:
     """The seeds of a row by their status; mean, sample standard deviation and number of each score.
 
     "last" is of the last step, not of the selected checkpoint. Some runs may lack a score.
     """
     groups: dict[str, Any] = {group: {} for group in ("validation", "last", *splits)}
-    groups[""] = dict.fromkeys(_SPEEDS)
+    groups[""] = dict.fromkeys(SPEEDS)
     results = {"runs": runs, "tests": splits}
     for score in dict.fromkeys(chain(*(run_scores(results, run) for run in with_status(results, FINISHED)))):
         mean, sd, count = column(results, score).agg(["mean", "std", "count"])
