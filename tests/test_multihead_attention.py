@@ -94,7 +94,9 @@ def test_what_it_is_not() -> None:
     for call, message in (
         (lambda: layer(x, x.clone(), x), "self-attention"),
         (lambda: layer(nested, nested, nested), "nested"),
-        (lambda: layer(x, x, x, attn_mask=torch.zeros(5, L, L)), r"\(5, 7, 7\).*\(6, L, L\)"),
+        (lambda: layer(x, x, x, attn_mask=torch.zeros(5, L, L)), r"\(5, 7, 7\).*\(6, 7, 7\)"),
+        (lambda: layer(x, x, x, key_padding_mask=torch.zeros(B, L - 1)), "True at padding"),
+        (lambda: in_place_of(layer), "got a SynthesizerMultiheadAttention"),
         (lambda: SynthesizerMultiheadAttention(E, H, kdim=5), "kdim=5"),
         (lambda: SynthesizerMultiheadAttention(E, H), "max_length"),
     ):

@@ -14,7 +14,7 @@
 # # The dense synthesizer from scratch
 #
 # From the equations of "Synthesizer: Rethinking Self-Attention in Transformer Models" (arXiv 2005.00743) to the layer
-# of this package. You need PyTorch and to know what attention is. It runs in a few minutes on a CPU.
+# of this package. You need PyTorch, matplotlib, and to know what attention is. It runs in a few minutes on a CPU.
 
 # %%
 import warnings
@@ -139,7 +139,7 @@ print("equal, causal or not")
 # ## Several heads, masks, and the other variants
 #
 # The layer has what a model needs: several heads, padding on either side, causal masks, mixtures. The last column says
-# which of the first tokens' weights change if token 7 changes, as above.
+# which rows of weights change if token 7 changes, as above.
 
 # %%
 VARIANTS = ("vanilla", "dense", "random", "factorized_dense", "factorized_random", "random+vanilla")
@@ -178,7 +178,7 @@ def batch(task: str, size: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
     if task == "shift":
         targets[:, 3:] = inputs[:, :-3]
         return inputs, targets
-    # Two halves with the what followeds, in two orders: each is found once in the first half.
+    # Two halves with the eight symbols, in two orders: each is found once in the first half.
     first = torch.stack([torch.randperm(SYMBOLS) for _ in range(size)])
     second = torch.stack([torch.randperm(SYMBOLS) for _ in range(size)])
     inputs = torch.cat((first, second), dim=1)

@@ -99,8 +99,8 @@ class SelfAttention(nn.Module):
         if self.max_length is not None and length > self.max_length:
             raise ValueError(
                 f"got a sequence of {length} slots; expected at most max_length = {self.max_length}, up to which "
-                f"{self.synthesizer!r} has parameters. Truncate or split the input, or build the layer with a larger "
-                "max_length"
+                f"{self.synthesizer!r} has parameters. Truncate or split the input, or raise the maximum with "
+                "extend(LENGTH)"
             )
         return layout
 
@@ -310,9 +310,11 @@ class SynthesizerAttention(SelfAttention):
         zeros. Without vanilla it has only the value and output projections of `mha`.
 
         Raises:
-            ValueError: the module has other key or value widths, bias_kv or add_zero_attn, which this layer lacks;
+            ValueError: another module; other key or value widths, bias_kv or add_zero_attn, which this layer lacks;
                 `fixed_random` in a mixture with vanilla; and as the constructor does.
         """
+        if not isinstance(mha, nn.MultiheadAttention):
+            raise ValueError(f"got a {type(mha).__name__}; expected an nn.MultiheadAttention that is not replaced yet")
         if mha.in_proj_weight is None or mha.bias_k is not None or mha.add_zero_attn:
             raise ValueError(
                 "got an nn.MultiheadAttention with kdim/vdim, add_bias_kv or add_zero_attn; expected one without them"

@@ -96,6 +96,10 @@ class SynthesizerMultiheadAttention(nn.Module):
         layer.attention = attention
         return layer.train(mha.training)
 
+    def extend(self, max_length: int) -> None:
+        """`SynthesizerAttention.extend`."""
+        self.attention.extend(max_length)
+
     @property
     def out_proj(self) -> nn.Module:
         """The output projection."""
@@ -136,6 +140,9 @@ class SynthesizerMultiheadAttention(nn.Module):
             raise ValueError("got a key that is not the query; expected self-attention: layer(x, x, x)")
         swap = query.dim() == 3 and not self.batch_first
         x, v = (each.transpose(0, 1) if swap else each for each in (query, value))
+        if key_padding_mask is not None and key_padding_mask.shape != x.shape[:-1]:
+            got, wanted = tuple(key_padding_mask.shape), tuple(x.shape[:-1])
+            raise ValueError(f"got a key_padding_mask of shape {got}; expected {wanted}, True at padding")
         y = self.attention(
             x,
             None if key_padding_mask is None else key_padding_mask == 0,
@@ -151,10 +158,10 @@ class SynthesizerMultiheadAttention(nn.Module):
 
     def _bias(self, attn_mask: Tensor, x: Tensor) -> Tensor:
         """The mask as what is added to the logits, (L, L), (H, L, L) for one sequence or (B, H, L, L)."""
+        length, heads = x.shape[-2], x.shape[:-2].numel() * self.num_heads
+        if attn_mask.shape not in ((length, length), (heads, length, length)):
+            sizes = f"({length}, {length}) or ({heads}, {length}, {length})"
+            raise ValueError(f"got attn_mask of shape {tuple(attn_mask.shape)}; expected {sizes}")
         if attn_mask.dtype == torch.bool:
             attn_mask = torch.zeros_like(attn_mask, dtype=x.dtype).masked_fill(attn_mask, -torch.inf)
-        if attn_mask.dim() < 3 or x.dim() < 3:
-            return attn_mask
-        if attn_mask.shape[0] != (matrices := x.shape[0] * self.num_heads):
-            raise ValueError(f"got attn_mask of shape {tuple(attn_mask.shape)}; expected ({matrices}, L, L) or (L, L)")
-        return attn_mask.unflatten(0, (x.shape[0], self.num_heads))
+        return attn_mask if attn_mask.dim() < 3 or x.dim() < 3 else attn_mask.unflatten(0, (len(x), self.num_heads))

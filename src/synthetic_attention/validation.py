@@ -59,7 +59,7 @@ def type_name(kind: Any) -> str:
     if origin in (list, tuple):
         return f"a list of {type_name(get_args(kind)[0])}"
     if origin is dict:
-        return "names and their values"
+        return f"names, each with {type_name(get_args(kind)[1])}"
     return "null" if kind is type(None) else str(kind.__name__)
 
 

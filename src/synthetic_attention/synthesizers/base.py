@@ -170,7 +170,7 @@ class SynthesizingFunction(nn.Module):
     def zero_logits(self) -> None:
         """Make its logits zeros for every input, or raise ValueError if training could not change them then."""
         if not self.logit_factor:
-            raise ValueError(f"got {self.name!r}; expected a function whose logits can start as zeros and are trained")
+            raise ValueError(f"got {self.name!r}; expected a function that is trained, such as random")
         for tensor in (getattr(self, name) for name in self.logit_factor):
             if tensor is not None:
                 nn.init.zeros_(tensor)
