@@ -17,7 +17,7 @@ from synthetic_attention import (
     attend,
 )
 from synthetic_attention.layout import TokenLayout
-from synthetic_attention.synthesizers import head_counts, key_heads
+from synthetic_attention.synthesizers import key_heads
 
 B, T, D, N = 3, 7, 12, 11
 LEFT = torch.tensor([[0] * 3 + [1] * 4, [1] * 7, [0] * 6 + [1]])
@@ -83,19 +83,6 @@ def test_only_its_heads_are_projected_and_keep_keys() -> None:
     }
     names = ("random:6/vanilla:2", "random/dense", "vanilla/random+vanilla")
     assert [key_heads(name, 8) for name in names] == [2, 0, 8]
-
-
-@pytest.mark.parametrize(
-    ("name", "heads", "sizes"),
-    [
-        ("vanilla", 8, (8,)),
-        ("random/vanilla", 8, (4, 4)),
-        ("random:5/dense+vanilla/vanilla", 9, (5, 2, 2)),
-        ("random:1/random:1/dense:1", 3, (1, 1, 1)),
-    ],
-)
-def test_heads_of_each_group(name: str, heads: int, sizes: tuple[int, ...]) -> None:
-    assert head_counts(name, heads) == sizes
 
 
 MALFORMED = [

@@ -1,6 +1,5 @@
 """Rotary positions, shared keys and values, and norms of queries and keys, against the equations."""
 
-import pickle
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from transformers import DynamicCache
 
 from layers import FUNCTIONS, MIXTURES
 from synthetic_attention import SynthesizerAttention, SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.layout import Positions
 from synthetic_attention.models.cache import adapt_layers
 from synthetic_attention.synthesizers import Rotary
 
@@ -105,18 +103,6 @@ def test_a_cache_changes_nothing(name: str) -> None:
     torch.testing.assert_close(torch.cat(steps, dim=1), layer(x, is_causal=True))
     cached: Any = cache.layers[0]
     assert (cached.keys.shape[1], cached.values.shape[1]) == (config.key_heads[0], G)
-
-
-def test_factors_follow_positions_dtype_and_device() -> None:
-    rotary = Rotary(SynthesizerConfig(**SIZES, **ROTARY, synthesizer="vanilla"), K)
-    positions, x = Positions(3, 5), torch.randn(B, H, 3, K, dtype=torch.float64)
-    torch.testing.assert_close(rotary(x, positions), rotated(x, torch.arange(2.0, 5)), atol=1e-6, rtol=1e-6)
-    assert rotary(x.float(), positions).dtype == torch.float32
-    assert rotary.factors(x, positions)[0] is not rotary.factors(x, Positions(3, 5))[0]
-    assert pickle.loads(pickle.dumps(rotary)).factors(x, positions)[0].equal(rotary.factors(x, positions)[0])
-    by_row = Positions(3, 5, torch.tensor([[0, 1, 2], [2, 3, 4]]))
-    expected = torch.stack([rotated(x[0], torch.arange(0.0, 3)), rotated(x[1], torch.arange(2.0, 5))])
-    torch.testing.assert_close(rotary(x, by_row), expected, atol=1e-6, rtol=1e-6)
 
 
 def test_configurations() -> None:

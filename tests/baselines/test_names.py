@@ -8,23 +8,15 @@ import torch
 from synthesizer_lab.inspect.inspection import inspect_run
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.classification import Classification
-from synthesizer_lab.training.dry_run import count_parameters
 from synthesizer_lab.training.run import resume_run, start_run
 from synthesizer_lab.training.settings import read_settings
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from synthetic_attention.baselines import LightweightConvolution, Linformer
-from synthetic_attention.synthesizers import functions_of, key_heads, known, needs_max_length, validate
+from synthetic_attention.synthesizers import validate
 from training.conftest import SMALL
 from training.runs import silent
 
 SIZES = {"vocab_size": 11, "d_model": 12, "num_heads": 3, "d_ff": 5, "num_layers": 2, "max_position_embeddings": 10}
-
-
-def test_known_names() -> None:
-    assert known()[-4:] == ["dynamic_conv", "lightweight_conv", "linformer", "local_dense"]
-    assert functions_of("random + vanilla") == ("random", "vanilla")
-    assert [needs_max_length(name) for name in ("linformer", "dynamic_conv", "random+vanilla")] == [True, False, True]
-    assert [key_heads(name, 3) for name in ("dynamic_conv", "random", "random+vanilla")] == [0, 0, 3]
 
 
 @pytest.mark.parametrize(
@@ -79,19 +71,6 @@ def test_a_model_of_several(tmp_path: Path) -> None:
     again = SynthesizerForConditionalGeneration.from_pretrained(tmp_path)
     # Weights that are asked for are computed as a whole matrix, so digits may differ.
     torch.testing.assert_close(again(ids, labels=labels).logits, out.logits)
-
-
-def test_parameters_that_make_weights_are_counted() -> None:
-    d, heads, length, layers = 12, 3, 10, 2
-    expected = {"linformer": 2 * d * (d + 1) + 2 * 5 * length, "lightweight_conv": heads * 5}
-    expected |= {"dynamic_conv": d * heads * 5, "local_dense": d * (d + 1) + d * 5 + heads * 5}
-    option = {"linformer": "rank", "local_dense": "window"}
-    for name, count in expected.items():
-        own = {name: {option.get(name, "kernel_size"): 5}}
-        config = SynthesizerConfig(**SIZES, synthesizer={"encoder": name, "decoder": "random"}, synthesizer_options=own)
-        model = SynthesizerForConditionalGeneration(config)
-        random = layers * heads * length**2
-        assert count_parameters(model)["in_synthesizers"] == layers * count + random, name
 
 
 def test_a_run(tmp_path: Path) -> None:

@@ -41,18 +41,6 @@ def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path)
         assert all(result.get("peak", 1) > 0 and result["parameters"] > 0 for result in results)
 
 
-@pytest.mark.cuda
-@pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("name", ["encoder", "generation"])
-def test_models_on_a_gpu(name: str, call: Call) -> None:
-    options: tuple[object, ...] = (*SHAPES, "--variants", "random", "--layers", 2, "--repeats", 1)
-    if name == "generation":
-        options = (*MODELS[:2], *MODELS[3:], "--cache", "static")
-    code, out, err = call("benchmark", name, *options, "--device", "cuda")
-    assert code == 0, err
-    assert "random" in out
-
-
 @pytest.mark.parametrize(
     ("arguments", "fact"),
     [

@@ -6,7 +6,6 @@ import shutil
 import signal
 import statistics
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ from filelock import FileLock
 
 from compare.conftest import Results, failures, run_comparison, without_times
 from synthesizer_lab.compare.tables import markdown_page
-from synthesizer_lab.compare.workers import call_in_processes
 from synthesizer_lab.errors import UserError
-from synthesizer_lab.training.callbacks import StopRequest
 from synthesizer_lab.training.evaluation import evaluate_run
 from synthesizer_lab.training.run import resume_run
 from training.conftest import SMALL
@@ -161,14 +158,6 @@ def test_runs_in_several_processes_stop_together_and_have_the_same_results(corpu
     assert without_times(results) == without_times(run_comparison(corpus, tmp_path / "one", rows)[0])
 
 
-@pytest.mark.slow
-def test_a_killed_process_ends_its_call_only() -> None:
-    calls = {"killed": partial(signal.raise_signal, signal.SIGKILL), "other": partial(abs, -3)}
-    found: dict[str, Any] = dict(call_in_processes(calls, 2, StopRequest()))
-    assert isinstance(found["killed"], UserError)
-    assert found["other"] == 3
-
-
 def test_a_failed_run_has_its_reason_and_the_others_continue(start: Start, tmp_path: Path) -> None:
     lines: list[str] = []
     results = start("vanilla@learning_rate=4e9,vanilla", report=lines.append)
@@ -202,19 +191,6 @@ def test_a_refused_comparison_changes_nothing(
     with pytest.raises(UserError, match=message):
         start(**change)
     assert snapshot(tmp_path / "out") == before
-
-
-def test_inputs_over_the_maximum_length(start: Start, corpus: Path, tmp_path: Path) -> None:
-    data = shutil.copytree(corpus, tmp_path / "data")
-    # The model does not read references, so their length does not matter.
-    for language, texts in (("en", ("one", "one " * 99)), ("de", ("eins " * 99, "eins"))):
-        with (data / f"test.{language}").open("a", encoding="utf-8") as file:
-            file.writelines(f"{text}\n" for text in texts)
-    with pytest.raises(UserError, match=r"test: 1 of 8 .* 64 .*--on-long"):
-        start("vanilla", data=data)
-    assert not (tmp_path / "out").exists()
-    (run,) = start("vanilla", data=data, training={"max_steps": 4, "on_long": "truncate"})["runs"]
-    assert run["tests"]["test"]["truncated"] == 1
 
 
 @pytest.mark.usefixtures("finished")

@@ -93,16 +93,6 @@ def test_runs_of_several_machines_come_together(corpus: Path, folder: Path, caps
         assert f"mt.json: got results with other {name}" in capsys.readouterr().err
 
 
-def test_runs_without_results_of_experiments_are_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str], results: Results
-) -> None:
-    results["runs"] = [{**run, "status": "pending"} for run in results["runs"]]
-    (folder / "runs/mt/results.json").write_text(json.dumps(results))
-    with pytest.raises(SystemExit):
-        main(["--runs", "runs"])
-    assert "got --runs runs" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("claim", "cells"),
     [

@@ -1,7 +1,6 @@
 """Comparisons whose rows start from runs of another comparison, or from new weights."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,19 +111,3 @@ def test_runs_that_are_not_there_are_refused(
     with pytest.raises(UserError, match=message):
         finetune(rows, where and f"{pretrained}/{where}")
     assert not (tmp_path / "out").exists()
-
-
-def test_runs_with_several_tokenizers_or_unfinished_are_refused(
-    finetune: Finetune, pretrained: Path, tmp_path: Path
-) -> None:
-    runs = tmp_path / "runs"
-    for row in ("vanilla", "random"):
-        shutil.copytree(pretrained / row / "seed-0", runs / row)
-    content = json.loads((runs / "random/tokenizer.json").read_text(encoding="utf-8"))
-    content["model"]["merges"].pop()
-    (runs / "random/tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match="several tokenizers"):
-        finetune("vanilla,random", f"{runs}/{{synthesizer}}")
-    (runs / "random/metrics.json").write_text('{"finished": false}', encoding="utf-8")
-    with pytest.raises(UserError, match=r"random: .* not finished"):
-        finetune("vanilla,random", f"{runs}/{{synthesizer}}")

@@ -70,11 +70,3 @@ def test_the_loss_without_a_function(build: Build, gate: str) -> None:
         assert increases[number] == pytest.approx(mean_loss(model, text) - loss, abs=1e-5)
         zero(1, number)
         assert increases[4 + number] == pytest.approx(mean_loss(model, text) - loss, abs=1e-5)
-
-
-def test_a_model_with_a_baseline_has_losses_only(build: Build) -> None:
-    model = build("causal", **SIZES, synthesizer=["random+dense", "dynamic_conv"])
-    found = explain(model, batches())
-    assert found["explained"] == []
-    names = [(each["layer"], each["function"]) for each in found["removed"]]
-    assert names == [(1, "random"), (1, "dense"), (None, "random"), (None, "dense")]

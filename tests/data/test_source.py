@@ -4,16 +4,13 @@ import gzip
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from synthesizer_lab.data.corpus import Corpus, standard_library_data
-from synthesizer_lab.data.files import MalformedLineError
-from synthesizer_lab.data.records import Records, ahead
+from synthesizer_lab.data.corpus import standard_library_data
 from synthesizer_lab.data.source import NoSplitError, Source, is_hub_name
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
@@ -126,39 +123,6 @@ def test_documents_of_json_lines(tmp_path: Path) -> None:
             SpanCorruption().read(tmp_path, "train")
     with pytest.raises(UserError, match=r"train\.jsonl: there is no text; .*\(1 malformed\)"):
         SpanCorruption(skip_bad_lines=True).read(tmp_path, "train")
-
-
-def test_bad_lines_are_named_or_none(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("2\n3\n6\n")
-
-    def even(_: int, line: str) -> Iterator[int]:
-        if int(line) % 2:
-            raise MalformedLineError("odd")
-        yield int(line)
-
-    source = Source("train", (tmp_path / "a.txt",))
-    assert [*source.parse(even, True)] == [2, None, 6]
-    with pytest.raises(UserError, match=r"a\.txt, line 2: odd; correct it, or train with --set skip_bad_lines=true"):
-        [*source.parse(even, False)]
-
-
-def test_windows_of_records() -> None:
-    rows = ["abc", ("de", ("f", "g")), None, "hijk", "l"]
-    records = Records(Source("train"), lambda: iter(rows), Corpus)
-    assert [*records.windows(4)] == [(0, rows[:2]), (2, rows[2:4]), (4, rows[4:])]
-    assert [*records.windows(4, 2)] == [(2, rows[2:4]), (4, rows[4:])]
-
-
-@pytest.mark.parametrize("count", [1, 3, 20])
-def test_items_are_computed_ahead(count: int) -> None:
-    def items() -> Iterator[int]:
-        yield from range(9)
-        raise UserError("bad")
-
-    found = ahead(items(), count)
-    assert [next(found) for _ in range(9)] == [*range(9)]
-    with pytest.raises(UserError, match="bad"):
-        next(found)
 
 
 def test_the_standard_library_is_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from transformers import PreTrainedTokenizerFast
 
 from synthesizer_lab.attention.layers import attention_layers
 from synthesizer_lab.data.tokenizer import encode, train_tokenizer
-from synthesizer_lab.errors import UserError
 from synthesizer_lab.inspect.collect import (
     attention_maps,
     attention_weights,
@@ -17,7 +16,7 @@ from synthesizer_lab.inspect.collect import (
     text_inputs,
     with_output,
 )
-from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
+from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
 
 NAMES = [
     *("vanilla", "dense", "random", "fixed_random", "factorized_dense", "factorized_random"),
@@ -71,24 +70,6 @@ def test_functions_alphas_and_scores_of_each_layer() -> None:
         assert np.array_equal(each[bias][1][:, 2, [2, 1]], weight[:2].T.numpy())
     table = model.state_dict()["model.encoder.layers.0.self_attn.function.table"]
     assert np.array_equal(scores[0]["random"][1], table[:, :4, :4].numpy())
-
-
-def test_functions_of_groups_have_their_heads() -> None:
-    model = SynthesizerForCausalLM(_config("random+random:2/fixed_random:1", 1))
-    (layer,) = attention_layers(model)
-    names = ["random of heads 1-2", "random 2 of heads 1-2", "fixed_random of head 3"]
-    assert [(part.name, part.first_head) for part in parts_of(layer)] == list(zip(names, (0, 0, 2), strict=True))
-    shapes = {name: (first, scores.shape) for name, (first, scores) in read_scores(layer, 4).items()}
-    assert shapes == dict(zip(names, [(0, (2, 4, 4)), (0, (2, 4, 4)), (2, (1, 4, 4))], strict=True))
-
-
-def test_texts_become_inputs_of_the_model() -> None:
-    tokenizer = train_tokenizer(["a b"], 300, 8)
-    model = SynthesizerForCausalLM(_config("dense", 1)).eval()
-    (inputs,) = text_inputs(model, tokenizer, ["a b"])
-    assert inputs["input_ids"][0, 0] == model.config.bos_token_id
-    with pytest.raises(UserError, match=r"text 2 of 2.*13"):
-        text_inputs(model, tokenizer, ["a", "a " * 99])
 
 
 def test_the_output_is_what_the_model_writes() -> None:

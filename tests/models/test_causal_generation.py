@@ -83,15 +83,6 @@ def test_dot_products_of_sinusoids_have_no_longest_sequence(tiny_lm: Callable, p
     assert _generate(model, prompts, max_new_tokens=LONGEST).shape == (3, 4 + LONGEST)
 
 
-@pytest.mark.parametrize("stack", ["mixtures", "windows"])
-@pytest.mark.parametrize("chunk", [None, 2])
-def test_no_padding_and_compiled_prompts(chunk: int | None, model: SynthesizerForCausalLM, prompts: Prompts) -> None:
-    prompts = (prompts[0][2:], prompts[1][2:])
-    # The chunks of the prompt are compiled too.
-    compiled = _compiled(model, prompts, graphs=1 if chunk is None else 2, prefill_chunk_size=chunk)
-    assert torch.equal(compiled, _generate(model, prompts))
-
-
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("stack", STACKS)
 def test_bytes_of_the_cache(stack: str, static: bool, model: SynthesizerForCausalLM, prompts: Prompts) -> None:
@@ -117,14 +108,6 @@ def test_a_cache_continues_where_it_stopped(model: SynthesizerForCausalLM, promp
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_cache_without_configuration(model: SynthesizerForCausalLM, prompts: Prompts) -> None:
     assert torch.equal(_generate(model, prompts, past_key_values=DynamicCache()), _generate(model, prompts))
-
-
-def test_a_quantized_cache(tiny_lm: Callable, prompts: Prompts) -> None:
-    model = tiny_lm(synthesizer=["vanilla", "random+vanilla"], max_position_embeddings=LONGEST)
-    options = {"cache_implementation": "quantized", "cache_config": {"backend": "fp8"}}
-    assert _generate(model, prompts, **options).shape == (3, LONGEST)
-    with pytest.raises(ValueError, match="synthesizer_values"):
-        _generate(tiny_lm(synthesizer="random"), prompts, **options)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from transformers import PreTrainedTokenizerFast, pipeline
 
 from models.conftest import word_tokenizer
 
-MIXED = ["random+vanilla", "factorized_dense"]
 Rows = tuple[Tensor, Tensor]
 
 

@@ -2,13 +2,12 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, CompileConfig
+from transformers import CompileConfig
 
 from models.conftest import HEADS, STACKS, WINDOWS
 
@@ -168,13 +167,3 @@ def test_static_cache_and_compiled_steps(
     static = model.generate(**batch, cache_implementation="static", compile_config=config, **options)
     assert torch.equal(static, want)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"]
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_loaded_onto_a_device(device: str, layered: Callable, inputs: Inputs, tmp_path: Path) -> None:
-    model = layered("causal").eval()
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, device_map=device)
-    assert {parameter.device.type for parameter in loaded.parameters()} == {device}
-    want = model(**inputs("causal", "cpu")).logits
-    torch.testing.assert_close(loaded(**inputs("causal", device)).logits.cpu(), want, atol=1e-4, rtol=1e-4)

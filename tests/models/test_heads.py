@@ -181,18 +181,6 @@ def test_gradient_checkpointing_changes_nothing(
         model(**batch(head), use_cache=True)
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_compiles_to_one_graph(training: bool, build: Callable, batch: Callable) -> None:
-    model = build("seq2seq", synthesizer="random+vanilla", num_layers=1, dropout_rate=0.0).train(training)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    expected, actual = model(**batch("seq2seq")), compiled(**batch("seq2seq"))
-    torch.testing.assert_close(actual.loss, expected.loss)
-    if training:
-        actual.loss.backward()
-    else:
-        torch.testing.assert_close(actual.logits, expected.logits)
-
-
 @pytest.mark.parametrize("head", HEADS)
 def test_saved_and_loaded_by_the_auto_class(head: str, build: Callable, batch: Callable, tmp_path: Path) -> None:
     fields: dict[str, Any] = {"synthesizer": ["random+vanilla", "fixed_random"], "tie_word_embeddings": True}

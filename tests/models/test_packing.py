@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
 
 from synthetic_attention import (
-    SynthesizerAttention,
     SynthesizerForCausalLM,
     SynthesizerForConditionalGeneration,
     SynthesizerForMaskedLM,
     SynthesizerForSequenceClassification,
-    TokenLayout,
 )
 
 B, S, T = 5, 13, 11
@@ -118,17 +115,6 @@ def test_several_sentences_in_a_row(head: str, tiny_config: Callable) -> None:
         torch.testing.assert_close(packed, rows)
 
 
-@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable. is deprecated")
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_gradient_checkpointing(reentrant: bool, tiny_config: Callable) -> None:
-    model, batch = a_model("seq2seq", tiny_config, synthesizer="random+vanilla"), a_batch("seq2seq", MASKS["left"])
-    _, *expected = results(model, batch)
-    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
-    model(**batch).loss.backward()
-    for parameter, gradient in zip(model.parameters(), expected, strict=True):
-        torch.testing.assert_close(torch.zeros_like(gradient) if parameter.grad is None else parameter.grad, gradient)
-
-
 def test_what_blocks_see(tiny_config: Callable) -> None:
     model, mask = a_model("seq2seq", tiny_config, synthesizer="random"), MASKS["left"]
     batch, count = a_batch("seq2seq", mask), int(mask.sum())
@@ -169,20 +155,6 @@ def test_masks_beside_labels_are_checked(tiny_config: Callable) -> None:
     mask = torch.ones(B, T).masked_fill(torch.arange(T) == 1, 0)
     expected = model(**batch, decoder_attention_mask=mask, output_hidden_states=True).loss
     torch.testing.assert_close(model(**batch, decoder_attention_mask=mask).loss, expected)
-
-
-@pytest.mark.parametrize("kind", ["right", "left"])
-def test_a_packed_layout_fills_a_cache(kind: str) -> None:
-    layer, x = SynthesizerAttention(10, 2, "vanilla", layer_idx=0), torch.randn(B, S, 10)
-    found = []
-    for packed in (True, False):
-        cache = DynamicCache()
-        layout = TokenLayout.of(MASKS[kind], x, cache)
-        given = (layout.pack(x), layout.packed) if packed else (x, MASKS[kind])
-        y = layer(*given, is_causal=True, cache=cache)
-        found.append([layout.unpack(y) if packed else y, cache.layers[0].keys, cache.layers[0].values])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other)
 
 
 def test_a_batch_without_labels_to_score_has_gradients(tiny_config: Callable) -> None:

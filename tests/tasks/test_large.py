@@ -164,19 +164,6 @@ def test_text_is_read_and_tokenized_once(data: Path, tmp_path: Path) -> None:
         _examples("translation", data, False)
 
 
-def test_a_tokenizer_is_trained_on_a_sample(data: Path) -> None:
-    task = _task("language-modeling")
-    size = sum(map(len, LINES))
-    texts = {}
-    for streaming in (False, True):
-        split = _training_split(task, data / task.name, _arguments(streaming, tokenizer_characters=size // 3))
-        texts[streaming] = split.all_texts()
-        assert sum(map(len, texts[streaming])) == pytest.approx(size / 3, rel=0.2)
-    assert texts[True] == LINES[: len(texts[True])]
-    assert {*texts[False]} < {*LINES}
-    assert texts[False][-1] in LINES[-60:]
-
-
 def test_small_text_stays_in_memory_and_has_the_same_fingerprint(data: Path) -> None:
     for name in TASKS:
         task = _task(name)
@@ -202,19 +189,6 @@ def test_streaming_reads_only_what_it_needs(tmp_path: Path) -> None:
     assert len(next(examples.windows(0, 0))[1]) > 10
     with pytest.raises(UserError, match=r"train\.en, line 2701: byte 0xff"):
         _windows(examples)
-
-
-def test_errors_name_the_line(tmp_path: Path) -> None:
-    for language in ("en", "de"):
-        lines = [*LINES, "long " * 50, *LINES]
-        for name in ("train", "valid"):
-            (tmp_path / f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines))
-    task = _task("translation")
-    for streaming in (False, True):
-        split = _training_split(task, tmp_path, _arguments(streaming))
-        tokenizer = new_tokenizer(task, split, 300, MAXIMUM)
-        with pytest.raises(UserError, match=r"train\.en: 1 of .*the first is line 301,"):
-            _windows(encode_large(split, tokenizer, MAXIMUM, "error", print))
 
 
 @pytest.mark.parametrize("streaming", [False, True])

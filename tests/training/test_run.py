@@ -137,11 +137,6 @@ def test_a_full_disk_keeps_the_last_checkpoint(corpus: Path, tmp_path: Path, sma
     assert_same_runs(straight, run)
 
 
-def test_a_polynomial_schedule_may_end_with_its_warm_up(corpus: Path, tmp_path: Path, small: Small) -> None:
-    metrics = start(corpus, tmp_path / "run", small("lr_scheduler_type=polynomial", "warmup_steps=3", "max_steps=3"))
-    assert metrics.metrics["finished"]
-
-
 def test_accumulation_equals_one_large_batch(corpus: Path, tmp_path: Path, small: Small) -> None:
     """The loss of an update over two unequal batches is that of the two together, if dropout is off."""
     lines, options = list[str](), ("dropout_rate=0", "max_steps=3", "logging_steps=1")

@@ -1,7 +1,6 @@
 """Several processes that share one model (FSDP2), as torchrun starts them, on a CPU."""
 
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -80,26 +79,6 @@ def test_four_processes_then_two_then_one_train_as_one(
     for name in ("step", "tokens", "loss", "grad_norm", "eval_loss", "eval_bleu"):
         expected, got = (logged(tmp_path / run, name) for run in ("one", "run"))
         assert got == pytest.approx(expected, abs=0 if name in ("step", "tokens", "eval_bleu") else 1e-5), name
-
-
-@pytest.mark.slow
-def test_gradient_checkpointing(corpus: Path, sharded: Path, tmp_path: Path, small: Small) -> None:
-    settings = (*sharded_runs.CHECKPOINTING, "gradient_accumulation_steps=2")
-    start(corpus, tmp_path / "one", small(*settings, synthesizer=sharded_runs.SYNTHESIZER))
-    for name in ("loss", "grad_norm", "eval_loss"):
-        expected = logged(tmp_path / "one", name)
-        assert logged(sharded / "checkpointing", name) == pytest.approx(expected, abs=1e-5), name
-
-
-@pytest.mark.slow
-def test_all_parameters_shard(sharded: Path) -> None:
-    """R and the tied embedding too."""
-    first, second = (json.loads((sharded / f"new-{rank}.json").read_text()) for rank in range(2))
-    assert "model.embed_tokens.weight" in first
-    assert any(len(whole) == 3 for whole, _ in first.values())
-    for name, (whole, local) in first.items():
-        assert math.prod(local) + math.prod(second[name][1]) == math.prod(whole), name
-        assert math.prod(local) <= math.ceil(whole[0] / 2) * math.prod(whole[1:]), name
 
 
 @pytest.mark.slow
