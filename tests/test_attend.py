@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from synthetic_attention import InnerLogits, MixedLogits, OuterLogits, SharedLogits, attend, reference
 from synthetic_attention.logits import Logits
@@ -236,11 +235,8 @@ def test_bias_and_mask_together_may_hide_all_keys(form):
     ("bias", "message"),
     [
         (torch.ones(T, S, dtype=torch.bool), r"dtype torch\.bool.*0 where a key may be seen"),
-        (torch.ones(T, S, dtype=torch.long), r"dtype torch\.int64"),
         (torch.zeros(H, H, T, S), r"\(3, 3, 5, 7\).*B = 2, H = 3"),
         (torch.zeros(B, T, S), r"\(2, 5, 7\).*T = 5, S = 7"),
-        (torch.zeros(S), r"\(7,\)"),
-        (torch.zeros(T, S + 1), r"\(5, 8\)"),
     ],
 )
 @pytest.mark.parametrize("form", ["shared", "inner, one width", "shared + inner"])
@@ -489,10 +485,7 @@ def test_dropout_over_several_blocks_uses_the_mask_of_the_forward(form):
         (lambda: SharedLogits(torch.randn(T, S)), r"\(5, 7\).*\(H, T, S\)"),
         (lambda: InnerLogits(torch.randn(H, T, K), torch.randn(B, H, S, K)), r"\(3, 5, 11\).*\(B, H, T, K\)"),
         (lambda: InnerLogits(torch.randn(B, H, T, K), torch.randn(B, H, S, K + 1)), r"\(2, 3, 7, 12\)"),
-        (lambda: InnerLogits(torch.randn(B, H, T, K), torch.randn(3, H, S, K)), r"\(3, 3, 7, 11\)"),
-        (lambda: InnerLogits(torch.randn(B, H, T, K), torch.randn(B, H, S, K), torch.randn(S)), r"\(7,\)"),
         (lambda: OuterLogits(torch.randn(B, H, T, 2), torch.randn(B, H, S, 3)), r"\(2, 3, 7, 3\)"),
-        (lambda: OuterLogits(torch.randn(B, H, T, 2), torch.randn(B, H, T, 3)).dense(7), r"7.*6"),
         (lambda: MixedLogits([]), "at least one"),
         (lambda: MixedLogits([SharedLogits(torch.randn(H, T, S))] * 2, torch.randn(3, H)), r"\(3, 3\)"),
     ],
@@ -522,21 +515,13 @@ def test_shapes_that_do_not_fit_are_refused():
         attend(t["r"], t["v"])
 
 
-@pytest.mark.parametrize("backend", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
 @pytest.mark.parametrize("rows", [1, T])
-@pytest.mark.parametrize(
-    "sizes",
-    [{"S": S + 3}, {"S": 1}, {"H": 1}, {"B": 1, "inner": 2}, {"B": 4, "inner": 1}, {"rows": 3}, {"B": 0, "S": 1}],
-    ids=str,
-)
-def test_terms_that_do_not_fit_are_refused(sizes, rows, backend):
-    """By all kernels, of a whole sequence or a decoding step: value (B, H, S, V), shared and inner terms."""
-    batch, inner = sizes.get("B", B), sizes.get("inner", sizes.get("B", B))
-    value, query = torch.randn(batch, sizes.get("H", H), S, V), torch.randn(inner, H, sizes.get("rows", rows), K)
-    terms = [SharedLogits(torch.randn(H, rows, S)), InnerLogits(query, torch.randn(inner, H, sizes.get("S", S), K))]
-    for logits in (MixedLogits(terms), *([] if "rows" in sizes else terms[1:])):
-        with sdpa_kernel(backend), pytest.raises(ValueError, match="got logits of shape"):
-            attend(logits, value, torch.ones(batch, S))
+@pytest.mark.parametrize("sizes", [{"keys": S + 3}, {"heads": 1}, {"batch": B + 1}, {"rows": 3}], ids=str)
+def test_terms_that_do_not_fit_are_refused(sizes, rows):
+    """Of a whole sequence or a decoding step."""
+    t, other = leaves("shared", rows=rows), leaves("inner", **{"rows": rows, **sizes})
+    with pytest.raises(ValueError, match="got logits of shape"):
+        attend(MixedLogits([make("r", t), make("q k", other)]), t["v"], torch.ones(B, S))
 
 
 @pytest.mark.parametrize("scores", [torch.float32, F64])

@@ -85,14 +85,8 @@ def test_only_its_heads_are_projected_and_keep_keys() -> None:
     assert [key_heads(name, 8) for name in names] == [2, 0, 8]
 
 
-MALFORMED = [
-    *("random:6", "random:8", "random:0/vanilla", "random:-1/vanilla", "random:x/vanilla", "random:6:2/vanilla"),
-    *("/random", "random/", "random: 6/vanilla", "random / vanilla", f"random:{'9' * 5000}/dense"),
-]
-ILL_FITTING = [
-    *("random:9/vanilla", "random:8/vanilla", "random:6/vanilla:3", "dense/random/vanilla", "random:5/vanilla:2"),
-    "random:7/dense/vanilla",
-]
+MALFORMED = ["random:6", "random:0/vanilla", "random:x/vanilla", "random:6:2/vanilla", "/random", "random / vanilla"]
+ILL_FITTING = ["random:9/vanilla", "random:8/vanilla", "random:6/vanilla:3", "dense/random/vanilla"]
 
 
 @pytest.mark.parametrize(

@@ -86,15 +86,8 @@ def test_a_layer(name: str, causal: bool, training: bool, monkeypatch: pytest.Mo
 
 
 def test_a_causal_model_is_compiled_and_traced_without_them() -> None:
-    sizes = {
-        "vocab_size": 31,
-        "d_model": 16,
-        "num_heads": 2,
-        "d_ff": 24,
-        "num_layers": 1,
-        "max_position_embeddings": 12,
-    }
-    config = SynthesizerConfig(**sizes, synthesizer="random", is_encoder_decoder=False, dropout_rate=0.0)
+    sizes = {"vocab_size": 31, "d_model": 16, "num_heads": 2, "d_ff": 24, "num_layers": 1}
+    config = SynthesizerConfig(**sizes, max_position_embeddings=12, synthesizer="random", is_encoder_decoder=False)
     model, ids = SynthesizerForCausalLM(config).eval(), torch.randint(3, 31, (2, 7))
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(ids).logits, model(ids).logits, rtol=1e-4, atol=1e-5)

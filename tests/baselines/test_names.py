@@ -23,23 +23,16 @@ SIZES = {"vocab_size": 11, "d_model": 12, "num_heads": 3, "d_ff": 5, "num_layers
     ("name", "options", "message"),
     [
         ("linformer+random", None, r"'linformer'.*'linformer\+random'"),
-        ("lightconv", None, "'lightconv'.*dynamic_conv, lightweight_conv, linformer, local_dense"),
-        (3, None, "synthesizer 3"),
         ("linformer", {"linformer": {"ranks": 3}}, "'ranks' for 'linformer'.*rank"),
-        ("linformer", {"linformer": {"rank": 0}}, "'linformer'.*rank=0"),
         ("vanilla", {"linformer": {"rank": "3"}}, "rank='3'"),
-        ("vanilla", {"dynamic_conv": {"kernel_size": 2.5}}, "'dynamic_conv'.*kernel_size=2.5"),
-        ("vanilla", {"dynamic_conv": 3}, "synthesizer_options={'dynamic_conv': 3}"),
-        ("dynamic_conv", {"random": {"rank": 3}}, "'rank' for 'random'.*std"),
         ("dynamic_conv", {"nothing": {}}, "'nothing'.*dense, dynamic_conv"),
     ],
 )
 def test_what_cannot_be(name: str, options: dict[str, dict[str, object]] | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         validate(name, options)
-    if isinstance(name, str):
-        with pytest.raises(ValueError, match=message):
-            SynthesizerConfig(**SIZES, synthesizer=name, synthesizer_options=options)
+    with pytest.raises(ValueError, match=message):
+        SynthesizerConfig(**SIZES, synthesizer=name, synthesizer_options=options)
 
 
 def test_linformer_sees_what_comes_later() -> None:

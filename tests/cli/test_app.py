@@ -55,13 +55,6 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
         assert f"\nExample:\n  synthesizer {' '.join(command)} " in out
 
 
-def test_options_are_grouped(call: Call) -> None:
-    out = call("train", "--help")[1]
-    groups = ("Arguments:", "Task and data:", "--source", "Options:", "--output", "Training:", "--seed", "Device:")
-    places = [out.index(f"{word}\n" if word.endswith(":") else f"  {word} ") for word in groups]
-    assert places == sorted(places)
-
-
 def test_help_without_the_extra(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("synthesizer_lab.cli.find_spec", lambda name: None)
     for arguments in ([], ["--help"], ["train", "-h"]):

@@ -46,14 +46,10 @@ def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path)
     [
         (("attention", "--masks", "ful"), "'ful'"),
         (("attention", "--lengths", "8,x"), "'8,x'"),
-        (("attention", "--lengths", "64", "--tokens", "32"), "64"),
         (("attention", "--variants", "radnom"), "'radnom'"),
-        (("attention", "--peers", "sdpa,fles", "--device", "cpu"), "--peers fles"),
         (("attention", "--json", "nowhere/a.json"), "nowhere/a.json"),
-        (("encoder", "--masks", "causal"), "causal"),
         (("generation", "--task", "chess"), "'chess'"),
         (("memory", "--device", "nonsense"), "'nonsense'"),
-        (("generation", "--prompt", "3-2-1"), "'3-2-1'"),
     ],
 )
 def test_a_wrong_option_is_one_line(call: Call, arguments: tuple[str, ...], fact: str) -> None:

@@ -27,7 +27,6 @@ def test_what_attention_depends_on_is_measured_on_data(call: Call, trained: Path
     [
         (["--split", "tset"], "tset", 1),
         (["--sample", 0], "--sample", 2),
-        (["--examples", 0], "--examples", 2),
     ],
 )
 def test_wrong_options(call: Call, trained: Path, arguments: list[object], fact: str, code: int) -> None:

@@ -109,35 +109,14 @@ def test_malformed_lines_are_errors_or_counted(call: Call, tmp_path: Path) -> No
     assert "10 pairs" in out
 
 
-def test_long_pairs(call: Call, train: list[object], data: Path) -> None:
-    with (data / "train.en").open("a") as en, (data / "train.de").open("a") as de:
-        en.write("one " * 99 + "\n")
-        de.write("eins\n")
-    train[train.index("--data") + 1] = data
-    check_error(call(*train), "train.en", "1 of 61", "64", "61")
-    for number, extra in enumerate((["--on-long", "drop"], ["--truncate"])):
-        code, _, err = call(*train, *extra, *["--overwrite"][:number])
-        assert code == 0, err
-        assert "1 pairs" in err
-
-
-@pytest.fixture
-def data(corpus: Path, tmp_path: Path) -> Path:
-    """A copy of the corpus, to be damaged."""
-    return Path(shutil.copytree(corpus, tmp_path / "data"))
-
-
 @pytest.mark.parametrize(
     ("extra", "fact", "code"),
     [
         (["--synthesizer", "randm"], "'randm'", 1),
         (["--device", "tpu0"], "'tpu0'", 1),
-        (["--on-long", "split"], "'split'", 2),
         (["--resume", "--dry-run"], "--dry-run", 2),
         (["--truncate", "--on-long", "drop"], "--on-long drop", 2),
         (["--set", "learning_rat=1"], "learning_rate", 1),
-        (["--set", "max_steps=9"], "max_steps", 1),
-        (["--target", "fr"], "fr", 1),
         (["--resume"], "run", 1),
     ],
 )

@@ -176,10 +176,7 @@ def test_a_failed_run_has_its_reason_and_the_others_continue(start: Start, tmp_p
         ({"training": {"max_steps": 6}}, r"max_steps 6 \(there 4\)"),
         ({"overrides": [*SMALL, "random.std=2"]}, r"synthesizer_options .*2.* \(there None\)"),
         ({"training": {"max_steps": 4, "on_long": "drop"}}, r"on_long 'drop' \(there 'error'\)"),
-        ({"generation": {"num_beams": 0}}, "num_beams=0"),
-        ({"rows": "random@source=fr"}, "source.*'random@source=fr'"),
         ({"rows": "random+vanilla-control@match=vanilla"}, "d_ff=1"),
-        ({"seeds": (-1,)}, "seed=-1"),
         ({"splits": ["nowhere"]}, "nowhere"),
     ],
 )

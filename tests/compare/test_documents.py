@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from compare.conftest import Results, add_row, run_comparison
+from compare.conftest import Results, add_row
 from documents import ROOT
 from synthesizer_lab.compare.documents import DOCUMENTS, RESULTS, condense, fill, main
 from synthesizer_lab.compare.experiments import Experiment, read_experiments
@@ -61,38 +60,6 @@ def test_results_are_copied_without_paths_and_tables_filled(folder: Path, result
     assert document.read_text() == filled
 
 
-def test_runs_of_several_machines_come_together(corpus: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole, _ = run_comparison(corpus, folder / "runs/mt", "vanilla,random", (0, 1))
-    expected = condense(whole)
-    assert [test["seed"] for test in expected["bootstrap"]] == [0, 1]
-
-    def add(*runs: tuple[str, int], failed: tuple[str, int] | None = None, **changes: Any) -> Results:
-        own = [run for run in whole["runs"] if (run["row"], run["seed"]) in runs]
-        if failed is not None:
-            own.append({"row": failed[0], "seed": failed[1], "status": "failed", "reason": "disk full"})
-        rows = [row for row in whole["rows"] if row["row"] in {run["row"] for run in own}]
-        tests = [test for test in whole["bootstrap"] if {(row, test["seed"]) for row in test["rows"]} <= {*runs}]
-        part = {**whole, "rows": rows, "runs": own, "bootstrap": tests, **changes}
-        Path("runs/mt/results.json").write_text(json.dumps(part))
-        main(["--runs", "runs"])
-        return dict(json.loads(Path("benchmarks/results/mt.json").read_text()))
-
-    add(("random", 0), ("random", 1))
-    add(("vanilla", 0), ("random", 0), failed=("vanilla", 1))
-    both = add(("vanilla", 1), ("random", 1))
-    assert both == expected
-    # A run that failed replaces none. A new one does, and the test of the outputs of the old one is gone.
-    assert add(("random", 1), ("vanilla", 1), failed=("vanilla", 0)) == both
-    alone = add(("vanilla", 0))
-    assert [test["seed"] for test in alone["bootstrap"]] == [1]
-    assert {**alone, "bootstrap": both["bootstrap"]} == both
-    larger = [{**row, "parameters": 7} for row in whole["rows"]]
-    for changes, name in (({"tokenizer": {"size": 7}}, "tokenizer"), ({"rows": larger}, "parameters of random, ")):
-        with pytest.raises(SystemExit):
-            add(("vanilla", 1), **changes)
-        assert f"mt.json: got results with other {name}" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("claim", "cells"),
     [
@@ -123,9 +90,7 @@ def test_verdicts_follow_from_intervals(tmp_path: Path, results: Results, claim:
     [
         ("<!-- results none: seeds -->\n\n", "'none'"),
         ("<!-- results mt: BLEV -->\n\n", "got the columns BLEV"),
-        ("| it is so <!-- claim none: random > dense; valid BLEU --> | | | |\n", "'none'"),
         ("| it is so <!-- claim mt: randon > dense; valid BLEU --> | | | |\n", "randon"),
-        ("| it is so <!-- claim mt: random > dense; valid BLEV --> | | | |\n", "got the columns valid BLEV"),
     ],
 )
 def test_tables_and_claims_without_results_rows_or_columns_are_refused(

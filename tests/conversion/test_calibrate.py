@@ -15,7 +15,7 @@ from synthesizer_lab.attention.layers import attention_layers, mean_loss
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.heads.choose import Head, choose_heads, replace_heads
 from synthesizer_lab.heads.distill import distill, new_parameters
-from synthetic_attention.models import SynthesizerModel, SynthesizerPreTrainedModel
+from synthetic_attention.models import SynthesizerPreTrainedModel
 
 __all__ = ["build", "tiny_config"]
 Build = Callable[..., SynthesizerPreTrainedModel]
@@ -194,14 +194,3 @@ def test_distillation_trains_the_new_parameters_alone(build: Build) -> None:
         assert torch.equal(parameter, before[name]) != (id(parameter) in trained), name
         assert parameter.grad is None
     assert all(torch.equal(tensor, original[key]) for key, tensor in model.state_dict().items())
-
-
-def test_a_model_without_a_head(build: Build) -> None:
-    """Neither fitting nor distillation needs labels."""
-    whole = build("masked", **SIZES)
-    model = SynthesizerModel(whole.config).eval()
-    text = [{name: batch[name] for name in ("input_ids", "attention_mask")} for batch in batches()]
-    fitted = fit(model, text)
-    new, errors = replace_heads(model, fitted["random"], "random", [Head(0, 0), Head(1, 2)]), list[float]()
-    distill(new, model, text, 6, learning_rate=0.03, progress=errors.append)
-    assert errors[-1] < errors[0]

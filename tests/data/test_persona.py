@@ -67,7 +67,6 @@ def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> 
         ("hello\thi", "no number before the text"),
         ("4 hello", "no tab; expected 'utterance<TAB>reply'"),
         ("4 hello\t ", "the reply is blank"),
-        ("4 your persona: i am late .", "the persona is"),
         ("3 hello\thi", "number 3 follows 3"),
     ],
 )

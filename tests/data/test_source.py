@@ -14,11 +14,8 @@ from synthesizer_lab.data.corpus import standard_library_data
 from synthesizer_lab.data.source import NoSplitError, Source, is_hub_name
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
-from synthesizer_lab.tasks.large import LargeSplit, encode_large, new_tokenizer
 from synthesizer_lab.tasks.span_corruption import SpanCorruption
 from synthesizer_lab.tasks.summarization import Summarization
-from synthesizer_lab.training.arguments import SynthesizerTrainingArguments
-from synthesizer_lab.training.run import read_splits
 
 HUB = Path("hub:owner/name")
 
@@ -73,24 +70,6 @@ def test_malformed_rows_of_the_hub() -> None:
     # No advice to use an option that the task does not have.
     with pytest.raises(UserError, match=r"row 1: field 'id': got int; expected text, or a list of texts$"):
         LanguageModeling(column="id").read(HUB, "train")
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-def test_large_text_of_the_hub(
-    hub: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streaming: bool
-) -> None:
-    monkeypatch.setattr(sys.modules["datasets"].config, "HF_DATASETS_CACHE", tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    task = LanguageModeling()
-    splits = read_splits(task, HUB, SynthesizerTrainingArguments(max_steps=1, streaming=streaming))
-    assert len(splits["valid"]) == 5
-    assert {call[2]["streaming"] for call in hub.calls} == {streaming}
-    train = splits["train"]
-    assert isinstance(train, LargeSplit)
-    assert ("streamed" in train.fingerprint()) is streaming
-    examples = encode_large(train, new_tokenizer(task, train, 300, 64), 64, "error", print)
-    ((_, window),) = examples.windows(0, 0)
-    assert len(window) == 5
 
 
 def test_lines_of_files(tmp_path: Path) -> None:

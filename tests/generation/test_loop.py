@@ -12,14 +12,11 @@ import torch
 from torch import Tensor, nn
 from transformers import (
     DynamicCache,
-    GenerationConfig,
     GenerationMixin,
     LogitsProcessorList,
     MaxTimeCriteria,
-    MinLengthLogitsProcessor,
     StoppingCriteriaList,
 )
-from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 from transformers.generation.streamers import BaseStreamer
 
 from models.conftest import STACKS, build, tiny_config  # noqa: F401
@@ -207,27 +204,19 @@ def test_other_settings_run_in_transformers_searches(head: str, make: Callable[.
     model, inputs = make(head, synthesizer="random+vanilla"), _inputs(head, (4, 2))
     for settings in (
         {"repetition_penalty": 1.3},
-        {"num_beams": 3, "repetition_penalty": 1.3},
         {"num_beams": 2, "do_sample": True},
         {"num_beams": 2, "length_penalty": -1e3},
         {"logits_processor": LogitsProcessorList([lambda ids, scores: scores.roll(1, -1)])},
-        {"logits_processor": LogitsProcessorList([MinLengthLogitsProcessor(9, 4)])},
         {"stopping_criteria": StoppingCriteriaList([MaxTimeCriteria(1000.0)])},
-        {"stopping_criteria": StoppingCriteriaList([MaxLengthCriteria(5)])},
-        {"stopping_criteria": StoppingCriteriaList([EosTokenCriteria([3, 4, 5, 6])]), "num_beams": 2},
     ):
         _check(model, inputs, "step", max_new_tokens=9, **settings)
     # Without a mask, where transformers looks for padding.
     ids = inputs["input_ids"]
-    for tokens in (ids, ids.clamp(min=3)):
-        with _ways() as ways:
-            assert torch.equal(generate(model, tokens, max_new_tokens=4), model.generate(tokens, max_new_tokens=4))
-        assert len(ways) == 1 + (head == "causal" and tokens is ids)
+    assert torch.equal(generate(model, ids, max_new_tokens=4), model.generate(ids, max_new_tokens=4))
 
 
 def test_what_a_step_cannot_compute_runs_in_the_model(make: Callable[..., Any]) -> None:
     model, inputs = make("causal", synthesizer="random"), _inputs("causal", (4, 2))
-    one = _inputs("causal", (4,))
     for settings in (
         {"use_cache": False},
         {"cache_implementation": "static"},
@@ -235,16 +224,10 @@ def test_what_a_step_cannot_compute_runs_in_the_model(make: Callable[..., Any]) 
     ):
         given = {name: value for name, value in inputs.items() if name not in settings}
         _check(model, given, "model", max_new_tokens=3, **settings)
-    _check(model, one, "model", prompt_lookup_num_tokens=2)
-    _check(model, one, "model", generation_config=GenerationConfig(prompt_lookup_num_tokens=2))
-    model.generation_config.prompt_lookup_num_tokens = 2
-    _check(model, one, "model")
-    model.generation_config.prompt_lookup_num_tokens = None
+    _check(model, _inputs("causal", (4,)), "model", prompt_lookup_num_tokens=2)
     cache = DynamicCache(config=model.config)
     generate(model, **inputs, max_new_tokens=2, past_key_values=cache)
     assert cache.get_seq_length() == 5
-    outputs = generate(model, **inputs, max_new_tokens=2, return_dict_in_generate=True, output_scores=True)
-    assert len(outputs.scores) == 2
     # The time of a step grows with the square of the beams of heads with keys.
     for synthesizer, way in (("random", "search"), ("vanilla", "model")):
         large = make("causal", synthesizer=synthesizer, vocab_size=97)
