@@ -184,36 +184,6 @@ def test_compiles_to_one_graph(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_bfloat16_by_autocast_or_weights(name):
-    layer, x = make(name), torch.randn(B, T, D)
-    want = layer(x, attention_mask=left_padded())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = layer(x, attention_mask=left_padded())
-    assert y.dtype == torch.bfloat16
-    torch.testing.assert_close(y.float(), want, atol=0.05, rtol=0.05)
-    y.float().square().sum().backward()
-    for p in layer.parameters():
-        assert p.grad.dtype == torch.float32
-        assert p.grad.isfinite().all()
-    y = layer.bfloat16()(x.bfloat16(), attention_mask=left_padded())
-    assert y.dtype == torch.bfloat16
-    torch.testing.assert_close(y.float(), want, atol=0.05, rtol=0.05)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_deepcopy_is_independent(name):
-    layer, x = make(name), torch.randn(B, T, D)
-    layer(x).sum().backward()
-    other = copy.deepcopy(layer)
-    y = layer(x)
-    assert torch.equal(other(x), y)
-    with torch.no_grad():
-        for tensor in (*layer.parameters(), *layer.buffers()):
-            tensor.zero_()
-    assert torch.equal(other(x), y)
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_reset_parameters_and_the_meta_device(name):
     layer, fresh, x = make(name, device="meta"), make(name), torch.randn(B, T, D)
     assert all(t.is_meta for t in (*layer.parameters(), *layer.buffers()))

@@ -36,9 +36,6 @@ def test_there_and_back(kind: str) -> None:
     assert torch.equal(layout.unpack(tokens), x * mask[..., None])
     assert torch.equal(layout.pad(tokens), aligned * front[..., None])
     assert torch.equal(layout.tokens.take(layout.pad(tokens), aligned=True), tokens)
-    columns = layout.tokens.put_columns(tokens[0].t())
-    assert torch.equal(columns, layout.pad(tokens).permute(2, 0, 1))
-    assert torch.equal(layout.tokens.take_columns(columns), tokens[0].t())
     scores = torch.randn(B, H, N, N)
     expected = scores * mask[:, None, :, None] * mask[:, None, None]
     assert torch.equal(layout.restore_pairs(layout.align_pairs(scores)), expected)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from synthetic_attention.logits import FactoredLogits
 
 pytest.importorskip("triton")
 # The interpreter was asked for by conftest.py before the kernels were defined.
-from synthetic_attention.kernels import triton_attention as module
 from synthetic_attention.kernels.triton_attention import supports, triton_attention
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
@@ -209,61 +207,6 @@ def test_shared_logits_of_a_wide_range_under_a_mask(spread, causal, device):
     offset = 2 if causal else None
     want = eager_attention(SharedLogits(theirs["r"]), theirs["v"], mask, offset, 0.0)
     compare(batched_attention(scores, value, mask, offset, None), want, ours, theirs, atol=1e-4, rtol=1e-4)
-
-
-KERNELS = [
-    "forward_kernel",
-    "delta_kernel",
-    "backward_rows_kernel",
-    "backward_columns_kernel",
-    "backward_shared_kernel",
-]
-
-
-@pytest.fixture
-def break_kernel(monkeypatch):
-    """Makes the kernel of a name raise at its launch. No kernel has failed before."""
-    monkeypatch.setattr(module, "_failed", set())
-    monkeypatch.setattr(module, "_reasons", set())
-
-    class Broken:
-        def __init__(self, error):
-            self.error = error
-
-        def __getitem__(self, grid):
-            raise self.error
-
-    return lambda name, error: monkeypatch.setattr(module, name, Broken(error))
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("form", ["outer + inner + shared", "learned key", "one weight"])
-def test_blocks_of_rows_take_over_from_a_kernel_that_fails(form, kernel, break_kernel):
-    """Outputs and gradients against float64, also where only the backward fails; one warning, none in the next call."""
-    rows, keys, offset, _ = SHAPES["causal, padded, keys that no row sees"]
-    t = leaves(form, rows, keys)
-    u = {name: x.detach().double().requires_grad_() for name, x in t.items()}
-    mask = holes(keys, "cpu")
-    want = eager_attention(logits(u), u["v"], mask, offset, 0.0)
-    break_kernel(kernel, RuntimeError("out of resource: shared memory, Required: 262144"))
-    with pytest.warns(RuntimeWarning, match="out of resource: shared memory, Required: 262144") as found:
-        compare(compute(t, mask, offset), want, t, u, atol=1e-4, rtol=1e-4)
-    assert len(found) == 1
-    torch.testing.assert_close(compute(t, mask, offset).double(), want, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("kernel", ["forward_kernel", "backward_shared_kernel"])
-def test_dropout_is_the_same_if_blocks_of_rows_take_over(kernel, break_kernel):
-    t = leaves("shared + inner", 37, 41)
-    g, results = torch.randn(B, H, 37, D), []
-    for fails in (False, True):
-        if fails:
-            break_kernel(kernel, RuntimeError("Failed to find C compiler"))
-        torch.manual_seed(11)
-        with pytest.warns(RuntimeWarning) if fails else nullcontext():
-            out = compute(t, None, 4, dropout_p=0.3)
-            results.append([out.detach(), *torch.autograd.grad(out, list(t.values()), g)])
-    torch.testing.assert_close(results[0], results[1], atol=1e-4, rtol=1e-4)
 
 
 def test_without_a_gpu_the_compiled_kernels_fail_and_blocks_of_rows_take_over():

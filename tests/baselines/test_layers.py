@@ -105,12 +105,6 @@ MAKERS: dict[str, Make] = {
 }
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_the_output_is_computed_from_the_weights(name: str) -> None:
-    y, weights = MAKERS[name]()(torch.randn(2, 9, WIDTH, dtype=F64), need_weights=True)
-    assert torch.autograd.grad(y.square().sum(), weights)[0].any()
-
-
 # With little padding, it is computed too.
 @pytest.mark.parametrize("is_little", [False, True])
 @pytest.mark.parametrize("is_causal", [False, True])

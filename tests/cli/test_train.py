@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.conftest import LANGUAGES, SETS, SMALL, Call, check_error, snapshot
-
-TRAINING = [argument for override in SMALL[6:] for argument in ("--set", override)]
+from cli.conftest import SETS, Call, check_error, snapshot
 
 
 def read_run(run: Path) -> dict:
@@ -80,17 +78,6 @@ def test_a_signal_saves_a_checkpoint(call: Call, train: list[object], tmp_path: 
     code, _, err = call("train", "translation", "--output", run, "--resume", "--steps", step + 2)
     assert code == 0
     assert f"checkpoint-{step}" in err
-
-
-@pytest.mark.slow
-def test_train_from_a_run(call: Call, corpus: Path, trained: Path, tmp_path: Path) -> None:
-    common = ("translation", "--data", corpus, *LANGUAGES, *TRAINING, "--steps", 2)
-    command = ("train", *common, "--from", trained)
-    code, _, err = call(*command, "--output", tmp_path / "run")
-    assert code == 0, err
-    info = read_run(tmp_path / "run")
-    assert (info["from"]["path"], info["settings"]["synthesizer"]) == (str(trained), "random+vanilla")
-    assert call(*command, "--dry-run")[0] == 0
 
 
 def test_malformed_lines_are_errors_or_counted(call: Call, tmp_path: Path) -> None:

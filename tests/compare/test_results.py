@@ -1,6 +1,6 @@
 """Tables and their notes, from results as results.json has them."""
 
-from compare.conftest import Results, add_row, set_score
+from compare.conftest import Results, add_row
 from synthesizer_lab.compare.tables import markdown_page
 
 
@@ -34,17 +34,6 @@ def test_markdown_has_table_notes_and_commands(results: Results) -> None:
     ):
         assert notes.count(fact) == 1, fact
     assert commands == "```console\nsynthesizer compare translation --seeds 0,1\n```\n"
-
-
-def test_a_missing_score_has_a_reason(results: Results) -> None:
-    for run in results["runs"][2:4]:
-        run["tests"]["test_2017"]["not_computed"] = {"chrf": "needs Java"}
-    set_score(results, "vanilla", "test_2017", "chrf", 61.2)
-    header, _, vanilla, control, *_ = (text := markdown_page(results)).split("\n")
-    assert header.endswith("| test_2017 chrF |")
-    assert vanilla.endswith("| 61.20 ± 0.00 |")
-    assert control.endswith("| – |")
-    assert text.count("- chrF not computed: needs Java") == 1
 
 
 def test_rows_without_a_finished_run_are_shown(results: Results) -> None:

@@ -8,7 +8,6 @@ import pytest
 from safetensors.torch import load_file
 
 from compare.conftest import Results, failures, run_comparison
-from synthesizer_lab.compare.plan import Comparison, find_sources
 from synthesizer_lab.compare.rows import parse_rows
 from synthesizer_lab.compare.tables import markdown_page
 from synthesizer_lab.errors import UserError
@@ -80,20 +79,6 @@ def test_rows_from_runs_and_from_new_weights_are_one_table(
     state = snapshot(folders[3])
     assert finetune(rows, where)["rows"] == results["rows"]
     assert snapshot(folders[3]) == state
-
-
-@pytest.mark.parametrize(
-    ("where", "row", "found"),
-    [
-        ("{synthesizer}/seed-{seed}", "random@dropout_rate=0.3", "random/seed-0"),
-        ("{row}/seed-0", "vanilla@from=none", "vanilla/seed-0"),
-        ("{synthesizer}/seed-0", "vanilla-control@from=none", "vanilla-control/seed-0"),
-    ],
-)
-def test_runs_are_found_by_row_and_seed(data: Path, pretrained: Path, where: str, row: str, found: str) -> None:
-    comparison = Comparison(task=Summarization(), data=data, preset="tiny", source=f"{pretrained}/{where}")
-    (source,) = find_sources(comparison, {key: [0] for key in parse_rows([row])}).values()
-    assert source.run.path == pretrained / found
 
 
 @pytest.mark.parametrize(

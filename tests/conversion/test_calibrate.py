@@ -157,14 +157,6 @@ def test_a_budget_is_for_whole_layers_of_a_decoder(build: Build) -> None:
         choose_heads(model, fitted, text, {"encoder": 0.5})
 
 
-def test_a_budget_for_each_stack(build: Build) -> None:
-    model, text = build("seq2seq", **SIZES), batches(seq2seq=True, count=1)
-    chosen, _ = choose_heads(model, fit(model, text)["random"], text, {"encoder": 2 / 3, "decoder": 0.5})
-    assert len([head for head in chosen if head.layer < 2]) == 4
-    (layer,) = {head.layer for head in chosen if head.layer >= 2}
-    assert len([head for head in chosen if head.layer == layer]) == HEADS
-
-
 def test_heads_that_share_a_value_are_replaced_together(build: Build) -> None:
     fields = {**SIZES, **STACKS["rotary"], "synthesizer": "vanilla", "num_layers": 2}
     model, text = build("masked", **fields), batches()

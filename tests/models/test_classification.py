@@ -21,10 +21,6 @@ def test_pooling_is_the_mean_or_the_first_token(tiny_classifier: Callable, rows:
         hidden = out.hidden_states[-1]
         pooled = hidden.mean(1) if pooling == "mean" else hidden[:, 0]
         torch.testing.assert_close(out.logits, model.classifier(pooled))
-    # The sum is over float16's largest number, the mean is not.
-    assert torch.equal(
-        tiny_classifier()._pool(torch.full((1, 3, 2), 3e4).half(), None)[0], torch.full((2,), 3e4).half()
-    )
 
 
 def test_types_tell_the_sides_of_a_pair_apart(tiny_classifier: Callable, rows: Rows) -> None:

@@ -71,9 +71,6 @@ def test_the_states_and_weights_of_every_layer(tiny: Callable, rows: Rows) -> No
     assert out.cross_attentions[0].shape == (4, 2, 5, 7)
     torch.testing.assert_close(out.encoder_hidden_states[-1], out.encoder_last_hidden_state)
     torch.testing.assert_close(model.lm_head(out.decoder_hidden_states[-1]), out.logits)
-    # All are part of the graph, whatever the padding.
-    recorded = [x for name in out if name.endswith(("_hidden_states", "attentions")) for x in out[name]]
-    assert len(torch.autograd.grad(out.logits.square().sum(), recorded)) == 15
 
 
 def test_labels_are_shifted_right(tiny: Callable) -> None:

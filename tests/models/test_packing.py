@@ -9,12 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from synthetic_attention import (
-    SynthesizerForCausalLM,
-    SynthesizerForConditionalGeneration,
-    SynthesizerForMaskedLM,
-    SynthesizerForSequenceClassification,
-)
+from models.conftest import HEADS
 
 B, S, T = 5, 13, 11
 SLOTS = torch.arange(S)
@@ -26,12 +21,6 @@ MASKS = {
 SEGMENTS = torch.tensor(
     [[1] * 4 + [2] * 6 + [0] * 3, [0, 0, 5] + [6] * 7 + [0] * 3, [3] * 2 + [0] * 11, [0] * 13, [1] * 13]
 )
-HEADS = {
-    "seq2seq": SynthesizerForConditionalGeneration,
-    "causal": SynthesizerForCausalLM,
-    "masked": SynthesizerForMaskedLM,
-    "texts": SynthesizerForSequenceClassification,
-}
 
 
 def a_model(head: str, tiny_config: Callable, **options: Any) -> nn.Module:
@@ -42,7 +31,7 @@ def a_model(head: str, tiny_config: Callable, **options: Any) -> nn.Module:
 def a_batch(head: str, mask: Tensor) -> dict[str, Tensor]:
     torch.manual_seed(1)
     ids = torch.randint(3, 30, (B, S))
-    if head == "texts":
+    if head == "classifier":
         return {"input_ids": ids, "attention_mask": mask.long(), "labels": torch.tensor([0, 2, 1, 1, 0])}
     labels = torch.where(mask, torch.randint(3, 30, (B, S)), -100)
     if head == "seq2seq":
@@ -59,24 +48,17 @@ def results(model: nn.Module, batch: dict[str, Any], **options: Any) -> list[Ten
     return [outputs.loss, *states, *grads]
 
 
-def pack(model: nn.Module, unpad: bool) -> None:
-    for stack in (model.model.encoder, model.model.decoder):
-        if stack is not None:
-            stack.unpad_inputs = unpad
-
-
 @pytest.mark.parametrize("name", ["random", "dense+vanilla", "factorized_dense", "random:1/vanilla:1", "dynamic_conv"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative", "rotary"])
 @pytest.mark.parametrize(
-    ("head", "kind"), [("seq2seq", "holes"), ("causal", "left"), ("masked", "right"), ("texts", "holes")]
+    ("head", "kind"), [("seq2seq", "holes"), ("causal", "left"), ("masked", "right"), ("classifier", "holes")]
 )
 def test_losses_gradients_and_states_are_those_of_rows(
     name: str, positions: str, head: str, kind: str, tiny_config: Callable
 ) -> None:
-    model = a_model(head, tiny_config, synthesizer=name, position_embedding_type=positions)
-    batch, found = a_batch(head, MASKS[kind]), []
+    fields, batch, found = {"synthesizer": name, "position_embedding_type": positions}, a_batch(head, MASKS[kind]), []
     for unpad in (True, False):
-        pack(model, unpad)
+        model = a_model(head, tiny_config, **fields, unpad_inputs=unpad)
         found.append(results(model, batch) + results(model, batch, output_hidden_states=True))
     for packed, rows in zip(*found, strict=True):
         torch.testing.assert_close(packed, rows)
@@ -84,11 +66,10 @@ def test_losses_gradients_and_states_are_those_of_rows(
 
 @pytest.mark.parametrize("head", ["causal", "masked"])
 def test_several_sentences_in_a_row(head: str, tiny_config: Callable) -> None:
-    model, found = a_model(head, tiny_config, synthesizer="random+vanilla"), []
-    batch = a_batch(head, SEGMENTS != 0)
+    found, batch = [], a_batch(head, SEGMENTS != 0)
     del batch["attention_mask"]
     for unpad in (True, False):
-        pack(model, unpad)
+        model = a_model(head, tiny_config, synthesizer="random+vanilla", unpad_inputs=unpad)
         found.append(results(model, batch, segment_ids=SEGMENTS))
     for packed, rows in zip(*found, strict=True):
         torch.testing.assert_close(packed, rows)

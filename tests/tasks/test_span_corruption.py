@@ -141,10 +141,6 @@ def test_spans_are_spread_evenly() -> None:
     # The first token is always kept, the last never; between them noise is everywhere about as likely.
     assert (mean[0], mean[-1]) == (0, 1)
     assert abs(mean[10:90] - mean[10:90].mean()).max() < 0.03
-    lengths = [np.flatnonzero(~noise_mask(SpanLengths(60, 9, 3), rng)[::-1])[0] for _ in range(4000)]
-    # 9 tokens in 3 spans: C(8, 2) = 28 ways, equally likely; the last has n tokens in 8 − n of them.
-    counts = np.bincount(lengths, minlength=8)[1:8] / 4000
-    np.testing.assert_allclose(counts, np.arange(7, 0, -1) / 28, atol=0.03)
 
 
 @hypothesis_settings(max_examples=100, deadline=None)
@@ -180,5 +176,3 @@ def test_layouts_that_cannot_be_are_refused() -> None:
     with pytest.raises(UserError, match=r"inputs of 18 tokens would have 0\.9 spans"):
         SpanLayout(18)
     assert SpanLayout(19).lengths(0).spans == 1
-    with pytest.raises(UserError, match=r"90\.0 spans"):
-        SpanLayout(101, 0.9, 1)

@@ -1,6 +1,5 @@
 """Tokenizer, examples, batches and scores of translation."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -88,12 +87,6 @@ def test_languages_and_files_that_do_not_fit_are_refused(tmp_path: Path) -> None
     assert not TASK.read(tmp_path, "test").has_labels
     with pytest.raises(UserError, match="expected two different ones"):
         Translation("en", "en")
-
-
-@pytest.mark.skipif(find_spec("MeCab") is not None, reason="the tokenizer for Japanese is installed")
-def test_a_missing_tokenizer_of_bleu_names_the_extra() -> None:
-    with pytest.raises(UserError, match=r"target language 'ja' .*pip install -e '\.\[ja\]'"):
-        Translation("en", "ja").check_requirements()
 
 
 def test_scores_and_their_signatures() -> None:
