@@ -17,7 +17,6 @@ from synthetic_attention import (
     attend,
 )
 from synthetic_attention.layout import TokenLayout
-from synthetic_attention.synthesizers import key_heads
 
 B, T, D, N = 3, 7, 12, 11
 LEFT = torch.tensor([[0] * 3 + [1] * 4, [1] * 7, [0] * 6 + [1]])
@@ -71,18 +70,6 @@ def test_it_is_separate_layers_side_by_side(name: str, call: str) -> None:
         of_parts = [getattr(getattr(each, projection), part).grad for each in parts]
         of_whole = getattr(getattr(layer, projection), part).grad
         torch.testing.assert_close(of_whole, torch.cat(of_parts, dim=dim), atol=1e-9, rtol=1e-9)
-
-
-def test_only_its_heads_are_projected_and_keep_keys() -> None:
-    layer = SynthesizerAttention(64, 8, "random:6/vanilla:2", N)
-    shapes = {name: tuple(parameter.shape) for name, parameter in layer.function.named_parameters()}
-    assert shapes == {
-        "functions.0.table": (6, N, N),
-        **{f"functions.1.{part}_proj.weight": (16, 64) for part in "qk"},
-        **{f"functions.1.{part}_proj.bias": (16,) for part in "qk"},
-    }
-    names = ("random:6/vanilla:2", "random/dense", "vanilla/random+vanilla")
-    assert [key_heads(name, 8) for name in names] == [2, 0, 8]
 
 
 MALFORMED = ["random:6", "random:0/vanilla", "random:x/vanilla", "random:6:2/vanilla", "/random", "random / vanilla"]

@@ -34,22 +34,9 @@ def test_there_and_back(kind: str) -> None:
     tokens = layout.pack(x)
     assert torch.equal(tokens[0], x[mask])
     assert torch.equal(layout.unpack(tokens), x * mask[..., None])
-    assert torch.equal(layout.pad(tokens), aligned * front[..., None])
-    assert torch.equal(layout.tokens.take(layout.pad(tokens), aligned=True), tokens)
     scores = torch.randn(B, H, N, N)
     expected = scores * mask[:, None, :, None] * mask[:, None, None]
     assert torch.equal(layout.restore_pairs(layout.align_pairs(scores)), expected)
-
-
-def test_gradients() -> None:
-    layout = TokenLayout.of(a_mask("holes"), torch.zeros(B, N))
-    assert layout.tokens is not None
-    n, tokens = len(layout.tokens.given), layout.tokens
-    of_batch = (layout.pack, layout.align, layout.restore, lambda x: tokens.take(x, aligned=True))
-    ways = {(B, N, 2): of_batch, (1, n, 2): (layout.unpack, layout.pad)}
-    for shape, functions in {**ways, (2, B, N): (tokens.take_columns,), (2, n): (tokens.put_columns,)}.items():
-        for function in functions:
-            assert torch.autograd.gradcheck(function, (torch.randn(shape, dtype=torch.float64, requires_grad=True),))
 
 
 def test_sentences_in_a_row() -> None:

@@ -5,11 +5,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
 
 from layers import FUNCTIONS, MIXTURES
-from synthetic_attention import SynthesizerAttention, SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.models.cache import adapt_layers
+from synthetic_attention import SynthesizerAttention, SynthesizerConfig
 from synthetic_attention.synthesizers import Rotary
 
 # Six heads in groups of three.
@@ -91,29 +89,11 @@ def test_shared_values_are_copies(name: str) -> None:
         check_gradients((got, want), layer)
 
 
-@pytest.mark.parametrize("name", ["vanilla", "random+vanilla", "random:3/vanilla:3"])
-def test_a_cache_changes_nothing(name: str) -> None:
-    config = SynthesizerConfig(**SIZES, **ROTARY, synthesizer=name, num_layers=1)
-    layer, cache, x = make(name), DynamicCache(), torch.randn(B, T, D, dtype=torch.float64)
-    adapt_layers(cache, config.layer_types)
-    steps, start = [], 0
-    for length in (4, 1, 3, 1, 2):
-        steps.append(layer(x[:, start : start + length], is_causal=True, cache=cache))
-        start += length
-    torch.testing.assert_close(torch.cat(steps, dim=1), layer(x, is_causal=True))
-    cached: Any = cache.layers[0]
-    assert (cached.keys.shape[1], cached.values.shape[1]) == (config.key_heads[0], G)
-
-
 def test_configurations() -> None:
     given = {**SIZES, "position_embedding_type": "rotary", "synthesizer": "vanilla", "is_encoder_decoder": False}
     config = SynthesizerConfig(**given)
     assert config.rope_parameters == {"rope_theta": 10000.0, "rope_type": "default"}
     assert SynthesizerConfig.from_dict(config.to_dict()).to_dict() == config.to_dict()
-    old = SynthesizerConfig(num_heads=4)
-    assert (old.num_key_value_heads, old.rope_parameters) == (4, None)
-    names = SynthesizerForCausalLM(config).state_dict()
-    assert not [name for name in names if "rotary" in name or "q_norm" in name]
     for fields, error in (
         ({"num_key_value_heads": 4}, "num_key_value_heads=4 with num_heads=6; expected a divisor"),
         ({"synthesizer": "random:2/vanilla:4"}, r"\(2, 4\) heads where 3 heads share a value; expected multiples of 3"),

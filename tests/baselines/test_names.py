@@ -5,16 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from synthesizer_lab.inspect.inspection import inspect_run
-from synthesizer_lab.tasks import UserError
-from synthesizer_lab.tasks.classification import Classification
-from synthesizer_lab.training.run import resume_run, start_run
-from synthesizer_lab.training.settings import read_settings
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from synthetic_attention.baselines import LightweightConvolution, Linformer
 from synthetic_attention.synthesizers import validate
-from training.conftest import SMALL
-from training.runs import silent
 
 SIZES = {"vocab_size": 11, "d_model": 12, "num_heads": 3, "d_ff": 5, "num_layers": 2, "max_position_embeddings": 10}
 
@@ -64,18 +57,3 @@ def test_a_model_of_several(tmp_path: Path) -> None:
     again = SynthesizerForConditionalGeneration.from_pretrained(tmp_path)
     # Weights that are asked for are computed as a whole matrix, so digits may differ.
     torch.testing.assert_close(again(ids, labels=labels).logits, out.logits)
-
-
-def test_a_run(tmp_path: Path) -> None:
-    rows = [
-        f'{{"text": "{"good" if number % 2 else "bad"} thing {number}", "label": {number % 2}}}' for number in range(24)
-    ]
-    for split in ("train", "valid"):
-        (tmp_path / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    overrides = [*SMALL, "num_layers=2", "max_steps=4", "max_position_embeddings=16"]
-    settings = read_settings(synthesizer="[dynamic_conv, linformer]", preset="tiny", seed=0, overrides=overrides)
-    task = Classification(classes=["bad", "good"])
-    start_run(task=task, data=tmp_path, settings=settings, output=tmp_path / "run", report=silent)
-    assert resume_run(tmp_path / "run", max_steps=6, report=silent).metrics["steps"] == 6
-    with pytest.raises(UserError, match="'linformer'"):
-        inspect_run(tmp_path / "run", report=silent)

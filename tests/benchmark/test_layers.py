@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from synthesizer_lab.benchmark.harness import Contender, measure_memory
-from synthesizer_lab.benchmark.layers import VARIANTS, build_layer, measure_encoders, measure_layers
+from synthesizer_lab.benchmark.layers import VARIANTS, build_layer, measure_layers
 from synthesizer_lab.benchmark.peers import MASKS, Case
 from synthesizer_lab.benchmark.tables import records
 from synthesizer_lab.errors import UserError
@@ -60,14 +60,3 @@ def test_memory_counts_what_is_allocated() -> None:
     # Only the output is kept; the gradient of the weight does not count.
     assert measure_memory(contender, (x, None, torch.ones(2, 50)), training=True) == (80_000, 400)
     assert measure_memory(contender, (x, None, torch.ones(2, 50)), training=False) == (80_000, 0)
-
-
-def test_encoders_are_timed_and_their_memory_measured() -> None:
-    case = Case(2, 16, "padded", width=16, heads=2)
-    results = {result.name: result for result in measure_encoders(case, 2, ["random"], repeats=1)}
-    assert [*results] == ["vanilla", "nn.TransformerEncoder", "random"]
-    assert results["vanilla"].ratio == (1, 1, 1)
-    assert all(0 < (result.kept or 0) <= (result.peak or 0) for result in results.values())
-    # Two layers: vanilla has queries and keys where random has H·N².
-    difference = (results["vanilla"].parameters or 0) - (results["random"].parameters or 0)
-    assert difference == 2 * (2 * (16 * 16 + 16) - 2 * 16 * 16)

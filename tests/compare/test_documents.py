@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from compare.conftest import Results, add_row
 from documents import ROOT
-from synthesizer_lab.compare.documents import DOCUMENTS, RESULTS, condense, fill, main
+from synthesizer_lab.compare.documents import DOCUMENTS, RESULTS, condense, fill
 from synthesizer_lab.compare.experiments import Experiment, read_experiments
 from synthesizer_lab.compare.tables import markdown_page
-
-_COMMENT = "<!-- results mt: seeds; test_2016_flickr BLEU = BLEU -->\n\n"
 
 
 def test_the_tables_of_documents_are_those_of_the_results() -> None:
@@ -27,37 +23,12 @@ def test_the_tables_of_documents_are_those_of_the_results() -> None:
         assert any(f"<!-- results {path.stem}: " in text for text in texts), path
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with an experiment, a document, and no results."""
-    for path in ("benchmarks", "docs", "runs/mt"):
-        (tmp_path / path).mkdir(parents=True)
-    command = "synthesizer compare translation --synthesizers vanilla,random"
-    entry = {"title": "", "commands": [command], "pairs": [["random", "vanilla"]]}
-    (tmp_path / "benchmarks/experiments.yaml").write_text(yaml.safe_dump({"mt": entry}), encoding="utf-8")
-    for document in DOCUMENTS:
-        (tmp_path / document).write_text("", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_results_are_copied_without_paths_and_tables_filled(folder: Path, results: Results) -> None:
+def test_results_are_copied_without_paths(results: Results) -> None:
     for run in results["runs"]:
         run |= {"commands": ["/home/me"], "settings": {}}
     short = condense(results)
     assert "/home/me" not in json.dumps(short)
     assert markdown_page(short) == markdown_page({**results, "runs": short["runs"]})
-    document = folder / "README.md"
-    Path("runs/mt/results.json").write_text(json.dumps(results))
-    document.write_text(f"Before.\n\n{_COMMENT}| old |\n| row |\n\nAfter.\n")
-    assert main(["--runs", "runs"]) == 0
-    filled = document.read_text()
-    assert filled.startswith(f"Before.\n\n{_COMMENT}| synthesizer | seeds | BLEU |\n")
-    assert filled.endswith(" |\n\nAfter.\n")
-    assert "old" not in filled
-    shutil.rmtree("runs")
-    assert main([]) == 0
-    assert document.read_text() == filled
 
 
 @pytest.mark.parametrize(

@@ -75,18 +75,12 @@ def test_malformed_rows_of_the_hub() -> None:
 def test_lines_of_files(tmp_path: Path) -> None:
     (tmp_path / "train-1.txt").write_text("a.txt one\n\nthree\n", encoding="utf-8")
     (tmp_path / "train-2.txt.gz").write_bytes(gzip.compress("\ufeffzwei\r\nvier".encode()))
-    split, expected = (
-        LanguageModeling(mode="blocks").read(tmp_path, "train"),
-        ["a.txt one", "", "three", "zwei", "vier"],
-    )
+    split = LanguageModeling(mode="blocks").read(tmp_path, "train")
+    expected = ["a.txt one", "", "three", "zwei", "vier"]
     assert split.texts == expected
     digest = hashlib.sha256("\n".join(expected).encode()).hexdigest()
     assert split.fingerprint() == {"split": "train", "texts": 5, "sha256": digest}
     assert LanguageModeling(max_documents=3).read(tmp_path, "train").texts == ["a.txt one", "three", "zwei"]
-    (tmp_path / "train-1.txt").write_text("\n \n")
-    (tmp_path / "train-2.txt.gz").unlink()
-    with pytest.raises(UserError, match=r"train-1\.txt: there is no text"):
-        LanguageModeling().read(tmp_path, "train")
 
 
 def test_documents_of_json_lines(tmp_path: Path) -> None:
@@ -96,10 +90,9 @@ def test_documents_of_json_lines(tmp_path: Path) -> None:
     assert SpanCorruption().read(tmp_path, "train").texts == ["one", "two three"]
     with pytest.raises(UserError, match=r"train\.jsonl, line 2: no field 'text'; .*article"):
         SpanCorruption(text_field="text").read(tmp_path, "train")
-    for line, fact in (('{"text": 1}', "got int; expected text, or a list of texts;"), ("{", r"not JSON \(.*\);")):
-        path.write_text(line)
-        with pytest.raises(UserError, match=rf"train\.jsonl, line 1: .*{fact}"):
-            SpanCorruption().read(tmp_path, "train")
+    path.write_text("{")
+    with pytest.raises(UserError, match=r"train\.jsonl, line 1: .*not JSON \(.*\);"):
+        SpanCorruption().read(tmp_path, "train")
     with pytest.raises(UserError, match=r"train\.jsonl: there is no text; .*\(1 malformed\)"):
         SpanCorruption(skip_bad_lines=True).read(tmp_path, "train")
 

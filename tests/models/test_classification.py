@@ -23,16 +23,6 @@ def test_pooling_is_the_mean_or_the_first_token(tiny_classifier: Callable, rows:
         torch.testing.assert_close(out.logits, model.classifier(pooled))
 
 
-def test_types_tell_the_sides_of_a_pair_apart(tiny_classifier: Callable, rows: Rows) -> None:
-    ids, _ = rows
-    types = (torch.arange(7) > 3).long().expand(4, -1)
-    model = tiny_classifier(type_vocab_size=2)
-    assert not torch.allclose(model(ids, token_type_ids=types).logits, model(ids).logits)
-    assert torch.equal(model(ids, token_type_ids=torch.zeros_like(ids)).logits, model(ids).logits)
-    plain = tiny_classifier()
-    assert torch.equal(plain(ids, token_type_ids=types).logits, plain(ids).logits)
-
-
 @pytest.mark.parametrize(
     ("problem", "num_labels", "reference"),
     [

@@ -62,17 +62,6 @@ def test_other_names_of_a_field_are_read_first() -> None:
         SynthesizerConfig(hidden_size="24")
 
 
-def test_attributes_of_a_subclass_are_read_from_a_file(tmp_path: Path) -> None:
-    class Own(SynthesizerConfig):
-        model_type = "own"
-        window = 3
-
-    Own(window=4).save_pretrained(tmp_path)
-    assert Own.from_pretrained(tmp_path).window == 4
-    with pytest.raises(ValueError, match="window"):
-        SynthesizerConfig(window=4)
-
-
 def test_labels_can_be_of_numpy() -> None:
     names = dict(enumerate(np.unique(["b", "a"])))
     config = SynthesizerConfig(id2label=names, label2id={name: number for number, name in names.items()})

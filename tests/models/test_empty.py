@@ -53,11 +53,6 @@ def test_a_batch_without_a_label_has_no_loss(build: Callable, head: str) -> None
     assert not any(p.grad.any() for p in model.parameters() if p.grad is not None)
 
 
-def test_token_losses(tiny_lm: Callable) -> None:
-    for shape in SHAPES:
-        assert tiny_lm().token_losses(torch.zeros(shape, dtype=torch.long)).shape == shape
-
-
 @pytest.mark.parametrize("beams", [1, 2])
 def test_generate(build: Callable, beams: int) -> None:
     options: dict[str, Any] = {"max_new_tokens": 2, "num_beams": beams, "do_sample": False}

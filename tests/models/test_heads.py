@@ -303,7 +303,6 @@ def test_heads_refuse_segments_and_caches_that_they_would_ignore(build: Callable
     ids, _ = rows
     for head, name, error in (
         ("seq2seq", "segment_ids", ValueError),
-        ("seq2seq", "token_type_ids", ValueError),
         ("classifier", "segment_ids", TypeError),
         ("classifier", "past_key_values", TypeError),
     ):

@@ -77,9 +77,6 @@ def test_what_does_not_fit_is_the_oldest(data: Path) -> None:
     assert decode(tokenizer, [pairs[0][0].tolist()]) == ["persona: fa"]
     with pytest.raises(UserError, match="pass --on-long drop"):
         task.encode(split, tokenizer, len(short) + 1)
-    # Without a persona, and with a side that speaks twice.
-    line = "partner: x " * 5 + "reply:"
-    assert task.shorten(line, None, tokenizer, 40) == "partner: x partner: x partner: x reply:"
 
 
 def test_word_vectors_are_found_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,6 @@ from synthesizer_lab.training.evaluation import evaluate_run, generate_chunks
 LINES = [f"line {number} of a text that says {number * number}" for number in range(40)]
 TEXT = Corpus("train", LINES)
 TASK = SpanCorruption(sentinels=10)
-FIRST = 999
 
 
 def restore(inputs: np.ndarray, targets: np.ndarray, first_sentinel: int, spans: int) -> np.ndarray:
@@ -125,14 +124,6 @@ def test_it_is_trained_and_scored(tmp_path: Path, train: Callable[..., Any]) -> 
     assert np.average(losses, weights=tokens) == pytest.approx(results["loss"])
     with pytest.raises(UserError, match="a run of task span-corruption gives no text for a line"):
         next(generate_chunks(run, [["line"]]))
-
-
-def test_the_example_of_the_documentation() -> None:
-    mask = np.array([0, 0, 1, 1, 0, 0, 1, 1], dtype=bool)
-    inputs, targets = corrupt(np.arange(8, dtype=np.int32), mask, FIRST)
-    assert inputs.tolist() == [0, 1, 999, 4, 5, 998]
-    assert targets.tolist() == [999, 2, 3, 998, 6, 7]
-    assert inputs.dtype == targets.dtype == np.int32
 
 
 def test_spans_are_spread_evenly() -> None:

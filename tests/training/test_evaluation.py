@@ -57,11 +57,7 @@ def test_evaluations_do_not_replace_each_other(corpus: Path, tmp_path: Path, sma
     for language, blank in (("en", "\n"), ("de", "zwei\n")):
         text = (corpus / f"test.{language}").read_text(encoding="utf-8")
         (other / f"test.{language}").write_text(text + blank, encoding="utf-8")
-    results = [
-        evaluate_run(run, num_beams=1),
-        evaluate_run(run, num_beams=1, max_new_tokens=9),
-        evaluate_run(run, num_beams=1, data=other),
-    ]
+    results = [evaluate_run(run, num_beams=1, **more) for more in ({}, {"max_new_tokens": 9}, {"data": other})]
     files = [Path(result["predictions"]) for result in results]
     assert len({*files}) == len(list((run / "evaluation").glob("*.json"))) == 3
     # A pair with a blank side has its line, and no part in the score, as in validation.
