@@ -131,7 +131,7 @@ def test_compiled_layers_train_as_eager_ones(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("head", ["masked", "classifier", "tagger", "causal"])
+@pytest.mark.parametrize("head", HEADS)
 def test_whole_models_compile_to_one_graph(head: str, device: str, layered: Callable, inputs: Inputs) -> None:
     torch.compiler.reset()
     model, batch = layered(head, device, LAYERS[2:4]), inputs(head, device)
