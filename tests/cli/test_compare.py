@@ -35,9 +35,3 @@ def test_wrong_options(
 ) -> None:
     check_error(call(*compare, *extra), fact, code=code)
     assert not (tmp_path / "out").exists()
-
-
-def test_missing_options(call: Call, corpus: Path) -> None:
-    command = ("compare", "translation", "--output", "out", "--data", corpus)
-    check_error(call(*command), "--synthesizers", code=2)
-    check_error(call(*command, "--synthesizers", "vanilla"), "--source")
