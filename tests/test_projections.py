@@ -143,7 +143,7 @@ def test_packed_weights_compute_what_linear_does() -> None:
         assert bool((y[:, 1029:] == -torch.inf).all())
 
 
-def test_packed_weights_are_kept_until_the_weights_change() -> None:
+def test_packed_weights_follow_a_change_of_the_weights() -> None:
     """Also by a change that autograd does not count."""
     weight, x = torch.randn(512, 512), torch.randn(4, 512)
     for row in (None, 3, 5):

@@ -1,4 +1,4 @@
-"""Layers and encoders are timed in turns, and their bytes counted."""
+"""Layers are timed, and their bytes counted."""
 
 import pytest
 import torch

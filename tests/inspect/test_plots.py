@@ -1,4 +1,4 @@
-"""Figures show the numbers that they are given; the page shows text as text."""
+"""The page of an inspection shows text as text."""
 
 from pathlib import Path
 
@@ -9,17 +9,12 @@ from synthesizer_lab.inspect.page import Page
 from synthesizer_lab.inspect.plots import draw_attention
 
 
-def _maps(weights: list[np.ndarray], is_causal: bool = False) -> AttentionMaps:
-    _, rows, columns = weights[0].shape
-    labels = [("target token", [f"$a{i}" for i in range(n)]) for n in (rows, columns)]
-    return AttentionMaps("Cross-attention", ["dense+vanilla"] * len(weights), weights, *labels, is_causal)
-
-
 def test_a_page_shows_text_as_text(tmp_path: Path) -> None:
     page = Page(tmp_path, "run <1>")
     page.add_section("R & α", "<script>alert(1)</script>")
     page.add_table([{"head": 0.12345, "x": "<2>"}])
-    figure = draw_attention(_maps([np.ones((1, 1, 1))]))
+    labels = ("target token", ["$a"])
+    figure = draw_attention(AttentionMaps("Attention", ["dense"], [np.ones((1, 1, 1))], labels, labels, False))
     # No font has this character.
     figure.suptitle("\ue001")
     page.add_picture(figure, "map", '"A"')

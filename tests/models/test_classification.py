@@ -1,4 +1,4 @@
-"""The classifier: padding, pooling, pairs, losses, saving, Hugging Face's Trainer and pipeline."""
+"""The classifier: pooling, losses, Hugging Face's pipelines, refusals."""
 
 from collections.abc import Callable
 
