@@ -6,7 +6,6 @@ import gc
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from layers import FUNCTIONS, MIXTURES
 from synthetic_attention import SynthesizerAttention, reference
@@ -61,17 +60,6 @@ def test_from_multihead_attention_without_vanilla_or_with_another_gate():
     layer = SynthesizerAttention.from_multihead_attention(mha, "random", N)
     torch.testing.assert_close(layer.v_proj.weight, mha.in_proj_weight[2 * D :])
     torch.testing.assert_close(layer.out_proj.weight, mha.out_proj.weight)
-
-
-def test_from_multihead_attention_with_a_bias_on_one_side():
-    x = torch.randn(B, T, D)
-    for bias in (True, False):
-        mha = nn.MultiheadAttention(D, H, bias=bias, batch_first=True)
-        mha.out_proj.bias = None if bias else nn.Parameter(torch.randn(D))
-        if bias:
-            nn.init.normal_(mha.in_proj_bias)
-        layer = SynthesizerAttention.from_multihead_attention(mha, "vanilla+dense", N)
-        torch.testing.assert_close(layer(x), mha(x, x, x)[0])
 
 
 @pytest.mark.parametrize(
@@ -196,36 +184,6 @@ def test_compiles_to_one_graph(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_bfloat16_by_autocast_or_weights(name):
-    layer, x = make(name), torch.randn(B, T, D)
-    want = layer(x, attention_mask=left_padded())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = layer(x, attention_mask=left_padded())
-    assert y.dtype == torch.bfloat16
-    torch.testing.assert_close(y.float(), want, atol=0.05, rtol=0.05)
-    y.float().square().sum().backward()
-    for p in layer.parameters():
-        assert p.grad.dtype == torch.float32
-        assert p.grad.isfinite().all()
-    y = layer.bfloat16()(x.bfloat16(), attention_mask=left_padded())
-    assert y.dtype == torch.bfloat16
-    torch.testing.assert_close(y.float(), want, atol=0.05, rtol=0.05)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_deepcopy_is_independent(name):
-    layer, x = make(name), torch.randn(B, T, D)
-    layer(x).sum().backward()
-    other = copy.deepcopy(layer)
-    y = layer(x)
-    assert torch.equal(other(x), y)
-    with torch.no_grad():
-        for tensor in (*layer.parameters(), *layer.buffers()):
-            tensor.zero_()
-    assert torch.equal(other(x), y)
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_reset_parameters_and_the_meta_device(name):
     layer, fresh, x = make(name, device="meta"), make(name), torch.randn(B, T, D)
     assert all(t.is_meta for t in (*layer.parameters(), *layer.buffers()))
@@ -259,78 +217,18 @@ def test_training_memory_is_linear_in_length():
         assert sum(n for n in saved if n >= length**2) <= 2 * heads * length**2, name
 
 
-class Largest(TorchDispatchMode):
-    """The elements of the largest result of an operator."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for x in out if isinstance(out, tuple | list) else [out]:
-            self.numel = max(self.numel, x.numel() if isinstance(x, torch.Tensor) else 0)
-        return out
-
-
-@pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize("name", NAMES)
-def test_no_matrix_per_example_under_a_key_mask(name, grad):
-    """Neither from the scores nor from the masks, with a bias on the scores or without."""
-    length, batch = 201, 16
-    layer, x = SynthesizerAttention(8, 2, name, length), torch.randn(batch, length, 8)
-    if name == "fixed_random":
-        layer = SynthesizerAttention(
-            8, 2, "fixed_random+vanilla", length, synthesizer_options={"mixture": {"gate": "sum"}}
-        )
-    mask = torch.arange(length) < torch.randint(length // 2, length, (batch, 1))
-    bias = torch.randn(2, length, length)
-    for attn_bias in (None, bias):
-        with torch.set_grad_enabled(grad), Largest() as largest:
-            layer(x, mask, attn_bias)
-        # Blocks may have half a million elements.
-        assert largest.numel < batch * length**2, largest.numel
-
-
-@pytest.mark.parametrize("name", ["random", "fixed_random", "random+vanilla", "factorized_dense"])
-def test_custom_operators_are_well_formed(name, monkeypatch):
-    """Fake versions, schemas and autograd registration agree with what the operators do."""
-    from synthetic_attention.kernels import blockwise, shared
-
-    module = shared if name in {"random", "fixed_random"} else blockwise
-    operator, calls = module._forward, []
-    monkeypatch.setattr(module, "_forward", lambda *args: calls.append(args) or operator(*args))
-    layer = SynthesizerAttention(6, 2, name, 5)
-    mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0]])
-    layer(torch.randn(3, 5, 6), mask)
-    (arguments,) = calls
-
-    def leaf(x):
-        if isinstance(x, list):
-            return [leaf(y) for y in x]
-        return x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
-
-    torch.library.opcheck(operator, tuple(leaf(x) for x in arguments))
-
-
 @pytest.mark.parametrize(
     ("make_layer", "message"),
     [
         (lambda: SynthesizerAttention(10, 3, "vanilla"), r"d_model=10, num_heads=3.*head_dim"),
         (lambda: SynthesizerAttention(D, H, "nonsense", N), r"unknown synthesizer 'nonsense'.*dense.*vanilla"),
         (lambda: SynthesizerAttention(D, H, "linformer", N), r"'linformer'.*SynthesizerConfig"),
-        (lambda: SynthesizerAttention(D, H, "random+", N), r"unknown synthesizer ''.*random.*vanilla"),
         (lambda: SynthesizerAttention(D, H, "random"), "max_length"),
-        (lambda: SynthesizerAttention(D, H, "random", 0), "max_length=0"),
         (lambda: SynthesizerAttention(D, H, "vanilla", dropout=1.5), r"dropout=1\.5"),
         (lambda: make("random", synthesizer_options={"nonsense": {}}), r"nonsense.*factorized_random.*mixture"),
         (lambda: make("random", synthesizer_options={"random": {"sigma": 1}}), r"'sigma'.*'random'.*std"),
         (lambda: make("random", synthesizer_options={"random": {"std": -1.0}}), r"std=-1\.0.*positive"),
-        (lambda: make("factorized_random", synthesizer_options={"factorized_random": {"rank": 0}}), "rank=0"),
-        (lambda: make("factorized_random", synthesizer_options={"factorized_random": {"rank": None}}), "rank=None"),
-        (lambda: make("factorized_dense", synthesizer_options={"factorized_dense": {"a": 2.5}}), r"a=2\.5.*int"),
         (lambda: make("dense", synthesizer_options={"dense": {"share_heads": "no"}}), r"share_heads='no'.*bool"),
-        (lambda: make("random", synthesizer_options={"random": {"std": float("inf")}}), r"std=inf"),
-        (lambda: make("random", synthesizer_options=3), r"synthesizer_options=3"),
-        (lambda: SynthesizerAttention(D, H, "vanilla", head_dim=0), r"head_dim=0"),
         (lambda: make("random+dense", synthesizer_options={"mixture": {"gate": "max"}}), r"gate='max'.*softmax.*sum"),
         (
             lambda: make("random+dense+vanilla", synthesizer_options={"mixture": {"gate": "sigmoid"}}),

@@ -106,15 +106,6 @@ def test_rows_without_a_finite_score_are_zeros(device):
     assert all(grad.isfinite().all() for grad in grads)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_weights_are_recomputed_where_they_are_larger_than_the_values(device):
-    scores, value, _ = inputs(40, 40, device)
-    few = value[:1].detach().requires_grad_()
-    assert scores.numel() > few.numel()
-    got = batched_attention(scores, few, None, 0, None)
-    compare(got, reference.attend(scores[None], few, None, True), (scores, few), (scores, few))
-
-
 def test_second_derivatives_are_refused():
     scores, value, _ = inputs(4, 5, "cpu")
     (grad,) = torch.autograd.grad(batched_attention(scores, value, None, None, None).sum(), scores, create_graph=True)

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,9 +22,6 @@ from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGene
 from tasks.glue_files import write_glue, write_superglue
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# "commit 1234567", or "commits 1234567 (width 128) and 89abcde".
-COMMITS = re.compile(r"\bcommits?(?:[\s,]+|and\b|\([^)]*\)|\b[0-9a-f]{7,40}\b)+")
-HASH = re.compile(r"\b[0-9a-f]{7,40}\b")
 # Links to files and headings; pages that code names.
 LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)#?([^)\s]*)\)")
 NAMED = re.compile(r"\bdocs/[\w-]+\.md\b")
@@ -189,23 +185,3 @@ def test_links_lead_to_files_and_headings() -> None:
     for page, target, anchor in found:
         assert target.exists(), f"{page}: {target}"
         assert not anchor or anchor in anchors(target), f"{page}: {target}#{anchor}"
-
-
-def git(*words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
-
-
-def test_cited_commits_exist() -> None:
-    cited = {
-        (page.name, commit)
-        for page in [*PAGES, ROOT / "CONTRIBUTING.md"]
-        for named in COMMITS.findall(page.read_text(encoding="utf-8"))
-        for commit in HASH.findall(named)
-    }
-    assert len(cited) > 10
-    if shutil.which("git") is None or not (ROOT / ".git").exists():
-        pytest.skip("commits are looked up in a git repository")
-    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
-        pytest.skip("a shallow clone has not all commits")
-    missing = [each for each in sorted(cited) if git("cat-file", "-e", f"{each[1]}^{{commit}}").returncode]
-    assert not missing

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from transformers import DynamicCache, StaticCache
 
-from synthetic_attention import SynthesizerAttention, SynthesizerConfig, TokenLayout
+from synthetic_attention import SynthesizerAttention, TokenLayout
 from synthetic_attention.attention import build
 
 B, N, HEAD, H = 3, 13, 5, 2
@@ -35,38 +34,9 @@ def test_there_and_back(kind: str) -> None:
     tokens = layout.pack(x)
     assert torch.equal(tokens[0], x[mask])
     assert torch.equal(layout.unpack(tokens), x * mask[..., None])
-    assert torch.equal(layout.pad(tokens), aligned * front[..., None])
-    assert torch.equal(layout.tokens.take(layout.pad(tokens), aligned=True), tokens)
-    columns = layout.tokens.put_columns(tokens[0].t())
-    assert torch.equal(columns, layout.pad(tokens).permute(2, 0, 1))
-    assert torch.equal(layout.tokens.take_columns(columns), tokens[0].t())
     scores = torch.randn(B, H, N, N)
     expected = scores * mask[:, None, :, None] * mask[:, None, None]
     assert torch.equal(layout.restore_pairs(layout.align_pairs(scores)), expected)
-
-
-def test_gradients() -> None:
-    layout = TokenLayout.of(a_mask("holes"), torch.zeros(B, N))
-    assert layout.tokens is not None
-    n, tokens = len(layout.tokens.given), layout.tokens
-    of_batch = (layout.pack, layout.align, layout.restore, lambda x: tokens.take(x, aligned=True))
-    ways = {(B, N, 2): of_batch, (1, n, 2): (layout.unpack, layout.pad)}
-    for shape, functions in {**ways, (2, B, N): (tokens.take_columns,), (2, n): (tokens.put_columns,)}.items():
-        for function in functions:
-            assert torch.autograd.gradcheck(function, (torch.randn(shape, dtype=torch.float64, requires_grad=True),))
-
-
-def test_little_or_no_padding() -> None:
-    x = torch.randn(B, N, 4)
-    full = TokenLayout.of(torch.ones(B, N), x)
-    assert full.mask is None
-    assert full.align(x) is x
-    assert full.restore(x) is x
-    mask = torch.ones(B, N)
-    mask[0, -1] = 0
-    assert not TokenLayout.of(mask, x).real_tokens
-    assert TokenLayout.of(a_mask("right"), x).real_tokens
-    assert TokenLayout.of(a_mask("right"), x).front is None
 
 
 def test_sentences_in_a_row() -> None:
@@ -82,34 +52,6 @@ def test_sentences_in_a_row() -> None:
     for wrong in (torch.zeros(2, 3), torch.ones(3)):
         with pytest.raises(ValueError, match="segment_ids"):
             TokenLayout.of_segments(wrong)
-
-
-@pytest.mark.parametrize("fixed_size", [False, True])
-def test_positions_of_cached_tokens(fixed_size: bool) -> None:
-    config = SynthesizerConfig(num_layers=1, max_position_embeddings=8, synthesizer="random", is_encoder_decoder=False)
-    cache = StaticCache(config, max_cache_len=8) if fixed_size else DynamicCache(config=config)
-    mask, value = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]), torch.randn(2, H, 3, HEAD)
-    prompt = TokenLayout.of(mask[:, :3], torch.zeros(2, 3), cache)
-    assert not prompt.has_past
-    assert prompt.positions.queries(value.device).tolist() == [0, 1, 2]
-    assert torch.equal(prompt.update(cache, value[..., :0], value, 0)[1], value)
-    step = TokenLayout.of(mask, torch.zeros(2, 1), cache)
-    assert (step.has_past, step.columns) == (True, 4)
-    assert step.positions.queries(value.device).tolist() == [[1], [3]]
-    assert step.positions.keys(value.device).tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
-    _, values = step.update(cache, value[..., :1, :0], value[..., :1, :], 0)
-    # What was aligned is back in the slots of the mask.
-    assert values.shape[2] == 4
-    assert torch.equal(values[0, :, 2], value[0, :, 0])
-    assert torch.equal(values[1, :, :3], value[1])
-
-
-def test_a_layout_moves_between_devices() -> None:
-    layout = TokenLayout.of(torch.tensor([[0, 1], [1, 1]]), torch.zeros(2, 2))
-    moved = layout.to("meta")
-    assert moved.mask.is_meta
-    assert moved.tokens.given.is_meta
-    assert layout.aligned.to("meta").cache_mask.is_meta
 
 
 @pytest.mark.parametrize("name", ["random", "dense", "vanilla", "factorized_dense+vanilla"])
@@ -190,12 +132,3 @@ def test_a_compiled_layer_takes_the_layout_of_a_model(length: int) -> None:
         assert layout.real_tokens
         torch.testing.assert_close(compiled(x, layout), layer(x, layout))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
-
-
-def test_projections_see_real_tokens_only() -> None:
-    seen: list[int] = []
-    layer, mask = SynthesizerAttention(H * HEAD, H, "vanilla", N), a_mask("right")
-    for projection in (layer.v_proj, layer.function.q_proj, layer.function.k_proj, layer.out_proj):
-        projection.register_forward_hook(lambda _, x, y: seen.append(x[0].shape[:-1].numel()))
-    layer(torch.randn(B, N, H * HEAD), mask)
-    assert seen == [int(mask.sum())] * 4

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import copy
-import gc
-from unittest import mock
 
 import pytest
 import torch
 from accelerate import cpu_offload
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrize, prune
 
 from layers import drawn_layer
@@ -44,13 +41,7 @@ class Doubled(nn.Module):
 def test_hooks_are_called(name: str, batch: int, mask: Tensor | None) -> None:
     layer, x = make(name), torch.randn(batch, 9, D, dtype=torch.float64)
     mask = None if mask is None else mask[:batch]
-    expected, calls, of_all = layer(x, mask), list[str](), list[nn.Module]()
-    handle = register_module_forward_hook(lambda module, *_: of_all.append(module))
-    try:
-        torch.testing.assert_close(layer(x, mask), expected)
-    finally:
-        handle.remove()
-    assert of_all.count(layer.v_proj) == of_all.count(layer.out_proj) == 1
+    expected, calls = layer(x, mask), list[str]()
     for part in ("v_proj", "out_proj"):
         getattr(layer, part).register_forward_hook(lambda *_, part=part: calls.append(part))
     torch.testing.assert_close(layer(x, mask), expected)
@@ -137,20 +128,6 @@ def test_linear_is_the_module(shape: tuple[int, ...], bias: bool, monkeypatch: p
     torch.testing.assert_close(linear(module, x.mT.contiguous().mT if x.dim() > 1 else x), y)
 
 
-def test_linear_leaves_other_dtypes_and_gradients_to_the_module() -> None:
-    module, x = nn.Linear(7, 17), torch.randn(2, 16, 7)
-    with torch.autocast("cpu"):
-        assert linear(module, x).dtype == torch.bfloat16
-    linear(module, x).sum().backward()
-    assert module.weight.grad is not None
-
-
-def test_dynamic_quantization_finds_every_projection() -> None:
-    layer = SynthesizerAttention(D, H, "dense+vanilla", N)
-    exact = [name for name, module in layer.named_modules() if type(module) is nn.Linear]
-    assert sorted(name.rsplit(".")[-1] for name in exact) == ["k_proj", "out_proj", "q_proj", "q_proj", "v_proj"]
-
-
 def test_packed_weights_compute_what_linear_does() -> None:
     weight, bias, x = torch.randn(1029, 512), torch.randn(1029), torch.randn(4, 512)
     assert packed_linear(weight, bias, rows=3) is None
@@ -166,30 +143,13 @@ def test_packed_weights_compute_what_linear_does() -> None:
         assert bool((y[:, 1029:] == -torch.inf).all())
 
 
-def test_packed_weights_are_kept_until_the_weights_change() -> None:
-    def check(weight: Tensor) -> None:
+def test_packed_weights_follow_a_change_of_the_weights() -> None:
+    """Also by a change that autograd does not count."""
+    weight, x = torch.randn(512, 512), torch.randn(4, 512)
+    for row in (None, 3, 5):
+        if row is not None:
+            weight.data[row] += 1
         packed = packed_linear(weight, None, rows=4)
         assert packed is not None
         with torch.inference_mode():
             torch.testing.assert_close(packed(x), nn.functional.linear(x, weight), rtol=1e-4, atol=1e-4)
-
-    weight, x = nn.Parameter(torch.randn(512, 512)), torch.randn(4, 512)
-    reorder = mock.Mock(wraps=torch.ops.mkldnn._reorder_linear_weight)
-    with mock.patch.object(torch.ops.mkldnn, "_reorder_linear_weight", reorder):
-        check(weight)
-        check(weight)
-        assert reorder.call_count == 1
-        with torch.no_grad():
-            weight[3, 4] += 1
-        check(weight)
-        # Autograd does not count this change.
-        weight.data[5] = 0
-        check(weight)
-        assert reorder.call_count == 3
-        with torch.inference_mode():
-            check(torch.randn(512, 512))
-    gc.collect()
-    before = len(matmul._COPIES)
-    del weight
-    gc.collect()
-    assert len(matmul._COPIES) == before - 1

@@ -25,16 +25,6 @@ def test_dense_row_is_a_two_layer_network_of_its_own_token():
     torch.testing.assert_close(logits, network(x)[:, :5])
 
 
-def test_factorized_random_multiplies_matrices():
-    r_1, r_2 = torch.randn(7, 2, dtype=F64), torch.randn(7, 2, dtype=F64)
-    logits = reference.factorized_random(r_1, r_2, 5)
-    assert logits.shape == (5, 5)
-    assert torch.linalg.matrix_rank(logits) == 2
-    for i in range(5):
-        for j in range(5):
-            torch.testing.assert_close(logits[i, j], (r_1[i] * r_2[j]).sum())
-
-
 @pytest.mark.parametrize("length", [6, 5])
 def test_outer_tiles_one_factor_and_repeats_the_other(length):
     a, b = torch.tensor([[1.0, 10.0, 100.0]]), torch.tensor([[2.0, 3.0]])
@@ -50,23 +40,12 @@ def test_factorized_dense_shares_its_hidden_layer():
     torch.testing.assert_close(reference.factorized_dense(x, w_1, w_a, w_b), expected)
 
 
-def test_visible_keys():
-    visible = reference.visible_keys(2, 5, torch.tensor([1, 0, 1, 1, 1]), is_causal=True, query_offset=2)
-    assert visible.tolist() == [[True, False, True, False, False], [True, False, True, True, False]]
-
-
 def test_masked_softmax_ignores_hidden_keys_and_gives_zeros_without_any():
     logits = torch.tensor([[1.0, 2.0, 900.0], [1.0, 2.0, 3.0]])
     weights = reference.masked_softmax(logits, torch.tensor([[True, True, False], [False, False, False]]))
     torch.testing.assert_close(weights[0, :2], torch.softmax(logits[0, :2], -1))
     assert weights[0, 2] == 0
     assert torch.equal(weights[1], torch.zeros(3))
-
-
-def test_masked_softmax_has_the_softmax_gradient():
-    logits = torch.randn(3, 5, dtype=F64, requires_grad=True)
-    visible = torch.tensor([[1, 1, 0, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], dtype=torch.bool)
-    assert torch.autograd.gradcheck(lambda s: reference.masked_softmax(s, visible), logits)
 
 
 def test_attend_is_scaled_dot_product_attention():

@@ -1,17 +1,13 @@
 """Rotary positions, shared keys and values, and norms of queries and keys, against the equations."""
 
-import pickle
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
 
 from layers import FUNCTIONS, MIXTURES
-from synthetic_attention import SynthesizerAttention, SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.layout import Positions
-from synthetic_attention.models.cache import adapt_layers
+from synthetic_attention import SynthesizerAttention, SynthesizerConfig
 from synthetic_attention.synthesizers import Rotary
 
 # Six heads in groups of three.
@@ -93,49 +89,16 @@ def test_shared_values_are_copies(name: str) -> None:
         check_gradients((got, want), layer)
 
 
-@pytest.mark.parametrize("name", ["vanilla", "random+vanilla", "random:3/vanilla:3"])
-def test_a_cache_changes_nothing(name: str) -> None:
-    config = SynthesizerConfig(**SIZES, **ROTARY, synthesizer=name, num_layers=1)
-    layer, cache, x = make(name), DynamicCache(), torch.randn(B, T, D, dtype=torch.float64)
-    adapt_layers(cache, config.layer_types)
-    steps, start = [], 0
-    for length in (4, 1, 3, 1, 2):
-        steps.append(layer(x[:, start : start + length], is_causal=True, cache=cache))
-        start += length
-    torch.testing.assert_close(torch.cat(steps, dim=1), layer(x, is_causal=True))
-    cached: Any = cache.layers[0]
-    assert (cached.keys.shape[1], cached.values.shape[1]) == (config.key_heads[0], G)
-
-
-def test_factors_follow_positions_dtype_and_device() -> None:
-    rotary = Rotary(SynthesizerConfig(**SIZES, **ROTARY, synthesizer="vanilla"), K)
-    positions, x = Positions(3, 5), torch.randn(B, H, 3, K, dtype=torch.float64)
-    torch.testing.assert_close(rotary(x, positions), rotated(x, torch.arange(2.0, 5)), atol=1e-6, rtol=1e-6)
-    assert rotary(x.float(), positions).dtype == torch.float32
-    assert rotary.factors(x, positions)[0] is not rotary.factors(x, Positions(3, 5))[0]
-    assert pickle.loads(pickle.dumps(rotary)).factors(x, positions)[0].equal(rotary.factors(x, positions)[0])
-    by_row = Positions(3, 5, torch.tensor([[0, 1, 2], [2, 3, 4]]))
-    expected = torch.stack([rotated(x[0], torch.arange(0.0, 3)), rotated(x[1], torch.arange(2.0, 5))])
-    torch.testing.assert_close(rotary(x, by_row), expected, atol=1e-6, rtol=1e-6)
-
-
 def test_configurations() -> None:
     given = {**SIZES, "position_embedding_type": "rotary", "synthesizer": "vanilla", "is_encoder_decoder": False}
     config = SynthesizerConfig(**given)
     assert config.rope_parameters == {"rope_theta": 10000.0, "rope_type": "default"}
     assert SynthesizerConfig.from_dict(config.to_dict()).to_dict() == config.to_dict()
-    old = SynthesizerConfig(num_heads=4)
-    assert (old.num_key_value_heads, old.rope_parameters) == (4, None)
-    names = SynthesizerForCausalLM(config).state_dict()
-    assert not [name for name in names if "rotary" in name or "q_norm" in name]
     for fields, error in (
         ({"num_key_value_heads": 4}, "num_key_value_heads=4 with num_heads=6; expected a divisor"),
-        ({"num_key_value_heads": 0}, "num_key_value_heads=0 with num_heads=6"),
         ({"synthesizer": "random:2/vanilla:4"}, r"\(2, 4\) heads where 3 heads share a value; expected multiples of 3"),
         ({"synthesizer": "local_dense"}, "'local_dense' with num_key_value_heads"),
         ({"d_kv": 5}, "rotary positions for 6 of 5 features"),
-        ({"rope_parameters": {"rope_type": "linear"}}, "got rope_parameters=.*'linear'.*'factor'"),
-        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "rotary positions for 2 of 4 features"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type='dynamic'.*one of: default, linear"),
     ):
         with pytest.raises(ValueError, match=error):

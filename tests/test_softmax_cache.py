@@ -60,16 +60,6 @@ def test_inference_gives_what_training_gives(name: str, kind: str, is_causal: bo
             torch.testing.assert_close(layer(x, mask(kind), is_causal=is_causal), expected.detach())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_second_call_makes_no_softmax(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, x = layer_of(name), torch.randn(B, N, H * HEAD, dtype=torch.float64)
-    with torch.inference_mode():
-        first = layer(x)
-    monkeypatch.setattr("synthetic_attention.kernels.softmax_cache.softmax", None)
-    with torch.inference_mode():
-        assert torch.equal(layer(x), first)
-
-
 @pytest.mark.parametrize("through_data", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_changed_table_is_seen(name: str, through_data: bool) -> None:
@@ -109,28 +99,6 @@ def test_copies_and_files_hold_no_weights() -> None:
     assert len(pickle.dumps(copy.deepcopy(layer))) == size
 
 
-def test_autocast_has_weights_of_its_own() -> None:
-    layer, x = layer_of("factorized_random").float(), torch.randn(B, N, H * HEAD)
-    with torch.no_grad():
-        expected = layer(x)
-        for _ in range(2):
-            with torch.autocast("cpu", torch.bfloat16):
-                fast = layer(x)
-            assert fast.dtype == torch.bfloat16
-            # Scores that were computed in bfloat16 differ.
-            assert torch.equal(layer(x), expected)
-
-
-def test_autocast_does_not_reach_the_kernel() -> None:
-    """As without kept weights: values in float32 are averaged in float32."""
-    scores, value = torch.randn(H, N, N), torch.randn(B, H, N, HEAD)
-    with torch.no_grad():
-        expected = attend(cached(scores), value, mask("padded"))
-        with torch.autocast("cpu", torch.bfloat16):
-            found = attend(cached(scores), value, mask("padded"))
-    torch.testing.assert_close(found, expected)
-
-
 def test_a_change_is_seen_where_a_sum_of_half_the_precision_overflows() -> None:
     layer, x = layer_of("random").half(), torch.randn(1, N, H * HEAD).half()
     (table,) = tables(layer)
@@ -157,36 +125,3 @@ def test_a_change_beside_an_infinite_score_is_seen() -> None:
     layer, x = layer_of("fixed_random"), torch.randn(B, N, H * HEAD, dtype=torch.float64)
     tables(layer)[0].data[0, 0, 0] = -torch.inf
     check_that_a_change_is_seen(layer, x, lambda table: table.data[1].normal_())
-
-
-def test_autocast_does_not_hide_a_small_change() -> None:
-    cache, table = SoftmaxCache(), torch.randn(H, N, N)
-    with torch.no_grad(), torch.autocast("cpu"):
-        for number in range(50):
-            before = cache.lookup(ALL, (table,), lambda: table)
-            assert cache.lookup(ALL, (table,), lambda: table) is before
-            table.data[number % H, number % N, number % 7] += 1e-3
-            assert cache.lookup(ALL, (table,), lambda: table) is not before
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_parameters_that_are_not_in_use_are_not_looked_at(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, x = layer_of(name), torch.randn(B, 4, H * HEAD, dtype=torch.float64)
-    with torch.no_grad():
-        before = layer(x)
-        for table in tables(layer):
-            if name == "relative_random":
-                table.data[:, [0, -1]] += 1
-            else:
-                table.data[:, 4:] += 1
-        monkeypatch.setattr("synthetic_attention.kernels.softmax_cache.softmax", None)
-        assert torch.equal(layer(x), before)
-
-
-def test_nothing_is_cached_in_training_or_for_positions_of_each_row() -> None:
-    cache, table = SoftmaxCache(), torch.randn(H, N, N)
-    rows = torch.arange(N).expand(B, N)
-    assert cache.lookup(ALL, (table,), lambda: table) is None
-    with torch.no_grad():
-        assert cache.lookup(ALL, (table,), lambda: table) is not None
-        assert cache.lookup(Positions(N, N, rows, rows), (table,), lambda: table) is None

@@ -1,11 +1,9 @@
 """Other derivatives than one in reverse mode: torch.func, forward mode, second derivatives, vmap."""
 
-import copy
-
 import pytest
 import torch
 from torch.autograd import forward_ad
-from torch.func import functional_call, grad, hessian, jvp, stack_module_state, vmap
+from torch.func import functional_call, grad, hessian, jvp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from layers import drawn_layer
@@ -70,19 +68,6 @@ def test_dropout_in_training(name):
             with sdpa_kernel(SDPBackend.MATH):
                 found.append(torch.autograd.grad(layer(x, MASK).square().sum(), list(parameters.values())))
     torch.testing.assert_close(*map(list, found))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_ensemble_at_once(name):
-    layers = [make(name) for _ in range(2)]
-    for parameter in layers[1].parameters():
-        parameter.data.normal_()
-    x, template = some(B, T, D), copy.deepcopy(layers[0]).to("meta")
-    state = stack_module_state(layers)
-    with torch.no_grad():
-        found = vmap(lambda *state: functional_call(template, state, (x, MASK)))(*state)
-        for y, layer in zip(found, layers, strict=True):
-            torch.testing.assert_close(y, layer(x, MASK))
 
 
 @pytest.mark.parametrize("name", NAMES)

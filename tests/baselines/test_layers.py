@@ -105,12 +105,6 @@ MAKERS: dict[str, Make] = {
 }
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_the_output_is_computed_from_the_weights(name: str) -> None:
-    y, weights = MAKERS[name]()(torch.randn(2, 9, WIDTH, dtype=F64), need_weights=True)
-    assert torch.autograd.grad(y.square().sum(), weights)[0].any()
-
-
 # With little padding, it is computed too.
 @pytest.mark.parametrize("is_little", [False, True])
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -158,24 +152,6 @@ def test_a_cache_changes_neither_sums_nor_weights(make: Make, lengths: list[int]
         torch.testing.assert_close(y, expected[:, start:end])
         torch.testing.assert_close(weights, of_all[:, :, start:end, :end])
         assert not of_all[:, :, start:end, end:].any()
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, None], ids=str)
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_half_precision(make: Make, dtype: torch.dtype | None) -> None:
-    layer, x = make().float(), torch.randn(2, 9, WIDTH)
-    for parameter in layer.parameters():
-        parameter.data *= 0.5
-    mask = torch.ones(2, 9, dtype=torch.bool)
-    mask[0, :4] = False
-    expected, weights = layer(x, mask, need_weights=True)
-    if dtype is None:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            y, found = layer(x, mask, need_weights=True)
-    else:
-        y, found = layer.to(dtype)(x.to(dtype), mask, need_weights=True)
-    torch.testing.assert_close(y.float(), expected, atol=0.1, rtol=0.1)
-    torch.testing.assert_close(found.float(), weights, atol=0.05, rtol=0.1)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -256,19 +232,3 @@ def test_sizes_that_cannot_be() -> None:
         make("linformer", None)
     with pytest.raises(ValueError, match="d_model=7, num_heads=2"):
         build("lightweight_conv", 7, 2, None, is_causal=True)
-
-
-def test_sizes_by_layer_and_length() -> None:
-    layers = [make("lightweight_conv", None, layer_idx=layer) for layer in (0, 1, 2, 3, 6, None)]
-    assert [layer.kernel_size for layer in layers] == [3, 7, 15, 31, 31, 31]
-    assert [make("linformer", length).rank for length in (18, 3)] == [4, 1]
-
-
-@pytest.mark.parametrize(("options", "std"), [({"rank": 16}, 0.25), ({"rank": 16, "std": 0.02}, 0.02)])
-def test_linformer_starts_from_its_standard_deviation(options: dict[str, Any], std: float) -> None:
-    layer = make("linformer", 512, **options)
-    layer.reset_parameters()
-    layer.extend(1024)
-    for sums in (layer.key_sums, layer.value_sums):
-        for half in sums.chunk(2, dim=-1):
-            assert half.std().item() == pytest.approx(std, rel=0.05)

@@ -5,49 +5,27 @@ from pathlib import Path
 import pytest
 import torch
 
-from synthesizer_lab.inspect.inspection import inspect_run
-from synthesizer_lab.tasks import UserError
-from synthesizer_lab.tasks.classification import Classification
-from synthesizer_lab.training.dry_run import count_parameters
-from synthesizer_lab.training.run import resume_run, start_run
-from synthesizer_lab.training.settings import read_settings
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from synthetic_attention.baselines import LightweightConvolution, Linformer
-from synthetic_attention.synthesizers import functions_of, key_heads, known, needs_max_length, validate
-from training.conftest import SMALL
-from training.runs import silent
+from synthetic_attention.synthesizers import validate
 
 SIZES = {"vocab_size": 11, "d_model": 12, "num_heads": 3, "d_ff": 5, "num_layers": 2, "max_position_embeddings": 10}
-
-
-def test_known_names() -> None:
-    assert known()[-4:] == ["dynamic_conv", "lightweight_conv", "linformer", "local_dense"]
-    assert functions_of("random + vanilla") == ("random", "vanilla")
-    assert [needs_max_length(name) for name in ("linformer", "dynamic_conv", "random+vanilla")] == [True, False, True]
-    assert [key_heads(name, 3) for name in ("dynamic_conv", "random", "random+vanilla")] == [0, 0, 3]
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("linformer+random", None, r"'linformer'.*'linformer\+random'"),
-        ("lightconv", None, "'lightconv'.*dynamic_conv, lightweight_conv, linformer, local_dense"),
-        (3, None, "synthesizer 3"),
         ("linformer", {"linformer": {"ranks": 3}}, "'ranks' for 'linformer'.*rank"),
-        ("linformer", {"linformer": {"rank": 0}}, "'linformer'.*rank=0"),
         ("vanilla", {"linformer": {"rank": "3"}}, "rank='3'"),
-        ("vanilla", {"dynamic_conv": {"kernel_size": 2.5}}, "'dynamic_conv'.*kernel_size=2.5"),
-        ("vanilla", {"dynamic_conv": 3}, "synthesizer_options={'dynamic_conv': 3}"),
-        ("dynamic_conv", {"random": {"rank": 3}}, "'rank' for 'random'.*std"),
         ("dynamic_conv", {"nothing": {}}, "'nothing'.*dense, dynamic_conv"),
     ],
 )
 def test_what_cannot_be(name: str, options: dict[str, dict[str, object]] | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         validate(name, options)
-    if isinstance(name, str):
-        with pytest.raises(ValueError, match=message):
-            SynthesizerConfig(**SIZES, synthesizer=name, synthesizer_options=options)
+    with pytest.raises(ValueError, match=message):
+        SynthesizerConfig(**SIZES, synthesizer=name, synthesizer_options=options)
 
 
 def test_linformer_sees_what_comes_later() -> None:
@@ -79,31 +57,3 @@ def test_a_model_of_several(tmp_path: Path) -> None:
     again = SynthesizerForConditionalGeneration.from_pretrained(tmp_path)
     # Weights that are asked for are computed as a whole matrix, so digits may differ.
     torch.testing.assert_close(again(ids, labels=labels).logits, out.logits)
-
-
-def test_parameters_that_make_weights_are_counted() -> None:
-    d, heads, length, layers = 12, 3, 10, 2
-    expected = {"linformer": 2 * d * (d + 1) + 2 * 5 * length, "lightweight_conv": heads * 5}
-    expected |= {"dynamic_conv": d * heads * 5, "local_dense": d * (d + 1) + d * 5 + heads * 5}
-    option = {"linformer": "rank", "local_dense": "window"}
-    for name, count in expected.items():
-        own = {name: {option.get(name, "kernel_size"): 5}}
-        config = SynthesizerConfig(**SIZES, synthesizer={"encoder": name, "decoder": "random"}, synthesizer_options=own)
-        model = SynthesizerForConditionalGeneration(config)
-        random = layers * heads * length**2
-        assert count_parameters(model)["in_synthesizers"] == layers * count + random, name
-
-
-def test_a_run(tmp_path: Path) -> None:
-    rows = [
-        f'{{"text": "{"good" if number % 2 else "bad"} thing {number}", "label": {number % 2}}}' for number in range(24)
-    ]
-    for split in ("train", "valid"):
-        (tmp_path / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    overrides = [*SMALL, "num_layers=2", "max_steps=4", "max_position_embeddings=16"]
-    settings = read_settings(synthesizer="[dynamic_conv, linformer]", preset="tiny", seed=0, overrides=overrides)
-    task = Classification(classes=["bad", "good"])
-    start_run(task=task, data=tmp_path, settings=settings, output=tmp_path / "run", report=silent)
-    assert resume_run(tmp_path / "run", max_steps=6, report=silent).metrics["steps"] == 6
-    with pytest.raises(UserError, match="'linformer'"):
-        inspect_run(tmp_path / "run", report=silent)

@@ -1,7 +1,5 @@
 """benchmarks/decoders.py: GPT-2 and Llama as the model of language modeling."""
 
-import json
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -9,9 +7,8 @@ import pytest
 import torch
 from transformers import GPT2LMHeadModel, LlamaForCausalLM
 
-from cli.conftest import SETS, Call, call, check_error
+from cli.conftest import call
 from scripts import load_script
-from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
 
 __all__ = ["call"]
@@ -20,29 +17,6 @@ __all__ = ["call"]
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     return load_script("decoders")
-
-
-@pytest.mark.slow
-def test_the_command_trains_and_scores_gpt2(
-    script: ModuleType, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LanguageModeling, "model_class", script.Gpt2)
-    for split in ("train", "valid"):
-        lines = [f"line {number} of {number * 7}" for number in range(40)]
-        (tmp_path / f"{split}.txt").write_text("\n".join(lines), encoding="utf-8")
-    command = ["compare", "language-modeling", "--data", tmp_path, "--output", tmp_path / "runs", "--split", "valid"]
-    command += [*SETS, "--steps", 2, "--json", "--synthesizers"]
-    code, out, err = call(*command, "vanilla")
-    assert code == 0, err
-    (run,) = json.loads(out)["runs"]
-    assert run["tests"]["valid"]["scores"]["loss"] == pytest.approx(run["validation"]["scores"]["loss"], rel=1e-5)
-    config = json.loads((tmp_path / "runs" / run["folder"] / "config.json").read_text(encoding="utf-8"))
-    assert config["model_type"] == "gpt2"
-    assert call("generate", tmp_path / "runs" / run["folder"], "line 1", "--max-new-tokens", 2)[::2] == (0, "")
-    check_error(call(*command, "random"), "'random'")
-    command[command.index("--output") + 1] = tmp_path / "packed"
-    _, _, err = call(*command, "vanilla", "--set", "packed=true")
-    assert "expected packed=false" in err
 
 
 GPT2 = {"position_embedding_type": "learned"}

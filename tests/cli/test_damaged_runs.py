@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file, save_file
 
 from cli.conftest import Call, Result, check_error
 
@@ -28,11 +27,6 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 def command(call: Call, name: str, run: Path) -> Result:
     return call(*COMMANDS[name](run))
-
-
-def edit(path: Path, **changes: object) -> None:
-    """Change entries of a JSON file."""
-    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -116,68 +110,6 @@ def test_settings_that_no_option_sets_are_refused(
     check_error(call("train", "translation", *new), run, f"unknown {group} settings: {name}")
 
 
-def test_weights_that_are_not_finite(call: Call, run: Path) -> None:
-    weights = load_file(run / "model.safetensors")
-    name = sorted(weights)[-1]
-    weights[name].view(-1)[-1] = torch.nan
-    save_file(weights, run / "model.safetensors", metadata={"format": "pt"})
-    for each in ("generate", "evaluate"):
-        check_error(command(call, each, run), run, "model.safetensors has weights that are not finite", name)
-
-
-def test_tokens_outside_of_the_vocabulary(call: Call, run: Path) -> None:
-    path = run / "tokenizer.json"
-    text = path.read_text(encoding="utf-8")
-    model = json.loads(text)["model"]
-    model["vocab"][max(model["vocab"], key=model["vocab"].get)] = 9999
-    processor = json.loads(text)["post_processor"]
-    processor["special_tokens"]["</s>"]["ids"] = [9999]
-    for change in ({"model": model}, {"post_processor": processor}):
-        path.write_text(text, encoding="utf-8")
-        edit(path, **change)
-        for name in COMMANDS:
-            check_error(command(call, name, run), run, "tokenizer.json has token 9999")
-
-
-def test_a_tokenizer_that_panics(call: Call, run: Path) -> None:
-    split = {"type": "Split", "pattern": {"Regex": "([a-z ]+)+[A-Z]$"}, "behavior": "Isolated", "invert": False}
-    own = json.loads((run / "tokenizer.json").read_text(encoding="utf-8"))["pre_tokenizer"]
-    edit(run / "tokenizer.json", pre_tokenizer={"type": "Sequence", "pretokenizers": [split, own]})
-    code, _, err = call("generate", run, "the tea is on the table " * 9)
-    assert (code, err.splitlines()[-1].split(":")[1].strip()) == (1, str(run))
-    assert "tokenizer.json cannot be loaded" in err.splitlines()[-1]
-
-
-@pytest.mark.parametrize("content", ["[" * 200_000, f'{{"finished": {"1" * 5000}}}'], ids=["deep", "digits"])
-def test_json_that_python_does_not_read(call: Call, run: Path, content: str) -> None:
-    (run / "evaluation").mkdir(exist_ok=True)
-    for name in ("metrics.json", "evaluation/x.json"):
-        (run / name).write_text(content, encoding="utf-8")
-        assert command(call, "evaluate", run)[0] == 0
-    check_error(command(call, "resume", run), run / "evaluation/x.json")
-    for name, fact in (("config.json", "config.json"), ("tokenizer_config.json", "the tokenizer")):
-        (run / name).write_text(content, encoding="utf-8")
-        check_error(command(call, "generate", run), run, fact)
-    (path,) = (run / "checkpoints").glob("*/progress.json")
-    path.write_text(content, encoding="utf-8")
-    check_error(command(call, "resume", run), path.parent)
-
-
-def test_errors_of_the_first_step(call: Call, run: Path) -> None:
-    checkpoint = run / "checkpoints/checkpoint-2"
-    state = torch.load(checkpoint / "scheduler.pt")
-    torch.save({**state, "base_lrs": [0.1] * 9}, checkpoint / "scheduler.pt")
-    check_error(command(call, "resume", run), checkpoint)
-    torch.save(state, checkpoint / "scheduler.pt")
-    text = (checkpoint / "trainer_state.json").read_text(encoding="utf-8")
-    edit(checkpoint / "trainer_state.json", logging_steps=0)
-    check_error(command(call, "resume", run), checkpoint)
-    # What another Trainer stored is not used.
-    (checkpoint / "trainer_state.json").write_text(text, encoding="utf-8")
-    edit(checkpoint / "trainer_state.json", total_flos="x", stateful_callbacks={"Other": {"args": {}}})
-    assert command(call, "resume", run)[0] == 0
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_run_yaml(call: Call, run: Path, name: str) -> None:
     info = yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))
@@ -189,23 +121,3 @@ def test_run_yaml(call: Call, run: Path, name: str) -> None:
     check_error(command(call, name, run), "run.yaml", "alias")
     (run / "run.yaml").write_text("[")
     check_error(command(call, name, run), "run.yaml")
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("progress.json", b'{"speed": 3}'),
-        ("progress.json", b'{"log": [1]}'),
-        ("trainer_state.json", b'{"global_step": 1}'),
-        ("model.safetensors", b"damaged"),
-        ("optimizer.pt", None),
-        ("rng_state.pth", b"damaged"),
-    ],
-)
-def test_checkpoints(call: Call, run: Path, name: str, content: bytes | None) -> None:
-    path = run / "checkpoints/checkpoint-2" / name
-    if content is None:
-        path.unlink()
-    else:
-        path.write_bytes(content)
-    check_error(command(call, "resume", run), "checkpoint-2")

@@ -20,7 +20,7 @@ def set_stdin(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
 
 
-def test_evaluate(call: Call, trained: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluate(call: Call, trained: Path, corpus: Path) -> None:
     code, out, err = call("evaluate", trained, "--data", corpus, "--split", "test", "--num-beams", 2, "--json")
     assert code == 0, err
     assert out.count("\n") == 1
@@ -31,9 +31,6 @@ def test_evaluate(call: Call, trained: Path, corpus: Path, monkeypatch: pytest.M
     assert code == 0
     assert "BLEU" in out
     assert "chrF" in out
-    # As torchrun sets it for the second process.
-    monkeypatch.setenv("RANK", "1")
-    assert call("evaluate", trained, "--num-beams", 1, "--json") == (0, "", "")
 
 
 def test_a_line_is_generated_for_each_line(
@@ -87,9 +84,7 @@ def test_long_lines(call: Call, trained: Path) -> None:
     [
         (["evaluate", "--split", "tset"], ["tset", "train", "valid"], 1),
         (["evaluate", "--data", "nowhere"], ["nowhere"], 1),
-        (["evaluate", "--length-penalty", "nan"], ["length_penalty=nan"], 1),
         (["evaluate", "--num-beams", 0], ["--num-beams"], 2),
-        (["evaluate", "--on-long", "drop"], ["'drop'"], 2),
         (["generate", "caf\udce9"], ["UTF-8"], 1),
         (["generate", "--prompt", "one"], ["--prompt", "translation"], 1),
     ],
@@ -175,11 +170,9 @@ def test_sampling(call: Call, language_models: dict[str, Path]) -> None:
     [
         (["--prompt", "x " * 99], "199.* 63", 1),
         (["x", "y " * 99], "line 2.* 63.*--on-long", 1),
-        (["--prompt", "caf\udce9"], "UTF-8", 1),
         (["x", "--prompt", "y"], "TEXT.*--prompt", 2),
         (["--prompt", "y", "--num-beams", 2, "--truncate"], "--num-beams, --on-long.*--prompt", 2),
         (["x", "--seed", 1, "--top-k", 3], "--top-k, --seed without --prompt", 2),
-        (["x", "--on-long", "split"], "--on-long.*'split'.*truncate", 2),
         (["--prompt", "y", "--top-p", 2], "top_p=2.0", 1),
     ],
 )
@@ -189,5 +182,3 @@ def test_wrong_prompts(
     result = call("generate", language_models["sentences"], *arguments)
     check_error(result, code=code)
     assert re.search(pattern, result[2]), result[2]
-    cut = call("generate", language_models["sentences"], "x " * 99, "one", "--truncate", "--max-new-tokens", 3)
-    assert (cut[0], cut[1].count("\n")) == (0, 2)

@@ -3,9 +3,7 @@
 import json
 from pathlib import Path
 
-import pytest
-
-from cli.conftest import Call, check_error
+from cli.conftest import Call
 
 
 def test_what_attention_depends_on_is_measured_on_data(call: Call, trained: Path, tmp_path: Path) -> None:
@@ -20,16 +18,3 @@ def test_what_attention_depends_on_is_measured_on_data(call: Call, trained: Path
     assert "What attention depends on</h2>" in page
     assert "Without a function</h2>" in page
     assert {(entry["stack"], entry["layer"]) for entry in numbers["removed"]} > {*places}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fact", "code"),
-    [
-        (["--split", "tset"], "tset", 1),
-        (["--sample", 0], "--sample", 2),
-        (["--examples", 0], "--examples", 2),
-    ],
-)
-def test_wrong_options(call: Call, trained: Path, arguments: list[object], fact: str, code: int) -> None:
-    check_error(call("inspect", trained, *arguments), fact, code=code)
-    assert not (trained / "inspect").exists()

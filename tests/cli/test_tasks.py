@@ -5,24 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from transformers import AutoModelForSequenceClassification, pipeline
 
 from cli.conftest import SETS, Call, check_error
 from documents import blocks
-from tasks.glue_files import write_glue
 
 # The extra "glue".
 pytest.importorskip("scipy.stats", reason="scipy is not installed")
 pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
 
 LONGER = (*SETS, "--set", "max_position_embeddings=200")
-
-
-@pytest.fixture
-def glue(tmp_path: Path) -> Path:
-    write_glue(tmp_path / "glue")
-    return tmp_path / "glue"
 
 
 def train(call: Call, task: str, data: Path, run: Path, *more: object) -> None:
@@ -37,24 +29,6 @@ def evaluate(call: Call, run: Path) -> dict[str, Any]:
     results = json.loads(out)
     lines = Path(results["predictions"]).read_text(encoding="utf-8").splitlines()
     return {**results, "lines": [json.loads(line) for line in lines]}
-
-
-@pytest.mark.slow
-def test_glue(call: Call, glue: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    train(call, "glue", glue, run, "--set", "tasks=[sst2, mnli]", "--set", "cap=5")
-    options = yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))["options"]
-    assert (options["tasks"], options["cap"]) == (["sst2", "mnli"], 5)
-    results = evaluate(call, run)
-    best = json.loads((run / "metrics.json").read_text(encoding="utf-8"))["best"]
-    for name in ("average", "invalid", "glue_sst2_accuracy", "glue_mnli_accuracy_mismatched"):
-        assert results[name] == best[name]
-    assert len(results["lines"]) == results["examples"] == 6 + 6 + 7
-    assert results["invalid"] == sum(line["predicted"] is None for line in results["lines"])
-    assert "SST-2" in call("evaluate", run, "--split", "valid", "--num-beams", 2)[1]
-    code, out, _ = call("generate", run, "sst2 sentence: tea", "")
-    assert (code, out.count("\n")) == (0, 2)
-    check_error(call("evaluate", run), "SST-2", "test")
 
 
 def test_classification_of_texts(call: Call, tmp_path: Path) -> None:
@@ -87,7 +61,6 @@ def test_classification_of_one_file(call: Call, tmp_path: Path, monkeypatch: pyt
     assert code == 0, err
     assert "valid: 10% of the training data, held out (--set held_out=…)\n" in err
     assert 0 < evaluate(call, run)["examples"] < 20
-    check_error(call("evaluate", run), "reviews.csv", "train and valid", "--data")
     code, out, _ = call("evaluate", run, "--data", new)
     assert (code, out.splitlines()[0]) == (0, "new: no texts with a label, no scores")
     (path,) = (run / "evaluation").glob("new.*.jsonl")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-import yaml
 from typer.testing import CliRunner
 
 from documents import ROOT
 from synthesizer_lab.cli.app import app
-from synthesizer_lab.compare.experiments import main, read_experiments
+from synthesizer_lab.compare.experiments import read_experiments
 
 FILE = ROOT / "benchmarks/experiments.yaml"
 
@@ -42,28 +40,3 @@ def test_published_rows_and_pairs_are_rows() -> None:
             found = [(name, row) if isinstance(row, str) else next(iter(row.items())) for row in pair]
             assert len({*found}) == 2, (name, pair)
             assert all(row in rows[home] for home, row in found), (name, pair)
-
-
-def test_experiments_that_follow_a_failed_one_are_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "benchmarks").mkdir()
-    commands = {
-        "other": ["mkdir {runs}-other"],
-        "first": ["synthesizer evaluate {runs}/none '[x]'", "mkdir {runs}-never"],
-        "second": ["mkdir {runs}-never"],
-        "third": ["mkdir {runs}-third"],
-    }
-    entries = {name: {"title": name, "commands": listed} for name, listed in commands.items()}
-    entries["second"]["after"] = ["first"]
-    (tmp_path / "benchmarks/experiments.yaml").write_text(yaml.safe_dump(entries, sort_keys=False))
-    assert main(["--data", ".", "--output", "runs", "second", "third"]) == 1
-    out, err = capfd.readouterr()
-    assert "unexpected extra argument" in err
-    assert [line for line in out.splitlines() if line[0] != "$"] == ["first: failed", "second: failed", "third: done"]
-    assert [path.name for path in tmp_path.glob("runs-*")] == ["runs-third"]
-    for wrong in ("nothing", "--data=absent"):
-        with pytest.raises(SystemExit):
-            main(["--data", ".", wrong])
-        assert wrong.replace("=", " ") in capfd.readouterr().err

@@ -50,14 +50,6 @@ def test_a_row_is_ahead_if_the_interval_excludes_zero(
     assert difference(results, ["a|b", "vanilla"], BLEU) is None
 
 
-def test_a_row_of_another_experiment(results: Results) -> None:
-    other = json.loads(json.dumps(results))
-    set_score(other, "vanilla-control", *BLEU, 40.0, 0.1)
-    found = difference(results, ["vanilla", {"control": "vanilla-control"}], BLEU, {"control": other})
-    assert str(found) == "−2.30 [−2.73, −1.87] behind"
-    assert difference(results, ["vanilla", {"absent": "vanilla"}], BLEU) is None
-
-
 def test_outputs_are_compared_seed_by_seed(corpus: Path, tmp_path: Path) -> None:
     output = tmp_path / "mt"
     results, _ = run_comparison(corpus, output, "vanilla,random", (0, 1))

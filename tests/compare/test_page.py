@@ -3,9 +3,7 @@
 import re
 from pathlib import Path
 
-from compare.conftest import Results, add_row, run_comparison
-from synthesizer_lab.compare.page import write_page
-from synthesizer_lab.training.run_folder import RunFolder
+from compare.conftest import run_comparison
 
 
 def _table(text: str, name: str) -> list[list[str]]:
@@ -32,14 +30,3 @@ def test_a_comparison_has_a_page(corpus: Path, tmp_path: Path) -> None:
         assert all(line in text for line in path.read_text(encoding="utf-8").splitlines())
     assert all(command.split()[0] in text for command in results["runs"][0]["commands"])
     assert re.search(r"\(p [\d.]+, [\d.]+\)", text)
-
-
-def test_a_score_is_bold_if_the_interval_of_its_difference_excludes_zero(tmp_path: Path, results: Results) -> None:
-    add_row(results, "random", 38.7, 0.1)
-    add_row(results, "dense", 60.0)
-    write_page(RunFolder(tmp_path), results, {})
-    for name in ("scores", "differences"):
-        header, *lines = _table((tmp_path / "index.html").read_text(encoding="utf-8"), name)
-        bold = {(line[0], title) for line in lines for title, cell in zip(header, line, strict=True) if "<b>" in cell}
-        # `dense` has one seed, and the interval of `vanilla-control` includes 0.
-        assert bold == {("random", f"{split} BLEU") for split in ("validation", "test_2016_flickr", "test_2017")}

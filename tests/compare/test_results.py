@@ -1,8 +1,7 @@
 """Tables and their notes, from results as results.json has them."""
 
-from compare.conftest import Results, add_row, set_score
-from synthesizer_lab.compare.tables import markdown_page, terminal_page
-from synthesizer_lab.metrics.embeddings import OWN_VECTORS
+from compare.conftest import Results, add_row
+from synthesizer_lab.compare.tables import markdown_page
 
 
 def test_markdown_has_table_notes_and_commands(results: Results) -> None:
@@ -35,38 +34,6 @@ def test_markdown_has_table_notes_and_commands(results: Results) -> None:
     ):
         assert notes.count(fact) == 1, fact
     assert commands == "```console\nsynthesizer compare translation --seeds 0,1\n```\n"
-
-
-def test_a_table_wider_than_the_terminal_continues_below(results: Results) -> None:
-    add_row(results, "dense", 38.7, 0.1)
-    lines = terminal_page(results, 180).splitlines()
-    (dense,) = [line for line in lines if line.startswith("dense ")]
-    assert "38.70 ± 0.10 * 19.35 ± 0.10 *" in " ".join(dense.split())
-    assert "a|b, seed 0 failed: out of memory" in lines
-    lines = [line for line in terminal_page(results, 60).splitlines() if line.startswith("dense ")]
-    assert len(lines) > 1
-    assert max(map(len, lines)) <= 60
-
-
-def test_a_missing_score_has_a_reason(results: Results) -> None:
-    for run in results["runs"][2:4]:
-        run["tests"]["test_2017"]["not_computed"] = {"chrf": "needs Java"}
-    set_score(results, "vanilla", "test_2017", "chrf", 61.2)
-    header, _, vanilla, control, *_ = (text := markdown_page(results)).split("\n")
-    assert header.endswith("| test_2017 chrF |")
-    assert vanilla.endswith("| 61.20 ± 0.00 |")
-    assert control.endswith("| – |")
-    assert text.count("- chrF not computed: needs Java") == 1
-
-
-def test_similarities_by_own_embeddings_are_not_compared(results: Results) -> None:
-    set_score(results, "vanilla", "test_2017", "chrf", 50.0)
-    set_score(results, "vanilla-control", "test_2017", "chrf", 60.0)
-    assert "**60.00 ± 0.00**" in markdown_page(results)
-    for run in results["runs"][:4]:
-        run["tests"]["test_2017"]["signatures"] = {"chrf": OWN_VECTORS}
-    assert "| 60.00 ± 0.00 |" in markdown_page(results)
-    assert "does not compare between rows" in markdown_page(results)
 
 
 def test_rows_without_a_finished_run_are_shown(results: Results) -> None:

@@ -1,7 +1,6 @@
 """Comparisons whose rows start from runs of another comparison, or from new weights."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from safetensors.torch import load_file
 
 from compare.conftest import Results, failures, run_comparison
-from synthesizer_lab.compare.plan import Comparison, find_sources
 from synthesizer_lab.compare.rows import parse_rows
 from synthesizer_lab.compare.tables import markdown_page
 from synthesizer_lab.errors import UserError
@@ -17,7 +15,6 @@ from synthesizer_lab.tasks.span_corruption import SpanCorruption
 from synthesizer_lab.tasks.summarization import Summarization
 from synthesizer_lab.training.run_folder import RunFolder
 from training.conftest import SMALL
-from training.runs import snapshot
 
 TRAINING = ("batch_tokens=400", "warmup_steps=2", "eval_steps=2", "logging_steps=1")
 
@@ -77,24 +74,6 @@ def test_rows_from_runs_and_from_new_weights_are_one_table(
         for path in (pretrained / "random/seed-0", folders[3])
     )
     assert (old - new).abs().max() < 1e-6
-    # The same command has nothing to do.
-    state = snapshot(folders[3])
-    assert finetune(rows, where)["rows"] == results["rows"]
-    assert snapshot(folders[3]) == state
-
-
-@pytest.mark.parametrize(
-    ("where", "row", "found"),
-    [
-        ("{synthesizer}/seed-{seed}", "random@dropout_rate=0.3", "random/seed-0"),
-        ("{row}/seed-0", "vanilla@from=none", "vanilla/seed-0"),
-        ("{synthesizer}/seed-0", "vanilla-control@from=none", "vanilla-control/seed-0"),
-    ],
-)
-def test_runs_are_found_by_row_and_seed(data: Path, pretrained: Path, where: str, row: str, found: str) -> None:
-    comparison = Comparison(task=Summarization(), data=data, preset="tiny", source=f"{pretrained}/{where}")
-    (source,) = find_sources(comparison, {key: [0] for key in parse_rows([row])}).values()
-    assert source.run.path == pretrained / found
 
 
 @pytest.mark.parametrize(
@@ -112,19 +91,3 @@ def test_runs_that_are_not_there_are_refused(
     with pytest.raises(UserError, match=message):
         finetune(rows, where and f"{pretrained}/{where}")
     assert not (tmp_path / "out").exists()
-
-
-def test_runs_with_several_tokenizers_or_unfinished_are_refused(
-    finetune: Finetune, pretrained: Path, tmp_path: Path
-) -> None:
-    runs = tmp_path / "runs"
-    for row in ("vanilla", "random"):
-        shutil.copytree(pretrained / row / "seed-0", runs / row)
-    content = json.loads((runs / "random/tokenizer.json").read_text(encoding="utf-8"))
-    content["model"]["merges"].pop()
-    (runs / "random/tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match="several tokenizers"):
-        finetune("vanilla,random", f"{runs}/{{synthesizer}}")
-    (runs / "random/metrics.json").write_text('{"finished": false}', encoding="utf-8")
-    with pytest.raises(UserError, match=r"random: .* not finished"):
-        finetune("vanilla,random", f"{runs}/{{synthesizer}}")

@@ -22,8 +22,6 @@ from transformers import (
     BertForNextSentencePrediction,
     MarianMTModel,
     PreTrainedModel,
-    Trainer,
-    TrainingArguments,
     ViTConfig,
     ViTModel,
 )
@@ -33,7 +31,7 @@ from documents import ROOT
 from models.conftest import word_tokenizer
 from synthesizer_lab.compare.documents import condense
 from synthesizer_lab.compare.results import read_results
-from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, SynthesizerForMaskedLM, convert, export_model
+from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, convert, export_model
 from tasks.glue_files import write_glue
 
 Sources = Callable[[str], PreTrainedModel]
@@ -90,16 +88,10 @@ def test_what_is_kept(sources: Sources) -> None:
     assert {p.dtype for p in ours.parameters()} == {torch.bfloat16} == {ours.config.dtype}
     assert ours.training
     assert ours.generation_config.to_dict() == theirs.generation_config.to_dict()
-    config = ours.config
-    assert (config.pad_token_id, config.bos_token_id, config.eos_token_id, config.decoder_start_token_id) == (
-        1,
-        0,
-        2,
-        2,
-    )
-    assert (config.max_position_embeddings, config.num_layers, config.num_decoder_layers) == (17, 2, 3)
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "max_position_embeddings"):
+        assert getattr(ours.config, name) == getattr(theirs.config, name)
     # The bias of BART is drawn in the tests; most models have zeros.
-    assert config.lm_head_bias
+    assert ours.config.lm_head_bias
     theirs.final_logits_bias.zero_()
     assert not convert(theirs).config.lm_head_bias
     assert ours.lm_head.weight is ours.model.embed_tokens.weight
@@ -131,15 +123,6 @@ def test_the_maximum_length(sources: Sources) -> None:
         convert(theirs, max_length=0)
 
 
-def test_other_synthesizers_keep_the_other_weights(sources: Sources) -> None:
-    theirs = sources("bart")
-    ours = convert(theirs, {"encoder": "dense", "decoder": "random:1/vanilla:1"})
-    ours.generate(IDS, attention_mask=MASK, max_new_tokens=3)
-    layer, block = ours.model.decoder.layers[2], theirs.model.decoder.layers[2]
-    assert torch.equal(layer.self_attn.v_proj.weight, block.self_attn.v_proj.weight)
-    assert torch.equal(layer.self_attn.function.functions[1].q_proj.weight, block.self_attn.q_proj.weight[11:])
-
-
 def test_a_subclass_is_converted_as_its_parent(sources: Sources) -> None:
     theirs = copy.deepcopy(sources("gpt2"))
     theirs.__class__ = type("WithItsOwnLoss", (type(theirs),), {})
@@ -163,16 +146,9 @@ def test_what_cannot_be_converted(tmp_path: Path) -> None:
     bert = make_source("bert")
     bert.config.position_embedding_type = "relative_key"
     refused(bert, "position_embedding_type='relative_key'", "'absolute'")
-    refused(make_source("gpt2", add_cross_attention=True), "add_cross_attention=True")
     refused(make_source("bart", encoder_attention_heads=1), "encoder_attention_heads=1, decoder_attention_heads=2")
-    refused(make_source("bart", decoder_ffn_dim=7), "encoder_ffn_dim=31, decoder_ffn_dim=7")
-    refused(
-        make_source("marian", share_encoder_decoder_embeddings=False), "share_encoder_decoder_embeddings=False", "True"
-    )
-    refused(make_source("opt", word_embed_proj_dim=11), "word_embed_proj_dim=11, hidden_size=22")
     refused(make_source("opt", do_layer_norm_before=False), "do_layer_norm_before=False", "True")
     refused(make_source("mistral", sliding_window=36), "sliding_window=36 for 37 positions", "sliding_window=None")
-    refused(make_source("llama", hidden_act="gelu"), "hidden_act='gelu'", "'silu'")
     scaled = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}
     refused(make_source("llama", rope_parameters=scaled), "rope_type='dynamic'", "expected one of: default, linear")
     untied = make_source("t5")
@@ -185,11 +161,9 @@ def test_what_cannot_be_converted(tmp_path: Path) -> None:
     config = SynthesizerConfig(vocab_size=9, d_model=4, num_heads=2, d_ff=4, num_layers=1, synthesizer="random")
     refused(SynthesizerForCausalLM(config), "'random'", "vanilla in all layers")
     refused(tmp_path / "nothing", "nothing: no such folder")
-    for text in ("{}", '{"model_type": "bert"}', '{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}', "["):
+    for text in ("{}", '{"model_type": "bert"}', "["):
         (tmp_path / "config.json").write_text(text)
-        with pytest.raises(ValueError, match="cannot be loaded") as caught:
-            convert(tmp_path)
-        assert "\n" not in str(caught.value)
+        refused(tmp_path, "cannot be loaded")
 
 
 def test_missing_weights_are_refused(sources: Sources, tmp_path: Path) -> None:
@@ -197,21 +171,6 @@ def test_missing_weights_are_refused(sources: Sources, tmp_path: Path) -> None:
     weights = {name: tensor for name, tensor in model.state_dict().items() if "pooler.dense.bias" not in name}
     model.save_pretrained(tmp_path, state_dict=weights)
     refused(tmp_path, "lack bert.pooler.dense.bias")
-
-
-def test_a_converted_model_is_trained(sources: Sources, tmp_path: Path) -> None:
-    model = convert(sources("bert"), "random+vanilla")
-    before = copy.deepcopy(model.state_dict())
-    rows = [{"input_ids": row, "attention_mask": mask, "labels": row} for row, mask in zip(IDS, MASK, strict=True)]
-    options: dict[str, Any] = {"report_to": "none", "use_cpu": True, "save_strategy": "no", "disable_tqdm": True}
-    trainer = Trainer(model, TrainingArguments(str(tmp_path), max_steps=3, **options), train_dataset=rows)
-    with torch.no_grad():
-        first = model(IDS, MASK, labels=IDS).loss
-    assert trainer.train().training_loss < first + 1
-    # All weights learn; those of R start at zero.
-    changed = [name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])]
-    assert {"transform.dense.weight", "lm_head.bias", "model.encoder.embedding_norm.weight"} <= set(changed)
-    assert isinstance(model, SynthesizerForMaskedLM)
 
 
 def test_a_converted_model_is_exported(sources: Sources, tmp_path: Path) -> None:

@@ -101,7 +101,6 @@ def test_what_cannot_be_read(sources: Callable[[str], PreTrainedModel], tmp_path
     model, tokenizer = convert(sources("marian")), word_tokenizer()
     with pytest.raises(UserError, match="--task"):
         read_batches(model, tokenizer, CalibrationText(tmp_path))
-    for lines, fact in (("\n", "no text"), ("w5\n", "at least 2")):
-        (tmp_path / "lines").write_text(lines)
-        with pytest.raises(UserError, match=fact):
-            read_batches(model, tokenizer, CalibrationText(tmp_path / "lines"))
+    (tmp_path / "lines").write_text("w5\n")
+    with pytest.raises(UserError, match="at least 2"):
+        read_batches(model, tokenizer, CalibrationText(tmp_path / "lines"))

@@ -46,9 +46,7 @@ def test_unreadable_files_are_named(tmp_path: Path, name: str, content: bytes | 
     [
         ("{", "JSON"),
         ("[1]", "list"),
-        ("[" * 100_000, "JSON"),
         (r'{"a": "x \ud800 y"}', "surrogates"),
-        (f'{{"a": {"1" * 5000}}}', r"not JSON .*4300 digits"),
     ],
 )
 def test_lines_that_are_not_json_objects_are_malformed(line: str, fact: str) -> None:
@@ -83,11 +81,8 @@ def test_missing_files_are_listed(tmp_path: Path) -> None:
     _touch(tmp_path, "valid.jsonl")
     with pytest.raises(UserError, match=r"train\{\.jsonl \| \.json\}.*valid\.jsonl"):
         split_files(tmp_path, "train", (".jsonl", ".json"), several=True)
-    for folder in (tmp_path / "valid.jsonl", tmp_path / "nowhere"):
-        with pytest.raises(UserError, match=folder.name):
-            split_files(folder, "valid", (".jsonl",), several=True)
-        with pytest.raises(UserError, match=folder.name):
-            find_split(folder, "valid", ("en", "de"))
+    with pytest.raises(UserError, match="nowhere"):
+        split_files(tmp_path / "nowhere", "valid", (".jsonl",), several=True)
 
 
 def test_parallel_files_are_found_by_alias_and_prefix(tmp_path: Path) -> None:
@@ -97,8 +92,6 @@ def test_parallel_files_are_found_by_alias_and_prefix(tmp_path: Path) -> None:
     assert find_split(tmp_path, "test_2016", ("en", "de"))[0] == "test_2016"
     with pytest.raises(UserError, match=r"no file train\.de; the files there are: .*train\.en, val\.de\.gz"):
         find_split(tmp_path, "train", ("en", "de"))
-    with pytest.raises(UserError, match=r"dev2.*test_2016\.en"):
-        find_split(tmp_path, "dev2", ("en", "de"))
     _touch(tmp_path, "test_2017.en", "test_2017.de")
     with pytest.raises(UserError, match=r"test_2016\.en, test_2017\.en"):
         find_split(tmp_path, "test", ("en", "de"))
@@ -112,7 +105,6 @@ def test_parallel_files_are_found_by_alias_and_prefix(tmp_path: Path) -> None:
         ("", ["b*.txt", "[ab].txt"], ["b.txt", "a.txt"]),
         ("", ["a.txt", "c*"], r"'c\*'.*a\.txt, b\.txt"),
         ("none", "a.txt", "none"),
-        ("a.txt", "b.txt", "a.txt: got a file; expected the folder"),
     ],
 )
 def test_files_by_pattern(tmp_path: Path, path: str, patterns: Any, found: list[str] | str) -> None:
@@ -122,8 +114,6 @@ def test_files_by_pattern(tmp_path: Path, path: str, patterns: Any, found: list[
             matching_files(tmp_path / path, patterns)
     else:
         assert matching_files(tmp_path / path, patterns) == [tmp_path / name for name in found]
-        absolute = [str(tmp_path / name) for name in found]
-        assert [str(file) for file in matching_files(tmp_path, absolute)] == absolute
 
 
 def test_a_cached_folder_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

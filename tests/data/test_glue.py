@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from synthesizer_lab.data.glue import NESTED, SUITES, GlueExample, read_file, task_files
+from synthesizer_lab.data.glue import NESTED, SUITES, GlueExample, read_file
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks.glue import Glue, SuperGlue
 from tasks.glue_files import superglue_row, write_superglue
@@ -52,7 +52,6 @@ def test_malformed_lines_of_qqp_are_counted(tmp_path: Path) -> None:
         ("sst2", ("sentence|label", "fine .|1", "a|b|1"), "line 3: got 3 columns; expected 2: sentence, label"),
         ("sst2", ("sentence|label", "fine .|1", "x|7"), r"line 3: got label '7'.*negative, positive"),
         ("stsb", ("sentence1|sentence2|score", "a|b|4.250", "a|b|5.1"), r"line 3: .*5\.1.* 0 … 5"),
-        ("stsb", ("sentence1|sentence2|score", "a|b|4.250", "a|b|nan"), "line 3: .*nan"),
         ("rte", ("sentence|label", "fine .|1"), "sentence, label.*sentence1, sentence2"),
     ],
 )
@@ -90,11 +89,6 @@ def test_record_has_an_example_per_query(tmp_path: Path) -> None:
     (example,) = read(tmp_path, "record", row)[0]
     assert example.texts["entities"] == "Ann, Zoë"
     assert (example.id, example.label, example.answers) == ("1.6", None, ("Ann", "Zoë"))
-    del query["answers"]
-    assert read(tmp_path, "record", row)[0][0].answers == ()
-    query["answers"] = 3
-    with pytest.raises(UserError, match="'answers': got int; expected list"):
-        read(tmp_path, "record", row)
 
 
 def _wsc(text: str, index: int, pronoun: str, referent: str = "The cat", label: bool = True) -> dict[str, Any]:
@@ -121,34 +115,13 @@ def test_wsc_marks_the_pronoun_and_writes_the_referent_as_in_the_text(tmp_path: 
     ("task", "row", "fact"),
     [
         ("cb", {"premise": "p", "hypothesis": 3, "idx": 1}, "'hypothesis': got int"),
-        ("boolq", {"passage": "p", "question": "q", "idx": 1, "label": "yes"}, "'yes'"),
         ("wsc", _wsc("No pronoun here.", 1, "it"), "'it'"),
-        ("multirc", {"idx": 1, "passage": {"text": "t", "questions": ["q"]}}, "'answers'"),
         ("record", {"idx": 1, "qas": [], "passage": {"text": "t", "entities": [{"start": 1}]}}, "'end'"),
     ],
 )
 def test_malformed_superglue_lines_are_named(tmp_path: Path, task: str, row: dict[str, Any], fact: str) -> None:
     with pytest.raises(UserError, match=f"a.txt, line 1: .*{fact}"):
         read(tmp_path, task, row)
-
-
-def test_few_shot_files_replace_missing_superglue_files(tmp_path: Path) -> None:
-    folder = tmp_path / "CB"
-    folder.mkdir()
-    for name in ("train32", "val", "test"):
-        (folder / f"{name}.jsonl").touch()
-
-    def name(split: str, data: Path = tmp_path) -> list[str]:
-        return [path.name for path in task_files(data, SUITES["superglue"]["cb"], split).values()]
-
-    assert [name(split) for split in ("train", "valid", "test")] == [["train32.jsonl"], ["val.jsonl"], ["test.jsonl"]]
-    (folder / "train.jsonl").touch()
-    assert name("train", folder) == ["train.jsonl"]
-    (folder / "val.jsonl").rename(folder / "dev32.jsonl")
-    # train.jsonl contains dev32.jsonl.
-    assert name("valid") == []
-    (folder / "train.jsonl").unlink()
-    assert name("valid") == ["dev32.jsonl"]
 
 
 Asked = list[tuple[str, str | None, str, str | None]]

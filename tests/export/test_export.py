@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from torch.export import Dim
 from models.conftest import LONGEST, STACKS, VOCABULARY, build, tiny_config
 from synthetic_attention import SynthesizerModel
 from synthetic_attention.export import export_model, largest_difference
-from synthetic_attention.staging import LOCK
+from training.runs import full_disk
 
 __all__ = ["build", "tiny_config"]
 
@@ -193,23 +192,8 @@ def test_int8_weights_of_torchao(build: Callable, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["torch", "onnx"])
-def test_a_file_that_cannot_be_written(
-    kind: Any, build: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, model = tmp_path / "model", build("classifier")
-    (tmp_path / ".model-12345678/new").mkdir(parents=True)
-    (tmp_path / ".model-12345678" / LOCK).touch()
-    with monkeypatch.context() as patch:
-        full = MagicMock(side_effect=RuntimeError("PytorchStreamWriter failed"))
-        patch.setattr(Path, "write_bytes", full)
-        patch.setattr(torch.onnx.ONNXProgram, "save", full)
-        with pytest.raises(OSError, match=f"{file} cannot be written: Pytorch"):
-            export_model(model, file, kind)
-    # That of a killed process is gone too.
+def test_a_full_disk(kind: Any, build: Callable, tmp_path: Path) -> None:
+    file = tmp_path / "model"
+    with full_disk(100), pytest.raises(OSError, match=f"{file} cannot be written: "):
+        export_model(build("classifier"), file, kind)
     assert not [*tmp_path.iterdir()]
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.onnx.ONNXProgram, "save", lambda self, part: file.touch())
-        patch.setattr(Path, "write_bytes", lambda self, content: file.touch())
-        with pytest.raises(ValueError, match="exists"):
-            export_model(model, file, kind, overwrite=False)
-    assert [*tmp_path.iterdir()] == [file]

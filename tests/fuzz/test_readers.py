@@ -1,14 +1,11 @@
 """Mutated files of every task and format: read and encoded, or refused with a UserError."""
 
 import csv
-import gzip
 import io
 import json
 import os
-import signal
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,12 +26,10 @@ TOKENS = (
     b"0", b"-1", b"1_0", b"1e400", b"-1e-400", b"nan", b"NaN", b"Infinity", b"-Infinity", b"null", b"true", b"9" * 20,
     b"1" * 5000, b"[" * 3000, b'{"a":' * 3000, b"x" * 3000, b"\xd9\xa3", b"__SILENCE__", b"your persona:", b"\x1b[31m",
 )
-# Stands for a number of 5,000 digits, which `json.dumps` does not write.
-DIGITS = "5,000 digits"
 # What a field of JSON or YAML is replaced with.
 ODD_VALUES = (
     None, True, False, 0, -1, 1, 3, 2.5, 1e300, float("inf"), float("nan"), 10**19, -(10**30), "", "x", "1_0", "\ud800",
-    DIGITS, "é\u2028", "-1", "x" * 3000, [], [[]], ["x"], [None], [3, "x"], {}, {"x": 1}, {"": None}, "..", "/", "\x00",
+    "é\u2028", "-1", "x" * 3000, [], [[]], ["x"], [None], [3, "x"], {}, {"x": 1}, {"": None}, "..", "/", "\x00",
 )
 # fmt: on
 
@@ -97,81 +92,42 @@ def _formats() -> dict[str, Format]:
 FORMATS = _formats()
 
 
-class HangsError(BaseException):
-    """An example took too long. Not an Exception, so that no handler of the program takes it."""
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise HangsError after these seconds of computation: others may use the machine."""
-
-    def stop(*_: object) -> None:
-        raise HangsError(f"no result after {seconds} seconds of computation")
-
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-
-
 @st.composite
 def mutated(draw: st.DrawFn, content: bytes) -> bytes:
-    """`content` after a few edits: parts cut, repeated, moved, replaced by `TOKENS`, or with a flipped bit."""
+    """`content` after a few edits: parts cut, repeated, or replaced by `TOKENS`, a flipped bit."""
     for _ in range(draw(st.integers(1, 4))):
         # Hypothesis prefers small numbers of a large range.
         start = min(len(content), draw(st.integers(0, 100)) * len(content) // 100 + draw(st.integers(0, 50)))
         end = min(len(content), start + draw(st.sampled_from((0, 1, 1, 5, 40, 10**6))))
-        kind = draw(st.sampled_from(("token", "token", "token", "cut", "repeat", "move", "flip", "truncate")))
+        kind = draw(st.sampled_from(("token", "token", "cut", "repeat", "flip")))
         if kind == "token":
             content = content[:start] + draw(st.sampled_from(TOKENS)) + content[end:]
         elif kind == "cut":
             content = content[:start] + content[end:]
         elif kind == "repeat":
             content = content[:end] + content[start:end] + content[end:]
-        elif kind == "move":
-            content = content[start:end] + content[:start] + content[end:]
-        elif kind == "flip" and start < len(content):
+        elif start < len(content):
             content = content[:start] + bytes([content[start] ^ 1 << draw(st.integers(0, 7))]) + content[start + 1 :]
-        elif kind == "truncate":
-            content = content[:start]
     return content
 
 
 @st.composite
-def misshapen(draw: st.DrawFn, row: dict[str, Any]) -> dict[str, Any]:
-    """A row of JSON with one field left out, or replaced by an odd value."""
-    name, copy = draw(st.sampled_from([*row])), dict(row)
-    if draw(st.integers(0, 3)):
-        copy[name] = draw(st.sampled_from(ODD_VALUES))
-    else:
-        del copy[name]
-    return copy
-
-
-@st.composite
 def damaged_formats(draw: st.DrawFn) -> Format:
-    """A format whose first file was mutated: as bytes, or the values of one of its JSON lines; maybe with gzip."""
+    """A format whose first file was mutated: as bytes, or a value of one of its JSON lines."""
     task, options, files = FORMATS[draw(st.sampled_from([*FORMATS]))]
     name, content = next(iter(files.items()))
     if name.endswith("jsonl") and draw(st.booleans()):
         lines = content.splitlines(keepends=True)
         number = draw(st.integers(0, len(lines) - 1))
-        line = json.dumps(draw(misshapen(json.loads(lines[number])))).replace(f'"{DIGITS}"', "1" * 5000)
-        lines[number] = f"{line}\n".encode()
+        row = json.loads(lines[number])
+        row[draw(st.sampled_from([*row]))] = draw(st.sampled_from(ODD_VALUES))
+        lines[number] = f"{json.dumps(row)}\n".encode()
         content = b"".join(lines)
     else:
         content = draw(mutated(content))
-    renamed = name
-    if task not in ("glue", "superglue", "translation") and draw(st.integers(0, 4)) == 0:
-        renamed, content = f"{name}.gz", gzip.compress(content, mtime=0)
-        if draw(st.booleans()):
-            content = draw(mutated(content))
     if "skip_bad_lines" in get_task(task).option_types():
         options = {**options, "skip_bad_lines": draw(st.booleans())}
-    return Format(task, options, {renamed: content, **{key: files[key] for key in files if key != name}})
+    return Format(task, options, {**files, name: content})
 
 
 def _read(form: Format, data: Path) -> None:
@@ -206,10 +162,9 @@ def test_mutated_files_are_read_or_refused(form: Format) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "data")
         _write(form.files, data)
-        with time_limit(20):
-            with suppress(UserError):
-                _read(form, data)
-            assert [path.name for path in Path(folder).iterdir()] == ["data"]
+        with suppress(UserError):
+            _read(form, data)
+        assert [path.name for path in Path(folder).iterdir()] == ["data"]
 
 
 def _write(files: dict[str, bytes], data: Path) -> None:

@@ -9,19 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import ByteLevelBPETokenizer
 from torch import Tensor, nn
 from transformers import (
     DynamicCache,
-    GenerationConfig,
     GenerationMixin,
     LogitsProcessorList,
     MaxTimeCriteria,
-    MinLengthLogitsProcessor,
-    PreTrainedTokenizerFast,
     StoppingCriteriaList,
 )
-from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 from transformers.generation.streamers import BaseStreamer
 
 from models.conftest import STACKS, build, tiny_config  # noqa: F401
@@ -149,13 +144,6 @@ def test_a_large_vocabulary(make: Callable[..., Any]) -> None:
         _check(model, inputs, **settings)
 
 
-@pytest.mark.parametrize("beams", [1, 4])
-def test_packed_weights(beams: int, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synthetic_attention.kernels.matmul._PACKED_SIZE", 1)
-    model = make("seq2seq", vocab_size=97, synthesizer="random+vanilla", lm_head_bias=beams == 1).float()
-    _check(model, _inputs("seq2seq", vocabulary=97), num_beams=beams)
-
-
 def test_the_first_tokens_of_the_output(make: Callable[..., Any]) -> None:
     model = make("seq2seq", synthesizer=["dense+vanilla", "dynamic_conv"])
     for beams in (1, 3):
@@ -211,40 +199,24 @@ def test_changed_modules(make: Callable[..., Any]) -> None:
     _check(model, inputs, "model", num_beams=2)
 
 
-def test_what_a_hook_keeps_is_not_changed(make: Callable[..., Any]) -> None:
-    model, kept = make("causal", synthesizer="random").float(), list[Tensor]()
-    model.lm_head.register_forward_hook(lambda module, given, logits: kept.append(logits))
-    generate(model, torch.tensor([[4, 5]]), max_new_tokens=3, suppress_tokens=[7, 8])
-    assert len(kept) >= 3
-    assert all(bool(logits.isfinite().all()) for logits in kept)
-
-
 @pytest.mark.parametrize("head", ["seq2seq", "causal"])
 def test_other_settings_run_in_transformers_searches(head: str, make: Callable[..., Any]) -> None:
     model, inputs = make(head, synthesizer="random+vanilla"), _inputs(head, (4, 2))
     for settings in (
         {"repetition_penalty": 1.3},
-        {"num_beams": 3, "repetition_penalty": 1.3},
         {"num_beams": 2, "do_sample": True},
         {"num_beams": 2, "length_penalty": -1e3},
         {"logits_processor": LogitsProcessorList([lambda ids, scores: scores.roll(1, -1)])},
-        {"logits_processor": LogitsProcessorList([MinLengthLogitsProcessor(9, 4)])},
         {"stopping_criteria": StoppingCriteriaList([MaxTimeCriteria(1000.0)])},
-        {"stopping_criteria": StoppingCriteriaList([MaxLengthCriteria(5)])},
-        {"stopping_criteria": StoppingCriteriaList([EosTokenCriteria([3, 4, 5, 6])]), "num_beams": 2},
     ):
         _check(model, inputs, "step", max_new_tokens=9, **settings)
     # Without a mask, where transformers looks for padding.
     ids = inputs["input_ids"]
-    for tokens in (ids, ids.clamp(min=3)):
-        with _ways() as ways:
-            assert torch.equal(generate(model, tokens, max_new_tokens=4), model.generate(tokens, max_new_tokens=4))
-        assert len(ways) == 1 + (head == "causal" and tokens is ids)
+    assert torch.equal(generate(model, ids, max_new_tokens=4), model.generate(ids, max_new_tokens=4))
 
 
 def test_what_a_step_cannot_compute_runs_in_the_model(make: Callable[..., Any]) -> None:
     model, inputs = make("causal", synthesizer="random"), _inputs("causal", (4, 2))
-    one = _inputs("causal", (4,))
     for settings in (
         {"use_cache": False},
         {"cache_implementation": "static"},
@@ -252,16 +224,10 @@ def test_what_a_step_cannot_compute_runs_in_the_model(make: Callable[..., Any]) 
     ):
         given = {name: value for name, value in inputs.items() if name not in settings}
         _check(model, given, "model", max_new_tokens=3, **settings)
-    _check(model, one, "model", prompt_lookup_num_tokens=2)
-    _check(model, one, "model", generation_config=GenerationConfig(prompt_lookup_num_tokens=2))
-    model.generation_config.prompt_lookup_num_tokens = 2
-    _check(model, one, "model")
-    model.generation_config.prompt_lookup_num_tokens = None
+    _check(model, _inputs("causal", (4,)), "model", prompt_lookup_num_tokens=2)
     cache = DynamicCache(config=model.config)
     generate(model, **inputs, max_new_tokens=2, past_key_values=cache)
     assert cache.get_seq_length() == 5
-    outputs = generate(model, **inputs, max_new_tokens=2, return_dict_in_generate=True, output_scores=True)
-    assert len(outputs.scores) == 2
     # The time of a step grows with the square of the beams of heads with keys.
     for synthesizer, way in (("random", "search"), ("vanilla", "model")):
         large = make("causal", synthesizer=synthesizer, vocab_size=97)
@@ -296,73 +262,12 @@ def test_a_mask_that_does_not_fit(make: Callable[..., Any]) -> None:
     _check(model, {"encoder_outputs": (states[:1],)}, "step")
 
 
-def test_modules_in_training_mode(make: Callable[..., Any]) -> None:
-    """With dropout each text is another one; self-attention is called as a layer then."""
-    model, inputs = make("seq2seq", synthesizer="random", attention_dropout_rate=0.5), _inputs("seq2seq", (4, 2))
-    stack, block = model.model.decoder, model.model.decoder.layers[0]
-    for module in (stack, block, block.mlp, block.cross_attn, block.self_attn):
-        module.training = True
-        _check(model, inputs, "search" if module is block.self_attn else "model")
-        module.training = False
-
-
-def test_hooks_see_what_they_see_in_transformers(make: Callable[..., Any]) -> None:
-    def change(module: Any, given: Any, y: Tensor) -> None:
-        y[:, -1, :] += torch.linspace(-1, 1, y.shape[-1], dtype=y.dtype)
-
-    for head, prompts, way in (("seq2seq", (5, 3), "step"), ("causal", (1, 1), "step"), ("causal", (3, 3), "model")):
-        model, inputs = make(head, synthesizer=["random+vanilla", "dense"]), _inputs(head, prompts)
-        before, (first, second) = _check(model, inputs), model.model.decoder.layers
-        query = second.self_attn.function.q_proj
-        for module in (first.self_attn.v_proj, first.mlp.down_proj, query, model.model.embed_tokens, model.lm_head):
-            handle = module.register_forward_hook(change)
-            _check(model, inputs, way)
-            _check(model, inputs, way, num_beams=2)
-            handle.remove()
-        assert torch.equal(_check(model, inputs), before)
-
-
-def test_the_default_type(make: Callable[..., Any]) -> None:
-    model, inputs = make("causal", synthesizer="random").float(), _inputs("causal", (3, 2))
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        _check(model, inputs, num_beams=4, eos_token_id=None)
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-def test_arguments_by_position(make: Callable[..., Any]) -> None:
-    model, streamer = make("causal", synthesizer="dense"), _Collector()
-    config = GenerationConfig(max_new_tokens=4, eos_token_id=None)
-    tokens = generate(model, torch.tensor([[4, 5]]), config, None, None, None, None, None, streamer)
-    assert torch.equal(streamer.tokens, tokens)
-
-
 def test_the_first_of_equal_scores(make: Callable[..., Any]) -> None:
     model = make("causal", synthesizer="random", vocab_size=LARGE).bfloat16()
     model.lm_head.weight.data[40:] = model.lm_head.weight.data[:1]
     for rows in (1, 5):
         inputs = {"input_ids": torch.full((rows, 2), 4), "attention_mask": torch.ones(rows, 2).long()}
         _check(model, inputs, eos_token_id=None)
-
-
-def test_the_type_of_the_tokens(make: Callable[..., Any]) -> None:
-    for head in ("causal", "seq2seq"):
-        inputs = {name: value.int() for name, value in _inputs(head).items()}
-        assert _check(make(head, synthesizer="random"), inputs).dtype == torch.long
-
-
-@pytest.mark.parametrize("head", ["seq2seq", "causal"])
-def test_stop_strings(head: str, make: Callable[..., Any]) -> None:
-    # A token for each byte.
-    bytes_only = ByteLevelBPETokenizer()
-    bytes_only.train_from_iterator([""], vocab_size=256, show_progress=False)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bytes_only._tokenizer)
-    model, inputs = make(head, synthesizer="random", vocab_size=256), _inputs(head, (3,))
-    settings = {"max_new_tokens": 12, "eos_token_id": None}
-    stops = [chr(letter) for letter in range(33, 127)]
-    found = _check(model, inputs, "model", stop_strings=stops, tokenizer=tokenizer, **settings)
-    assert found.shape[1] < generate(model, **inputs, **settings).shape[1]
 
 
 class _Collector(BaseStreamer):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from synthesizer_lab.inspect.statistics import BANDS, EDGES, WeightStatistics, describe_scores
+from synthesizer_lab.inspect.statistics import BANDS, WeightStatistics, describe_scores
 
 
 def _weights(heads: int, rows: int, columns: int, is_causal: bool, seed: int = 0) -> np.ndarray:
@@ -46,24 +46,6 @@ def test_statistics_are_their_definitions(is_causal: bool) -> None:
         assert found == pytest.approx(_plain(texts, head, is_causal), abs=1e-6)
 
 
-def test_rows_with_a_single_key_have_no_statistics() -> None:
-    statistics = WeightStatistics(False, distances=True)
-    statistics.add(np.ones((2, 1, 1)))
-    assert (statistics.per_head(), statistics.histogram.sum()) == ([], 0)
-
-
-def test_every_visible_weight_is_in_one_bin() -> None:
-    statistics = WeightStatistics(True, distances=False)
-    statistics.add(_weights(2, 6, 6, True))
-    # Row 0 sees one key and is left out; row i sees i + 1.
-    assert statistics.histogram.sum() == 2 * (2 + 3 + 4 + 5 + 6)
-    assert "distance" not in statistics.per_head()[0]
-    tiny = WeightStatistics(False, distances=False)
-    tiny.add(np.array([[[1e-12, 0.0, 1.0]]]))
-    assert (tiny.histogram[0], tiny.histogram[-1]) == (2, 1)
-    assert (EDGES[0], EDGES[-1]) == (pytest.approx(1e-6), 1.0)
-
-
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_mass_near_the_diagonal(is_causal: bool) -> None:
     scores = np.random.default_rng(1).normal(size=(2, 7, 7)) * 2
@@ -77,13 +59,3 @@ def test_mass_near_the_diagonal(is_causal: bool) -> None:
                 near = sum(value for j, value in exponentials.items() if abs(i - j) <= k)
                 total += near / sum(exponentials.values()) / 7
             assert found[str(k)][head] == pytest.approx(total)
-
-
-def test_what_falls_outside_of_a_text_is_not_counted() -> None:
-    whole = _weights(2, 7, 7, is_causal=True)
-    found = []
-    for weights in (whole, whole * np.linspace(0.1, 0.9, 7)[:, None]):
-        statistics = WeightStatistics(is_causal=True, distances=True)
-        statistics.add(weights)
-        found.append(statistics.per_head())
-    assert found[0] == found[1]

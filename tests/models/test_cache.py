@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import DynamicCache, StaticCache
+from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from synthetic_attention.models.cache import DynamicKeysValuesLayer
@@ -49,26 +47,6 @@ def test_it_holds_what_a_concatenating_layer_holds(heads: int, change: str) -> N
     assert ours.get_seq_length() == ours.values.shape[-2]
 
 
-@torch.no_grad()
-def test_a_copy_goes_its_own_way() -> None:
-    layer = DynamicKeysValuesLayer()
-    for tokens in (4, 1):
-        layer.update(*_states(3, tokens))
-    other, states = copy.deepcopy(layer), _states(3, 1)
-    first = layer.update(*states)[1].clone()
-    other.update(*_states(3, 1))
-    assert torch.equal(layer.values, first)
-
-
-@torch.no_grad()
-def test_a_step_copies_only_its_own_tokens() -> None:
-    layer = DynamicKeysValuesLayer()
-    for tokens in (4, 1):
-        layer.update(*_states(3, tokens))
-    places = {layer.update(*_states(3, 1))[1].data_ptr() for _ in range(50)}
-    assert len(places) == 1
-
-
 def test_gradients_flow_through_it() -> None:
     layer, parts = DynamicKeysValuesLayer(), []
     total = torch.zeros(())
@@ -80,26 +58,6 @@ def test_gradients_flow_through_it() -> None:
     # What came first was there in all three steps.
     for part, times in zip(parts, (3, 3, 2, 2, 1, 1), strict=True):
         torch.testing.assert_close(part.grad, 2 * times * part.detach())
-
-
-def test_what_inference_mode_made_is_used_outside() -> None:
-    layer = DynamicKeysValuesLayer()
-    with torch.inference_mode():
-        for tokens in (4, 1):
-            layer.update(*_states(3, tokens))
-    expected = layer.values.clone()
-    with torch.no_grad():
-        assert torch.equal(layer.update(*_states(3, 1))[1][:, :, :5], expected)
-        layer.reorder_cache(torch.tensor([0, 0, 1]))
-
-
-def test_a_mask_for_all_slots_of_a_static_cache(tiny_lm: Callable) -> None:
-    model = tiny_lm(num_layers=1)
-    make = partial(model.create_masks_for_generate, past_key_values=StaticCache(model.config, max_cache_len=5))
-    assert make(attention_mask=None) is None
-    assert make(attention_mask=torch.ones(2, 3)) is None
-    mask = torch.tensor([[0, 1, 1], [1, 1, 1]])
-    assert make(attention_mask=mask).tolist() == [[0, 1, 1, 0, 0], [1, 1, 1, 0, 0]]
 
 
 @torch.no_grad()

@@ -128,17 +128,6 @@ def test_bad_input(tiny_lm: Callable, rows: Rows, packed: Rows) -> None:
             model(ids, segment_ids=segments, **options)
     with pytest.raises(ValueError, match=r"\(2, 10\).*\(2, 11\)"):
         model(ids, segment_ids=segments[:, 1:])
-    with pytest.raises(ValueError, match="got use_cache=True for rows with several sentences"):
-        model(ids, segment_ids=segments, use_cache=True)
     # What is too long packed may not be too long as sentences.
     longest = torch.arange(1, 31).expand(1, -1) // 16 + 1
     assert model(torch.ones(1, 30, dtype=torch.long), segment_ids=longest).logits.shape == (1, 30, 53)
-
-
-@pytest.mark.parametrize("mask", [[[1, 1, 0, 1, 1, 1], [0, 0, 1, 1, 1, 0]], [[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]]])
-def test_a_cache_does_not_change_the_loss(mask: list[list[int]], tiny_lm: Callable) -> None:
-    model, ids = tiny_lm(synthesizer="random+vanilla"), torch.randint(4, 20, (2, 6))
-    with torch.no_grad():
-        expected = model(ids, torch.tensor(mask), labels=ids).loss
-        found = model(ids, torch.tensor(mask), labels=ids, use_cache=True).loss
-    torch.testing.assert_close(found, expected)

@@ -1,4 +1,4 @@
-"""The classifier: padding, pooling, pairs, losses, saving, Hugging Face's Trainer and pipeline."""
+"""The classifier: pooling, losses, Hugging Face's pipelines, refusals."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,6 @@ from transformers import PreTrainedTokenizerFast, pipeline
 
 from models.conftest import word_tokenizer
 
-MIXED = ["random+vanilla", "factorized_dense"]
 Rows = tuple[Tensor, Tensor]
 
 
@@ -22,20 +21,6 @@ def test_pooling_is_the_mean_or_the_first_token(tiny_classifier: Callable, rows:
         hidden = out.hidden_states[-1]
         pooled = hidden.mean(1) if pooling == "mean" else hidden[:, 0]
         torch.testing.assert_close(out.logits, model.classifier(pooled))
-    # The sum is over float16's largest number, the mean is not.
-    assert torch.equal(
-        tiny_classifier()._pool(torch.full((1, 3, 2), 3e4).half(), None)[0], torch.full((2,), 3e4).half()
-    )
-
-
-def test_types_tell_the_sides_of_a_pair_apart(tiny_classifier: Callable, rows: Rows) -> None:
-    ids, _ = rows
-    types = (torch.arange(7) > 3).long().expand(4, -1)
-    model = tiny_classifier(type_vocab_size=2)
-    assert not torch.allclose(model(ids, token_type_ids=types).logits, model(ids).logits)
-    assert torch.equal(model(ids, token_type_ids=torch.zeros_like(ids)).logits, model(ids).logits)
-    plain = tiny_classifier()
-    assert torch.equal(plain(ids, token_type_ids=types).logits, plain(ids).logits)
 
 
 @pytest.mark.parametrize(

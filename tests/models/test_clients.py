@@ -185,15 +185,6 @@ def test_lora_on_the_parameters_of(name: str, tiny_lm: Callable) -> None:
     assert torch.equal(generate(merged, ids, **options), tokens)
 
 
-def test_ia3_has_default_targets(tiny: Callable) -> None:
-    peft = pytest.importorskip("peft")
-    model, ids = tiny(synthesizer=["random", "vanilla"]), torch.randint(3, 53, (2, 7))
-    peft.get_peft_model(model, peft.IA3Config()).train()(input_ids=ids, labels=ids).loss.backward()
-    trained = {name.split(".")[-3]: p.grad for name, p in model.named_parameters() if p.requires_grad}
-    assert set(trained) == {"k_proj", "v_proj", "down_proj"}
-    assert all(grad is not None for grad in trained.values())
-
-
 @pytest.mark.parametrize("name", ["random", "random/vanilla", "random+vanilla"])
 def test_prefix_tuning_needs_keys_of_every_head(name: str, tiny_lm: Callable) -> None:
     peft = pytest.importorskip("peft")
@@ -223,25 +214,6 @@ def test_lora_on_the_head(tiny_lm: Callable) -> None:
     assert all(p.grad is not None and p.grad.any() for p in adapters)
 
 
-def test_lora_on_an_int8_model(tiny_lm: Callable) -> None:
-    torchao, peft = (pytest.importorskip(name) for name in ("torchao.quantization", "peft"))
-    model, ids = tiny_lm(synthesizer=MIXED), torch.randint(3, 53, (2, 7))
-    torchao.quantize_(model, torchao.Int8WeightOnlyConfig())
-    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM")).train()
-    adapted(ids, labels=ids).loss.backward()
-    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
-
-
-@pytest.mark.parametrize(("head", "stack"), [("causal", "mixtures"), ("seq2seq", "windows")])
-def test_every_way_to_generate_gives_the_same_tokens(head: str, stack: str, build: Callable) -> None:
-    model, assistant = (build(head, **STACKS[stack]) for _ in range(2))
-    ids, options = torch.tensor([[5, 6, 7, 5, 6, 7, 5]]), {"max_new_tokens": 6, "eos_token_id": None}
-    expected = model.generate(ids, **options)
-    ways = {"assistant_model": assistant, "prompt_lookup_num_tokens": 3, "cache_implementation": "static"}
-    for name, value in ways.items():
-        assert torch.equal(model.generate(ids, **options, **{name: value}), expected), name
-
-
 def test_a_model_on_several_devices(tiny: Callable, tmp_path: Path) -> None:
     model, ids = tiny(synthesizer=MIXED), torch.randint(3, 53, (2, 7))
     model.save_pretrained(tmp_path)
@@ -252,5 +224,3 @@ def test_a_model_on_several_devices(tiny: Callable, tmp_path: Path) -> None:
     assert {p.device.type for p in spread.parameters()} == {"cpu", "meta"}
     expected = model.generate(ids, max_new_tokens=5)
     assert torch.equal(spread.generate(ids, max_new_tokens=5), expected)
-    automatic = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, device_map="auto")
-    assert torch.equal(automatic.generate(ids, max_new_tokens=5), expected)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from transformers import DynamicCache, EncoderDecoderCache
+from transformers import DynamicCache
 
 from models.conftest import STACKS
 
@@ -71,9 +71,6 @@ def test_the_states_and_weights_of_every_layer(tiny: Callable, rows: Rows) -> No
     assert out.cross_attentions[0].shape == (4, 2, 5, 7)
     torch.testing.assert_close(out.encoder_hidden_states[-1], out.encoder_last_hidden_state)
     torch.testing.assert_close(model.lm_head(out.decoder_hidden_states[-1]), out.logits)
-    # All are part of the graph, whatever the padding.
-    recorded = [x for name in out if name.endswith(("_hidden_states", "attentions")) for x in out[name]]
-    assert len(torch.autograd.grad(out.logits.square().sum(), recorded)) == 15
 
 
 def test_labels_are_shifted_right(tiny: Callable) -> None:
@@ -83,14 +80,6 @@ def test_labels_are_shifted_right(tiny: Callable) -> None:
     assert shifted[:, 0].tolist() == [4, 4, 4]
     assert torch.equal(shifted[0, 1:], labels[0, :-1])
     assert shifted[1].tolist() == [4, *labels[1, :3].tolist(), 0]
-
-
-@pytest.mark.parametrize("synthesizer", ["random", "vanilla"])
-def test_a_cache_without_configuration(synthesizer: str, tiny: Callable, rows: Rows) -> None:
-    model, options = tiny(synthesizer=synthesizer), {"max_new_tokens": 5, "do_sample": False}
-    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    expected = model.generate(*rows[:1], attention_mask=rows[1], **options)
-    assert torch.equal(model.generate(*rows[:1], attention_mask=rows[1], past_key_values=cache, **options), expected)
 
 
 def test_bad_input(tiny: Callable, rows: Rows) -> None:

@@ -25,33 +25,21 @@ def test_the_defaults_are_the_papers_base_size() -> None:
     [
         ({"num_laiers": 3}, ["num_laiers", "num_layers"]),
         ({"max_length": 64}, ["max_length", "max_position_embeddings"]),
-        ({"zzz": 64}, ["zzz"]),
         ({"synthesizer": "rnd"}, ["rnd", "factorized_random"]),
         ({"synthesizer_options": {"random": {"sd": 1}}}, ["sd", "std"]),
         ({"synthesizer": ["dense"]}, ["['dense']", "6 layers", "encoder"]),
         ({"synthesizer": {"encoder": "dense"}}, ["'encoder' and 'decoder'"]),
         ({"d_model": 100, "num_heads": 7}, ["d_model=100", "num_heads=7"]),
         ({"dropout_rate": 1.0}, ["dropout_rate=1.0"]),
-        ({"dropout_rate": float("nan")}, ["dropout_rate=nan"]),
         ({"initializer_factor": float("inf")}, ["initializer_factor=inf"]),
         ({"num_decoder_layers": 0}, ["num_decoder_layers=0"]),
-        ({"type_vocab_size": -1}, ["type_vocab_size=-1"]),
         ({"feed_forward_proj": "gated-foo"}, ["foo", "relu"]),
-        ({"lm_head_activation": "gated-relu"}, ["lm_head_activation='gated-relu'", "tanh"]),
-        ({"classifier_activation": ""}, ["classifier_activation=''", "tanh"]),
         ({"relative_attention_max_distance": 16}, ["relative_attention_max_distance=16", "32"]),
-        ({"synthesizer": {"encoder": 3, "decoder": "dense"}}, ["3", "encoder"]),
         ({"synthesizer": ["dense"] * 5 + ["random:9/vanilla"]}, ["random:9/vanilla", "8 heads"]),
         ({"problem_type": "classes"}, ["'classes'", "regression"]),
         ({"norm_type": "batch_norm"}, ["batch_norm", "rms_norm"]),
-        ({"initializer_factor": -1}, ["initializer_factor=-1"]),
-        ({"layer_norm_epsilon": 10**400}, ["layer_norm_epsilon"]),
-        ({"d_model": 10**20, "num_heads": 1}, ["d_model=100000000000000000000"]),
-        ({"synthesizer_options": {"factorized_random": {"rank": 10**20}}}, ["rank=100000000000000000000"]),
         # The default tokens are 0, 1 and 2.
         ({"vocab_size": 1}, ["bos_token_id=1", "vocab_size=1"]),
-        ({"pad_token_id": -1}, ["pad_token_id=-1"]),
-        ({"layer_types": 3}, ["layer_types"]),
         ({"is_encoder_decoder": False, "num_decoder_layers": 3}, ["num_layers=6", "num_decoder_layers=3"]),
     ],
 )
@@ -61,18 +49,7 @@ def test_what_cannot_be_is_refused(fields: dict[str, object], facts: list[str]) 
     assert all(fact in str(error.value) for fact in facts), error.value
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"d_model": "512"},
-        {"num_layers": True},
-        {"pre_norm": 1},
-        {"max_position_embeddings": 2.5},
-        {"max_position_embeddings": None},
-        {"feed_forward_proj": None},
-        {"vocab_size": np.int64(100)},
-    ],
-)
+@pytest.mark.parametrize("fields", [{"d_model": "512"}, {"num_layers": True}, {"max_position_embeddings": None}])
 def test_types_are_checked(fields: dict[str, object]) -> None:
     with pytest.raises(StrictDataclassFieldValidationError, match=next(iter(fields))):
         SynthesizerConfig(**fields)
@@ -83,17 +60,6 @@ def test_other_names_of_a_field_are_read_first() -> None:
     assert (config.d_model, config.d_kv, config.num_decoder_layers) == (24, 8, 2)
     with pytest.raises(StrictDataclassFieldValidationError, match="d_model"):
         SynthesizerConfig(hidden_size="24")
-
-
-def test_attributes_of_a_subclass_are_read_from_a_file(tmp_path: Path) -> None:
-    class Own(SynthesizerConfig):
-        model_type = "own"
-        window = 3
-
-    Own(window=4).save_pretrained(tmp_path)
-    assert Own.from_pretrained(tmp_path).window == 4
-    with pytest.raises(ValueError, match="window"):
-        SynthesizerConfig(window=4)
 
 
 def test_labels_can_be_of_numpy() -> None:

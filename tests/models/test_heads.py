@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import (
-    AttentionInterface,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
@@ -181,18 +180,6 @@ def test_gradient_checkpointing_changes_nothing(
         model(**batch(head), use_cache=True)
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_compiles_to_one_graph(training: bool, build: Callable, batch: Callable) -> None:
-    model = build("seq2seq", synthesizer="random+vanilla", num_layers=1, dropout_rate=0.0).train(training)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    expected, actual = model(**batch("seq2seq")), compiled(**batch("seq2seq"))
-    torch.testing.assert_close(actual.loss, expected.loss)
-    if training:
-        actual.loss.backward()
-    else:
-        torch.testing.assert_close(actual.logits, expected.logits)
-
-
 @pytest.mark.parametrize("head", HEADS)
 def test_saved_and_loaded_by_the_auto_class(head: str, build: Callable, batch: Callable, tmp_path: Path) -> None:
     fields: dict[str, Any] = {"synthesizer": ["random+vanilla", "fixed_random"], "tie_word_embeddings": True}
@@ -292,13 +279,8 @@ def test_heads_refuse_a_stack_of_the_other_direction(
 def test_what_transformers_offers_and_these_models_lack_is_refused(build: Callable) -> None:
     with pytest.raises(ValueError, match="one stack"):
         build("causal", synthesizer={"encoder": "dense", "decoder": "random"})
-    model = build("masked", synthesizer="vanilla")
-    model.set_attn_implementation("eager")
-    model.model.set_attn_implementation("sdpa")
-    AttentionInterface.register("own", lambda: None)
-    for name in ("flash_attention_2", "flex_attention", "own"):
-        with pytest.raises(ValueError, match=r"support|'own'"):
-            model.set_attn_implementation(name)
+    with pytest.raises(ValueError, match="support"):
+        build("masked", synthesizer="vanilla").set_attn_implementation("flash_attention_2")
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -321,7 +303,6 @@ def test_heads_refuse_segments_and_caches_that_they_would_ignore(build: Callable
     ids, _ = rows
     for head, name, error in (
         ("seq2seq", "segment_ids", ValueError),
-        ("seq2seq", "token_type_ids", ValueError),
         ("classifier", "segment_ids", TypeError),
         ("classifier", "past_key_values", TypeError),
     ):
@@ -349,11 +330,6 @@ def test_the_base_model_has_the_stacks_of_its_configuration(tiny_config: Callabl
         if len(names) == 1:
             first, second = (model(x).last_hidden_state[0, :6] for x in (ids[:1], changed))
             assert torch.allclose(first, second) == (names == ["decoder"])
-        else:
-            encoded = model.get_encoder()(ids, attention_mask=mask)
-            torch.testing.assert_close(encoded.last_hidden_state, out.encoder_last_hidden_state)
-            again = model(attention_mask=mask, encoder_outputs=encoded, **inputs)
-            torch.testing.assert_close(again.last_hidden_state, out.last_hidden_state)
     with pytest.raises(ValueError, match="one stack"):
         model(ids, decoder_input_ids=ids)
 

@@ -8,16 +8,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
 
-from synthetic_attention import (
-    SynthesizerAttention,
-    SynthesizerForCausalLM,
-    SynthesizerForConditionalGeneration,
-    SynthesizerForMaskedLM,
-    SynthesizerForSequenceClassification,
-    TokenLayout,
-)
+from models.conftest import HEADS
 
 B, S, T = 5, 13, 11
 SLOTS = torch.arange(S)
@@ -29,12 +21,6 @@ MASKS = {
 SEGMENTS = torch.tensor(
     [[1] * 4 + [2] * 6 + [0] * 3, [0, 0, 5] + [6] * 7 + [0] * 3, [3] * 2 + [0] * 11, [0] * 13, [1] * 13]
 )
-HEADS = {
-    "seq2seq": SynthesizerForConditionalGeneration,
-    "causal": SynthesizerForCausalLM,
-    "masked": SynthesizerForMaskedLM,
-    "texts": SynthesizerForSequenceClassification,
-}
 
 
 def a_model(head: str, tiny_config: Callable, **options: Any) -> nn.Module:
@@ -45,7 +31,7 @@ def a_model(head: str, tiny_config: Callable, **options: Any) -> nn.Module:
 def a_batch(head: str, mask: Tensor) -> dict[str, Tensor]:
     torch.manual_seed(1)
     ids = torch.randint(3, 30, (B, S))
-    if head == "texts":
+    if head == "classifier":
         return {"input_ids": ids, "attention_mask": mask.long(), "labels": torch.tensor([0, 2, 1, 1, 0])}
     labels = torch.where(mask, torch.randint(3, 30, (B, S)), -100)
     if head == "seq2seq":
@@ -62,45 +48,17 @@ def results(model: nn.Module, batch: dict[str, Any], **options: Any) -> list[Ten
     return [outputs.loss, *states, *grads]
 
 
-def pack(model: nn.Module, unpad: bool) -> None:
-    for stack in (model.model.encoder, model.model.decoder):
-        if stack is not None:
-            stack.unpad_inputs = unpad
-
-
-def seen_by_mlp(model: nn.Module, batch: dict[str, Tensor], side: str = "encoder") -> tuple[int, ...]:
-    """The shape that a feed-forward layer gets, by a module in its place: a hook would change it."""
-    seen: list[tuple[int, ...]] = []
-
-    class Spy(nn.Module):
-        def __init__(self, inner: nn.Module) -> None:
-            super().__init__()
-            self.inner = inner
-
-        def forward(self, x: Tensor) -> Tensor:
-            seen.append(tuple(x.shape))
-            return self.inner(x)
-
-    block = getattr(model.model, side).layers[0]
-    block.mlp, mlp = Spy(block.mlp), block.mlp
-    with torch.no_grad():
-        model(**batch)
-    block.mlp = mlp
-    return seen[0]
-
-
 @pytest.mark.parametrize("name", ["random", "dense+vanilla", "factorized_dense", "random:1/vanilla:1", "dynamic_conv"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative", "rotary"])
 @pytest.mark.parametrize(
-    ("head", "kind"), [("seq2seq", "holes"), ("causal", "left"), ("masked", "right"), ("texts", "holes")]
+    ("head", "kind"), [("seq2seq", "holes"), ("causal", "left"), ("masked", "right"), ("classifier", "holes")]
 )
 def test_losses_gradients_and_states_are_those_of_rows(
     name: str, positions: str, head: str, kind: str, tiny_config: Callable
 ) -> None:
-    model = a_model(head, tiny_config, synthesizer=name, position_embedding_type=positions)
-    batch, found = a_batch(head, MASKS[kind]), []
+    fields, batch, found = {"synthesizer": name, "position_embedding_type": positions}, a_batch(head, MASKS[kind]), []
     for unpad in (True, False):
-        pack(model, unpad)
+        model = a_model(head, tiny_config, **fields, unpad_inputs=unpad)
         found.append(results(model, batch) + results(model, batch, output_hidden_states=True))
     for packed, rows in zip(*found, strict=True):
         torch.testing.assert_close(packed, rows)
@@ -108,54 +66,29 @@ def test_losses_gradients_and_states_are_those_of_rows(
 
 @pytest.mark.parametrize("head", ["causal", "masked"])
 def test_several_sentences_in_a_row(head: str, tiny_config: Callable) -> None:
-    model, found = a_model(head, tiny_config, synthesizer="random+vanilla"), []
-    batch = a_batch(head, SEGMENTS != 0)
+    found, batch = [], a_batch(head, SEGMENTS != 0)
     del batch["attention_mask"]
     for unpad in (True, False):
-        pack(model, unpad)
+        model = a_model(head, tiny_config, synthesizer="random+vanilla", unpad_inputs=unpad)
         found.append(results(model, batch, segment_ids=SEGMENTS))
     for packed, rows in zip(*found, strict=True):
         torch.testing.assert_close(packed, rows)
 
 
-@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable. is deprecated")
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_gradient_checkpointing(reentrant: bool, tiny_config: Callable) -> None:
-    model, batch = a_model("seq2seq", tiny_config, synthesizer="random+vanilla"), a_batch("seq2seq", MASKS["left"])
-    _, *expected = results(model, batch)
-    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
-    model(**batch).loss.backward()
-    for parameter, gradient in zip(model.parameters(), expected, strict=True):
-        torch.testing.assert_close(torch.zeros_like(gradient) if parameter.grad is None else parameter.grad, gradient)
-
-
 def test_what_blocks_see(tiny_config: Callable) -> None:
-    model, mask = a_model("seq2seq", tiny_config, synthesizer="random"), MASKS["left"]
-    batch, count = a_batch("seq2seq", mask), int(mask.sum())
-    d_model = model.config.d_model
-    assert seen_by_mlp(model, batch) == (1, count, d_model)
-    # Up to the last label of each row: 3 + 11 + 5 + 1 + 7.
-    assert seen_by_mlp(model, batch, "decoder") == (1, 27, d_model)
-    rows, targets = (B, S, d_model), (B, T, d_model)
-    for options in ({"output_hidden_states": True}, {"output_attentions": True}, {"use_cache": True}):
-        assert seen_by_mlp(model, batch | options, "decoder") == targets
-    assert seen_by_mlp(model, batch | {"output_attentions": True}) == rows
-    assert seen_by_mlp(model, batch | {"attention_mask": torch.ones(B, S)}) == rows
+    mask, seen = MASKS["left"], list[torch.Size]()
 
-    hook = model.model.encoder.layers[1].self_attn.register_forward_hook(lambda *args: None)
-    assert seen_by_mlp(model, batch) == rows
-    hook.remove()
-    attention = model.model.encoder.layers[1].self_attn
-    attention.compile(backend="eager")
-    assert seen_by_mlp(model, batch) == rows
-    attention._compiled_call_impl = None
-    attention.forward = type(attention).forward.__get__(attention)
-    assert seen_by_mlp(model, batch) == rows
-    del attention.forward
-    assert seen_by_mlp(model, batch) == (1, count, d_model)
-    of_rows = a_model("seq2seq", tiny_config, synthesizer="random", unpad_inputs=False)
-    assert seen_by_mlp(of_rows, batch) == rows
-    assert seen_by_mlp(of_rows, batch, "decoder") == targets
+    class Spy(nn.Identity):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(x.shape)
+            return x
+
+    for unpad, tokens in ((True, (1, int(mask.sum()))), (False, (B, S))):
+        model = a_model("seq2seq", tiny_config, synthesizer="random", unpad_inputs=unpad)
+        # A module in its place: a hook would be for rows.
+        model.model.encoder.layers[0].mlp = Spy()
+        model(**a_batch("seq2seq", mask))
+        assert seen.pop() == (*tokens, model.config.d_model)
 
 
 def test_masks_beside_labels_are_checked(tiny_config: Callable) -> None:
@@ -169,27 +102,3 @@ def test_masks_beside_labels_are_checked(tiny_config: Callable) -> None:
     mask = torch.ones(B, T).masked_fill(torch.arange(T) == 1, 0)
     expected = model(**batch, decoder_attention_mask=mask, output_hidden_states=True).loss
     torch.testing.assert_close(model(**batch, decoder_attention_mask=mask).loss, expected)
-
-
-@pytest.mark.parametrize("kind", ["right", "left"])
-def test_a_packed_layout_fills_a_cache(kind: str) -> None:
-    layer, x = SynthesizerAttention(10, 2, "vanilla", layer_idx=0), torch.randn(B, S, 10)
-    found = []
-    for packed in (True, False):
-        cache = DynamicCache()
-        layout = TokenLayout.of(MASKS[kind], x, cache)
-        given = (layout.pack(x), layout.packed) if packed else (x, MASKS[kind])
-        y = layer(*given, is_causal=True, cache=cache)
-        found.append([layout.unpack(y) if packed else y, cache.layers[0].keys, cache.layers[0].values])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other)
-
-
-def test_a_batch_without_labels_to_score_has_gradients(tiny_config: Callable) -> None:
-    model, batch = a_model("seq2seq", tiny_config), a_batch("seq2seq", MASKS["right"])
-    batch["labels"] = torch.full((B, T), -100)
-    batch["decoder_input_ids"] = torch.full((B, T), 3)
-    loss = model(**batch).loss
-    loss.backward()
-    assert loss == 0
-    assert all(parameter.grad is not None for parameter in model.parameters())

@@ -8,11 +8,7 @@ import pytest
 
 from synthesizer_lab.training.run import start_run
 from synthesizer_lab.training.settings import read_settings
-
-SMALL = (
-    *("d_model=16", "num_heads=2", "num_layers=1", "d_ff=32", "max_position_embeddings=64", "vocab_size=300"),
-    *("batch_tokens=400", "warmup_steps=2", "eval_steps=2", "logging_steps=1", "max_steps=2"),
-)
+from training.conftest import SMALL
 
 
 @pytest.fixture
@@ -21,7 +17,8 @@ def train() -> Callable[..., tuple[dict[str, Any], list[str]]]:
 
     def run(task: Any, data: Path, output: Path, *overrides: str) -> tuple[dict[str, Any], list[str]]:
         lines: list[str] = []
-        settings = read_settings(synthesizer="random", preset="tiny", seed=1, overrides=[*SMALL, *overrides])
+        overrides = (*SMALL, "batch_tokens=400", "warmup_steps=2", "eval_steps=2", "max_steps=2", *overrides)
+        settings = read_settings(synthesizer="random", preset="tiny", seed=1, overrides=overrides)
         return start_run(task=task, data=data, settings=settings, output=output, report=lines.append).metrics, lines
 
     return run

@@ -12,8 +12,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from synthesizer_lab.data.classification import Columns, LabeledText, guess_columns, read_labeled
-from synthesizer_lab.data.source import Source
+from synthesizer_lab.data.classification import Columns, LabeledText, guess_columns
 from synthesizer_lab.data.tokenizer import train_tokenizer
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.base import EvaluationLoop, build_model, evaluate_loss
@@ -60,11 +59,6 @@ def test_news_is_read_by_its_header(news: Path) -> None:
     write_csv(news / "valid.csv", [("4" * 600, "a", "b"), ("2", "c", "d")])
     with pytest.raises(UserError, match=r"valid, example 2: got class '4{79}; expected one of: 1, 2, 3, .*ignored"):
         task.encode(task.read(news, "valid"), train_tokenizer(["tea"], 270, 9), 9)
-    # Several training files are not taken for none.
-    write_csv(news / "train_b.csv")
-    (news / "train.csv").rename(news / "train_a.csv")
-    with pytest.raises(UserError, match=r"several files for split 'train': train_a\.csv, train_b\.csv"):
-        task.read(news, "valid")
 
 
 def test_a_part_of_the_training_file_is_held_out_by_first_texts(pairs: Path) -> None:
@@ -76,8 +70,6 @@ def test_a_part_of_the_training_file_is_held_out_by_first_texts(pairs: Path) -> 
     assert train.classes == valid.classes
     assert valid.classes == {"0": "yes", "1": "maybe", "2": "no"}
     assert task.read(pairs, "valid").fingerprint() == valid.fingerprint() != train.fingerprint()
-    with pytest.raises(UserError, match="no file valid"):
-        Classification.from_options({**PAIRS, "held_out": 0.0}).read(pairs, "valid")
 
 
 def test_a_tenth_of_the_training_data_is_held_out_by_default(tmp_path: Path) -> None:
@@ -94,22 +86,15 @@ def test_a_tenth_of_the_training_data_is_held_out_by_default(tmp_path: Path) -> 
         assert examples.note == valid.note
     with pytest.raises(UserError, match=r"train\.csv: got split 'test' .* train and valid.* --data"):
         task.read(file, "test")
-    with pytest.raises(UserError, match=r"train\.csv: got split 'train' .* held_out=0"):
-        replace(task, held_out=0.0).read(file, "train")
-    write_csv(file.parent / "valid.csv")
-    assert len(task.read(file.parent, "train")) == 300
 
 
 def test_labels_can_be_ignored(tmp_path: Path) -> None:
     header = "gold_label\tsentence1\tsentence2"
     (tmp_path / "train.tsv").write_text(f"{header}\nyes\ta\tb\n-\ta\tc\nno\ta\td\n", encoding="utf-8")
-    (tmp_path / "dev.tsv").write_text(f"{header}\n-\ta\tc\nno\ta\td\n", encoding="utf-8")
-    task = Classification(ignored_labels=["-"])
-    assert task.read(tmp_path, "train").classes == {"no": "no", "yes": "yes"}
-    assert [row.label for row in task.read(tmp_path, "valid").records] == ["no"]
+    assert Classification(ignored_labels=["-"]).read(tmp_path, "train").classes == {"no": "no", "yes": "yes"}
 
 
-def test_columns_are_guessed_from_known_names_only(tmp_path: Path) -> None:
+def test_columns_are_guessed_from_known_names_only() -> None:
     def guess(*names: str) -> Any:
         return guess_columns(Path("train.tsv"), names, Columns())
 
@@ -121,12 +106,6 @@ def test_columns_are_guessed_from_known_names_only(tmp_path: Path) -> None:
     for names in (("a", "b", "1"), ("text", "words"), ("text", "label", "category"), ("label",)):
         with pytest.raises(UserError, match=rf"train\.tsv: cannot tell the columns .* {', '.join(names)};"):
             guess(*names)
-    path = tmp_path / "train.jsonl"
-    path.write_text('{"label": 1, "review": "a"}\n', encoding="utf-8")
-    assert next(read_labeled(Source("train", (path,)), Columns(()))) == ("1", ("a",), "1")
-    path.write_text("[1]\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"train\.jsonl, line 1"):
-        next(read_labeled(Source("train", (path,)), Columns(())))
 
 
 def _loop(task: Classification, data: Path) -> EvaluationLoop:
@@ -199,9 +178,6 @@ def test_classes_of_a_model_are_found_without_the_training_file(news: Path, metr
     write_csv(news / "valid.csv", [("7", "a", "b"), ("8", "a", "c")])
     with pytest.raises(UserError, match=r"got class '[78]'.*World, Sports, Business, the classes of the model"):
         task.evaluate(loop, task.read(news, "valid"))
-    write_csv(news / "train.csv", [("7", "a", "b"), ("8", "a", "c")])
-    with pytest.raises(UserError, match="the classes of the data are 7, 8, those of the model World, Sports, Business"):
-        task.evaluate(loop, Classification().read(news, "valid"))
 
 
 @pytest.mark.parametrize("last", ["", '""', "-1", None])
@@ -222,12 +198,6 @@ def test_test_files_may_lack_the_class(news: Path, metrics: Any, last: str | Non
         # With the classes of the training file, or of the model.
         for part in (task.read(news, "test"), replace(task, held_out=0.0).read(news / "test.csv", "test")):
             assert task.evaluate(loop, part).examples == 1
-    (news / "test.csv").rename(news / "valid.csv")
-    refused = {None: "line 2: no field 'Class Index'", "-1": "example 2: got class '-1'; expected one of: 1, 2, 3"}
-    message = refused.get(last, "line 2: field 'Class Index' is blank")
-    task = Classification(text=["Title", "Description"], label="Class Index")
-    with pytest.raises(UserError, match=rf"valid.*{message}"):
-        task.encode(task.read(news, "valid"), loop.tokenizer, 64)
 
 
 def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,13 +216,6 @@ def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None
     assert (len(split), split.skipped, split.classes) == (4, 3, {"0": "0", "1": "1"})
     hidden = Classification().read(data, "test")
     assert ([record.label for record in hidden.records], hidden.skipped) == (["", ""], 1)
-    hub["odd"] = [{"text": ["rain"], "label": 0}]
-    with pytest.raises(UserError, match=r"split 'odd': there is no text; .*\(1 malformed\)"):
-        Classification().read(data, "odd")
-    del hub["train"]
-    assert Classification().read(data, "test").classes is None
-    with pytest.raises(UserError, match="Unknown split 'train'"):
-        Classification().read(data, "train")
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,16 @@
 """The task of dialogue: what is read, what is kept of it, what is scored with what."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from synthesizer_lab.data.persona import Turn
 from synthesizer_lab.data.tokenizer import decode
-from synthesizer_lab.tasks import UserError, get_task
+from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.dialogue import Dialogue
 from synthesizer_lab.tasks.seq2seq import TextPairs
 from synthesizer_lab.tasks.translation import Translation
-from synthesizer_lab.training.evaluation import evaluate_run
 
 TEXT = """\
 1 your persona: i grow beans .
@@ -80,34 +77,6 @@ def test_what_does_not_fit_is_the_oldest(data: Path) -> None:
     assert decode(tokenizer, [pairs[0][0].tolist()]) == ["persona: fa"]
     with pytest.raises(UserError, match="pass --on-long drop"):
         task.encode(split, tokenizer, len(short) + 1)
-    # Without a persona, and with a side that speaks twice.
-    line = "partner: x " * 5 + "reply:"
-    assert task.shorten(line, None, tokenizer, 40) == "partner: x partner: x partner: x reply:"
-
-
-@pytest.mark.slow
-def test_it_is_trained_and_scored_in_all_ways(
-    data: Path, tmp_path: Path, train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    vectors = tmp_path / "vectors.txt"
-    vectors.write_text("i 1 0\nbeans 0 1\n. 1 1\n", encoding="utf-8")
-    run = tmp_path / "run"
-    metrics, _ = train(get_task("dialogue").from_options({"max_reply_tokens": 8}), data, run)
-    assert metrics["best"].keys() >= {"loss", "bleu1", "bleu4", "rougel"}
-    results = evaluate_run(run, split="valid", num_beams=1)
-    assert results["embedding_average_signature"] == "vectors:the model's input embeddings"
-    assert isinstance(results["embedding_greedy"], float)
-    # METEOR and CIDEr are numbers or say what they need.
-    assert str(results["meteor"]).startswith(("needs Java", "METEOR needs pycocoevalcap"))
-    rows = [json.loads(line) for line in Path(results["predictions"]).read_text(encoding="utf-8").splitlines()]
-    assert [row["id"] for row in rows] == ["1.1", "1.2", "1.3"]
-    assert rows[0].keys() == {"id", "source", "gold", "predicted", "rouge1", "rouge2", "rougel", "rougelsum"}
-    other = evaluate_run(run, split="valid", num_beams=1, scoring={"vectors": str(vectors)})
-    assert other["embedding_average_signature"] == "vectors:vectors.txt"
-    assert other["bleu1"] == results["bleu1"]
-    # Neither takes the place of the other.
-    assert other["predictions"] != results["predictions"]
 
 
 def test_word_vectors_are_found_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,18 +117,12 @@ def test_all_tasks_that_are_there_are_read(both: Path) -> None:
     assert _counts(train) == {f"glue/{task}": 12 for task in HEADERS}
     singles = {f"glue/{task}": 6 for task in HEADERS if task != "mnli"}
     assert _counts(valid) == singles | {"glue/mnli matched": 6, "glue/mnli mismatched": 7}
-    for name in ("valid", "dev", "validation"):
-        assert Glue().read(both, name).fingerprint() == valid.fingerprint()
     # The hypothesis comes first, as in T5's prompt, although the file has it last.
     assert "mnli hypothesis: the wind of tea premise: the tea of tea" in train.sources
     answers = SuperGlue().read(both, "valid")
     assert _counts(answers) == {
         f"superglue/{task}": 36 if task == "multirc" else 6 for task in SUITE_SCORES["superglue"]
     }
-    together = Glue(together=True).read(both, "train")
-    expected = _counts(train) | _counts(SuperGlue().read(both, "train"))
-    assert _counts(together) == {name: count for name, count in expected.items() if name != "glue/wnli"}
-    assert together.fingerprint() == SuperGlue(together=True).read(both, "train").fingerprint()
 
 
 def test_tasks_are_chosen_by_their_names(both: Path) -> None:
@@ -140,16 +134,8 @@ def test_tasks_are_chosen_by_their_names(both: Path) -> None:
     assert owners(SuperGlue(tasks="superglue/rte", together=True)) == ["superglue/rte"]
     for task in (Glue(), Glue(tasks="sst2")):
         assert owners(task, data=both / "glue" / "SST-2") == ["glue/sst2"]
-    with pytest.raises(UserError, match="SST-2: no official files of CoLA"):
-        Glue(tasks="cola").read(both / "glue" / "SST-2", "valid")
-    renamed = (both / "glue" / "SST-2").rename(both / "sst2")
-    assert owners(Glue(), data=renamed) == ["glue/sst2"]
-    with pytest.raises(UserError, match="nowhere: no such folder"):
-        Glue().read(both / "nowhere", "train")
     with pytest.raises(UserError, match=r"got unknown task 'sst'; expected some of: cola, sst2, .*wnli$"):
         Glue(tasks=["sst"])
-    with pytest.raises(UserError, match=r"got unknown task 'glue/cb'; expected some of: glue/cola, .*superglue/wsc$"):
-        Glue(tasks="glue/cb", together=True)
 
 
 def test_what_cannot_be_trained_on_is_not_validated_on(tmp_path: Path) -> None:
@@ -159,16 +145,6 @@ def test_what_cannot_be_trained_on_is_not_validated_on(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no official files of QNLI for split 'train'"):
         Glue(tasks=["qnli", "rte"]).read(tmp_path, "train")
     assert {*_counts(Glue(tasks="qnli").read(tmp_path, "valid"))} == {"glue/qnli"}
-    # A folder of files to score has nothing to train on.
-    for task in ("SST-2", "RTE"):
-        (tmp_path / task / "train.tsv").unlink()
-    assert {*_counts(Glue().read(tmp_path, "valid"))} == {"glue/sst2", "glue/rte", "glue/qnli"}
-    assert Glue().read(tmp_path, "valid").has_labels
-    (tmp_path / "SST-2" / "test.tsv").write_text("index\tsentence\n0\tgood\n", encoding="utf-8")
-    assert not Glue(tasks="sst2").read(tmp_path, "test").has_labels
-    (tmp_path / "SST-2" / "test.tsv").unlink()
-    with pytest.raises(UserError, match="no official files of any task of superglue for split 'valid'"):
-        Glue(together=True).read(tmp_path, "valid")
     with pytest.raises(UserError, match="any task of glue for split 'test'"):
         Glue().read(tmp_path, "test")
 
@@ -178,8 +154,6 @@ def test_of_both_suites_wnli_is_left_out_and_rte_counts_once(tmp_path: Path) -> 
     write_superglue(tmp_path / "superglue", train=15, tasks=("rte", "cb"))
     task = Glue(together=True)
     split = task.read(tmp_path, "train")
-    named = Glue(together=True, tasks=["wnli", "cb"]).read(tmp_path, "train")
-    assert {*_counts(named)} == {"glue/wnli", "superglue/cb"}
     examples = _examples(task, split, training=True)
     halves = {"glue/rte": 8, "glue/sst2": 15, "superglue/rte": 8, "superglue/cb": 15}
     assert examples.counts() == halves
@@ -211,13 +185,8 @@ def test_a_pass_of_training_has_each_task_in_proportion_up_to_the_cap(tmp_path: 
     large = [index for index in seen if split.references[examples.rows[index]].task.key == "glue/sst2"]
     # Of 40, 20 in a pass: each twice in four of them.
     assert [seen[index] for index in large] == [2] * 40
-    tokens = examples.lengths().sum(axis=1)
-    half = sum(tokens[index] for index in large) / 2
-    assert examples.tokens_per_pass() == pytest.approx(tokens.sum() - half)
-    assert (sum(map(len, sampler.batches(examples, 0))), len(examples)) == (39, 59)
     plain = _examples(Glue(), split, training=True)
     assert sorted(plain.draw(np.random.default_rng(0))) == [*range(59)]
-    assert plain.tokens_per_pass() == plain.lengths().sum()
 
 
 def test_record_and_wsc_are_trained_on_what_is_right(both: Path) -> None:
@@ -280,8 +249,6 @@ def test_right_answers_score_everything_and_wrong_ones_nothing(both: Path, metri
         assert str(scores[f"{suite}_average_signature"]).endswith("missing: none")
         assert scores[f"{suite}_average"] == pytest.approx(100, abs=0.1)
     assert scores["average"] == pytest.approx(100, abs=0.1)
-    assert {name for name, value in scores.items() if isinstance(value, float)} >= {*Glue.score_labels} - {"invalid"}
-
     nothing = suite_scores(items, ["no such word"] * len(items))
     # ReCoRD's and WSC's outputs are names: any is one.
     assert nothing["invalid"] == len(items) - 12
@@ -289,10 +256,6 @@ def test_right_answers_score_everything_and_wrong_ones_nothing(both: Path, metri
     zeros = {"glue_sst2_accuracy", "glue_cola_matthews", "glue_qqp_f1", "superglue_cb_f1", "superglue_multirc_f1a"}
     zeros |= {"superglue_record_f1", "superglue_multirc_exact_match", "glue_mnli_accuracy_mismatched"}
     assert {nothing[name] for name in zeros} == {0.0}
-    assert nothing["glue_mnli_invalid"] == 13
-    empty = suite_scores(items, [""] * len(items))
-    assert empty["superglue_wsc_accuracy"] == 0.0
-    assert empty["superglue_wsc_invalid"] == sum(item.task.name == "wsc" for item in items)
 
 
 def test_hidden_labels_are_predicted_and_not_scored(tmp_path: Path) -> None:

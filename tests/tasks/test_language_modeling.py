@@ -153,10 +153,6 @@ def test_on_long() -> None:
     # What is cut off is not counted: else the perplexity would look better.
     left = str(tokenizer.decode(ids[1:47]))
     assert cut.words == 3 + len(left.split()) + 1 + 2
-    model = _model(len(tokenizer))
-    with pytest.raises(UserError, match="are longer"):
-        task.evaluate(EvaluationLoop(model, tokenizer), text)
-    assert task.evaluate(EvaluationLoop(model, tokenizer, on_long="truncate"), text).truncated == 1
     with pytest.raises(UserError, match="no sentence is left of 1"):
         task.encode(Corpus("valid", ["word " * 60]), tokenizer, MAXIMUM, "drop")
 

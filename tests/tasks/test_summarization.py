@@ -54,16 +54,6 @@ def test_fields_can_be_named_and_must_not_be_blank(tmp_path: Path) -> None:
     assert (split.sources, split.references) == (["no"], [("no",)])
 
 
-def test_malformed_lines_are_counted(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"train\.jsonl, line 8: not JSON"):
-        Summarization().read(_write(tmp_path, bad=True), "train")
-    task = Summarization(skip_bad_lines=True)
-    split = task.read(tmp_path, "train")
-    assert (len(split), split.skipped) == (7, 1)
-    examples = task.encode(split, task.train_tokenizer(split, 300, 48), 48)
-    assert (examples.dropped, examples.skipped) == (0, 1)
-
-
 def test_scores_are_rouge_of_the_best_reference() -> None:
     predictions, references = ["one .", "a"], [("two", "one ."), ("b",)]
     scores = Summarization().score(predictions, references)

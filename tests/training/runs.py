@@ -2,7 +2,12 @@
 
 import itertools
 import json
+import os
 import resource
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,6 +86,36 @@ def full_disk(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def start_processes(
+    arguments: Sequence[str], processes: int, second: Sequence[str] = ()
+) -> list[subprocess.Popen[str]]:
+    """The command in several processes, as torchrun starts them; all but the first have further arguments."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    started = []
+    for rank in range(processes):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        environment |= {name: str(value) for name, value in place.items() if processes > 1}
+        command = [sys.executable, "-m", "synthesizer_lab", *arguments, *(second if rank else ())]
+        output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        started.append(subprocess.Popen(command, **output, text=True, env=environment))
+    return started
+
+
+def end_processes(started: list[subprocess.Popen[str]], seconds: float) -> list[str]:
+    """The standard errors of the processes, which are killed if they do not end within this time."""
+    end = time.monotonic() + seconds
+    try:
+        return [process.communicate(timeout=max(0.0, end - time.monotonic()))[1] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 def die() -> None:

@@ -27,7 +27,7 @@ LANGUAGE_MODEL = LanguageModeling(train_files="train.en", valid_files="valid.en"
 
 
 class Start(TrainerCallback):
-    """Writes the weights before the first step, and whole and local shape of each parameter."""
+    """Writes the weights before the first step."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
@@ -35,8 +35,6 @@ class Start(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         if weights := gather_weights(model):
             save_file(weights, self.folder / f"{self.name}.safetensors")
-        shapes = {name: (p.shape, p.to_local().shape) for name, p in model.named_parameters(remove_duplicate=False)}
-        (self.folder / f"{self.name}-{args.process_index}.json").write_text(json.dumps(shapes))
 
 
 def main(corpus: Path, folder: Path) -> None:

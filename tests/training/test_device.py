@@ -1,6 +1,5 @@
 """Devices, bfloat16 and torch.compile."""
 
-from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -52,28 +51,3 @@ def test_bfloat16_trains_with_weights_in_float32(corpus: Path, tmp_path: Path, s
     assert [result["dtype"] for result in scores] == ["float32", "bfloat16"]
     assert scores[0]["predictions"] != scores[1]["predictions"]
     assert generate_lines(runs[0], ["one", ""], num_beams=1, bf16=True)[0][1] == ""
-
-
-@pytest.mark.slow
-# The compiler itself looks at the .grad of what goes into a block.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
-def test_a_compiled_model_trains_as_an_eager_one(
-    corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over batches of many shapes, with few compilations; without what makes code of graphs, which takes a minute."""
-    torch.compiler.reset()
-    torch._dynamo.utils.counters.clear()
-    compile_module = torch.nn.Module.compile
-    monkeypatch.setattr(torch.nn.Module, "compile", partialmethod(compile_module, backend="eager"))
-    runs = [tmp_path / name for name in ("false", "true")]
-    for run in runs:
-        start(
-            corpus,
-            run,
-            small("dropout_rate=0", "max_steps=4", "batch_tokens=300", f"torch_compile={run.name}"),
-            device="cpu",
-        )
-    logs = [logged(run, "loss") for run in runs]
-    assert logs[0] == pytest.approx(logs[1], rel=1e-3)
-    # Two for the layers of each stack, padded or not, whatever the shapes.
-    assert 2 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 4

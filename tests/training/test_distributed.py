@@ -1,9 +1,5 @@
 """Two processes that train one model, as torchrun starts them, on a CPU."""
 
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,35 +9,15 @@ import yaml
 
 from synthesizer_lab.training.run import resume_run
 from training.conftest import SMALL
-from training.runs import Small, start, weights, without_times
+from training.runs import Small, end_processes, start, start_processes, weights, without_times
 
 OPTIONS = ("dropout_rate=0", "logging_steps=1", "max_steps=4")
 
 
-def _run(rank: int, port: int, arguments: list[str]) -> subprocess.Popen[str]:
-    processes = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
-    environment = {
-        **os.environ,
-        **{name: str(value) for name, value in processes.items()},
-        "MASTER_ADDR": "127.0.0.1",
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    command = [sys.executable, "-m", "synthesizer_lab", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-
-
 def _run_both(arguments: list[str], second: Sequence[str] = ()) -> tuple[list[int | None], list[str]]:
     """Exit codes and standard errors; the second process has further arguments."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
-    processes = [_run(rank, port, [*arguments, *(second if rank else ())]) for rank in range(2)]
-    try:
-        errors = [process.communicate(timeout=120)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+    processes = start_processes(arguments, 2, second)
+    errors = end_processes(processes, 120)
     assert "Traceback" not in "".join(errors)
     return [process.returncode for process in processes], errors
 

@@ -5,9 +5,7 @@
 
 import os
 import random
-import socket
 import subprocess
-import sys
 import time
 from itertools import count
 from pathlib import Path
@@ -15,35 +13,19 @@ from pathlib import Path
 import pytest
 
 from training.conftest import SMALL
-from training.runs import assert_same_runs
+from training.runs import assert_same_runs, end_processes, start_processes
 
 KILLS = int(os.environ.get("KILLS", "2"))
 
 
 def _run(arguments: list[str], processes: int, seconds: float) -> bool:
     """Whether the command ended by itself within this time; otherwise all its processes are killed."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
-    command = [sys.executable, "-m", "synthesizer_lab", *arguments]
-    common = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    started = []
-    for rank in range(processes):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
-        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port} if processes > 1 else {}
-        environment = {**common, **{name: str(value) for name, value in place.items() if processes > 1}}
-        started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment))
-    end = time.monotonic() + seconds
+    started = start_processes(arguments, processes)
     try:
-        for process in started:
-            errors = process.communicate(timeout=max(0.0, end - time.monotonic()))[1].decode()
-            assert process.returncode == 0, errors
+        errors = end_processes(started, seconds)
     except subprocess.TimeoutExpired:
         return False
-    finally:
-        for process in started:
-            process.kill()
-            process.communicate()
+    assert {process.returncode for process in started} == {0}, errors
     return True
 
 

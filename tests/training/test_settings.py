@@ -1,11 +1,10 @@
 """Presets and overrides."""
 
-from functools import partial
 from typing import Any
 
 import pytest
 
-from synthesizer_lab.tasks import UserError, get_task
+from synthesizer_lab.tasks import UserError
 from synthesizer_lab.training.settings import (
     Settings,
     build_config,
@@ -35,34 +34,11 @@ def test_base_is_the_transformer_base_as_published() -> None:
     assert training.batch_tokens * training.gradient_accumulation_steps == 50000
 
 
-@pytest.mark.parametrize("preset", [name for name in known_presets() if name.endswith("-gpu")])
-def test_presets_for_a_gpu_have_the_same_model_and_updates(preset: str) -> None:
-    on_gpu, other = read(preset=preset), read(preset=preset.removesuffix("-gpu"))
-    assert on_gpu.model == other.model
-    assert on_gpu.training.bf16
-    assert on_gpu.training.torch_compile
-    assert on_gpu.training.batch_tokens > other.training.batch_tokens
-    tokens = [x.training.batch_tokens * x.training.gradient_accumulation_steps for x in (on_gpu, other)]
-    if preset != "small-gpu":
-        assert tokens[0] == tokens[1]
-        assert on_gpu.training.max_steps == other.training.max_steps
-
-
 def test_every_setting_has_a_meaning() -> None:
     settings = list_settings()
     assert {entry.group.split()[0] for entry in settings} == {"training", "model", "function", "task"}
     assert [(entry.key, entry.default) for entry in settings if entry.key == "random.std"] == [("random.std", 0.003)]
     assert not [entry.key for entry in settings if not entry.meaning]
-
-
-def test_no_setting_takes_a_number_of_twenty_digits() -> None:
-    for entry in list_settings():
-        kind, _, name = entry.group.partition(" ")
-        refuse = partial(get_task(name).from_options, {entry.key: 10**20}) if kind == "task" else read
-        overrides = [] if kind == "task" else [f"{entry.key}={10**20}"]
-        # Each is refused, a number or not.
-        with pytest.raises(UserError, match=entry.key.rpartition(".")[2]):
-            refuse(*overrides)
 
 
 def test_synthesizers_may_be_given_per_layer_and_side() -> None:
@@ -76,24 +52,15 @@ def test_synthesizers_may_be_given_per_layer_and_side() -> None:
     [
         ("nonsense=1", r"unknown setting 'nonsense'"),
         ("randm.std=1", r"unknown setting 'randm.std'; did you mean 'random.std'"),
-        ("random.size=1", r"size.*std"),
         ("d_model", r"got --set 'd_model'; expected key=value"),
         ("d_model=[", r"expected a YAML value"),
         ("d_model=wide", r"^got d_model='wide'; expected int$"),
-        ("d_model=-1", r"d_model"),
         ("dropout_rate=2", r"dropout_rate=2"),
-        ("batch_tokens=0", r"batch_tokens=0; expected more than 0"),
-        ("steps=3", r"'steps'; did you mean 'max_steps'"),
         ("adam_beta1=1.0", r"adam_beta1=1.0; expected less than 1"),
         ("optim=lion", r"optim='lion'; expected one of: .*adafactor"),
-        ("constant_steps=-1", r"constant_steps=-1; expected at least 0"),
-        ("on_long=skip", r"on_long='skip'; expected one of: error, truncate, drop"),
         ("max_steps=-1", r"neither max_steps nor minutes"),
-        ("minutes=1:30", r"minutes='1:30'; expected float or null"),
         ("synthesizer=dense", r"use --synthesizer"),
-        ("pad_token_id=7", r"unknown setting 'pad_token_id'"),
         ("learning_rate=nan", r"learning_rate=nan; expected a finite number"),
-        ("layer_norm_epsilon=.nan", r"layer_norm_epsilon=nan; expected a finite number"),
         ("max_position_embeddings=1", r"max_position_embeddings=1; expected at least 2"),
     ],
 )

@@ -1,15 +1,12 @@
 """Batches by token budget, and the clock."""
 
 import itertools
-import time
 from collections.abc import Iterable
 
 import numpy as np
-import torch
 
 from synthesizer_lab.data.examples import Examples, token_batches
 from synthesizer_lab.data.sampler import Key, TokenBatchSampler
-from synthesizer_lab.training.callbacks import TrainingClock
 
 LENGTHS = np.random.default_rng(0).integers(3, 80, size=101)
 EXAMPLES = Examples.of([(np.zeros(length, dtype=np.int32),) for length in LENGTHS])
@@ -44,13 +41,3 @@ def test_the_stream_is_a_function_of_the_seed() -> None:
     assert streams[0] == streams[1] != streams[2]
     later = TokenBatchSampler(EXAMPLES, 200, seed=1, num_batches=53, start=40)
     assert _indices(later)[:13] == streams[0][40:]
-
-
-def test_the_clock_counts_between_start_and_stop() -> None:
-    clock = TrainingClock(torch.device("cpu"), seconds=5)
-    clock.start()
-    time.sleep(0.02)
-    clock.stop()
-    seconds = clock.seconds
-    time.sleep(0.02)
-    assert clock.seconds == seconds >= 5.02

@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        needs = f"{', '.join(missing)} missing; the command needs: pip install 'synthetic-attention[train]', or '.[train]' in a clone"
+        extra = "pip install 'synthetic-attention[train]', or '.[train]' in a clone"
+        needs = f"{', '.join(missing)} missing; the command needs: {extra}"
         words = sys.argv[1:] if arguments is None else arguments
         if words and not {"-h", "--help"} & {*words}:
             sys.exit(f"Error: {needs}")
