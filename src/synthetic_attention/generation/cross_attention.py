@@ -13,8 +13,6 @@ from ..layout import read_mask
 from ..models.blocks import CrossAttention
 from .attention import Slots, prepare, prepare_sum, softmax
 
-__all__ = ["CrossAttentionStep", "Source"]
-
 
 class Source:
     """What the decoder attends to.

@@ -1,10 +1,10 @@
 """The decode loop: greedy search, sampling and beam search, with the results of transformers' `generate()`.
 
-Three ways to the same tokens, the fastest that can compute a call:
+transformers prepares a call; then `decode` takes the fastest way that can compute it:
 
-1. The searches of this module, over `Decoder.step`: for tokens, a mask and the settings in `DEFAULTS`.
+1. The searches of this module, over `Decoder.step`: for settings that `Settings` knows.
 2. transformers' own searches over `Decoder.step`: for all other settings, processors and stopping criteria.
-3. `model.generate()`: for what a step cannot compute, as assisted decoding, a cache that is given, or weights.
+3. transformers' own searches over the model: for what a step cannot compute, as a cache that is given, or weights.
 
 The bookkeeping is on the host: tokens are Python lists, read once per step.
 
@@ -13,6 +13,7 @@ Shape legend: B sources, M beams, N = B · M rows, P tokens of a prompt, V vocab
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import ModelOutput
 
 from ..layout import check_mask
-from .settings import DEFAULTS, Settings, read_mode
+from .settings import Settings
 from .step import GROUPS, Decoder, can_step, has_hooks
 
 # transformers' search of each mode.
@@ -40,9 +41,7 @@ _SEARCHES = {
 # What else a step may be given. The mask of a decoder's prompt, for example, is read by the model only.
 _INPUTS = {"attention_mask", "encoder_outputs", "past_key_values", "use_cache", "logits_to_keep"}
 # Arguments that transformers does not hand to a custom loop.
-_NOT_HANDED_ON = (
-    *("custom_generate", "synced_gpus", "assistant_model", "tokenizer", "assistant_tokenizer", "past_key_values"),
-)
+_NOT_HANDED_ON = {"custom_generate", "synced_gpus", "assistant_model", "tokenizer", "assistant_tokenizer"}
 # Finished sources are dropped when they are at least this part of all.
 _FINISHED = 1 / 8
 # With fewer columns of scores, one search over all of them is as fast.
@@ -65,16 +64,17 @@ def generate(model: Any, inputs: Any = None, generation_config: Any = None, *arg
     Raises:
         ValueError: a mask that does not fit, and what `model.generate()` raises.
     """
-    given = {name: value for name, value in kwargs.items() if name in DEFAULTS or value is not None}
-    if args or not can_step(model) or any(name in given for name in _NOT_HANDED_ON):
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    if args or not can_step(model) or given.keys() & {*_NOT_HANDED_ON, "past_key_values"}:
         return model.generate(inputs, generation_config, *args, **kwargs)
     ids, mask = given.get("input_ids") if inputs is None else inputs, given.get("attention_mask")
     # transformers ignores the shape of a mask without zeros.
     if mask is not None and isinstance(ids, Tensor) and not given.keys() & {"encoder_outputs", "inputs_embeds"}:
         check_mask(mask, *ids.shape[:2])
-    if (rows := _search(model, inputs, generation_config, given)) is not None:
-        return rows
-    if read_mode(model, generation_config, given) not in _SEARCHES:
+    merged = copy.copy(model.generation_config)
+    for values in ({"top_k": 50}, vars(model.generation_config), vars(generation_config or merged), given):
+        vars(merged).update({name: value for name, value in values.items() if value is not None})
+    if merged.get_generation_mode() not in _SEARCHES:
         return model.generate(inputs, generation_config, **kwargs)
     loop = partial(decode, streamer=kwargs.get("streamer"))
     return model.generate(inputs, generation_config, custom_generate=loop, **kwargs)
@@ -89,7 +89,7 @@ def decode(
     streamer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
-    """transformers' search over this package's step, for `model.generate(…, custom_generate=decode)`.
+    """The search of a call, over this package's step, for `model.generate(…, custom_generate=decode)`.
 
     Args:
         input_ids: (B · M, P), the prompts, each repeated for its beams.
@@ -110,10 +110,22 @@ def decode(
         raise ValueError("got a streamer with num_beams > 1; expected num_beams=1, as beams change their tokens")
     target, inputs = model, model_kwargs
     if _can_decode(model, generation_config, input_ids, model_kwargs):
-        # One mask and one source for all beams. Only the criteria say how long a sequence becomes.
+        # One mask and one source for all beams.
         prompts, encoded = input_ids[::beams], model_kwargs.get("encoder_outputs")
         mask = None if (mask := model_kwargs.get("attention_mask")) is None else mask[::beams]
-        states = None if encoded is None else encoded[0][::beams]
+        states = None if encoded is None else encoded[0][::beams].contiguous()
+        settings = Settings.read(generation_config, logits_processor, stopping_criteria, input_ids.shape[1])
+        # transformers draws random numbers on the device of the tokens. Hooks may keep what they see.
+        if settings and streamer is None and input_ids.device == model.device and not has_hooks(model):
+            own_search = _search_beams if beams > 1 else _search_rows
+            with torch.inference_mode():
+                decoder = _decoder(model, prompts, mask, states, beams, settings.max_length)
+                rows = own_search(decoder, prompts.tolist(), settings)
+            if rows is not None:
+                length = max(map(len, rows))
+                rows = [row + [settings.filler] * (length - len(row)) for row in rows]
+                return torch.tensor(rows, device=input_ids.device)
+        # Only the criteria say how long a sequence becomes.
         target = _Stepper(model, _decoder(model, prompts, mask, states, beams, sys.maxsize))
         inputs = {"use_cache": True}
     search = getattr(GenerationMixin, _SEARCHES[mode])
@@ -198,42 +210,6 @@ class _Stepper(GenerationMixin):
     def reorder_cache(self, rows: Tensor) -> None:
         """Row n becomes what row rows[n] was."""
         self._decoder.reorder(rows)
-
-
-def _search(model: Any, inputs: Tensor | None, config: GenerationConfig | None, given: dict[str, Any]) -> Tensor | None:
-    """The tokens of a call of `generate`, by the searches of this module; None if they are not for this call."""
-    given = dict(given)
-    ids, mask = inputs if inputs is not None else given.pop("input_ids", None), given.pop("attention_mask", None)
-    if type(ids) is not Tensor or ids.dim() != 2 or not ids.numel() or ids.dtype not in (torch.long, torch.int):
-        return None
-    # transformers draws random numbers on the device of the tokens. Hooks may keep what they see.
-    if ids.device != model.device or has_hooks(model):
-        return None
-    is_causal = not model.config.is_encoder_decoder
-    settings = Settings.read(model, ids.shape[1] if is_causal else 1, config, given)
-    if settings is None or not can_step(model, settings.num_beams):
-        return None
-    # For a causal model transformers finds the padding, and warns where it is on the right.
-    if mask is None and (settings.pad is None or (is_causal and bool((ids == settings.pad).any()))):
-        return None
-    if mask is not None and is_causal and not _is_left_padded(mask):
-        return None
-    prompts, states = ids, None
-    with torch.inference_mode():
-        if not is_causal:
-            states = model.get_encoder()(ids, attention_mask=mask, return_dict=True).last_hidden_state
-            prompts = torch.full((len(ids), 1), settings.start, device=ids.device)
-        if settings.do_sample and settings.num_return_sequences > 1:
-            # Each of several results is a row from the start.
-            rows_of = torch.arange(len(ids), device=ids.device).repeat_interleave(settings.num_return_sequences)
-            prompts, mask, states = prompts[rows_of], *(None if x is None else x[rows_of] for x in (mask, states))
-        search = _search_beams if settings.num_beams > 1 else _search_rows
-        decoder = _decoder(model, prompts, mask, states, settings.num_beams, settings.max_length)
-        rows = search(decoder, prompts.tolist(), settings)
-    if rows is None:
-        return None
-    length = max(map(len, rows))
-    return torch.tensor([row + [settings.filler] * (length - len(row)) for row in rows], device=ids.device)
 
 
 def _search_rows(decoder: Decoder, prompts: list[list[int]], settings: Settings) -> list[list[int]]:
