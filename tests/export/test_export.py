@@ -17,7 +17,6 @@ from torch.export import Dim
 from models.conftest import LONGEST, STACKS, VOCABULARY, build, tiny_config
 from synthetic_attention import SynthesizerModel
 from synthetic_attention.export import export_model, largest_difference
-from synthetic_attention.staging import LOCK
 
 __all__ = ["build", "tiny_config"]
 
@@ -197,15 +196,12 @@ def test_a_file_that_cannot_be_written(
     kind: Any, build: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, model = tmp_path / "model", build("classifier")
-    (tmp_path / ".model-12345678/new").mkdir(parents=True)
-    (tmp_path / ".model-12345678" / LOCK).touch()
     with monkeypatch.context() as patch:
         full = MagicMock(side_effect=RuntimeError("PytorchStreamWriter failed"))
         patch.setattr(Path, "write_bytes", full)
         patch.setattr(torch.onnx.ONNXProgram, "save", full)
         with pytest.raises(OSError, match=f"{file} cannot be written: Pytorch"):
             export_model(model, file, kind)
-    # That of a killed process is gone too.
     assert not [*tmp_path.iterdir()]
     with monkeypatch.context() as patch:
         patch.setattr(torch.onnx.ONNXProgram, "save", lambda self, part: file.touch())

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from synthesizer_lab.staging import LOCK, lock_file, remove_left, staged
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.training.run import resume_run
 from synthesizer_lab.training.run_folder import RunFolder
-from synthetic_attention.staging import LOCK, lock_file, remove_left, staged
 from training.runs import Kill, Small, full_disk, generate_lines, silent, snapshot, start
 
 

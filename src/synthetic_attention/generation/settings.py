@@ -35,23 +35,18 @@ class Settings:
     """The settings of a search.
 
     Attributes:
-        prompt_length, max_length: tokens before the first new one, and of the longest sequence.
+        config: transformers' own.
+        prompt_length: tokens before the first new one.
         min_length: no sequence ends before it has so many tokens, the prompt included.
-        num_beams, num_return_sequences, length_penalty, early_stopping, do_sample: as in `GenerationConfig`.
         ends: the tokens that end a sequence.
         filler: the token after the end of a sequence.
         suppressed: tokens that are never generated.
         processors: what else changes the scores, in order.
     """
 
+    config: GenerationConfig
     prompt_length: int
-    max_length: int
     min_length: int
-    num_beams: int
-    num_return_sequences: int
-    length_penalty: float
-    early_stopping: bool | str
-    do_sample: bool
     ends: list[int]
     filler: int
     suppressed: list[int]
@@ -85,21 +80,17 @@ class Settings:
                 min_length = max(min_length, each.min_length)
             else:
                 min_length = max(min_length, each.prompt_length_to_skip + each.min_new_tokens)
-        is_sampling, beams, penalty = config.do_sample is True, config.num_beams, config.length_penalty
-        if beams > 1 and (is_sampling or abs(penalty) > _LARGEST_PENALTY):
-            return None
-        return cls(
-            prompt_length=prompt_length,
-            max_length=config.max_length,
-            min_length=min_length,
-            num_beams=beams,
-            num_return_sequences=config.num_return_sequences,
-            length_penalty=penalty,
-            early_stopping=config.early_stopping,
-            do_sample=is_sampling,
-            ends=ends,
+        if config.num_beams > 1:
+            if config.do_sample or abs(config.length_penalty) > _LARGEST_PENALTY:
+                return None
             # transformers' beam search fills with the end token where the padding token is 0.
-            filler=pad if beams == 1 else (pad or ends[0]) if ends else -1,
+            pad = (pad or ends[0]) if ends else -1
+        return cls(
+            config=config,
+            prompt_length=prompt_length,
+            min_length=min_length,
+            ends=ends,
+            filler=pad,
             suppressed=suppressed,
             processors=others,
         )

@@ -17,8 +17,6 @@ from ..synthesizers import Rotary, group_size, key_heads, validate
 from ..validation import LIMIT, did_you_mean
 from .cache import layer_type
 
-__all__ = ["SynthesizerConfig"]
-
 # There are lists of layers; a thousand take seconds to build.
 _MOST_LAYERS = 10**4
 # The smallest value of a field, and the value below which it has to be.
@@ -273,10 +271,9 @@ class SynthesizerConfig(PreTrainedConfig):
     def _check_stacks(self) -> None:
         split = isinstance(self.synthesizer, dict) or self.num_decoder_layers != self.num_layers
         if split and not self.is_encoder_decoder:
-            sides = f"synthesizer={self.synthesizer}, num_layers={self.num_layers}"
             raise ValueError(
-                f"got {sides}, num_decoder_layers={self.num_decoder_layers} for a model with one stack of layers; "
-                "expected a name or a list, and num_layers alone"
+                f"got synthesizer={self.synthesizer}, num_layers={self.num_layers}, num_decoder_layers="
+                f"{self.num_decoder_layers} for one stack of layers; expected a name or a list, and num_layers alone"
             )
 
     def with_one_stack(self, is_decoder: bool | None = None) -> Self:
