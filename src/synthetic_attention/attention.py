@@ -30,8 +30,6 @@ from .synthesizers import (
 )
 from .validation import check_size
 
-__all__ = ["SelfAttention", "SynthesizerAttention", "build"]
-
 
 class SelfAttention(nn.Module):
     """Base class of `SynthesizerAttention` and the baselines: sizes, the value projection and the output projection.
@@ -85,15 +83,13 @@ class SelfAttention(nn.Module):
         return (result[0][0], result[1][0]) if isinstance(result, tuple) else result[0]
 
     def layout_of(self, x: Tensor, mask: Tensor | TokenLayout | None, cache: Cache | None) -> TokenLayout:
-        """The layout of x, by the slots of this layer in the cache.
-
-        Raises:
-            ValueError: x is not (B, L, d_model) or too long, or the mask does not fit.
-        """
+        """The layout of x, by the slots of this layer in the cache; ValueError where x, mask or cache do not fit."""
         if x.dim() != 3 or x.shape[-1] != self.d_model:
             raise ValueError(f"got x of shape {tuple(x.shape)}; expected (B, L, {self.d_model}) or (L, {self.d_model})")
+        if cache is not None and self.layer_idx is None:
+            raise ValueError("got a cache in a layer without layer_idx; expected the number of the layer, layer_idx=n")
         # Without a cache `layer_idx` is not read: compiled code would have a graph for each layer.
-        layout = TokenLayout.of(mask, x, cache, 0 if cache is None or self.layer_idx is None else self.layer_idx)
+        layout = TokenLayout.of(mask, x, cache, 0 if cache is None else self.layer_idx or 0)
         # With several sentences in a row the longest one counts.
         length = layout.positions.columns
         if self.max_length is not None and length > self.max_length:
@@ -205,8 +201,6 @@ class SynthesizerAttention(SelfAttention):
             return self.one_sequence(
                 x, attention_mask, attn_bias, is_causal, value=given, need_weights=need_weights, cache=cache
             )
-        if cache is not None and self.layer_idx is None:
-            raise ValueError("got a cache in a layer without layer_idx; expected SynthesizerAttention(…, layer_idx=n)")
         layout = self.layout_of(x, attention_mask, cache)
         if value is not None and value.shape != x.shape:
             raise ValueError(f"got value of shape {tuple(value.shape)}; expected that of x, {tuple(x.shape)}")
@@ -260,16 +254,12 @@ class SynthesizerAttention(SelfAttention):
     def load_part(self, part: str, inputs: Tensor | None, output: Tensor | None) -> None:
         """Copy the weights, or the biases, of dot-product attention with the same sizes.
 
-        With vanilla in a mixture, the logits of its other functions become zeros.
+        With vanilla in a mixture, the logits of its other functions become zeros (ValueError for `fixed_random`).
 
         Args:
             part: "weight" or "bias".
-            inputs: those of queries (H·K, …), keys and values, one after the other. With shared values there are
-                fewer of keys and values.
-            output: (d_model, H·K) or (d_model,), of the output projection. What is None stays as it is.
-
-        Raises:
-            ValueError: vanilla is mixed with `fixed_random`, whose logits cannot be zeros.
+            inputs: those of queries (H·K, …), keys and values, one after the other; None stays as it is.
+            output: (d_model, H·K) or (d_model,), of the output projection; None stays as it is.
         """
         copies: list[tuple[Any, Tensor | None]] = [(self.out_proj, output)]
         if inputs is not None:
@@ -337,19 +327,15 @@ class SynthesizerAttention(SelfAttention):
 
 
 def _queries_and_keys(function: SynthesizingFunction, query: Tensor, key: Tensor) -> list[tuple[Any, Tensor | None]]:
-    """The projections of vanilla in a function, and the weights or biases (H, K, …) with which no other term counts.
-
-    The logits of the others become zeros, and the queries are divided by α. Empty without vanilla.
-    """
-    parts, alpha = function.components, function.weights()
-    index = next((index for index, part in enumerate(parts) if part.name == "vanilla"), None)
-    if index is None:
+    """Vanilla's projections, and their weights or biases (H, K, …): queries divided by α, zeros for other logits."""
+    parts: list[Any] = function.components
+    names, alpha = [part.name for part in parts], function.weights()
+    if "vanilla" not in names:
         return []
+    vanilla = parts.pop(index := names.index("vanilla"))
     for other in parts:
-        if other is not parts[index]:
-            other.zero_logits()
+        other.zero_logits()
     scale = query.new_ones(1) if alpha is None else 1 / alpha[index].detach()
-    vanilla: Any = parts[index]
     return [(vanilla.q_proj, (query.transpose(0, -1) * scale).transpose(0, -1)), (vanilla.k_proj, key)]
 
 
@@ -364,15 +350,10 @@ def build(
     head_dim: int | None = None,
     **arguments: Any,
 ) -> SelfAttention:
-    """Make a layer by name: a synthesizing function, a mixture, or a baseline (of a package that is imported).
+    """Make a layer by name, with the arguments of `SynthesizerAttention`; or a baseline.
 
-    Args:
-        is_causal: whether a token will see only itself and those before it.
-        options: by function or baseline.
-        d_model, num_heads, max_length, head_dim, arguments: of `SynthesizerAttention`.
-
-    Raises:
-        ValueError: an unknown name or option, sizes that do not fit, or a baseline that cannot be causal.
+    Its options are by function or baseline. If a token may not see those after it (`is_causal`), some baselines are a
+    ValueError.
     """
     if has_logits(name):
         arguments |= {"head_dim": head_dim, "synthesizer_options": options}

@@ -29,8 +29,6 @@ from .real_tokens import Movable, RealTokens, is_traced, is_transformed
 if TYPE_CHECKING:
     from transformers import Cache
 
-__all__ = ["Positions", "RealTokens", "TokenLayout", "check_mask", "is_traced", "is_transformed", "read_mask"]
-
 
 @dataclass(frozen=True, eq=False)
 class Positions(Movable):
@@ -137,12 +135,11 @@ class TokenLayout(Movable):
     def of(
         cls, attention_mask: Tensor | TokenLayout | None, x: Tensor, cache: Cache | None = None, layer_idx: int = 0
     ) -> TokenLayout:
-        """The layout of x (B, T, …), whose earlier tokens are in the cache.
+        """The layout of x (B, T, …), whose earlier tokens are in layer `layer_idx` of the cache.
 
         Args:
             attention_mask: (B, S), 1/True at real tokens, cached ones included (of a static cache all slots, or the
                 filled ones); or the layout that a model made.
-            layer_idx: the layer of the cache that is counted.
 
         Raises:
             ValueError: the mask or the layout does not fit.
@@ -322,7 +319,7 @@ class TokenLayout(Movable):
         return self.align(self.align(scores, dim=2), dim=3)
 
     def restore_pairs(self, weights: Tensor) -> Tensor:
-        """Undo `align_pairs`; the rows and columns of padded slots become zeros."""
+        """Undo `align_pairs`; padded rows and columns become zeros."""
         self._check_pairs()
         weights = self.restore(weights, dim=2)
         return weights if self.has_past else self.restore(weights, dim=3)
@@ -394,8 +391,7 @@ def read_mask(attention_mask: Tensor, batch: int, columns: int) -> tuple[Tensor 
     """Read a mask (B, S): this waits for the device, once.
 
     Returns:
-        The mask as bool, None where all tokens are known to be real; how many are real, None if that is not known;
-        whether a real token may stand after padding.
+        The mask as bool, None where all are real; how many are, None if not known; whether one may follow padding.
     """
     check_mask(attention_mask, batch, columns)
     mask = attention_mask.bool()

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["FactoredLogits", "GroupedLogits", "InnerLogits", "Logits", "MixedLogits", "OuterLogits", "SharedLogits"]
-
 
 def leading(x: Tensor, count: int, dim: int) -> Tensor:
     """The first `count` entries of an axis of x."""
@@ -100,11 +98,7 @@ class SharedLogits(Logits):
 
     @classmethod
     def from_bias(cls, bias: Tensor, batch: int, heads: int, rows: int, columns: int) -> SharedLogits:
-        """An additive bias, (T, S), (H or 1, T, S) or (B or 1, H or 1, T, S), as scores of all heads.
-
-        Raises:
-            ValueError: it has another dtype or shape.
-        """
+        """An additive bias (T, S), (H or 1, T, S) or (B or 1, H or 1, T, S) as scores of all heads, or ValueError."""
         if not bias.is_floating_point():
             raise ValueError(
                 f"got attn_bias of dtype {bias.dtype}; expected floats that are added to the logits: 0 where a key may "

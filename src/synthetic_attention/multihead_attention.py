@@ -14,8 +14,6 @@ from .attention import SynthesizerAttention
 from .synthesizers import SynthesizerOptions
 from .validation import check_size
 
-__all__ = ["SynthesizerMultiheadAttention"]
-
 
 class _NotFused(Tensor):
     """A tensor that PyTorch's fused encoder does not take: it overrides functions, as all subclasses do."""

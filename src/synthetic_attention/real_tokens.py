@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-__all__ = ["Movable", "RealTokens", "is_traced", "is_transformed"]
-
 # With less padding than this, moving tokens costs more than computing it.
 _LITTLE_PADDING = 0.1
 
@@ -111,7 +109,7 @@ class RealTokens(Movable):
         """(C, n) into an aligned (C, B, T); the other slots are zeros."""
         return _move(tokens, self._put_columns, self._take_columns)
 
-    # On a CPU copied row by row of the batch: an index would copy number by number.
+    # On a CPU row by row of the batch: an index would copy number by number.
     def _take_columns(self, x: Tensor) -> Tensor:
         if x.device.type != "cpu":
             return x.flatten(1, 2).index_select(1, self.front)

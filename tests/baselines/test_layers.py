@@ -215,7 +215,7 @@ def test_parameters_are_counted_and_drawn_anew(make: Make) -> None:
         ("lightweight", {"attn_bias": torch.zeros(5, 5)}, "attn_bias for 'lightweight_conv'"),
         ("linformer", {"is_causal": True}, "is_causal=True for 'linformer'"),
         ("linformer", {"cache": object()}, "cache for 'linformer'"),
-        ("dynamic", {"cache": object()}, "layer_idx=None, is_causal=False"),
+        ("dynamic", {"cache": object()}, "is_causal=False"),
     ],
 )
 def test_what_cannot_be(kind: str, arguments: dict[str, Any], message: str) -> None:

@@ -148,7 +148,7 @@ def test_the_first_tokens_of_the_output(make: Callable[..., Any]) -> None:
     model = make("seq2seq", synthesizer=["dense+vanilla", "dynamic_conv"])
     for beams in (1, 3):
         inputs = {**_inputs("seq2seq"), "decoder_input_ids": torch.randint(3, 31, (7, 3))}
-        _check(model, inputs, "step", num_beams=beams)
+        _check(model, inputs, num_beams=beams)
     # A source of one token, and one of none.
     _check(model, _inputs("seq2seq", (1,)))
     _check(model, _inputs("seq2seq", (2, 0)), num_beams=2)
@@ -244,7 +244,7 @@ def test_tokens_outside_the_vocabulary(make: Callable[..., Any]) -> None:
     model, inputs = make("causal", synthesizer="random"), _inputs("causal", (3, 2))
     for tokens in ([-1], [31], [5, 99]):
         _check(model, inputs, suppress_tokens=tokens)
-    _check(model, inputs, "step", eos_token_id=-1, min_new_tokens=3)
+    _check(model, inputs, eos_token_id=-1, min_new_tokens=3)
     _check(model, inputs, eos_token_id=[2, 99], min_new_tokens=3)
 
 
@@ -259,7 +259,17 @@ def test_a_mask_that_does_not_fit(make: Callable[..., Any]) -> None:
         states = model.get_encoder()(ids, return_dict=True).last_hidden_state
     with pytest.raises(ValueError, match=r"attention_mask.*\(2, 1\).*\(2, 3\)"):
         generate(model, encoder_outputs=(states,), attention_mask=torch.ones(2, 1), max_new_tokens=3)
-    _check(model, {"encoder_outputs": (states[:1],)}, "step")
+    _check(model, {"encoder_outputs": (states[:1],)})
+
+
+def test_hooks_see_what_they_see_in_transformers(make: Callable[..., Any]) -> None:
+    model, inputs = make("seq2seq", synthesizer=["random+vanilla", "dense"]), _inputs("seq2seq", (5, 3))
+    before, (first, second) = _check(model, inputs), model.model.decoder.layers
+    for module in (first.self_attn.v_proj, second.mlp.down_proj, second.self_attn.function.q_proj, model.lm_head):
+        handle = module.register_forward_hook(lambda module, given, y: y + torch.linspace(-1, 1, y.shape[-1]).to(y))
+        _check(model, inputs, "step")
+        handle.remove()
+    assert torch.equal(_check(model, inputs), before)
 
 
 def test_the_first_of_equal_scores(make: Callable[..., Any]) -> None:

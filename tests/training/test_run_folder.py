@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from synthesizer_lab.staging import LOCK, lock_file
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.training.run import resume_run
-from synthetic_attention.staging import LOCK, lock_file
 from training.runs import Kill, Small, full_disk, silent, snapshot, start
 
 

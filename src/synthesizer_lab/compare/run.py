@@ -24,10 +24,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from synthetic_attention.staging import LOCK, lock_file
-
 from ..errors import UserError
 from ..metrics.text import can_compute
+from ..staging import LOCK, lock_file
 from ..training.callbacks import StopRequest
 from ..training.device import choose_training_device
 from ..training.evaluation import evaluate_run

@@ -23,9 +23,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
-from synthetic_attention.staging import lock_file, staged
-
 from ..errors import UserError, damage_reported
+from ..staging import lock_file, staged
 
 Payload = TypeVar("Payload")
 _T = TypeVar("_T")

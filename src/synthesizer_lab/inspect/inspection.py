@@ -12,10 +12,10 @@ import numpy as np
 from transformers import PreTrainedModel, set_seed
 
 from synthetic_attention.baselines import Linformer
-from synthetic_attention.staging import staged
 
 from ..attention.layers import AttentionLayer, attention_layers
 from ..errors import UserError
+from ..staging import staged
 from ..tasks.base import Task
 from ..training.device import choose_device, shortage_reported
 from ..training.run_folder import RunFolder, data_path

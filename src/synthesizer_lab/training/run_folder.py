@@ -32,10 +32,9 @@ from huggingface_hub import snapshot_download
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from synthetic_attention.staging import LOCK, lock_file, remove_left, staged
-
 from ..data.source import is_hub_name
 from ..errors import UserError, damage_reported, one_line
+from ..staging import LOCK, lock_file, remove_left, staged
 from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained, possible_starts, reset_generation
 from .settings import Settings, load_yaml

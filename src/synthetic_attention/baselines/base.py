@@ -69,11 +69,8 @@ class Baseline(SelfAttention):
             raise ValueError(f"got an attn_bias for {self.name!r}; expected none: it has no logits to add it to")
         if x.dim() == 2:
             return self.one_sequence(x, attention_mask, None, is_causal, need_weights=need_weights, cache=cache)
-        if cache is not None and (self.layer_idx is None or not is_causal):
-            raise ValueError(
-                f"got a cache for {self.name!r} with layer_idx={self.layer_idx}, is_causal={is_causal}; expected the "
-                "number of the layer, and True"
-            )
+        if cache is not None and not is_causal:
+            raise ValueError(f"got a cache for {self.name!r} with is_causal=False; expected True")
         if is_causal and not self.can_be_causal:
             raise ValueError(f"got is_causal=True for {self.name!r}; expected False: it always sees all tokens")
         layout = self.layout_of(x, attention_mask, cache)
@@ -98,8 +95,7 @@ class Baseline(SelfAttention):
     def _sum(self, value: Tensor, parts: list[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool) -> Sum:
         """The sums (B, H, T, K), and the weights (B, H, T, S) or None.
 
-        Args:
-            value: (B, H, S, K), of an aligned batch, zeros at padding; in a decoding step in the slots of the cache.
-            parts: the other projections of `_read`, (B, T, features) each.
+        `value` is (B, H, S, K), of an aligned batch, zeros at padding; in a decoding step in the slots of the cache.
+        `parts` are the other projections of `_read`, (B, T, features) each.
         """
         raise NotImplementedError

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels import linear, masked_softmax, split_heads
+from ..kernels import linear, split_heads
+from ..kernels.eager import masked_softmax
 from ..synthesizers import Dimensions, Options, register, reset_map
 from .window import WindowLayer
 

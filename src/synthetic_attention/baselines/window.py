@@ -35,9 +35,8 @@ class WindowLayer(Baseline):
     def _shares(self, logits: Sequence[Tensor], inside: Tensor | None) -> Tensor:
         """The weights of the windows, before dropout: (B, H, T, C), or (H, C) for all alike.
 
-        Args:
-            logits: (B, T, H·C), the second projection of `_read`; nothing where weights ignore the input.
-            inside: (B or 1, T, C), True where a window has a token; None where that is not needed.
+        `logits` are the second projection of `_read`, (B, T, H·C), if there is one; `inside` (B or 1, T, C) is True
+        where a window has a token, None where that is not needed.
         """
         raise NotImplementedError
 
@@ -93,12 +92,8 @@ def _gathered_sum(weights: Tensor, values: Tensor, slots: Tensor) -> Tensor:
 def _window_sum(weights: Tensor, padded: Tensor) -> Tensor:
     """y[t] = Σ_c weights[t, c] · padded[t + c], (B, H, T, K).
 
-    Weights stand in a band of a matrix, and blocks of its rows are multiplied with the values that they reach. So the
-    work and the memory are linear in T, and the products are matrix products.
-
-    Args:
-        weights: (B, H, T, C), or (H, C) for the same at every token.
-        padded: (B, H, T + C − 1, K), the values, padded before and after.
+    Weights (B, H, T, C), or (H, C) for all tokens alike, stand in a band of a matrix; blocks of its rows are multiplied
+    with the padded values (B, H, T + C − 1, K) that they reach. So work and memory are linear in T.
     """
     width = weights.shape[-1]
     batch, heads, reach, features = padded.shape

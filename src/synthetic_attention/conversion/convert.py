@@ -24,8 +24,6 @@ from ..validation import check_size
 from .families import FAMILIES, Family
 from .synthesize import synthesize
 
-__all__ = ["convert"]
-
 
 def convert(
     model: PreTrainedModel | str | Path,

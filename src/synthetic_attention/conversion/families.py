@@ -23,13 +23,7 @@ from ..models import (
     SynthesizerPreTrainedModel,
 )
 
-__all__ = ["FAMILIES", "Family"]
-
 State = dict[str, Tensor]
-
-
-def _as_it_is(config: Any, state: State) -> None:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +36,8 @@ class Family:
         constants: fields of `SynthesizerConfig` with one value for all models of the family.
         equal: pairs of fields of their configuration that have to be equal, as ours has one field for both.
         supported: fields of their configuration, and the only value of each that can be converted.
-        names: regular expressions for parts of their weights' names, and ours, applied in this order. Weights that lose
-            their whole name are dropped. Models without a head get the names that models with a head have.
+        names: regular expressions for parts of their weights' names, and ours, applied in this order. Weights without
+            a name at the end are dropped. Models without a head get the names that models with a head have.
         adapt: changes the renamed weights in place, by the configuration of the source.
     """
 
@@ -53,7 +47,7 @@ class Family:
     names: Mapping[str, str]
     equal: tuple[tuple[str, str], ...] = ()
     supported: Mapping[str, Any] = field(default_factory=dict)
-    adapt: Callable[[Any, State], None] = _as_it_is
+    adapt: Callable[[Any, State], None] = lambda config, state: None
 
 
 def _scale(state: State, ending: str, factor: float) -> None:
@@ -323,8 +317,7 @@ _BERT = Family(
         r"^embeddings\.position_embeddings": "model.encoder.embed_positions",
         r"^embeddings\.token_type_embeddings": "model.token_types",
         r"^embeddings\.LayerNorm": "model.encoder.embedding_norm",
-        r"attention\.self\.query": "self_attn.function.q_proj",
-        r"attention\.self\.key": "self_attn.function.k_proj",
+        r"attention\.self\.([qk])(uery|ey)": r"self_attn.function.\1_proj",
         r"attention\.self\.value": "self_attn.v_proj",
         r"attention\.output\.dense": "self_attn.out_proj",
         r"attention\.output\.LayerNorm": "self_attn_norm",

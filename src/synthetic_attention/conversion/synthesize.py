@@ -14,11 +14,8 @@ from torch import Tensor, nn
 
 from ..attention import SynthesizerAttention
 from ..models import SynthesizerPreTrainedModel
-from ..models.blocks import SynthesizerBlock
 from ..models.modeling import SynthesizerStack
 from ..synthesizers import SynthesizerOptions, has_logits
-
-__all__ = ["Heads", "stacks_of", "synthesize"]
 
 _M = TypeVar("_M", bound=SynthesizerPreTrainedModel)
 # The order of the heads in each layer of a model with one stack, or by side.
@@ -35,9 +32,8 @@ def synthesize(
 ) -> _M:
     """A new model with another synthesizer in its self-attention, and the weights of `model`, which stays as it is.
 
-    All weights are copied, except queries and keys of self-attention. Heads with
-    vanilla in the new model keep their queries and keys. In a mixture with vanilla the other logits start as zeros, so
-    the new model computes what `model` does. The parameters of other functions are drawn as in a new model.
+    Queries and keys are copied for heads with vanilla only. In a mixture with vanilla the other logits start as zeros,
+    so the new model computes what `model` does. The parameters of other functions are drawn as in a new model.
 
     Args:
         model: a model with `vanilla` in all layers.
@@ -50,12 +46,16 @@ def synthesize(
         ValueError: a model with other layers; a synthesizer that is not known, does not fit or is a baseline; heads
             that are no permutations, or another order where all layers share T5's relative position bias.
     """
-    config = type(model.config).from_dict(model.config.to_dict() | {"synthesizer": synthesizer})
+    changed: dict[str, Any] = {"synthesizer": synthesizer}
     if synthesizer_options is not None:
-        config = type(config).from_dict(
-            config.to_dict() | {"synthesizer_options": {k: dict(v) for k, v in synthesizer_options.items()}}
-        )
-    _check_layers(model)
+        changed["synthesizer_options"] = {name: dict(options) for name, options in synthesizer_options.items()}
+    config = type(model.config).from_dict(model.config.to_dict() | changed)
+    for stack in stacks_of(model):
+        for number, block in enumerate(cast(Any, stack.layers), start=1):
+            if (name := block.self_attn.synthesizer) != "vanilla":
+                raise ValueError(
+                    f"got {name!r} in layer {number} of the {stack.side}; expected a model with vanilla in all layers"
+                )
     orders = _orders(model, heads)
     for side in orders:
         if unfit := [name for name in config.synthesizers(cast(Any, side)) if not has_logits(name)]:
@@ -66,8 +66,8 @@ def synthesize(
     kept = {name: tensor for name, tensor in model.state_dict().items() if _ATTENTION not in name}
     new.load_state_dict(kept, strict=False)
     for old_stack, new_stack in zip(stacks_of(model), stacks_of(new), strict=True):
-        for old, changed, order in zip(old_stack.layers, new_stack.layers, orders[old_stack.side], strict=True):
-            _copy_attention(cast(Any, old).self_attn, cast(Any, changed).self_attn, order)
+        for old, other, order in zip(old_stack.layers, new_stack.layers, orders[old_stack.side], strict=True):
+            _copy_attention(cast(Any, old).self_attn, cast(Any, other).self_attn, order)
     if model.can_generate():
         new.generation_config = copy.deepcopy(model.generation_config)
     return cast(Any, new).to(device=model.device, dtype=model.dtype).train(model.training)
@@ -76,16 +76,6 @@ def synthesize(
 def stacks_of(model: nn.Module) -> list[SynthesizerStack]:
     """The stacks of a model, the encoder first."""
     return [module for module in model.modules() if isinstance(module, SynthesizerStack)]
-
-
-def _check_layers(model: SynthesizerPreTrainedModel) -> None:
-    for stack in stacks_of(model):
-        for number, block in enumerate(stack.layers, start=1):
-            name = cast(SynthesizerBlock, block).self_attn.synthesizer
-            if name != "vanilla":
-                raise ValueError(
-                    f"got {name!r} in layer {number} of the {stack.side}; expected a model with vanilla in all layers"
-                )
 
 
 def _orders(model: SynthesizerPreTrainedModel, heads: Heads | None) -> dict[str, list[list[int]]]:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, cast
 
 import torch
@@ -23,7 +24,6 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from ..kernels import split_heads
 from ..layout import TokenLayout
 from ..models import SynthesizerPreTrainedModel
-from ..staging import staged
 
 Tensors = dict[str, Tensor]
 
@@ -69,8 +69,8 @@ def export_model(
         raise ValueError(f"got a {type(model).__name__}; expected a model of this package, as `convert` makes one")
     if format not in ("onnx", "torch") or (with_cache and format != "onnx"):
         raise ValueError(f"got format={format!r}, with_cache={with_cache}; expected 'onnx', or 'torch' without a cache")
-    if format == "onnx":
-        _check_onnx()
+    if format == "onnx" and find_spec("onnxscript") is None:
+        raise ImportError("onnxscript, which writes ONNX files, is missing: pip install 'synthetic-attention[export]'")
     file = Path(file)
     graphs = {file.with_name(f"{file.stem}{part}{file.suffix}"): graph for part, graph in _graphs(model, with_cache)}
     for path in graphs:
@@ -84,13 +84,6 @@ def export_model(
     finally:
         model.train(was_training)
     return list(graphs)
-
-
-def _check_onnx() -> None:
-    if find_spec("onnxscript") is None:
-        raise ImportError(
-            "An ONNX file needs onnxscript, which is not installed; pip install 'synthetic-attention[export]'"
-        )
 
 
 def largest_difference(model: SynthesizerPreTrainedModel, file: str | os.PathLike[str]) -> float:
@@ -136,14 +129,11 @@ class _Graph(nn.Module):
         token_type_ids: Tensor | None = None,
         named: Tensors | None = None,
     ) -> Tensors:
-        keywords = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "decoder_input_ids": decoder_input_ids,
-            "token_type_ids": token_type_ids,
-        }
-        given = {name: tensor for name, tensor in keywords.items() if tensor is not None}
-        return self.compute(self.model, given if named is None else named)
+        if named is None:
+            every = (input_ids, attention_mask, decoder_input_ids, token_type_ids)
+            names = ("input_ids", "attention_mask", "decoder_input_ids", "token_type_ids")
+            named = {name: tensor for name, tensor in zip(names, every, strict=True) if tensor is not None}
+        return self.compute(self.model, named)
 
 
 def _check_new(file: Path, overwrite: bool) -> None:
@@ -164,20 +154,19 @@ def _write(graph: _Graph, file: Path, kind: str, max_length: int, overwrite: boo
         torch.export.save(torch.export.export(graph, (), graph.inputs, dynamic_shapes=shapes), content)
     else:
         program = _onnx_program(graph)
-    with staged(file.parent, f".{file.name}-") as folder:
-        part = folder / file.name
+    with TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as folder:
+        part = Path(folder) / file.name
         try:
             part.write_bytes(content.getbuffer()) if kind == "torch" else program.save(part)
         except Exception as error:
             raise OSError(f"{file} cannot be written: {' '.join(str(error).split())}") from error
         _check_new(file, overwrite)
         # Weights over two gigabytes are in a file of their own, whose name is in the graph.
-        for written in sorted(folder.iterdir(), reverse=True):
+        for written in sorted(part.parent.iterdir(), reverse=True):
             written.replace(file.with_name(written.name))
 
 
 def _onnx_program(graph: _Graph) -> Any:
-
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     # The exporter reports packages that it does not need, and names of axes that it chose itself.

@@ -137,15 +137,6 @@ class Slots:
             self._positions = Positions(self.beams, self.length, rows, places)
         return self._positions
 
-    def row_mask(self) -> Tensor | None:
-        """(N, length), True at real tokens."""
-        return None if self.mask is None else self.mask.repeat_interleave(self.beams, 0)
-
-    def one_row(self) -> Positions:
-        """`positions` for logits that are the same for all beams."""
-        now = self.positions
-        return Positions(1, now.columns, None if now.row_index is None else now.row_index[..., :1], now.key_index)
-
     def spread(self, scores: Tensor | None, heads: int) -> Tensor | None:
         """Logits (B or 1, H, M or 1, length) of positions to those of all entries, (B · H, M, length · M)."""
         if self.visible is None:
@@ -282,7 +273,10 @@ class HeadGroup:
         """
         terms: list[Tensor] = []
         if slots.padding is not None:
-            terms = [_weighted(part((), slots.one_row(), None).dense(), weight) for part, weight in self.fixed]
+            # All beams of a source have the same.
+            now = slots.positions
+            row = Positions(1, now.columns, now.queries(x.device)[..., :1], now.key_index)
+            terms = [_weighted(part((), row, None).dense(), weight) for part, weight in self.fixed]
             terms += [] if bias is None else [bias]
         elif self._rows:
             terms.append(self._rows[slots.length - 1 - self._first].narrow(3, 0, slots.length))
@@ -291,9 +285,7 @@ class HeadGroup:
                 y.reshape(slots.sources, slots.beams, self.heads, -1).transpose(1, 2) for y in part.project(x[:, None])
             ]
             terms.append(_weighted(part(features, slots.positions, None).dense(slots.length), weight))
-        if len(terms) < 2:
-            return terms[0] if terms else None
-        return sum(terms[1:], start=terms[0])
+        return sum(terms[1:], start=terms[0]) if terms else None
 
     def __call__(self, x: Tensor, value: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
         """Attend from x (N, d_model), whose values are (N, G · K), to all tokens so far: (N, H · K)."""
@@ -361,9 +353,10 @@ class SelfAttentionStep:
         parts = [part for _, function in layer.function.groups() for part in (function, *function.components)]
         if not all(is_unchanged(part, type(part)) for part in (layer.function, *parts)):
             return False
+        # At most one function of a group has keys, and that is vanilla.
         components = [function.components for _, function in layer.function.groups()]
-        keyed = [[part for part in several if part.key_heads] for several in components]
-        return all(len(several) <= 1 and all(type(part) is Vanilla for part in several) for several in keyed)
+        keyed = [[type(part) for part in several if part.key_heads] for several in components]
+        return all(kinds in ([], [Vanilla]) for kinds in keyed)
 
     def reserve(self, capacity: int, slots: Slots, like: Tensor) -> None:
         """Make room for tokens."""
@@ -433,13 +426,15 @@ class LayerStep:
 
     def __call__(self, total: Tensor, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
         """total + layer(x), all (N, d_model)."""
-        if bias is None and self._bias is not None:
-            first, rows = self._bias
-            bias = rows[None, :, slots.length - 1 - first, None, : slots.length]
+        if not self.takes_bias:
+            bias = None
         elif bias is not None:
             bias = bias.repeat_interleave(slots.beams, 0)
-        bias = bias if self.takes_bias else None
-        y: Tensor = self.layer(x[:, None], slots.row_mask(), bias, True, cache=self.cache)[:, 0]
+        elif self._bias is not None:
+            first, rows = self._bias
+            bias = rows[None, :, slots.length - 1 - first, None, : slots.length]
+        mask = None if slots.mask is None else slots.mask.repeat_interleave(slots.beams, 0)
+        y: Tensor = self.layer(x[:, None], mask, bias, True, cache=self.cache)[:, 0]
         return total + y
 
     def reorder(self, rows: Tensor) -> None:

@@ -13,17 +13,9 @@ from ..layout import read_mask
 from ..models.blocks import CrossAttention
 from .attention import Slots, prepare, prepare_sum, softmax
 
-__all__ = ["CrossAttentionStep", "Source"]
-
 
 class Source:
-    """What the decoder attends to.
-
-    Args:
-        states: (B, S, d_model), the encoder's output.
-        mask: (B, S), 1/True at real tokens; None for all.
-        heads: H of cross-attention.
-    """
+    """What the decoder attends to: the encoder's output (B, S, d_model), and its mask (B, S), 1/True at real tokens."""
 
     def __init__(self, states: Tensor, mask: Tensor | None, heads: int) -> None:
         self.states, self.heads = states, heads

@@ -1,10 +1,10 @@
 """The decode loop: greedy search, sampling and beam search, with the results of transformers' `generate()`.
 
-Three ways to the same tokens, the fastest that can compute a call:
+transformers prepares a call; then `decode` takes the fastest way that can compute it:
 
-1. The searches of this module, over `Decoder.step`: for tokens, a mask and the settings in `DEFAULTS`.
+1. The searches of this module, over `Decoder.step`: for settings that `Settings` knows.
 2. transformers' own searches over `Decoder.step`: for all other settings, processors and stopping criteria.
-3. `model.generate()`: for what a step cannot compute, as assisted decoding, a cache that is given, or weights.
+3. transformers' own searches over the model: for what a step cannot compute, as a cache that is given, or weights.
 
 The bookkeeping is on the host: tokens are Python lists, read once per step.
 
@@ -13,11 +13,12 @@ Shape legend: B sources, M beams, N = B · M rows, P tokens of a prompt, V vocab
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import ModelOutput
 
 from ..layout import check_mask
-from .settings import DEFAULTS, Settings, read_mode
+from .settings import Settings
 from .step import GROUPS, Decoder, can_step, has_hooks
 
 # transformers' search of each mode.
@@ -40,9 +41,7 @@ _SEARCHES = {
 # What else a step may be given. The mask of a decoder's prompt, for example, is read by the model only.
 _INPUTS = {"attention_mask", "encoder_outputs", "past_key_values", "use_cache", "logits_to_keep"}
 # Arguments that transformers does not hand to a custom loop.
-_NOT_HANDED_ON = (
-    *("custom_generate", "synced_gpus", "assistant_model", "tokenizer", "assistant_tokenizer", "past_key_values"),
-)
+_NOT_HANDED_ON = {"custom_generate", "synced_gpus", "assistant_model", "tokenizer", "assistant_tokenizer"}
 # Finished sources are dropped when they are at least this part of all.
 _FINISHED = 1 / 8
 # With fewer columns of scores, one search over all of them is as fast.
@@ -65,16 +64,17 @@ def generate(model: Any, inputs: Any = None, generation_config: Any = None, *arg
     Raises:
         ValueError: a mask that does not fit, and what `model.generate()` raises.
     """
-    given = {name: value for name, value in kwargs.items() if name in DEFAULTS or value is not None}
-    if args or not can_step(model) or any(name in given for name in _NOT_HANDED_ON):
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    if args or not can_step(model) or given.keys() & {*_NOT_HANDED_ON, "past_key_values"}:
         return model.generate(inputs, generation_config, *args, **kwargs)
     ids, mask = given.get("input_ids") if inputs is None else inputs, given.get("attention_mask")
     # transformers ignores the shape of a mask without zeros.
     if mask is not None and isinstance(ids, Tensor) and not given.keys() & {"encoder_outputs", "inputs_embeds"}:
         check_mask(mask, *ids.shape[:2])
-    if (rows := _search(model, inputs, generation_config, given)) is not None:
-        return rows
-    if read_mode(model, generation_config, given) not in _SEARCHES:
+    merged = copy.copy(model.generation_config)
+    for values in ({"top_k": 50}, vars(model.generation_config), vars(generation_config or merged), given):
+        vars(merged).update({name: value for name, value in values.items() if value is not None})
+    if merged.get_generation_mode() not in _SEARCHES:
         return model.generate(inputs, generation_config, **kwargs)
     loop = partial(decode, streamer=kwargs.get("streamer"))
     return model.generate(inputs, generation_config, custom_generate=loop, **kwargs)
@@ -89,7 +89,7 @@ def decode(
     streamer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
-    """transformers' search over this package's step, for `model.generate(…, custom_generate=decode)`.
+    """The search of a call, over this package's step, for `model.generate(…, custom_generate=decode)`.
 
     Args:
         input_ids: (B · M, P), the prompts, each repeated for its beams.
@@ -110,11 +110,26 @@ def decode(
         raise ValueError("got a streamer with num_beams > 1; expected num_beams=1, as beams change their tokens")
     target, inputs = model, model_kwargs
     if _can_decode(model, generation_config, input_ids, model_kwargs):
-        # One mask and one source for all beams. Only the criteria say how long a sequence becomes.
-        prompts, encoded = input_ids[::beams], model_kwargs.get("encoder_outputs")
-        mask = None if (mask := model_kwargs.get("attention_mask")) is None else mask[::beams]
-        states = None if encoded is None else encoded[0][::beams]
-        target = _Stepper(model, _decoder(model, prompts, mask, states, beams, sys.maxsize))
+        mask, encoded = model_kwargs.get("attention_mask"), model_kwargs.get("encoder_outputs")
+        # One prompt, mask and source for all beams.
+        given = (input_ids, mask, None if encoded is None else encoded[0])
+        every: list[Any] = [None if x is None else x[::beams].contiguous().to(model.device) for x in given]
+        prompts, mask, states = every
+        source: dict[str, Any] = {"encoder_hidden_states": states, "encoder_mask": mask}
+        source = {"mask": mask} if states is None else source
+        make_decoder = partial(Decoder, model, prompts, beams=beams, **source)
+        settings = Settings.read(generation_config, logits_processor, stopping_criteria, input_ids.shape[1])
+        # transformers draws random numbers on the device of the tokens. Hooks may keep what they see.
+        if settings and streamer is None and input_ids.device == model.device and not has_hooks(model):
+            own_search = _search_beams if beams > 1 else _search_rows
+            with torch.inference_mode():
+                rows = own_search(make_decoder(max_length=generation_config.max_length), prompts.tolist(), settings)
+            if rows is not None:
+                length = max(map(len, rows))
+                rows = [row + [settings.filler] * (length - len(row)) for row in rows]
+                return torch.tensor(rows, device=input_ids.device)
+        # Only the criteria say how long a sequence becomes.
+        target = _Stepper(model, make_decoder(max_length=sys.maxsize))
         inputs = {"use_cache": True}
     search = getattr(GenerationMixin, _SEARCHES[mode])
     return search(
@@ -134,7 +149,7 @@ def _can_decode(model: Any, config: GenerationConfig, prompts: Tensor, inputs: M
         return False
     if config.cache_implementation not in (None, "dynamic"):
         return False
-    if {name for name, value in inputs.items() if value is not None} - _INPUTS:
+    if any(value is not None and name not in _INPUTS for name, value in inputs.items()):
         return False
     if getattr(inputs.get("past_key_values"), "_is_user_defined", False):
         return False
@@ -145,28 +160,11 @@ def _can_decode(model: Any, config: GenerationConfig, prompts: Tensor, inputs: M
     # Hooks see the calls: a prompt, then single tokens.
     if has_hooks(model) and prompts.shape[1] > 1:
         return False
-    if mask is not None and encoded is None and not _is_left_padded(mask):
-        return False
+    # Prompts may be padded on the left only.
+    if mask is not None and encoded is None:
+        is_left_padded = mask.dim() == 2 and bool(mask[:, -1].all()) and not bool((mask[:, 1:] < mask[:, :-1]).any())
+        return is_left_padded and can_step(model, config.num_beams)
     return can_step(model, config.num_beams)
-
-
-def _is_left_padded(mask: Tensor) -> bool:
-    return mask.dim() == 2 and bool(mask[:, -1].all()) and not bool((mask[:, 1:] < mask[:, :-1]).any())
-
-
-def _decoder(
-    model: Any, prompts: Tensor, mask: Tensor | None, states: Tensor | None, beams: int, max_length: int
-) -> Decoder:
-    """A decoder for prompts (B, P), with the encoder's outputs (B, S, d_model) if there is one.
-
-    The mask is that of the sources, or of the prompts of a causal model.
-    """
-    device = model.device
-    mask = None if mask is None else mask.to(device)
-    source: dict[str, Any] = {}
-    if states is not None:
-        source, mask = {"encoder_hidden_states": states.to(device), "encoder_mask": mask}, None
-    return Decoder(model, prompts.to(device), mask, beams=beams, max_length=max_length, **source)
 
 
 class _Stepper(GenerationMixin):
@@ -200,42 +198,6 @@ class _Stepper(GenerationMixin):
         self._decoder.reorder(rows)
 
 
-def _search(model: Any, inputs: Tensor | None, config: GenerationConfig | None, given: dict[str, Any]) -> Tensor | None:
-    """The tokens of a call of `generate`, by the searches of this module; None if they are not for this call."""
-    given = dict(given)
-    ids, mask = inputs if inputs is not None else given.pop("input_ids", None), given.pop("attention_mask", None)
-    if type(ids) is not Tensor or ids.dim() != 2 or not ids.numel() or ids.dtype not in (torch.long, torch.int):
-        return None
-    # transformers draws random numbers on the device of the tokens. Hooks may keep what they see.
-    if ids.device != model.device or has_hooks(model):
-        return None
-    is_causal = not model.config.is_encoder_decoder
-    settings = Settings.read(model, ids.shape[1] if is_causal else 1, config, given)
-    if settings is None or not can_step(model, settings.num_beams):
-        return None
-    # For a causal model transformers finds the padding, and warns where it is on the right.
-    if mask is None and (settings.pad is None or (is_causal and bool((ids == settings.pad).any()))):
-        return None
-    if mask is not None and is_causal and not _is_left_padded(mask):
-        return None
-    prompts, states = ids, None
-    with torch.inference_mode():
-        if not is_causal:
-            states = model.get_encoder()(ids, attention_mask=mask, return_dict=True).last_hidden_state
-            prompts = torch.full((len(ids), 1), settings.start, device=ids.device)
-        if settings.do_sample and settings.num_return_sequences > 1:
-            # Each of several results is a row from the start.
-            rows_of = torch.arange(len(ids), device=ids.device).repeat_interleave(settings.num_return_sequences)
-            prompts, mask, states = prompts[rows_of], *(None if x is None else x[rows_of] for x in (mask, states))
-        search = _search_beams if settings.num_beams > 1 else _search_rows
-        decoder = _decoder(model, prompts, mask, states, settings.num_beams, settings.max_length)
-        rows = search(decoder, prompts.tolist(), settings)
-    if rows is None:
-        return None
-    length = max(map(len, rows))
-    return torch.tensor([row + [settings.filler] * (length - len(row)) for row in rows], device=ids.device)
-
-
 def _search_rows(decoder: Decoder, prompts: list[list[int]], settings: Settings) -> list[list[int]]:
     """Greedy search or sampling: the tokens of each row.
 
@@ -247,30 +209,25 @@ def _search_rows(decoder: Decoder, prompts: list[list[int]], settings: Settings)
     while True:
         scores = decoder.step(torch.tensor([row[-1] for row in running], device=device))
         settings.process(scores, decoder.head.width, running)
-        tokens = _sample(scores[:, : decoder.head.width]) if settings.do_sample else _best_tokens(scores)
+        tokens = _choose(scores, decoder.head.width, settings.config.do_sample)
         for place, (row, token) in enumerate(zip(running, tokens, strict=True)):
             row.append(settings.filler if finished[place] else token)
             finished[place] |= token in ends
-        if all(finished) or len(running[0]) >= settings.max_length:
+        if all(finished) or len(running[0]) >= settings.config.max_length:
             return rows
-        if sum(finished) >= max(1, _FINISHED * len(finished)) and not settings.do_sample:
+        if sum(finished) >= max(1, _FINISHED * len(finished)) and not settings.config.do_sample:
             places = [place for place, is_done in enumerate(finished) if not is_done]
             decoder.keep(torch.tensor(places, device=device))
             running, finished = [running[place] for place in places], [False] * len(places)
 
 
-def _sample(scores: Tensor) -> list[int]:
-    """Tokens with the probabilities of scores (N, V)."""
-    tokens: list[int] = torch.multinomial(torch.softmax(scores, -1), 1).squeeze(1).tolist()
-    return tokens
-
-
-def _best_tokens(scores: Tensor) -> list[int]:
-    """The tokens with the best scores (N, columns), the first of equal ones."""
+def _choose(scores: Tensor, width: int, at_random: bool) -> list[int]:
+    """Tokens with the probabilities of scores (N, columns), or the best ones, the first of equal ones."""
+    if at_random:
+        return cast("list[int]", torch.multinomial(torch.softmax(scores[:, :width], -1), 1).squeeze(1).tolist())
     # On a CPU in a tenth of the time of PyTorch's.
-    best = scores.numpy().argmax(-1) if scores.device.type == "cpu" else scores.argmax(-1)
-    tokens: list[int] = best.tolist()
-    return tokens
+    best: Any = scores.numpy().argmax(-1) if scores.device.type == "cpu" else scores.argmax(-1)
+    return cast("list[int]", best.tolist())
 
 
 @dataclass
@@ -297,8 +254,8 @@ class Beams:
         A candidate that ends is finished if it is among the best M; the others go on. A finished one has its log
         probability divided by (new tokens)^length_penalty.
         """
-        beams, penalty, length = len(self.rows), settings.length_penalty, len(self.rows[0]) + 1
-        new_tokens, is_last = length - settings.prompt_length, length >= settings.max_length
+        beams, penalty, length = len(self.rows), settings.config.length_penalty, len(self.rows[0]) + 1
+        new_tokens, is_last = length - settings.prompt_length, length >= settings.config.max_length
         ends = [is_last or token in settings.ends for _, _, token in candidates]
         for (score, beam, token), ended in list(zip(candidates, ends, strict=True))[:beams]:
             if ended and not self.is_done:
@@ -313,9 +270,9 @@ class Beams:
         self.rows = [[*self.rows[parent], token] for parent, token in zip(self.parents, tokens, strict=True)]
         if len(self.finished) == beams:
             # Whether a beam can still become better than the worst finished one.
-            stopping = settings.early_stopping
+            stopping = settings.config.early_stopping
             longest = stopping == "never" and penalty > 0
-            most = settings.max_length - settings.prompt_length if longest else new_tokens
+            most = settings.config.max_length - settings.prompt_length if longest else new_tokens
             self.is_done |= stopping is True or self.scores[0] / most**penalty <= self.finished[-1][0]
 
 
@@ -324,7 +281,7 @@ def _search_beams(decoder: Decoder, prompts: list[list[int]], settings: Settings
 
     None if a source has too few possible continuations: then transformers' search decides.
     """
-    beams, device = settings.num_beams, decoder.like.device
+    beams, device = settings.config.num_beams, decoder.like.device
     start = [0.0] + [_IMPOSSIBLE] * (beams - 1)
     searches = [Beams([list(prompt)] * beams, start, list(range(beams))) for prompt in prompts]
     running, count = list(searches), max(2, 1 + len(settings.ends)) * beams
@@ -352,17 +309,14 @@ def _search_beams(decoder: Decoder, prompts: list[list[int]], settings: Settings
         parents = [beams * place + beam for place, search in enumerate(running) for beam in search.parents]
         if parents != list(range(len(parents))):
             decoder.reorder(torch.tensor(parents, device=device))
-    return [row for search in searches for _, row in search.finished[: settings.num_return_sequences]]
+    return [row for search in searches for _, row in search.finished[: settings.config.num_return_sequences]]
 
 
 def _best_candidates(log_probs: Tensor, so_far: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The best continuations of each source, best first: (B, count) sums, and their places beam · columns + token.
 
-    The search is among the columns of a grid first: the best ones are in the best columns.
-
-    Args:
-        log_probs: (B · M, columns), of the next token.
-        so_far: (B, M), of the tokens so far.
+    `log_probs` (B · M, columns) are those of the next token, `so_far` (B, M) those of the tokens so far. The search is
+    among the columns of a grid first: the best ones are in the best columns.
     """
     sources, columns = len(so_far), log_probs.shape[1]
     width = columns // GROUPS

@@ -24,14 +24,7 @@ from ..models import SynthesizerForCausalLM, SynthesizerForConditionalGeneration
 from ..models.blocks import MLP, CrossAttention, SynthesizerBlock
 from ..models.cache import adapt_layers
 from ..models.modeling import SynthesizerStack
-from .attention import (
-    LayerStep,
-    Operation,
-    SelfAttentionStep,
-    Slots,
-    prepare,
-    prepare_sum,
-)
+from .attention import LayerStep, Operation, SelfAttentionStep, Slots, prepare, prepare_sum
 from .cross_attention import CrossAttentionStep, Source
 
 # Rows of softmax(R), of positions and of biases are made for so many steps at a time, and slots at first.
@@ -47,7 +40,7 @@ def can_step(model: Any, beams: int = 1) -> bool:
 
     Projections, norms and self-attention may be replaced or have hooks; the containers around them may not. Not in
     training (dropout), under autocast, nor in float16 on a CPU, where products of large numbers need care. Not with
-    many beams of heads with keys: a step takes time in proportion to their square.
+    many beams of heads with keys: the time of a step grows with their square.
     """
     if not is_unchanged(model, SynthesizerForCausalLM, SynthesizerForConditionalGeneration):
         return False
@@ -60,15 +53,8 @@ def can_step(model: Any, beams: int = 1) -> bool:
     device, is_float16 = weight.device.type, weight.dtype == torch.float16
     if model.training or stack.training or torch.is_autocast_enabled(device) or (is_float16 and device == "cpu"):
         return False
-    for block in stack.layers:
-        if block.training or block.mlp.training:
-            return False
-        has_cross_attention = block.cross_attn is not None
-        if not is_unchanged(block, SynthesizerBlock) or not is_unchanged(block.mlp, MLP):
-            return False
-        if has_cross_attention and (block.cross_attn.training or not is_unchanged(block.cross_attn, CrossAttention)):
-            return False
-    return True
+    parts = [part for block in stack.layers for part in (block, block.mlp, block.cross_attn) if part is not None]
+    return not any(part.training or not is_unchanged(part, SynthesizerBlock, MLP, CrossAttention) for part in parts)
 
 
 def has_hooks(model: nn.Module) -> bool:
@@ -182,18 +168,13 @@ class Decoder:
         self, model: Any, tokens: Tensor, mask: Tensor | None, states: Tensor | None, encoder_mask: Tensor | None
     ) -> None:
         """Run the model on prompts, without their last token, and store what it cached."""
+        inputs: dict[str, Any]
         if states is None:
             mask = None if mask is None else mask[:, : tokens.shape[1]]
-            cache = model.model(tokens, mask, use_cache=True, return_dict=True).past_key_values
+            inputs = {"input_ids": tokens, "attention_mask": mask}
         else:
-            outputs = model.model(
-                attention_mask=encoder_mask,
-                decoder_input_ids=tokens,
-                encoder_outputs=(states,),
-                use_cache=True,
-                return_dict=True,
-            )
-            cache = outputs.past_key_values
+            inputs = {"attention_mask": encoder_mask, "decoder_input_ids": tokens, "encoder_outputs": (states,)}
+        cache = model.model(**inputs, use_cache=True, return_dict=True).past_key_values
         cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         for block, layer in zip(self.blocks, cache.layers, strict=True):
             block.attention.fill(layer.keys, layer.values, self.slots)
@@ -245,11 +226,7 @@ class Decoder:
         return x if self.embedding_norm is None else self.embedding_norm(x), bias
 
     def step(self, tokens: Tensor) -> Tensor:
-        """The scores of the next token, (N, ≥ V) as of `Head`, after one token (N,) more.
-
-        Raises:
-            ValueError: the sequence is too long.
-        """
+        """The scores of the next token, (N, ≥ V) as of `Head`, after one token (N,) more; ValueError if too long."""
         slots = self.slots
         if slots.length == self.capacity:
             self._reserve(2 * self.capacity)

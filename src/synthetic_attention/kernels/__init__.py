@@ -1,40 +1,25 @@
 """softmax(logits) · V: `attend` chooses one of the kernels. Everything that is there for speed or memory is here."""
 
 from .dispatch import attend
-from .eager import attention_weights, masked_softmax, sum_values
+from .eager import attention_weights, sum_values
 from .heads import join_heads, project_by_feature, split_heads
-from .matmul import (
-    add_product,
-    has_other_code,
-    is_fast,
-    is_plain,
-    is_unchanged,
-    linear,
-    onednn_linear,
-    packed_linear,
-    product,
-    write_product,
-)
+from .matmul import is_fast, is_plain, is_unchanged, linear, onednn_linear, packed_linear, product
 from .softmax_cache import CachedLogits, SoftmaxCache
 
 __all__ = [
     "CachedLogits",
     "SoftmaxCache",
-    "add_product",
     "attend",
     "attention_weights",
-    "has_other_code",
     "is_fast",
     "is_plain",
     "is_unchanged",
     "join_heads",
     "linear",
-    "masked_softmax",
     "onednn_linear",
     "packed_linear",
     "product",
     "project_by_feature",
     "split_heads",
     "sum_values",
-    "write_product",
 ]

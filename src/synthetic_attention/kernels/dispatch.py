@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..layout import is_transformed
 from ..logits import FactoredLogits, GroupedLogits, Logits, MixedLogits, OuterLogits, SharedLogits, repeat_heads
+from ..real_tokens import is_transformed
 from .batched import batched_attention, is_supported
 from .blocks import has_triton, wide
 from .blockwise import blockwise_attention

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..layout import is_transformed
+from ..real_tokens import is_transformed
 from .blocks import wide, without_autocast
 
 # Smaller products take less time than to call oneDNN: multiplications, and for few rows the size of the weights.

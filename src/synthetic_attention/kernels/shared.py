@@ -186,13 +186,9 @@ def shared_attention(
     dropout: Tensor | None,
     is_finite: bool = False,
 ) -> Tensor:
-    """softmax(scores) · value, as in `attend`; arguments as in `SharedCall`, but for the order of the axes of value.
+    """softmax(scores) · value, as in `attend`, (B, H, T, D), a view of a contiguous (H, D, B, T).
 
-    Args:
-        value: (B, H, S, D); fastest as a view of a contiguous (H, D, B, S).
-
-    Returns:
-        (B, H, T, D), a view of a contiguous (H, D, B, T).
+    Arguments are those of `SharedCall`, but value is (B, H, S, D); fastest as a view of a contiguous (H, D, B, S).
     """
     out_HDBT, _ = _forward(scores, value.permute(1, 3, 0, 2), mask, offset, dropout, is_finite)
     return out_HDBT.permute(2, 0, 3, 1)

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..layout import Positions, is_traced
+from ..layout import Positions
 from ..logits import SharedLogits
+from ..real_tokens import is_traced
 from .blocks import without_autocast
 from .matmul import fingerprint
 from .shared import has_small_range, softmax

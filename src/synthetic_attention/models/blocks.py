@@ -22,8 +22,6 @@ from ..synthesizers import Rotary
 from .configuration import SynthesizerConfig
 from .pretrained import init_linears
 
-__all__ = ["MLP", "CrossAttention", "SynthesizerBlock", "make_embedding", "make_norm"]
-
 
 def make_norm(config: SynthesizerConfig) -> nn.Module:
     """The configured norm over d_model."""
@@ -87,9 +85,7 @@ class CrossAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from x (B, T, d_model) to encoder_hidden_states (B, S, d_model), or packed ones.
 
-        Args:
-            layout, source: those of x and of `encoder_hidden_states`.
-            cache: holds keys and values after the first call; then `encoder_hidden_states` is not read.
+        After the first call a cache holds keys and values, and `encoder_hidden_states` is not read.
 
         Returns:
             The shape of x, and the weights (B, H, T, S) or None.
@@ -161,16 +157,12 @@ class SynthesizerBlock(GradientCheckpointingLayer):
         past_key_values: Cache | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """One layer.
+        """x (B, T, d_model) to the same shape, and the weights of self- and cross-attention, or None.
 
         Args:
-            x, encoder_hidden_states: (B, T, d_model) and (B, S, d_model), or packed ones.
             attn_bias: added to the logits of self-attention; baselines have no logits and ignore it.
-            layout, source: those of x and of `encoder_hidden_states`.
+            layout, source: those of x and of `encoder_hidden_states` (B, S, d_model); both may be packed.
             past_key_values: updated by self-attention; an `EncoderDecoderCache` if there is an encoder.
-
-        Returns:
-            The shape of x, and the weights of self- and cross-attention, or None.
         """
         both = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
         cache = past_key_values if both is None else both.self_attention_cache

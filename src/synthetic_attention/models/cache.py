@@ -24,8 +24,6 @@ from transformers.cache_utils import (
     StaticLayer,
 )
 
-__all__ = ["KEYS_AND_VALUES", "VALUES_ONLY", "DynamicKeysValuesLayer", "adapt_layers", "cache_bytes", "layer_type"]
-
 # transformers' name of a layer with a key for each value, and our name of one without keys.
 KEYS_AND_VALUES = "full_attention"
 VALUES_ONLY = "synthesizer_values"
@@ -114,12 +112,7 @@ class DynamicKeysValuesLayer(DynamicLayer):
 
 
 class StaticValuesLayer(StaticLayer):
-    """A static cache layer with keys for fewer heads, or for none.
-
-    Args:
-        max_cache_len: S.
-        key_heads: how many heads have keys; read only if the cache is allocated ahead of its first tokens.
-    """
+    """A static cache layer with keys for fewer heads, or for none: `key_heads`, if it is allocated ahead of tokens."""
 
     def __init__(self, max_cache_len: int, key_heads: int = 0, **kwargs: Any) -> None:
         super().__init__(max_cache_len, **kwargs)
@@ -146,11 +139,7 @@ def layer_type(key_heads: int, num_heads: int) -> str:
 
 
 def adapt_layers(cache: Cache, layer_types: Sequence[str]) -> None:
-    """Replace transformers' dynamic layers without tokens by ours.
-
-    Raises:
-        ValueError: another layer of transformers for a layer with keys for some heads or none: it counts keys.
-    """
+    """Replace transformers' dynamic layers without tokens by ours. ValueError for others that count keys."""
     for index, kind in enumerate(layer_types):
         layer = cache.layers[index] if index < len(cache.layers) else None
         is_stock = (cache.layer_class_to_replicate if layer is None else type(layer)) is DynamicLayer

@@ -20,8 +20,6 @@ from .loss import IGNORED, check_labels, cross_entropy, mean_loss
 from .modeling import SynthesizerModel
 from .pretrained import SynthesizerPreTrainedModel, init_linears
 
-__all__ = ["SynthesizerForSequenceClassification", "SynthesizerForTokenClassification"]
-
 _CLASS, _CLASSES, _REGRESSION = "single_label_classification", "multi_label_classification", "regression"
 
 
@@ -65,8 +63,7 @@ class SynthesizerForSequenceClassification(_Classifier):
         smoothing: float = 0.0,
         inputs_embeds: Tensor | None = None,
         position_ids: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
+        **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Encode, pool, classify, and score.
 
@@ -79,7 +76,7 @@ class SynthesizerForSequenceClassification(_Classifier):
             smoothing: label smoothing of the loss of classes, in training and evaluation alike.
             position_ids: (B or 1, T), those of the mask.
 
-        The other arguments are those of `SynthesizerModel`.
+        The other arguments, keywords included, are those of `SynthesizerModel`.
 
         Returns:
             The loss if there are labels (cross-entropy; binary cross-entropy for several labels at once; the squared
@@ -91,22 +88,12 @@ class SynthesizerForSequenceClassification(_Classifier):
         x: Any = input_ids if inputs_embeds is None else inputs_embeds
         if x is not None and self.model.read_positions(position_ids, x, attention_mask)[0] is not None:
             raise ValueError("got position_ids of several texts in a row; expected one text per row, with one label")
-        outputs: Any = self.model(
-            input_ids,
-            attention_mask,
-            inputs_embeds=inputs_embeds,
-            token_type_ids=token_type_ids,
-            use_cache=False,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            return_dict=True,
-        )
+        given = {"inputs_embeds": inputs_embeds, "token_type_ids": token_type_ids, "use_cache": False, **kwargs}
+        outputs: Any = self.model(input_ids, attention_mask, return_dict=True, **given)
         pooled = self._pool(outputs.last_hidden_state, attention_mask)
         pooled = pooled if self.pooler is None else self.pooler(pooled)
         logits = self.classifier(dropout(pooled, self.config.dropout_rate, self.training))
-        loss = None
-        if labels is not None:
-            loss = self._loss(logits, labels, smoothing, num_items_in_batch)
+        loss = None if labels is None else self._loss(logits, labels, smoothing, num_items_in_batch)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
     def _pool(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:

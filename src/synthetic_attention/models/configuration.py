@@ -17,8 +17,6 @@ from ..synthesizers import Rotary, group_size, key_heads, validate
 from ..validation import LIMIT, did_you_mean
 from .cache import layer_type
 
-__all__ = ["SynthesizerConfig"]
-
 # There are lists of layers; a thousand take seconds to build.
 _MOST_LAYERS = 10**4
 # The smallest value of a field, and the value below which it has to be.
@@ -44,7 +42,7 @@ _ADAPTED = {
     "IA3_FEEDFORWARD": ["down_proj"],
 }
 # The file beside config.json that transformers runs with trust_remote_code; without `try` it would check imports first.
-_MODULE = "modeling_synthesizer"
+MODULE = "modeling_synthesizer"
 _CODE = '''"""The classes of this model. Their code is in the package synthetic-attention, which has to be installed."""
 
 try:
@@ -126,16 +124,9 @@ class SynthesizerConfig(PreTrainedConfig):
         "num_hidden_layers": "num_layers",
         "head_dim": "d_kv",
     }
-    # In every config.json: where a process finds the classes that has not imported this package.
-    auto_map: ClassVar[dict[str, str]] = {
-        "AutoConfig": f"{_MODULE}.SynthesizerConfig",
-        "AutoModel": f"{_MODULE}.SynthesizerModel",
-        "AutoModelForCausalLM": f"{_MODULE}.SynthesizerForCausalLM",
-        "AutoModelForMaskedLM": f"{_MODULE}.SynthesizerForMaskedLM",
-        "AutoModelForSeq2SeqLM": f"{_MODULE}.SynthesizerForConditionalGeneration",
-        "AutoModelForSequenceClassification": f"{_MODULE}.SynthesizerForSequenceClassification",
-        "AutoModelForTokenClassification": f"{_MODULE}.SynthesizerForTokenClassification",
-    }
+    # In every config.json: where a process finds the classes that has not imported this package. (Their registration
+    # adds the models.)
+    auto_map: ClassVar[dict[str, str]] = {"AutoConfig": f"{MODULE}.SynthesizerConfig"}
 
     vocab_size: int = 32000
     d_model: int = 512
@@ -223,7 +214,7 @@ class SynthesizerConfig(PreTrainedConfig):
     def to_json_file(self, json_file_path: str | os.PathLike[str], use_diff: bool = True) -> None:
         """Write config.json, and beside it a file that imports this package for `trust_remote_code=True`."""
         super().to_json_file(json_file_path, use_diff)
-        Path(json_file_path).with_name(f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")
+        Path(json_file_path).with_name(f"{MODULE}.py").write_text(_CODE, encoding="utf-8")
 
     def _check_keywords(self, given: dict[str, Any], from_file: bool) -> None:
         known = [field.name for field in fields(cast(Any, self))]
@@ -273,10 +264,9 @@ class SynthesizerConfig(PreTrainedConfig):
     def _check_stacks(self) -> None:
         split = isinstance(self.synthesizer, dict) or self.num_decoder_layers != self.num_layers
         if split and not self.is_encoder_decoder:
-            sides = f"synthesizer={self.synthesizer}, num_layers={self.num_layers}"
             raise ValueError(
-                f"got {sides}, num_decoder_layers={self.num_decoder_layers} for a model with one stack of layers; "
-                "expected a name or a list, and num_layers alone"
+                f"got synthesizer={self.synthesizer}, num_layers={self.num_layers}, num_decoder_layers="
+                f"{self.num_decoder_layers} for one stack of layers; expected a name or a list, and num_layers alone"
             )
 
     def with_one_stack(self, is_decoder: bool | None = None) -> Self:

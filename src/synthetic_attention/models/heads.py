@@ -39,14 +39,6 @@ from .loss import (
 from .modeling import SynthesizerModel
 from .pretrained import SynthesizerPreTrainedModel, init_linears
 
-__all__ = [
-    "HiddenLayer",
-    "PerToken",
-    "SynthesizerForCausalLM",
-    "SynthesizerForConditionalGeneration",
-    "SynthesizerForMaskedLM",
-]
-
 
 class _LanguageModel(SynthesizerPreTrainedModel):
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012

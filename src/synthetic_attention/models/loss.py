@@ -18,19 +18,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ..kernels import add_product, product, write_product
-from ..layout import is_traced
-
-__all__ = [
-    "IGNORED",
-    "check_labels",
-    "cross_entropy",
-    "head_token_losses",
-    "linear_cross_entropy",
-    "mean_loss",
-    "scored_rows",
-    "up_to_last_scored",
-]
+from ..kernels.matmul import add_product, product, write_product
+from ..real_tokens import is_traced
 
 # The label of tokens that are not scored, as everywhere in PyTorch and Hugging Face.
 IGNORED = -100
@@ -41,8 +30,7 @@ _SMALLEST_SUM, _LARGEST_SUM = 1e-15, 1e25
 def check_labels(labels: Tensor, shape: torch.Size) -> None:
     """Raise ValueError unless there is one label for each token of a batch of this shape."""
     if labels.shape != shape:
-        shapes = f"{tuple(labels.shape)}; expected one label per token, {tuple(shape)}"
-        raise ValueError(f"got labels of shape {shapes}")
+        raise ValueError(f"got labels of shape {tuple(labels.shape)}; expected one per token, {tuple(shape)}")
 
 
 def mean_loss(total: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:

@@ -15,8 +15,8 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPast, Seq2SeqModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from ..kernels import has_other_code
 from ..kernels.dropout import dropout
+from ..kernels.matmul import has_other_code
 from ..layout import Positions, TokenLayout, read_mask
 from ..synthesizers import Rotary, has_logits, needs_max_length
 from .blocks import SynthesizerBlock, make_embedding, make_norm
@@ -24,8 +24,6 @@ from .cache import KEYS_AND_VALUES, adapt_layers
 from .configuration import SynthesizerConfig
 from .positions import LearnedPositions, RelativePositionBias, SinusoidalPositions, segments_of
 from .pretrained import SynthesizerPreTrainedModel
-
-__all__ = ["SynthesizerModel", "SynthesizerStack"]
 
 # What collators pass with flattened batches besides `position_ids`.
 _FLATTENED = frozenset(("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"))
@@ -39,9 +37,6 @@ class SynthesizerStack(nn.Module):
     Attributes:
         max_length: the longest sequence; None where no part of the stack has parameters per position.
     """
-
-    # Of models that were pickled before there was this field.
-    unpad_inputs: bool = True
 
     def __init__(self, config: SynthesizerConfig, side: Literal["encoder", "decoder"]) -> None:
         super().__init__()
@@ -81,14 +76,9 @@ class SynthesizerStack(nn.Module):
         need_weights: bool = False,
         keep_states: bool = False,
     ) -> tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]:
-        """Run the stack.
+        """Run the stack on inputs_embeds (B, T, d_model), not yet scaled, and encoder_hidden_states (B, S, d_model).
 
-        Args:
-            inputs_embeds: (B, T, d_model), not yet scaled.
-            layout: where the real tokens stand, those in the cache included.
-            encoder_hidden_states: (B, S, d_model).
-            source: where their real tokens stand.
-            past_key_values: as in `SynthesizerBlock`.
+        `layout` and `source` say where their real tokens stand; `past_key_values` is that of `SynthesizerBlock`.
 
         Returns:
             The last hidden state, all hidden states, and the weights of self- and cross-attention, all in the slots of
@@ -269,8 +259,8 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         encoded: Any = None
         source: TokenLayout | None = None
         if is_seq2seq:
-            _refuse("an encoder-decoder", segment_ids=segment_ids, position_ids=position_ids)
-            _refuse("an encoder-decoder", token_type_ids=token_type_ids)
+            unused = {"position_ids": position_ids, "token_type_ids": token_type_ids}
+            _refuse("an encoder-decoder", segment_ids=segment_ids, **unused)
             encoded, source = self._encode(input_ids, mask, inputs_embeds, encoder_outputs, record)
             input_ids, mask, inputs_embeds = decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds
         else:
@@ -314,13 +304,10 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         return (None, attention_mask) if segments is None else (segments, None)
 
     def _paged(self, embeds: Tensor, pair_mask: Any, position_ids: Any, arguments: Any) -> BaseModelOutputWithPast:
-        """A step of `generate_batch`: new tokens of several sequences in a row, with earlier ones in a paged cache.
+        """A step of `generate_batch`: new tokens (1, T, d_model) of several sequences, earlier ones in a paged cache.
 
-        Args:
-            embeds: (1, T, d_model).
-            pair_mask: (1, 1, T, S), 0 where a token sees a key, else the lowest number.
-            position_ids: (1, T), positions in each sequence.
-            arguments: the cache and its places. `cu_seq_lens_k` are the first keys of each sequence, and S.
+        `pair_mask` (1, 1, T, S) is 0 where a token sees a key, else the lowest number; `position_ids` (1, T) are those
+        in each sequence; `cu_seq_lens_k` among the arguments of the cache are the first keys of each sequence, and S.
         """
         starts, longest = (arguments[name][KEYS_AND_VALUES] for name in ("cu_seq_lens_k", "max_length_k"))
         rows, columns = pair_mask.shape[2:]

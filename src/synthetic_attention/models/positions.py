@@ -15,22 +15,14 @@ from torch.nn import functional as F
 from ..synthesizers import resize
 from .configuration import SynthesizerConfig
 
-__all__ = ["LearnedPositions", "RelativePositionBias", "SinusoidalPositions", "relative_buckets", "segments_of"]
-
 
 def segments_of(
     position_ids: Tensor, attention_mask: Tensor | None, shape: tuple[int, int], past: int
 ) -> Tensor | None:
-    """The `segment_ids` (B, T) of rows whose positions begin again; None where the positions are those of the mask.
+    """The `segment_ids` (B, T) of rows whose positions begin again; None where they are those of the mask.
 
-    Args:
-        position_ids: (B, T) or (1, T), read at real tokens only.
-        attention_mask: (B, past + T) or longer; None where all tokens are real.
-        shape: B and T.
-        past: tokens in the cache.
-
-    Raises:
-        ValueError: other positions.
+    Position_ids (B, T) or (1, T) are read at real tokens only; the mask is (B, past + T) or longer, None where all
+    tokens are real. ValueError for other positions.
     """
     batch, length = shape
     mask = attention_mask

@@ -12,8 +12,6 @@ from transformers import Cache, PreTrainedModel
 
 from .configuration import SynthesizerConfig
 
-__all__ = ["SynthesizerPreTrainedModel", "init_linears"]
-
 
 def init_linears(module: nn.Module, factor: float) -> None:
     """Glorot's uniform distribution times `factor` for every linear layer in `module`; zeros for biases."""
@@ -85,12 +83,12 @@ class SynthesizerPreTrainedModel(PreTrainedModel):
             ValueError: a number below 1.
         """
         options = copy.deepcopy(self.config.synthesizer_options or {})
-        for module in self.modules():
-            extend: Any = getattr(module, "extend", None)
+        modules: list[Any] = [*self.modules()]
+        for module in modules:
             if hasattr(module, "embed_positions"):
-                extend(new_num_position_embeddings)
+                module.extend(new_num_position_embeddings)
             for option in getattr(module, "length_options", ()):
-                options.setdefault(str(module.name), {})[option] = getattr(module, option)
+                options.setdefault(module.name, {})[option] = getattr(module, option)
         self.config.max_position_embeddings = new_num_position_embeddings
         self.config.synthesizer_options = options or None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -61,30 +60,18 @@ __all__ = [
 def make_function(
     synthesizer: str, dims: Dimensions, options: SynthesizerOptions | None = None
 ) -> SynthesizingFunction:
-    """Make the synthesizing function that `synthesizer` names.
-
-    Raises:
-        ValueError: an unknown name or option, a baseline, or no maximum length for a function that needs one.
-    """
+    """Make the synthesizing function that `synthesizer` names; ValueError as `SynthesizerAttention` says."""
     chosen = validate(synthesizer, options, dims.num_heads, dims.group_size)
     if not has_logits(synthesizer):
         raise ValueError(
             f"got {synthesizer!r}; expected one of: {', '.join(known(layers=False))}, or several of them joined by "
             "'+' or '/'. A baseline takes the place of the whole layer: name it in SynthesizerConfig"
         )
-    if dims.max_length is None and needs_max_length(synthesizer):
-        raise ValueError(
-            f"got no max_length for {synthesizer!r}; expected the longest sequence, for which it has parameters"
-        )
     sizes = head_counts(synthesizer, dims.num_heads, dims.group_size)
-    functions = [
-        _make_group(group.names, replace(dims, num_heads=heads), chosen)
-        for group, heads in zip(parse(synthesizer), sizes, strict=True)
-    ]
-    return functions[0] if len(functions) == 1 else HeadGroups(functions, sizes)
-
-
-def _make_group(names: Sequence[str], dims: Dimensions, options: Mapping[str, Options]) -> SynthesizingFunction:
-    """A function, or a mixture of several, for the heads of `dims`."""
-    functions: list[SynthesizingFunction] = [REGISTRY[name](dims, options[name]) for name in names]
-    return functions[0] if len(names) == 1 else Mixture(functions, dims, cast(MixtureOptions, options["mixture"]))
+    groups: list[SynthesizingFunction] = []
+    for group, heads in zip(parse(synthesizer), sizes, strict=True):
+        own = replace(dims, num_heads=heads)
+        functions = [REGISTRY[name](own, chosen[name]) for name in group.names]
+        mixture = cast(MixtureOptions, chosen["mixture"])
+        groups.append(functions[0] if len(functions) == 1 else Mixture(functions, own, mixture))
+    return groups[0] if len(groups) == 1 else HeadGroups(groups, sizes)

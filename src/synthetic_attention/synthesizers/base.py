@@ -64,7 +64,7 @@ class Dimensions:
 
     @property
     def length(self) -> int:
-        """The maximum length, for functions that need one; ValueError if there is none."""
+        """The maximum length; ValueError if there is none."""
         if self.max_length is None:
             raise ValueError("got no max_length; expected the longest sequence: this synthesizer has parameters for it")
         return self.max_length
@@ -161,7 +161,7 @@ class SynthesizingFunction(nn.Module):
         raise NotImplementedError
 
     def logit_parameters(self) -> list[nn.Parameter]:
-        """The parameters that `near_zero` names, if there are any."""
+        """The parameters that `near_zero` names."""
         return [getattr(self, name) for name in self.near_zero if getattr(self, name) is not None]
 
     def reset_parameters(self) -> None:

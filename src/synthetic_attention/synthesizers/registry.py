@@ -68,8 +68,7 @@ class HeadGroup(NamedTuple):
 def parse(name: str) -> tuple[HeadGroup, ...]:
     """Split "random:6/dense+vanilla:2" into groups of heads, and these into functions; a baseline stands alone.
 
-    Raises:
-        ValueError: an unknown name (the known ones are listed), malformed groups, or a baseline that is not alone.
+    ValueError for an unknown name (it lists the known ones), malformed groups, and a baseline that is not alone.
     """
     if not isinstance(name, str):
         raise ValueError(f"got synthesizer {name!r}; expected a name, or names joined by '+' or '/'")
@@ -109,13 +108,9 @@ def group_size(num_heads: int, num_key_value_heads: int | None) -> int:
 
 
 def head_counts(name: str, num_heads: int, unit: int = 1) -> tuple[int, ...]:
-    """How many heads each group has; those without a number share what the others leave.
+    """How many heads each group has; those without a number share what the others leave, equally.
 
-    Args:
-        unit: how many heads share a value: all of these have to be in one group.
-
-    Raises:
-        ValueError: the numbers do not fit, or the shares are not equal.
+    All of `unit` heads that share a value have to be in one group. ValueError if the numbers do not fit.
     """
     given = [group.heads for group in parse(name)]
     left, sharing = num_heads - sum(heads or 0 for heads in given), given.count(None)
@@ -141,7 +136,7 @@ def key_heads(name: str, num_heads: int, unit: int = 1) -> int:
 def validate(
     name: str, options: SynthesizerOptions | None = None, num_heads: int | None = None, unit: int = 1
 ) -> dict[str, Options]:
-    """Check a synthesizer and all options without building anything, and return the options of all that are named.
+    """Check a synthesizer and all options, and return the options of all that are named.
 
     Options may also be of functions that are not in `name`, as a model's other layers may have them.
 
