@@ -12,7 +12,7 @@ from transformers import (
 from transformers.models.auto import modeling_auto
 
 from .classifiers import SynthesizerForSequenceClassification, SynthesizerForTokenClassification
-from .configuration import MODULE, SynthesizerConfig
+from .configuration import SynthesizerConfig
 from .heads import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerForMaskedLM
 from .modeling import SynthesizerModel
 from .pretrained import SynthesizerPreTrainedModel
@@ -29,18 +29,16 @@ __all__ = [
 ]
 
 AutoConfig.register(SynthesizerConfig.model_type, SynthesizerConfig)
+# lm-eval takes every model type in the table of these for an encoder-decoder: it is not added there.
+AutoModelForSeq2SeqLM.register(SynthesizerConfig, SynthesizerForConditionalGeneration)
 for task, auto_class, model in (
     ("", AutoModel, SynthesizerModel),
     ("FOR_CAUSAL_LM_", AutoModelForCausalLM, SynthesizerForCausalLM),
     ("FOR_MASKED_LM_", AutoModelForMaskedLM, SynthesizerForMaskedLM),
     ("FOR_SEQUENCE_CLASSIFICATION_", AutoModelForSequenceClassification, SynthesizerForSequenceClassification),
     ("FOR_TOKEN_CLASSIFICATION_", AutoModelForTokenClassification, SynthesizerForTokenClassification),
-    # lm-eval takes every model type in the table of these for an encoder-decoder: it is not added there.
-    (None, AutoModelForSeq2SeqLM, SynthesizerForConditionalGeneration),
 ):
     auto_class.register(SynthesizerConfig, model)
-    SynthesizerConfig.auto_map[auto_class.__name__] = f"{MODULE}.{model.__name__}"
     # Trainer (to shift the labels of a causal model for label smoothing), pipelines, model cards and `transformers
     # serve` look for the name of the class in these tables, to which `register` does not add.
-    if task is not None:
-        getattr(modeling_auto, f"MODEL_{task}MAPPING_NAMES")[SynthesizerConfig.model_type] = model.__name__
+    getattr(modeling_auto, f"MODEL_{task}MAPPING_NAMES")[SynthesizerConfig.model_type] = model.__name__

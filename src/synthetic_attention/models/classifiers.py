@@ -63,7 +63,8 @@ class SynthesizerForSequenceClassification(_Classifier):
         smoothing: float = 0.0,
         inputs_embeds: Tensor | None = None,
         position_ids: Tensor | None = None,
-        **kwargs: Any,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> SequenceClassifierOutput:
         """Encode, pool, classify, and score.
 
@@ -76,7 +77,7 @@ class SynthesizerForSequenceClassification(_Classifier):
             smoothing: label smoothing of the loss of classes, in training and evaluation alike.
             position_ids: (B or 1, T), those of the mask.
 
-        The other arguments, keywords included, are those of `SynthesizerModel`.
+        The other arguments are those of `SynthesizerModel`.
 
         Returns:
             The loss if there are labels (cross-entropy; binary cross-entropy for several labels at once; the squared
@@ -88,8 +89,16 @@ class SynthesizerForSequenceClassification(_Classifier):
         x: Any = input_ids if inputs_embeds is None else inputs_embeds
         if x is not None and self.model.read_positions(position_ids, x, attention_mask)[0] is not None:
             raise ValueError("got position_ids of several texts in a row; expected one text per row, with one label")
-        given = {"inputs_embeds": inputs_embeds, "token_type_ids": token_type_ids, "use_cache": False, **kwargs}
-        outputs: Any = self.model(input_ids, attention_mask, return_dict=True, **given)
+        outputs: Any = self.model(
+            input_ids,
+            attention_mask,
+            inputs_embeds=inputs_embeds,
+            token_type_ids=token_type_ids,
+            use_cache=False,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
         pooled = self._pool(outputs.last_hidden_state, attention_mask)
         pooled = pooled if self.pooler is None else self.pooler(pooled)
         logits = self.classifier(dropout(pooled, self.config.dropout_rate, self.training))

@@ -42,7 +42,7 @@ _ADAPTED = {
     "IA3_FEEDFORWARD": ["down_proj"],
 }
 # The file beside config.json that transformers runs with trust_remote_code; without `try` it would check imports first.
-MODULE = "modeling_synthesizer"
+_MODULE = "modeling_synthesizer"
 _CODE = '''"""The classes of this model. Their code is in the package synthetic-attention, which has to be installed."""
 
 try:
@@ -124,9 +124,16 @@ class SynthesizerConfig(PreTrainedConfig):
         "num_hidden_layers": "num_layers",
         "head_dim": "d_kv",
     }
-    # In every config.json: where a process finds the classes that has not imported this package. (Their registration
-    # adds the models.)
-    auto_map: ClassVar[dict[str, str]] = {"AutoConfig": f"{MODULE}.SynthesizerConfig"}
+    # In every config.json: where a process finds the classes that has not imported this package.
+    auto_map: ClassVar[dict[str, str]] = {
+        "AutoConfig": f"{_MODULE}.SynthesizerConfig",
+        "AutoModel": f"{_MODULE}.SynthesizerModel",
+        "AutoModelForCausalLM": f"{_MODULE}.SynthesizerForCausalLM",
+        "AutoModelForMaskedLM": f"{_MODULE}.SynthesizerForMaskedLM",
+        "AutoModelForSeq2SeqLM": f"{_MODULE}.SynthesizerForConditionalGeneration",
+        "AutoModelForSequenceClassification": f"{_MODULE}.SynthesizerForSequenceClassification",
+        "AutoModelForTokenClassification": f"{_MODULE}.SynthesizerForTokenClassification",
+    }
 
     vocab_size: int = 32000
     d_model: int = 512
@@ -214,7 +221,7 @@ class SynthesizerConfig(PreTrainedConfig):
     def to_json_file(self, json_file_path: str | os.PathLike[str], use_diff: bool = True) -> None:
         """Write config.json, and beside it a file that imports this package for `trust_remote_code=True`."""
         super().to_json_file(json_file_path, use_diff)
-        Path(json_file_path).with_name(f"{MODULE}.py").write_text(_CODE, encoding="utf-8")
+        Path(json_file_path).with_name(f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")
 
     def _check_keywords(self, given: dict[str, Any], from_file: bool) -> None:
         known = [field.name for field in fields(cast(Any, self))]
