@@ -11,7 +11,6 @@ from typer.main import get_command
 
 import synthetic_attention
 from cli.conftest import Call, check_error
-from synthesizer_lab.cli import main
 from synthesizer_lab.cli.app import app
 
 # Seconds to import, each of the first three.
@@ -62,14 +61,6 @@ def test_options_are_grouped(call: Call) -> None:
     groups = ("Arguments:", "Task and data:", "--source", "Options:", "--output", "Training:", "--seed", "Device:")
     places = [out.index(f"{word}\n" if word.endswith(":") else f"  {word} ") for word in groups]
     assert places == sorted(places)
-
-
-def test_help_without_the_extra(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synthesizer_lab.cli.find_spec", lambda name: None)
-    for arguments in ([], ["--help"], ["train", "-h"]):
-        main(arguments)
-    with pytest.raises(SystemExit, match=r"typer.*pip install 'synthetic-attention\[train\]'"):
-        main(["train"])
 
 
 def _find(command: tuple[str, ...]) -> Any:

@@ -53,7 +53,7 @@ def generate(
     from ..training.evaluation import generate_chunks
 
     set_up_libraries(inference.threads)
-    common |= inference.settings()
+    common |= {"device": inference.device, "bf16": inference.bf16}
     if prompt is not None:
         # Refuse an argument that is not UTF-8.
         list(decode_lines([os.fsencode(f"{prompt}\n")], "--prompt"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,10 +105,6 @@ def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation:
         settings["suppress_tokens"] = suppressed_tokens(loop.tokenizer)
     if loop.is_sharded:
         settings["synced_gpus"] = True
-        if not config.is_encoder_decoder:
-            # All processes generate the same texts: with prompts of another length than those that it waits for, a
-            # process would run out of positions.
-            loop = replace(loop, rank=0, world_size=1, gather=lambda mine: mine)
 
     def limit(length: int) -> int:
         room = output_limit(length, loop.max_length) if config.is_encoder_decoder else loop.max_length - length

@@ -17,7 +17,7 @@ import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from torch import nn
 from tqdm import tqdm  # type: ignore[import-untyped]
-from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from synthetic_attention.attention import SelfAttention
 
@@ -55,16 +55,19 @@ def dry_run(
     training, processes = settings.training, PartialState().num_processes
     # Before the data is read, which can take long.
     with building_errors(), torch.device("meta"):
-        needed, available = least_memory(build_model(task, settings.config), training, processes), total_memory(place)
+        # Weights, gradients, and AdamW's two states.
+        copies = 4 if training.optim.startswith("adamw") else 2
+        shards = processes if training.sharding == "fsdp" else 1
+        needed = build_model(task, settings.config).num_parameters() * 4 * copies // shards
+    available = total_memory(place)
     if needed > available:
         raise UserError(
             f"training a model of this size needs at least {needed / 1e9:,.1f} GB of memory; got "
             f"{available / 1e9:,.1f} GB ({place.type}). Lower num_layers, d_model, d_ff, vocab_size, "
-            "max_position_embeddings or batch_tokens"
+            "max_position_embeddings"
         )
     inputs = prepare_inputs(task, data, settings, report, pretrained=pretrained)
     tokens = inputs.train.tokens_per_pass()
-    least_bytes = least_memory(inputs.model, training, processes, tokens or math.inf)
     # One step more than are measured: the last one would save and validate.
     steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
     short = settings.with_training(minutes=None, report_to="none", **steps)
@@ -100,7 +103,7 @@ def dry_run(
         "seconds": planned * per_step / speed,
         "tokens_per_second": speed,
         "measured_steps": len(stopwatch.seen) - 1,
-        "least_bytes": least_bytes,
+        "least_bytes": needed,
         "peak_bytes": peak,
         "device_bytes": available,
     }
@@ -115,22 +118,6 @@ def total_memory(device: torch.device) -> int:
         return min(total, int(_CGROUP.read_text()))
     except (OSError, ValueError):
         return total
-
-
-def least_memory(model: PreTrainedModel, training: Any, processes: int, tokens: float = math.inf) -> int:
-    """The bytes that a process needs at least: weights, gradients, optimizer states, and hidden states of a batch.
-
-    A batch has at most `tokens`. The model may be on the meta device.
-    """
-    config: Any = model.config
-    # AdamW has two states for each parameter; Adafactor has few.
-    states = 2 if training.optim.startswith("adamw") else 0
-    shared = model.num_parameters() * 4 * (2 + states) // (processes if training.sharding == "fsdp" else 1)
-    # At least the inputs of linear layers are kept, of checkpointed layers only their own. A token of a pair is in one
-    # of the two stacks.
-    width = config.d_model if training.gradient_checkpointing else 4 * config.d_model + config.d_ff
-    layers = min(config.num_layers, config.num_decoder_layers)
-    return shared + int(min(tokens, training.batch_tokens) * layers * width * (2 if training.bf16 else 4))
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:
@@ -159,8 +146,7 @@ def describe_dry_run(estimate: Mapping[str, Any]) -> str:
         "device": f"{found.device}, {found.dtype}",
         "speed": f"{found.tokens_per_second:,.0f} {tokens_name(task)}/s over {found.measured_steps} steps",
         "memory": f"{found.peak_bytes / 1e6:,.0f} MB at most in these steps, everything included, of "
-        f"{found.device_bytes / 1e6:,.0f} MB; at least {found.least_bytes / 1e6:,.0f} MB for model, optimizer and "
-        "batch",
+        f"{found.device_bytes / 1e6:,.0f} MB; at least {found.least_bytes / 1e6:,.0f} MB for model and optimizer",
         "time": f"{tqdm.format_interval(found.seconds)}, without validation",
     }
     return "\n".join(f"{name:<10}  {text}" for name, text in rows.items())

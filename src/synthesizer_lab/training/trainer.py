@@ -189,22 +189,17 @@ class SynthesizerTrainer(Trainer):
             torch.save(cast(LRScheduler, self.lr_scheduler).state_dict(), Path(output_dir) / SCHEDULER_NAME)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        with failing_together(), damage_reported(f"{resume_from_checkpoint}: the checkpoint"):
+        with failing_together():
             if self.inputs.model.device.type != "meta":
                 super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with damage_reported(f"{checkpoint}: the checkpoint"):
-            if checkpoint is None or not is_sharded(self.inputs.model):
-                super()._load_optimizer_and_scheduler(checkpoint)
-                return
-            load_optimizer(cast(Optimizer, self.optimizer), Path(checkpoint) / OPTIMIZER_NAME)
-            schedule = torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True)
-            cast(LRScheduler, self.lr_scheduler).load_state_dict(schedule)
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        with damage_reported(f"{checkpoint}: the checkpoint"):
-            super()._load_rng_state(checkpoint)
+        if checkpoint is None or not is_sharded(self.inputs.model):
+            super()._load_optimizer_and_scheduler(checkpoint)
+            return
+        load_optimizer(cast(Optimizer, self.optimizer), Path(checkpoint) / OPTIMIZER_NAME)
+        schedule = torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True)
+        cast(LRScheduler, self.lr_scheduler).load_state_dict(schedule)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The stream of token batches, as one epoch, from the batch that is due."""
