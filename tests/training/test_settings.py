@@ -85,6 +85,7 @@ def test_synthesizers_may_be_given_per_layer_and_side() -> None:
         ("batch_tokens=0", r"batch_tokens=0; expected more than 0"),
         ("steps=3", r"'steps'; did you mean 'max_steps'"),
         ("adam_beta1=1.0", r"adam_beta1=1.0; expected less than 1"),
+        ("sharding=fsdp optim=adafactor", "optim=adafactor with sharding fsdp"),
         ("optim=lion", r"optim='lion'; expected one of: .*adafactor"),
         ("constant_steps=-1", r"constant_steps=-1; expected at least 0"),
         ("on_long=skip", r"on_long='skip'; expected one of: error, truncate, drop"),
@@ -99,7 +100,7 @@ def test_synthesizers_may_be_given_per_layer_and_side() -> None:
 )
 def test_what_cannot_be_set_is_said_on_one_line(override: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        read(override)
+        read(*override.split())
     assert "\n" not in str(caught.value)
 
 

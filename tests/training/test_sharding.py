@@ -131,22 +131,21 @@ def test_evaluations_equal_those_of_one_process(sharded: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("variables", "message"),
     [
-        ("ACCELERATE_USE_DEEPSPEED", "true", "got DeepSpeed in the configuration of accelerate"),
-        ("ACCELERATE_MIXED_PRECISION", "fp16", "got mixed_precision fp16 in the configuration of accelerate"),
+        ({"FSDP_VERSION": "1"}, "got FSDP_VERSION=1 in the configuration of accelerate; expected fsdp_version: 2"),
+        ({"FSDP_OFFLOAD_PARAMS": "true"}, "expected fsdp_offload_params: false"),
+        ({"FSDP_ACTIVATION_CHECKPOINTING": "true"}, "expected fsdp_activation_checkpointing: false"),
+        ({"ACCELERATE_USE_DEEPSPEED": "true"}, "got ACCELERATE_USE_DEEPSPEED=true .*; expected FSDP"),
+        ({"ACCELERATE_USE_FSDP": "false", "ACCELERATE_MIXED_PRECISION": "fp16"}, "got mixed_precision fp16 in"),
+        ({}, "got sharding none, but FSDP in the configuration of accelerate"),
     ],
 )
-def test_other_training_than_the_settings_is_refused(
-    name: str,
-    value: str,
-    message: str,
-    corpus: Path,
-    tmp_path: Path,
-    small: Small,
-    monkeypatch: pytest.MonkeyPatch,
+def test_what_accelerate_asks_for_is_done_or_refused(
+    variables: dict[str, str], message: str, corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(name, value)
+    for name, value in {"ACCELERATE_USE_FSDP": "true", **variables}.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=message):
         start(corpus, tmp_path / "run", small())
     assert not (tmp_path / "run").exists()

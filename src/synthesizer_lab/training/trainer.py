@@ -30,7 +30,7 @@ from ..errors import UserError, damage_reported
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss, larger_is_better
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
-from .device import describe_shortage, failing_together, gather
+from .device import failing_together, gather
 from .model_card import update_model_card
 from .run_folder import RunFolder
 from .settings import Settings
@@ -75,7 +75,6 @@ class _Loop(TrainerCallback):
         control.should_evaluate = trainer.complete or state.global_step % args.eval_steps == 0
         if control.should_save:
             trainer.clock.stop()
-        trainer.loaded = True
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
@@ -128,8 +127,6 @@ class SynthesizerTrainer(Trainer):
         self.inputs, self.task, self.run = inputs, task, run
         self.progress = progress = Progress() if start is None else start.progress
         self.clock = TrainingClock(self.args.device, progress.seconds)
-        # Errors until the end of the first step come from a damaged checkpoint.
-        self.loaded = False
         self.stop_request = StopRequest()
         # Whether training has come to its end, and not only to a stop.
         self.complete = False
@@ -151,11 +148,6 @@ class SynthesizerTrainer(Trainer):
             set_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
         try:
             self.train(resume_from_checkpoint=start)
-        except Exception as error:
-            if start is None or self.loaded or isinstance(error, UserError) or describe_shortage(error):
-                raise
-            with damage_reported(f"{start}: the checkpoint"):
-                raise
         finally:
             self.clock.stop()
 
@@ -189,17 +181,22 @@ class SynthesizerTrainer(Trainer):
             torch.save(cast(LRScheduler, self.lr_scheduler).state_dict(), Path(output_dir) / SCHEDULER_NAME)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        with failing_together():
+        with failing_together(), damage_reported(f"{resume_from_checkpoint}: the checkpoint"):
             if self.inputs.model.device.type != "meta":
                 super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is None or not is_sharded(self.inputs.model):
-            super()._load_optimizer_and_scheduler(checkpoint)
-            return
-        load_optimizer(cast(Optimizer, self.optimizer), Path(checkpoint) / OPTIMIZER_NAME)
-        schedule = torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True)
-        cast(LRScheduler, self.lr_scheduler).load_state_dict(schedule)
+        with damage_reported(f"{checkpoint}: the checkpoint"):
+            if checkpoint is None or not is_sharded(self.inputs.model):
+                super()._load_optimizer_and_scheduler(checkpoint)
+                return
+            load_optimizer(cast(Optimizer, self.optimizer), Path(checkpoint) / OPTIMIZER_NAME)
+            schedule = torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True)
+            cast(LRScheduler, self.lr_scheduler).load_state_dict(schedule)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with damage_reported(f"{checkpoint}: the checkpoint"):
+            super()._load_rng_state(checkpoint)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The stream of token batches, as one epoch, from the batch that is due."""
