@@ -17,7 +17,6 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from synthesizer_lab.cli import main
-from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthetic_attention import SynthesizerConfig
 from synthetic_attention.models.loss import IGNORED, head_token_losses, linear_cross_entropy
@@ -45,8 +44,6 @@ class Gpt2(GPT2LMHeadModel):
         **options: Any,
     ) -> Any:
         """All inputs are (B, T); a token predicts the next label. Without labels as in GPT-2, for generation."""
-        if "segment_ids" in options:
-            raise UserError("got packed=true; expected packed=false: GPT-2 would attend to the other texts of a row")
         if labels is None:
             return super().forward(input_ids, attention_mask=attention_mask, **options)
         hidden = self.transformer(input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state

@@ -39,9 +39,6 @@ def test_the_command_trains_and_scores_gpt2(
     assert config["model_type"] == "gpt2"
     assert call("generate", tmp_path / "runs" / run["folder"], "line 1", "--max-new-tokens", 2)[::2] == (0, "")
     check_error(call(*command, "random"), "'random'")
-    command[command.index("--output") + 1] = tmp_path / "packed"
-    _, _, err = call(*command, "vanilla", "--set", "packed=true")
-    assert "expected packed=false" in err
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -138,7 +138,7 @@ def test_resuming_notes_versions_and_data_and_cleans_up(
         (tmp_path / "data" / path.name).write_bytes(path.read_bytes())
     start(tmp_path / "data", run, small("max_steps=1"))
     (tmp_path / "data").rename(moved)
-    left = (run / ".partial-12345678", tmp_path / ".partial-run-12345678", run / "checkpoints/checkpoint-9")
+    left = (run / ".partial-12345678", run / "checkpoints/checkpoint-9")
     for folder in left:
         folder.mkdir()
         (folder / ".lock").touch()

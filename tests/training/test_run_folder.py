@@ -89,8 +89,7 @@ def test_a_full_disk_leaves_what_is_there(corpus: Path, tmp_path: Path, small: S
         with full_disk(size), pytest.raises(UserError, match=r"run cannot be written: .*File too large.*; ") as error:
             start(corpus, run, settings, overwrite=True)
         assert "\n" not in str(error.value)
-        assert snapshot(tmp_path) == before
-        assert run.exists() == exists
+        assert snapshot(tmp_path) == before if exists else not RunFolder(run).content()
 
 
 def test_a_mistake_of_the_program_is_not_taken_for_a_full_disk(tmp_path: Path) -> None:
@@ -100,13 +99,14 @@ def test_a_mistake_of_the_program_is_not_taken_for_a_full_disk(tmp_path: Path) -
 
 
 def test_the_next_start_removes_what_killed_ones_left(corpus: Path, tmp_path: Path, small: Small) -> None:
-    dead, alive, other = (tmp_path / f".partial-{name}" for name in ("run-abcdefgh", "run-12345678", "runs-abcdefgh"))
-    for path in (dead, alive, other):
+    run = tmp_path / "run"
+    dead, alive = (run / f".partial-{name}" for name in ("abcdefgh", "12345678"))
+    for path in (dead, alive):
         (path / "new").mkdir(parents=True)
         (path / LOCK).touch()
     with lock_file(alive / LOCK):
-        start(corpus, tmp_path / "run", small("max_steps=1"))
-    assert {*tmp_path.iterdir()} == {tmp_path / "run", alive, other}
+        start(corpus, run, small("max_steps=1"))
+    assert [*run.glob(".partial-*")] == [alive]
 
 
 def test_a_living_process_keeps_its_temporary_folder(tmp_path: Path) -> None:

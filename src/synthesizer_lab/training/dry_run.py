@@ -94,12 +94,12 @@ def dry_run(
         "dtype": "bfloat16" if training.bf16 else "float32",
         "vocabulary": len(inputs.tokenizer),
         **count_parameters(inputs.model),
-        "examples": len(inputs.train) or None,
-        "tokens_per_epoch": tokens and round(tokens),
-        "batches_per_epoch": tokens and round(tokens * batches_per_step / per_step),
+        "examples": len(inputs.train),
+        "tokens_per_epoch": round(tokens),
+        "batches_per_epoch": round(tokens * batches_per_step / per_step),
         "batches_per_step": batches_per_step,
         "steps": planned,
-        "epochs": tokens and planned * per_step / tokens,
+        "epochs": planned * per_step / tokens,
         "seconds": planned * per_step / speed,
         "tokens_per_second": speed,
         "measured_steps": len(stopwatch.seen) - 1,
@@ -132,17 +132,13 @@ def count_parameters(model: nn.Module) -> dict[str, int]:
 def describe_dry_run(estimate: Mapping[str, Any]) -> str:
     """The result of `dry_run` for a terminal: a table with two columns."""
     task, found = get_task(estimate["task"]), SimpleNamespace(**estimate)
-    epoch, epochs = "not known: the text is streamed", "epochs not known"
-    if found.tokens_per_epoch:
-        epoch = f"{found.examples:,} {task.unit}, {found.tokens_per_epoch:,} {tokens_name(task)}"
-        epoch = f"{epoch} in {found.batches_per_epoch:,} batches"
-        epochs = f"{found.epochs:.1f} epochs"
+    epoch = f"{found.examples:,} {task.unit}, {found.tokens_per_epoch:,} {tokens_name(task)}"
     accumulated = f" of {found.batches_per_step} batches" if found.batches_per_step > 1 else ""
     rows = {
         "parameters": f"{found.parameters:,} ({found.trainable:,} trained, {found.in_synthesizers:,} in synthesizers)",
         "vocabulary": f"{found.vocabulary:,} tokens",
-        "an epoch": epoch,
-        "training": f"{found.steps:,} steps{accumulated}, {epochs}",
+        "an epoch": f"{epoch} in {found.batches_per_epoch:,} batches",
+        "training": f"{found.steps:,} steps{accumulated}, {found.epochs:.1f} epochs",
         "device": f"{found.device}, {found.dtype}",
         "speed": f"{found.tokens_per_second:,.0f} {tokens_name(task)}/s over {found.measured_steps} steps",
         "memory": f"{found.peak_bytes / 1e6:,.0f} MB at most in these steps, everything included, of "

@@ -147,14 +147,13 @@ def generate_chunks(
 def continue_prompt(
     path: str | Path,
     prompt: str,
-    write: Callable[[str], object],
     *,
     device: str | None = None,
     bf16: bool = False,
     seed: int | None = None,
     **sampling_options: Any,
-) -> None:
-    """Write a language model's continuation of `prompt`, a few words at a time.
+) -> str:
+    """A language model's continuation of `prompt`.
 
     The options are `temperature`, `top_k`, `top_p` and `max_new_tokens`. Without a seed, each call samples anew.
     """
@@ -166,9 +165,9 @@ def continue_prompt(
     if seed is not None and not 0 <= seed < 2**63:
         raise UserError(f"got seed {seed}; expected 0 … 2⁶³ − 1")
     loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation)
-    with shortage_reported("use a device with more memory", lambda: "the text ends here"):
+    with shortage_reported("use a device with more memory", lambda: "there is no text"):
         torch.seed() if seed is None else torch.manual_seed(seed)
-        task.stream_continuation(loop, prompt, write)
+        return task.continuation(loop, prompt)
 
 
 def _load_sharded(

@@ -24,8 +24,8 @@ from transformers.trainer_callback import PrinterCallback, TrainerCallback, Trai
 
 from synthetic_attention.synthesizers import Mixture, SynthesizingFunction
 
-from ..data.examples import Examples, TrainingData
-from ..data.sampler import Items, TokenBatchSampler
+from ..data.examples import Examples
+from ..data.sampler import TokenBatchSampler
 from ..errors import UserError, damage_reported
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss, larger_is_better
 from .callbacks import StopRequest, TrainingClock
@@ -45,7 +45,7 @@ class TrainingInputs:
     settings: Settings
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
-    train: TrainingData
+    train: Examples
     validation: Examples
     validation_split: Split
     fingerprints: Mapping[str, Any]
@@ -133,7 +133,6 @@ class SynthesizerTrainer(Trainer):
         self._start = start
         self._tokens = torch.zeros((), dtype=torch.int64, device=self.args.device)
         self._batches_per_update = self.args.gradient_accumulation_steps * self.args.world_size
-        self._sampler: TokenBatchSampler | None = None
         self._logged = (progress.tokens, progress.seconds)
         self._tokens_per_epoch = inputs.train.tokens_per_pass()
         self.remove_callback(PrinterCallback)
@@ -203,13 +202,12 @@ class SynthesizerTrainer(Trainer):
         train, args = self.inputs.train, self.args
         # Also when resuming: Trainer finds its epoch, always the first, by the length. The surplus is not read.
         batches = args.max_steps * self._batches_per_update
-        start, place = self.progress.batches, self.progress.place
-        self._sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches, start, place)
+        sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches, self.progress.batches)
         # A new iterator draws a number. When resuming, the random state is restored before that.
         generator = None if self._start is None else torch.Generator()
         loader = DataLoader(
-            Items(),
-            batch_sampler=self._sampler,
+            train,
+            batch_sampler=sampler,
             collate_fn=self.data_collator,
             pin_memory=args.dataloader_pin_memory,
             generator=generator,
@@ -283,8 +281,7 @@ class SynthesizerTrainer(Trainer):
             logs["tokens_per_second"] = round((tokens - self._logged[0]) / elapsed, 1) if elapsed > 0 else 0.0
             self._logged = (tokens, seconds)
         # Trainer's epoch is the part of the endless stream.
-        epoch = round(tokens / self._tokens_per_epoch, 3) if self._tokens_per_epoch else None
-        self.state.epoch = cast(float, epoch)
+        self.state.epoch = round(tokens / self._tokens_per_epoch, 3)
         super().log({**logs, "tokens": tokens, "minutes": round(seconds / 60, 3)})
         if "eval_loss" in logs and (alphas := mixture_weights(self.inputs.model)):
             cast(dict[str, Any], self.state.log_history[-1])["alpha"] = alphas
@@ -317,7 +314,7 @@ class SynthesizerTrainer(Trainer):
     def write_metrics(self) -> dict[str, Any]:
         """Write metrics.json, with the best and last validation and the speed of the whole run, and the model card."""
         tokens, seconds = self.count_tokens(), self.clock.seconds
-        train, is_known = self.inputs.train, self._tokens_per_epoch is not None
+        train = self.inputs.train
         metrics = {
             "task": self.task.name,
             "synthesizer": self.inputs.settings.synthesizer,
@@ -329,12 +326,12 @@ class SynthesizerTrainer(Trainer):
             "minutes": seconds / 60,
             "tokens": tokens,
             "tokens_per_second": tokens / seconds if seconds else 0.0,
-            "epochs": self.state.epoch if is_known else None,
+            "epochs": self.state.epoch,
             "parameters": self.inputs.model.num_parameters(only_trainable=True),
-            "train_examples": len(train) if is_known else None,
-            "train_examples_dropped": train.dropped if is_known else None,
-            "train_lines_skipped": train.skipped if is_known else None,
-            "train_examples_truncated": train.truncated if is_known else None,
+            "train_examples": len(train),
+            "train_examples_dropped": train.dropped,
+            "train_lines_skipped": train.skipped,
+            "train_examples_truncated": train.truncated,
         }
         if self.args.should_save:
             self.run.write_json("metrics.json", metrics)
@@ -402,13 +399,7 @@ class SynthesizerTrainer(Trainer):
         """The state of the run at this step; every process has to call this."""
         steps = self.state.global_step - (0 if self._start is None else self._start.step)
         batches = self.progress.batches + steps * self._batches_per_update
-        return replace(
-            self.progress,
-            seconds=self.clock.seconds,
-            tokens=self.count_tokens(),
-            batches=batches,
-            place=self._sampler.place(batches) if self._sampler else self.progress.place,
-        )
+        return replace(self.progress, seconds=self.clock.seconds, tokens=self.count_tokens(), batches=batches)
 
 
 def mixture_weights(model: nn.Module) -> dict[str, list[list[float]]]:
