@@ -21,7 +21,6 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from transformers.modeling_outputs import CausalLMOutput
 
 from synthesizer_lab.cli import main
-from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthetic_attention import SynthesizerConfig
 from synthetic_attention.models.loss import IGNORED, head_token_losses, linear_cross_entropy
@@ -51,8 +50,6 @@ class _Peer(PreTrainedModel):
         **options: Any,
     ) -> Any:
         """All inputs are (B, T); a token predicts the next label. Without labels as in the parent, for generation."""
-        if "segment_ids" in options:
-            raise UserError("got packed=true; expected packed=false: the model would attend to other texts of a row")
         if labels is None:
             return cast(Any, super()).forward(input_ids, attention_mask=attention_mask, **options)
         hidden = self.base_model(input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state

@@ -26,9 +26,8 @@ def test_random_and_dense_cache_half_as_much_as_vanilla_and_gpt2() -> None:
     assert (record["name"], record["new_tokens"], record["dtype"]) == ("random", 4, "float32")
 
 
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_translation_with_beams_and_marian(cache: str) -> None:
-    case = GenerationCase(**TINY, task="translation", num_beams=2, cache=cache)
+def test_translation_with_beams_and_marian() -> None:
+    case = GenerationCase(**TINY, task="translation", num_beams=2)
     results = measure_generation([case], ["dense"], repeats=1)
     assert [result.name for result in results] == ["marian", "t5", "dense"]
     slots, source = 4, 2

@@ -8,9 +8,6 @@ from synthesizer_lab.benchmark.harness import Contender, measure_memory
 from synthesizer_lab.benchmark.layers import VARIANTS, build_layer, measure_layers
 from synthesizer_lab.benchmark.peers import MASKS, Case
 from synthesizer_lab.benchmark.tables import records
-from synthesizer_lab.errors import UserError
-
-SMALL = Case(2, 24, width=16, heads=2)
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -39,13 +36,6 @@ def test_the_peers_agree(mask: str) -> None:
     expected = mha.call(x, real)
     for peer in (sdpa, t5):
         torch.testing.assert_close(peer.call(x, real), expected, atol=1e-5, rtol=1e-4)
-
-
-def test_peers_can_be_chosen() -> None:
-    results = measure_layers(SMALL, ["random"], peers=["t5"], repeats=1)
-    assert [result.name for result in results] == ["t5", "random"]
-    with pytest.raises(UserError, match=r"flex.*mha, sdpa, t5"):
-        measure_layers(SMALL, [], peers=["flex"])
 
 
 def test_memory_counts_what_is_allocated() -> None:

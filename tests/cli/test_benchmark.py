@@ -30,8 +30,8 @@ def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path)
         ("generation", MODELS, ("tokens/s", "gpt2")),
         (
             "generation",
-            (*MODELS, "--task=translation", "--num-beams=1,2", "--prompt=1-3", "--transformers"),
-            ("random, transformers", "2 beams"),
+            (*MODELS, "--task=translation", "--num-beams=1,2", "--prompt=1-3"),
+            ("2 beams",),
         ),
     ):
         code, out, err = call("benchmark", name, *options, "--json", tmp_path / "figures.json")

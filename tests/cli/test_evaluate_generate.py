@@ -104,16 +104,16 @@ def test_a_folder_that_is_no_run(call: Call, corpus: Path, tmp_path: Path, comma
 
 @pytest.fixture(scope="module")
 def language_models(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run of sentences, several in a row, and one of running text."""
+    """A run of sentences, and one of running text."""
     home, found = tmp_path_factory.mktemp("language-models"), {}
     (home / "data").mkdir()
     (home / "data/train_news.txt").write_bytes((corpus / "train.en").read_bytes())
     (home / "data/valid.txt").write_bytes((corpus / "valid.en").read_bytes())
-    for mode, option in (("sentences", "packed=true"), ("blocks", "max_documents=99")):
+    for mode in ("sentences", "blocks"):
         found[mode] = home / mode
         command = ["train", "language-modeling", "--data", home / "data", "--output", found[mode], "--steps", 2, *SETS]
         with pytest.raises(SystemExit) as exit_:
-            main([*map(str, command), "--synthesizer", "dense+random", "--set", f"mode={mode}", "--set", option])
+            main([*map(str, command), "--synthesizer", "dense+random", "--set", f"mode={mode}"])
         assert exit_.value.code == 0
     return found
 

@@ -43,7 +43,7 @@ def test_rows_of_the_hub(hub: SimpleNamespace) -> None:
     assert not is_hub_name(Path("owner/name"))
     source = Source.of(HUB, "valid", (), "small", "v1")
     assert [row["text"] for row in source.rows(["text"])] == [f"text {number}\n" for number in range(5)]
-    assert hub.calls == [("owner/name", "small", {"split": "validation", "revision": "v1", "streaming": False})]
+    assert hub.calls == [("owner/name", "small", {"split": "validation", "revision": "v1"})]
     with pytest.raises(UserError, match=r"owner/name.*body.*text, id"):
         [*Source.of(HUB, "train").rows(["body"])]
     with pytest.raises(NoSplitError, match=r"owner/name.*'best'"):

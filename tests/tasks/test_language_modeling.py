@@ -1,4 +1,4 @@
-"""The task of language modelling: sentences, packed sentences, blocks; what is scored and what it is counted in."""
+"""The task of language modelling: sentences, blocks; what is scored and what it is counted in."""
 
 import json
 import math
@@ -63,30 +63,6 @@ def test_a_sentence_begins_and_ends_with_its_end() -> None:
     # What a user's tokenizer makes of a prompt is what the model was trained to go on from.
     assert tokenizer("a </s>")["input_ids"] == encode(tokenizer, ["a </s>"])[0].tolist()
     assert tokenizer("a </s>")["input_ids"].count(END) == 1
-
-
-def test_packed_rows_have_every_sentence_once_and_the_same_loss() -> None:
-    task = LanguageModeling(packed=True)
-    tokenizer, packed = _made(task, training=True)
-    assert packed.lengths().max() <= MAXIMUM
-    assert packed.lengths().mean() > 0.6 * MAXIMUM
-    found = []
-    for index in range(len(packed)):
-        row = _row(task, packed, index)
-        assert len(row[0]) == len(row[1]) == len(row[2]) == packed.lengths()[index, 0]
-        for number in range(1, row[2].max() + 1):
-            ids, labels = (part[row[2] == number].tolist() for part in (row[0], row[1]))
-            assert labels == [IGNORED, *ids[1:]]
-            found.append(ids)
-    # To be scored, sentences are not packed.
-    alone = task.encode(TEXT, tokenizer, MAXIMUM)
-    assert sorted(found) == sorted(alone[index][0].tolist() for index in range(len(alone)))
-    batch = task.collate([packed[0], packed[1]], 0)
-    assert count_tokens(batch, with_targets=False) == packed.lengths()[:2].sum()
-    for synthesizer in ("vanilla", "factorized_dense+random"):
-        model = _model(len(tokenizer), synthesizer)
-        loss = evaluate_loss(task, EvaluationLoop(model, tokenizer, 100), packed)
-        assert evaluate_loss(task, EvaluationLoop(model, tokenizer, 1000), alone) == pytest.approx(loss, rel=1e-5)
 
 
 @pytest.mark.parametrize("maximum", [7, 10, 48, 1000])

@@ -1,16 +1,13 @@
-"""Training text in windows, from a memory-mapped table or streamed, for every task of text."""
+"""Training text that is not held in memory, for every task of text."""
 
 import gzip
 import json
-from collections import Counter
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from synthesizer_lab.data.sampler import TokenBatchSampler
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks import get_task, large
 from synthesizer_lab.tasks.base import Task
@@ -66,16 +63,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _small_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "tables")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(large, "_BLOCK", 300)
-    monkeypatch.setattr(large, "_WINDOW_TOKENS", 700)
-    monkeypatch.setattr(large, "_WINDOW_BLOCKS", 4)
 
 
-def _arguments(streaming: bool, **options: Any) -> SynthesizerTrainingArguments:
-    return SynthesizerTrainingArguments(max_steps=1, streaming=streaming, **{"tokenizer_characters": 3000, **options})
+def _arguments(**options: Any) -> SynthesizerTrainingArguments:
+    return SynthesizerTrainingArguments(max_steps=1, **{"tokenizer_characters": 3000, **options})
 
 
 def _training_split(task: Task[Any, Any], data: Path, arguments: SynthesizerTrainingArguments) -> LargeSplit:
@@ -84,10 +77,10 @@ def _training_split(task: Task[Any, Any], data: Path, arguments: SynthesizerTrai
     return split
 
 
-def _examples(name: str, data: Path, streaming: bool, lines: Any = None) -> tuple[Task[Any, Any], Any, Any]:
+def _examples(name: str, data: Path, lines: Any = None) -> tuple[Task[Any, Any], Any, Any]:
     """The task, its tokenizer and its examples of training."""
     task = _task(name)
-    split = _training_split(task, data / name, _arguments(streaming))
+    split = _training_split(task, data / name, _arguments())
     report = (lines if lines is not None else []).append
     tokenizer = new_tokenizer(task, split, 300, MAXIMUM, report)
     return task, tokenizer, encode_large(split, tokenizer, MAXIMUM, "drop", report)
@@ -97,117 +90,75 @@ def _content(item: Any) -> Any:
     return tuple(tuple(part.tolist()) if isinstance(part, np.ndarray) else part for part in item)
 
 
-def _windows(examples: Any, epoch: int = 0) -> list[tuple[int, Any]]:
-    return [*examples.windows(3, epoch)]
-
-
-@pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("name", TASKS)
-def test_the_windows_have_the_examples_of_the_whole_text(name: str, streaming: bool, data: Path) -> None:
-    task, tokenizer, examples = _examples(name, data, streaming)
-    windows = _windows(examples)
-    assert len(windows) > 4
+def test_the_examples_are_those_of_the_whole_text(name: str, data: Path) -> None:
+    task, tokenizer, examples = _examples(name, data)
     whole = task.encode(task.read(data / name, "train"), tokenizer, MAXIMUM, "drop", training=True)
-    found = [window[index] for _, window in windows for index in range(len(window))]
-    expected = [whole[index] for index in range(len(whole))]
-    if name in ("blocks", "span-corruption"):
-        # Parts, or windows, are cut by themselves.
-        assert len(expected) - len(windows) <= len(found) <= len(expected) + 4 * len(windows)
+    if name == "blocks":
+        # Parts are cut by themselves.
+        assert len(whole) <= len(examples) <= 2 * len(whole)
     else:
-        assert Counter(map(_content, found)) == Counter(map(_content, expected))
-        assert (list(map(_content, found)) == list(map(_content, expected))) is streaming
-    if not streaming:
-        assert (examples.dropped, examples.truncated, examples.skipped) == (whole.dropped, 0, whole.skipped)
-        assert examples.tokens_per_pass() == pytest.approx(whole.tokens_per_pass(), rel=0.15)
-        order, later = ([position for position, _ in _windows(examples, epoch)] for epoch in (0, 0))
-        assert order == later
-        assert _content(_windows(examples, 1)[0][1][0]) != _content(windows[0][1][0])
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("name", TASKS)
-def test_the_stream_of_batches_goes_on_where_it_was(name: str, streaming: bool, data: Path) -> None:
-    _, _, examples = _examples(name, data, streaming)
-
-    def batches(count: int, sampler: TokenBatchSampler) -> list[Any]:
-        return [[_content(window[index]) for window, index in batch] for batch in islice(sampler, count)]
-
-    first = TokenBatchSampler(examples, 200, seed=1, num_batches=150)
-    expected = batches(150, first)
-    for start in (0, 7, 90, 149):
-        before = TokenBatchSampler(examples, 200, seed=1, num_batches=150)
-        batches(start + 1, before)
-        place = before.place(start)
-        assert place.batches <= start < place.batches + 40
-        assert (place.epoch, place.position) > (0, 0) or start < 40
-        assert batches(150 - start, TokenBatchSampler(examples, 200, 1, 150, start, place)) == expected[start:]
+        assert [*map(_content, examples.items())] == [*map(_content, whole.items())]
+    assert (examples.dropped, examples.truncated, examples.skipped) == (whole.dropped, 0, whole.skipped)
+    assert examples.tokens_per_pass() == pytest.approx(whole.tokens_per_pass(), rel=0.15)
 
 
 def test_text_is_read_and_tokenized_once(data: Path, tmp_path: Path) -> None:
     def times() -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.suffix in (".arrow", ".json")}
+        return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
 
     lines: list[str] = []
-    _, tokenizer, examples = _examples("translation", data, False, lines)
+    _, tokenizer, examples = _examples("translation", data, lines)
     assert [line.split(":")[0] for line in lines] == ["train"] * 3
     assert "a tokenizer trained on 3,000 of " in lines[0]
     written = times()
-    _, again, same = _examples("translation", data, False)
+    _, again, same = _examples("translation", data)
     assert times() == written
     assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
-    for (_, one), (_, other) in zip(_windows(examples), _windows(same), strict=True):
-        assert _content(one[0]) == _content(other[0])
-    # What is left of a table is not read.
-    (table,) = (path for path in written if path.suffix == ".arrow")
-    table.write_bytes(table.read_bytes()[:700])
-    with pytest.raises(UserError, match=r"tables.*tokens-"):
-        _examples("translation", data, False)
+    assert [*map(_content, same.items())] == [*map(_content, examples.items())]
+    # A part of a file is not read.
+    (tokens,) = (path for path in written if path.name == "tokens")
+    tokens.write_bytes(tokens.read_bytes()[:700])
+    with pytest.raises(UserError, match=r"tokens-.*delete it"):
+        _examples("translation", data)
 
 
 def test_small_text_stays_in_memory_and_has_the_same_fingerprint(data: Path) -> None:
     for name in TASKS:
         task = _task(name)
-        small = read_splits(task, data / name, _arguments(False, tokenizer_characters=10**6))["train"]
-        parts = _training_split(task, data / name, _arguments(False))
+        small = read_splits(task, data / name, _arguments(tokenizer_characters=10**6))["train"]
+        parts = _training_split(task, data / name, _arguments())
         assert not isinstance(small, LargeSplit)
         assert parts.fingerprint() == small.fingerprint()
         assert len(parts) >= len(small)
 
 
-def test_streaming_reads_only_what_it_needs(tmp_path: Path) -> None:
+def test_errors_name_the_line(tmp_path: Path) -> None:
     for language in ("en", "de"):
-        (tmp_path / f"valid.{language}").write_text("a\n")
-        # The bad line is never reached.
-        (tmp_path / f"train.{language}").write_bytes("".join(f"{line}\n" for line in LINES * 9).encode() + b"\xff\n")
+        lines = [*LINES, "long " * 50, *LINES]
+        for name in ("train", "valid"):
+            (tmp_path / f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines))
     task = _task("translation")
-    split = _training_split(task, tmp_path, _arguments(True))
-    fingerprint = split.fingerprint()
-    assert "train.en" in str(fingerprint["streamed"])
+    split = _training_split(task, tmp_path, _arguments())
     tokenizer = new_tokenizer(task, split, 300, MAXIMUM)
-    examples = encode_large(split, tokenizer, MAXIMUM, "drop", print)
-    assert examples.tokens_per_pass() is None
-    assert len(next(examples.windows(0, 0))[1]) > 10
-    with pytest.raises(UserError, match=r"train\.en, line 2701: byte 0xff"):
-        _windows(examples)
+    with pytest.raises(UserError, match=r"train\.en: 1 of .*the first is line 301,"):
+        encode_large(split, tokenizer, MAXIMUM, "error", print)
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-def test_no_example_is_an_error(tmp_path: Path, streaming: bool) -> None:
+def test_no_example_is_an_error(tmp_path: Path) -> None:
     task = _task("span-corruption")
     for name in ("train", "valid"):
         (tmp_path / f"{name}.txt").write_text("yes\n" * 30)
-    split = _training_split(task, tmp_path, _arguments(streaming, tokenizer_characters=50))
+    split = _training_split(task, tmp_path, _arguments(tokenizer_characters=50))
     tokenizer = new_tokenizer(task, split, 300, 200)
     with pytest.raises(UserError, match="no example is left"):
-        next(iter(TokenBatchSampler(encode_large(split, tokenizer, 200, "drop", print), 500, 1, 5)))
-
-
-def test_what_cannot_be_streamed_is_refused(data: Path, tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_bytes((data / "classification/train.csv").read_bytes())
-    with pytest.raises(UserError, match=r"--streaming.*validation"):
-        read_splits(_task("classification"), tmp_path, _arguments(True))
-    with pytest.raises(UserError, match=r"--streaming.*glue"):
-        read_splits(get_task("glue")(), tmp_path, _arguments(True))
+        encode_large(split, tokenizer, 200, "drop", print)
+    (tmp_path / "valid.txt").write_text("\n\n")
+    with pytest.raises(UserError, match=r"valid\.txt: there is no text"):
+        read_splits(task, tmp_path, _arguments(tokenizer_characters=50))
+    (tmp_path / "train.txt").write_text("\n\n")
+    with pytest.raises(UserError, match=r"train\.txt: there is no text"):
+        LargeSplit("train", task, task.records(tmp_path, "train"), 50).head()
 
 
 @pytest.mark.parametrize("option", [False, True])

@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthesizer_lab.tasks.translation import Translation
-from synthesizer_lab.training.evaluation import continue_prompt, evaluate_run, generate_chunks
+from synthesizer_lab.training.evaluation import evaluate_run
 from synthesizer_lab.training.run import resume_run
 from synthesizer_lab.training.run_folder import PretrainedRun
 from synthesizer_lab.training.sharding import gather_weights
@@ -22,7 +22,6 @@ from training.runs import silent, start
 OPTIONS = ("dropout_rate=0", "logging_steps=1", "num_layers=2", "eval_batch_tokens=100")
 CHECKPOINTING = (*OPTIONS, "max_steps=3", "gradient_checkpointing=true")
 SYNTHESIZER = "random+fixed_random+vanilla"
-LINES = ["where is the station", "two", "", "the red train and the blue car", "hello"]
 LANGUAGE_MODEL = LanguageModeling(train_files="train.en", valid_files="valid.en")
 
 
@@ -58,16 +57,13 @@ def main(corpus: Path, folder: Path) -> None:
 
 
 def evaluations(folder: Path, **options: Any) -> list[Any]:
-    """Scores, predictions and texts of the runs."""
+    """Scores and predictions of the runs."""
     found: list[Any] = []
     for run in ("adamw", "lm"):
         scores = evaluate_run(folder / run, split="valid", **options)
         found.append({name: value for name, value in scores.items() if name not in ("seconds", "examples_per_second")})
         found.append(Path(scores["predictions"]).read_text() if PartialState().is_main_process else None)
-        found.append(list(generate_chunks(folder / run, iter([LINES[:2], LINES[2:]]), **options)))
-    words: list[str] = []
-    continue_prompt(folder / "lm", "the", words.append, seed=3, **options)
-    return [*found, words]
+    return found
 
 
 if __name__ == "__main__":

@@ -57,6 +57,7 @@ def test_synthesizers_may_be_given_per_layer_and_side() -> None:
         ("d_model=wide", r"^got d_model='wide'; expected int$"),
         ("dropout_rate=2", r"dropout_rate=2"),
         ("adam_beta1=1.0", r"adam_beta1=1.0; expected less than 1"),
+        ("sharding=fsdp optim=adafactor", "optim=adafactor with sharding fsdp"),
         ("optim=lion", r"optim='lion'; expected one of: .*adafactor"),
         ("max_steps=-1", r"neither max_steps nor minutes"),
         ("synthesizer=dense", r"use --synthesizer"),
@@ -66,7 +67,7 @@ def test_synthesizers_may_be_given_per_layer_and_side() -> None:
 )
 def test_what_cannot_be_set_is_said_on_one_line(override: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        read(override)
+        read(*override.split())
     assert "\n" not in str(caught.value)
 
 

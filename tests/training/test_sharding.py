@@ -101,7 +101,7 @@ def test_weights_are_those_without_sharding(corpus: Path, sharded: Path, tmp_pat
 
 @pytest.mark.slow
 def test_evaluations_equal_those_of_one_process(sharded: Path) -> None:
-    """Scores, predictions and generated texts, also where one process is left without a batch."""
+    """Scores and predictions, also where one process is left without a batch."""
     first, second = (json.loads((sharded / f"evaluations-{rank}.json").read_text()) for rank in range(2))
     expected = json.loads(json.dumps(sharded_runs.evaluations(sharded)))
     assert first == expected
@@ -112,9 +112,12 @@ def test_evaluations_equal_those_of_one_process(sharded: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({}, "got FSDP1 in the configuration of accelerate; expected fsdp_version: 2"),
-        ({"FSDP_VERSION": "2", "ACCELERATE_USE_DEEPSPEED": "true"}, "got accelerate_use_deepspeed .*; expected FSDP2"),
-        ({"FSDP_VERSION": "2"}, "got sharding none, but FSDP in the configuration of accelerate"),
+        ({"FSDP_VERSION": "1"}, "got FSDP_VERSION=1 in the configuration of accelerate; expected fsdp_version: 2"),
+        ({"FSDP_OFFLOAD_PARAMS": "true"}, "expected fsdp_offload_params: false"),
+        ({"FSDP_ACTIVATION_CHECKPOINTING": "true"}, "expected fsdp_activation_checkpointing: false"),
+        ({"ACCELERATE_USE_DEEPSPEED": "true"}, "got ACCELERATE_USE_DEEPSPEED=true .*; expected FSDP"),
+        ({"ACCELERATE_USE_FSDP": "false", "ACCELERATE_MIXED_PRECISION": "fp16"}, "got mixed_precision fp16 in"),
+        ({}, "got sharding none, but FSDP in the configuration of accelerate"),
     ],
 )
 def test_what_accelerate_asks_for_is_done_or_refused(

@@ -33,7 +33,6 @@ class GenerationCase:
         task: one of `PEERS`; in translation the prompt is the source, read by an encoder with as many layers.
         batch, new_tokens: number of sequences, and tokens generated for each (always all).
         prompt: tokens of the shortest and of the longest prompt of a batch; the others lie evenly between.
-        cache: "dynamic" or "static"; transformers compiles decoding with a static one on an accelerator.
 
     Raises:
         UserError: numbers out of range, or prompts whose shortest is longer than the longest.
@@ -48,7 +47,6 @@ class GenerationCase:
     width: int = 512
     heads: int = 8
     vocabulary: int = 8000
-    cache: str = "dynamic"
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
 
@@ -80,20 +78,13 @@ class Contender:
     def __call__(self, case: GenerationCase, inputs: dict[str, Tensor], **options: Any) -> Any:
         """Generate what the case says, from a batch of prompts."""
         options |= {"max_new_tokens": case.new_tokens, "num_beams": case.num_beams, "do_sample": False}
-        return self.generate(**inputs, cache_implementation=None if case.cache == "dynamic" else case.cache, **options)
+        return self.generate(**inputs, **options)
 
 
-def measure_generation(
-    cases: Sequence[GenerationCase], variants: Sequence[str], repeats: int = 3, **modes: bool
-) -> list[Measurement]:
-    """Time the peers and our models.
-
-    Args:
-        cases: they differ only in batch, prompt, number of beams, and number of tokens.
-        modes: of `make_contenders`.
-    """
+def measure_generation(cases: Sequence[GenerationCase], variants: Sequence[str], repeats: int = 3) -> list[Measurement]:
+    """Time the peers and our models; the cases differ only in batch, prompt, number of beams, and number of tokens."""
     longest, found = max(case.prompt[1] + case.new_tokens for case in cases), list[Measurement]()
-    contenders = make_contenders(cases[0], variants, longest, **modes)
+    contenders = make_contenders(cases[0], variants, longest)
     for case in cases:
         inputs, cached = case.prompts(), {}
         for name, contender in contenders.items():
@@ -101,7 +92,7 @@ def measure_generation(
             output = Contender(contender.model, contender.model.generate)(case, inputs, return_dict_in_generate=True)
             cached[name] = cache_bytes(output.past_key_values)
         turns = {name: partial(contender, case, inputs) for name, contender in contenders.items()}
-        # With a static cache the first call compiles.
+        # The first call on an accelerator may compile.
         times = time_turns(turns, repeats, warmup=int(case.device != "cpu"), device=case.device)
         for name, contender in contenders.items():
             size = contender.model.num_parameters()
@@ -109,15 +100,8 @@ def measure_generation(
     return found
 
 
-def make_contenders(
-    case: GenerationCase, variants: Sequence[str], longest: int, *, transformers: bool = False
-) -> dict[str, Contender]:
-    """The peers first, then our models, all with random weights.
-
-    Args:
-        longest: the longest sequence.
-        transformers: our models with transformers' loop too.
-    """
+def make_contenders(case: GenerationCase, variants: Sequence[str], longest: int) -> dict[str, Contender]:
+    """The peers first, then our models, all with random weights, for sequences of up to `longest` tokens."""
     torch.manual_seed(0)
     found: dict[str, Contender] = {}
     for name in PEERS[case.task]:
@@ -126,8 +110,6 @@ def make_contenders(
     for name in variants:
         model = _ours(name, case, longest).to(device=case.device, dtype=case.dtype).eval()
         found[name] = Contender(model, partial(generate, model))
-        if transformers:
-            found[f"{name}, transformers"] = Contender(model, model.generate)
     return found
 
 

@@ -14,7 +14,6 @@ from synthetic_attention.layout import TokenLayout
 from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.models.modeling import SynthesizerStack
 
-from ..errors import UserError
 from .harness import Contender, Measurement, measure_memory, time_turns
 from .peers import PEERS, Case, build_peer
 
@@ -27,22 +26,12 @@ def measure_layers(
     case: Case,
     variants: Sequence[str],
     *,
-    peers: Sequence[str] | None = None,
     training: bool = True,
     repeats: int = 0,
     memory: bool = False,
 ) -> list[Measurement]:
-    """Measure the peers and our variants in `repeats` turns.
-
-    Args:
-        peers: some of `PEERS`, the baseline first; by default all, on a CPU `mha` first, on a GPU `sdpa`.
-
-    Raises:
-        UserError: an unknown peer.
-    """
-    peers = peers or (PEERS if case.device == "cpu" else ("sdpa", "mha", "t5"))
-    if unknown := [name for name in peers if name not in PEERS]:
-        raise UserError(f"got --peers {unknown[0]}; expected some of: {', '.join(PEERS)}")
+    """Measure the peers and our variants in `repeats` turns. The baseline is `mha` on a CPU, `sdpa` on a GPU."""
+    peers = PEERS if case.device == "cpu" else ("sdpa", "mha", "t5")
     return _measure(case, [*peers, *variants], partial(build_layer, case), training, repeats, memory)
 
 

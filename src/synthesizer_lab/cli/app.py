@@ -78,6 +78,9 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(_fail("interrupted", 130)) from None
         except (UserError, OSError) as error:
             raise typer.Exit(_fail(str(error), 1)) from None
+        except ModuleNotFoundError as error:
+            advice = "pip install 'synthetic-attention[train]', or '.[train]' in a clone"
+            raise typer.Exit(_fail(f"{error.name} is missing; this command needs: {advice}", 1)) from None
 
     run.__name__ = function.__name__
     vars(run)["__signature__"] = Signature([*parameters(function)])

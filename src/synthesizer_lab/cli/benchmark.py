@@ -58,10 +58,6 @@ class Encoder(Models):
 class Memory(Models):
     """Layers."""
 
-    peers: str | None = option(
-        "Other layers, the baseline first: mha, sdpa, t5. [default: all]",
-        metavar="NAME,NAME,…",
-    )
     lengths: str = with_default(Encoder, "lengths", "512")
     tokens: int = with_default(Encoder, "tokens", 16384)
     masks: str = with_default(Encoder, "masks", "full")
@@ -89,8 +85,6 @@ class Generation(Models):
     num_beams: str = option("Numbers of beams; 1 is greedy search.", "1", metavar="N,N,…")
     layers: int = with_default(Encoder, "layers", 6)
     vocabulary: int = option("Size of the vocabulary.", 8000, least=4)
-    cache: Literal["dynamic", "static"] = option("Static is compiled on a GPU.", "dynamic")
-    transformers: bool = option("Measure our models with transformers' decode loop too.", False)
     repeats: int = with_default(Encoder, "repeats", 3)
 
 
@@ -99,7 +93,7 @@ def attention(options: Attention) -> None:
 
     Example: synthesizer benchmark attention --variants random,dense --lengths 256,512 --masks causal
     """
-    _measure(options, peers=_split(options.peers), repeats=options.repeats)
+    _measure(options, repeats=options.repeats)
 
 
 def memory(options: Memory) -> None:
@@ -107,7 +101,7 @@ def memory(options: Memory) -> None:
 
     Example: synthesizer benchmark memory --variants random,vanilla --lengths 512,2048
     """
-    _measure(options, peers=_split(options.peers), memory=True)
+    _measure(options, memory=True)
 
 
 def encoder(options: Encoder) -> None:
@@ -129,15 +123,14 @@ def generation(options: Generation) -> None:
     from ..benchmark.generation import GenerationCase, measure_generation
     from ..benchmark.layers import VARIANTS
 
-    names = ("task", "new_tokens", "layers", "width", "heads", "vocabulary", "cache")
+    names = ("task", "new_tokens", "layers", "width", "heads", "vocabulary")
     sizes = {name: getattr(options, name) for name in names} | options.where()
     counts, searches = _numbers("--batch", options.batch), _numbers("--num-beams", options.num_beams)
     cases = [
         GenerationCase(batch=count, prompt=_range(lengths), num_beams=beams, **sizes)
         for lengths, beams, count in product(options.prompt.split(","), searches, counts)
     ]
-    modes = {"transformers": options.transformers}
-    found = _try(measure_generation, cases, _split(options.variants) or VARIANTS, options.repeats, **modes)
+    found = _try(measure_generation, cases, _split(options.variants) or VARIANTS, options.repeats)
     _write(options.json, found)
     _print(found)
 
@@ -170,7 +163,7 @@ def _try(measure: Callable[..., list[Measurement]], *args: Any, **options: Any) 
 
     sizes = "use smaller sizes (tokens, batch, width, layers)"
     try:
-        with shortage_reported(sizes, lambda: "nothing was written for them", "use --cache dynamic"):
+        with shortage_reported(sizes, lambda: "nothing was written for them"):
             return measure(*args, **options)
     except ValueError as error:
         # A layer or model with these options cannot be built.

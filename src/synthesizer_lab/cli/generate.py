@@ -7,7 +7,6 @@ import os
 import sys
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from typer import BadParameter
 
@@ -50,14 +49,14 @@ def generate(
     if prompt is not None and text:
         raise BadParameter("got TEXT with --prompt; leave one out")
     from ..data.files import decode_lines
-    from ..training.evaluation import generate_chunks
+    from ..training.evaluation import continue_prompt, generate_chunks
 
     set_up_libraries(inference.threads)
-    common |= inference.settings()
+    common |= {"device": inference.device, "bf16": inference.bf16}
     if prompt is not None:
         # Refuse an argument that is not UTF-8.
         list(decode_lines([os.fsencode(f"{prompt}\n")], "--prompt"))
-        _continue(run, prompt, **common, **for_prompt)
+        write(f"{continue_prompt(run, prompt, **common, **for_prompt)}\n")
         return
     if text in (None, [], ["-"]):
         decoded = decode_lines(sys.stdin.buffer, "standard input")
@@ -70,23 +69,3 @@ def generate(
         count += too_long
     if count:
         say(f"{count} lines truncated")
-
-
-def _continue(run: str, prompt: str, **options: Any) -> None:
-    """Write the continuation of a prompt, which ends with a newline, also after an error in the middle of a line."""
-    from ..training.evaluation import continue_prompt
-
-    started = False
-
-    def write_part(text: str) -> None:
-        nonlocal started
-        started = True
-        write(text)
-
-    try:
-        continue_prompt(run, prompt, write_part, **options)
-        # An empty text is a line too.
-        started = True
-    finally:
-        if started:
-            write("\n")

@@ -16,7 +16,7 @@ import typer
 from typer import BadParameter
 
 from ..tasks import known_tasks
-from ..training.options import Sharding, TrainingOptions
+from ..training.options import TrainingOptions
 
 if TYPE_CHECKING:
     from ..tasks.base import Task
@@ -207,13 +207,3 @@ class Inference(Device):
     """Device and precision."""
 
     bf16: bool = option("Use bfloat16, for weights too.", False)
-    sharding: Sharding | None = option(
-        "fsdp: several processes share the model. [default: as `accelerate launch` says, or none]"
-    )
-
-    def settings(self) -> dict[str, Any]:
-        """The arguments of the functions that load a run."""
-        from ..training.sharding import launched_sharding
-
-        sharding = self.sharding or launched_sharding() or "none"
-        return {"device": self.device, "bf16": self.bf16, "sharding": sharding}

@@ -22,7 +22,6 @@ class RunTraining(Training):
     """Training."""
 
     seed: int | None = setting("seed")
-    streaming: bool = setting("streaming")
     sharding: Sharding | None = setting("sharding", otherwise="as `accelerate launch` says, or none")
     batches_per_update: int | None = option(
         "Batches of an update, of all processes together; also changes them when resuming.", least=1
@@ -81,9 +80,8 @@ def train(
     }
     if resume_if_exists and output is not None:
         choose_training_device(place.device)
-        (run := RunFolder(output.resolve())).remove_left()
         # A process may see a new folder later than others.
-        resume = any_process(run.exists)
+        resume = any_process(RunFolder(output).exists)
     if resume and output is not None:
         changed = {name: settings.pop(name, None) for name in ("max_steps", "minutes", "sharding")}
         expected = given(task=data.task, overrides=data.overrides, preset=training.preset)

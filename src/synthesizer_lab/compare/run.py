@@ -96,7 +96,6 @@ def compare(
     folder.path.mkdir(parents=True, exist_ok=True)
     refusal = UserError(f"{folder.path}: another process runs this comparison; wait for its end")
     with lock_file(folder.path / LOCK, refusal):
-        folder.remove_left()
         # Lines about the data are reported once, not for every run.
         runner = _Runner(folder, plan, device, cache(report), callbacks, entries)
         # Seed by seed, so that a table with all rows exists early.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -29,33 +28,7 @@ class NoExamplesError(UserError):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TrainingData(Dataset[Any], ABC):
-    """Examples in windows: parts that an epoch shuffles, one after the other.
-
-    Args:
-        dropped, truncated, skipped: examples that were too long or blank, too long, and malformed lines.
-        note: for users.
-    """
-
-    dropped: int = 0
-    truncated: int = 0
-    skipped: int = 0
-    note: str = ""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def tokens_per_pass(self) -> float | None:
-        """The mean number of tokens in an epoch; None if it is not known."""
-
-    @abstractmethod
-    def windows(self, seed: int, epoch: int, position: int = 0) -> Iterator[tuple[int, Examples]]:
-        """The windows of an epoch, each after its position."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Examples(TrainingData):
+class Examples(Dataset[Any]):
     """The encoded examples of a split: tuples of one or several sequences of ids, and what else a task needs.
 
     Subclasses cut their examples from running text: then these are the texts.
@@ -65,12 +38,18 @@ class Examples(TrainingData):
         sizes: (N, sequences) the number of tokens in each.
         numbers: (N, …) the other values.
         rows: the rows of the split that the examples are.
+        dropped, truncated, skipped: examples that were too long or blank, too long, and malformed lines.
+        note: for users.
     """
 
     tokens: np.ndarray
     sizes: np.ndarray
     numbers: np.ndarray
     rows: Sequence[int] = ()
+    dropped: int = 0
+    truncated: int = 0
+    skipped: int = 0
+    note: str = ""
 
     @classmethod
     def of(cls, items: Sequence[tuple[Any, ...]], **fields: Any) -> Self:
@@ -83,12 +62,6 @@ class Examples(TrainingData):
             numbers=np.array(numbers, dtype=np.float64).reshape(len(items), -1 if items else 0),
             **fields,
         )
-
-    def joined(self, parts: Sequence[Examples]) -> Self:
-        """The examples, or texts, of all parts; everything else is as here."""
-        tokens = np.concatenate([part.tokens for part in parts], dtype=np.int32)
-        sizes, numbers = (np.concatenate([getattr(part, name) for part in parts]) for name in ("sizes", "numbers"))
-        return replace(self, tokens=tokens, sizes=sizes, numbers=numbers, rows=())
 
     @cached_property
     def ends(self) -> np.ndarray:
@@ -117,10 +90,6 @@ class Examples(TrainingData):
     def tokens_per_pass(self) -> float:
         """The mean number of tokens in an epoch."""
         return float(self.lengths().sum())
-
-    def windows(self, seed: int, epoch: int, position: int = 0) -> Iterator[tuple[int, Examples]]:
-        """All examples."""
-        yield position, self
 
 
 def find_long(
@@ -164,14 +133,11 @@ def token_batches(
 
     An example longer than the budget is a batch by itself.
     """
-    batches: list[list[int]] = []
-    batch: list[int] = []
-    total = 0 if first is None else budget - first
-    for index in order:
-        cost = int(costs[index])
-        if batch and total + cost > budget:
-            batches.append(batch)
-            batch, total = [], 0
-        batch.append(int(index))
-        total += cost
-    return [*batches, batch] if batch else batches
+    order = np.asarray(order, dtype=np.int64)
+    ends = np.cumsum(np.asarray(costs)[order])
+    batches, start, limit = list[list[int]](), 0, budget if first is None else first
+    while start < len(order):
+        stop = max(start + 1, int(np.searchsorted(ends, limit, side="right")))
+        batches.append(order[start:stop].tolist())
+        start, limit = stop, ends[stop - 1] + budget
+    return batches

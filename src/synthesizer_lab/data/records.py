@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass
-from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
 from ..errors import UserError
@@ -82,11 +80,11 @@ class Records:
             raise UserError(f"{self.source}: there is no text; expected at least one record{malformed}")
         return split
 
-    def windows(self, characters: int, start: int = 0) -> Iterator[tuple[int, list[Any]]]:
+    def windows(self, characters: int) -> Iterator[tuple[int, list[Any]]]:
         """Neighboring records with about so many characters, after the number of records before them."""
         rows: list[Any] = []
-        size = 0
-        for row in islice(self.read(), start, None):
+        start = size = 0
+        for row in self.read():
             rows.append(row)
             size += count_characters(row)
             if size >= characters:
@@ -103,13 +101,10 @@ def count_characters(record: Any) -> int:
     return sum(map(count_characters, record)) if isinstance(record, tuple | list) else 0
 
 
-def ahead(items: Iterator[_T], count: int = 1) -> Iterator[_T]:
-    """The same items; up to `count` of them are computed in another thread before they are used."""
-    thread = ThreadPoolExecutor(1)
-    try:
-        waiting = deque(thread.submit(next, items, None) for _ in range(count))
-        while (item := waiting.popleft().result()) is not None:
-            waiting.append(thread.submit(next, items, None))
+def ahead(items: Iterator[_T]) -> Iterator[_T]:
+    """The same items; each is computed in another thread while the one before it is used."""
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = thread.submit(next, items, None)
             yield item
-    finally:
-        thread.shutdown(cancel_futures=True)

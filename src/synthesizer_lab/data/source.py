@@ -48,7 +48,6 @@ class Source:
         files: local files; () on the hub.
         hub: OWNER/NAME of a data set.
         subset, revision: its configuration, and a branch, tag or commit.
-        stream: download while reading; by default `datasets` caches the split.
     """
 
     split: str
@@ -56,7 +55,6 @@ class Source:
     hub: str = ""
     subset: str | None = None
     revision: str | None = None
-    stream: bool = False
 
     @classmethod
     def of(
@@ -66,7 +64,6 @@ class Source:
         endings: Sequence[str] = (),
         subset: str | None = None,
         revision: str | None = None,
-        stream: bool = False,
         several: bool = False,
     ) -> Source:
         """The split of the hub data set that `data` names, or its file in a folder; `several` files are possible."""
@@ -77,7 +74,7 @@ class Source:
         # Without an owner, `datasets` would read local files by the names of their formats.
         if not all(name.split("/")) or name.count("/") != 1:
             raise UserError(f"got {str(data)!r}; expected hub:OWNER/NAME")
-        return cls(split, (), name, subset, revision, stream)
+        return cls(split, (), name, subset, revision)
 
     def __str__(self) -> str:
         if self.hub:
@@ -102,37 +99,34 @@ class Source:
         """The rows on the hub. A missing split raises NoSplitError."""
         with self._opened() as table:
             known = table.column_names
-            if missing := [column for column in columns if known is not None and column not in known]:
+            if missing := [column for column in columns if column not in known]:
                 raise UserError(f"{self}: no column {', '.join(missing)}; its columns are: {', '.join(known)}")
             yield from table
 
     def bytes(self) -> int:
-        """The approximate size of the text; a split on the hub, which is not streamed, is downloaded."""
+        """The approximate size of the text; a split on the hub is downloaded."""
         if self.hub:
             with self._opened() as table:
                 return int(table.data.nbytes)
         return sum(path.stat().st_size * (_COMPRESSION if path.suffix == ".gz" else 1) for path in self.files)
 
-    def digest(self, size: int = -1) -> str:
-        """SHA-256 of the contents of files, or of the first `size` bytes of each."""
+    def digest(self) -> str:
+        """SHA-256 of the contents of files."""
         digest = hashlib.sha256()
         for path in self.files:
             with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256") if size < 0 else hashlib.sha256(file.read(size))
-                digest.update(found.digest())
+                digest.update(hashlib.file_digest(file, "sha256").digest())
         return digest.hexdigest()
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
         datasets, split = import_datasets(f"reading {self}"), "validation" if self.split == "valid" else self.split
-        options = {"split": split, "revision": self.revision, "streaming": self.stream}
         try:
-            yield datasets.load_dataset(self.hub, self.subset, **options)
+            yield datasets.load_dataset(self.hub, self.subset, split=split, revision=self.revision)
         except UserError:
             raise
         # A missing split or subset is a ValueError, a missing network an OSError.
         except (OSError, RuntimeError, ValueError) as error:
             text = " ".join(str(error).split())
-            # The second is a stream's.
-            kind = NoSplitError if text.startswith(("Unknown split", "Bad split")) else UserError
+            kind = NoSplitError if text.startswith("Unknown split") else UserError
             raise kind(f"{self}: cannot be read: {text}") from error

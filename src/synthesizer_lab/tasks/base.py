@@ -149,11 +149,8 @@ class Task(TaskOptions, ABC, Generic[_S, _E]):
         """Raise UserError at the start of training if a package or file that scoring needs is missing."""
 
     @abstractmethod
-    def records(self, data: Path, split: str, stream: bool = False) -> Records:
-        """The records of a split of `data`, a folder, a file or a hub data set. Training needs "train" and "valid".
-
-        With `stream`, hub data is downloaded while it is read.
-        """
+    def records(self, data: Path, split: str) -> Records:
+        """The records of a split of `data`, a folder, a file or a hub data set. Training needs "train" and "valid"."""
 
     def read(self, data: Path, split: str) -> _S:
         """Read a whole split."""
@@ -177,7 +174,7 @@ class Task(TaskOptions, ABC, Generic[_S, _E]):
         """
 
     def collate(self, examples: Sequence[tuple[Any, ...]], pad_token_id: int) -> dict[str, Tensor]:
-        """A batch: the model's arguments, among them `labels` and `attention_mask` or `segment_ids`.
+        """A batch: the model's arguments, among them `labels` and `attention_mask`.
 
         Here of pairs: input_ids and attention_mask (B, S), labels (B, T).
         """
@@ -280,8 +277,6 @@ def load_pretrained(model: PreTrainedModel, pretrained: PreTrainedModel) -> str 
 
 def count_tokens(batch: Mapping[str, Tensor], with_targets: bool) -> Tensor:
     """The number of real tokens in a batch; `with_targets` for encoder–decoder models, whose labels count as well."""
-    if "segment_ids" in batch:
-        return (batch["segment_ids"] != 0).sum()
     count = batch["attention_mask"].sum()
     return count + (batch["labels"] != IGNORED).sum() if with_targets else count
 

@@ -20,7 +20,7 @@ from synthetic_attention.models import SynthesizerForSequenceClassification
 from ..data.classification import ENDINGS, Columns, LabeledText, clean_br, find_classes, listed, read_labeled
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, padded_inputs
 from ..data.files import find_files, named_split
-from ..data.records import Records, Split, count_characters
+from ..data.records import Records, Split
 from ..data.source import NoSplitError, Source, is_hub_name
 from ..data.tokenizer import Tokens, encodings, frame_texts
 from ..errors import UserError, require
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 _HELD_OUT = 0.1
 # A hidden class in test data on the hub.
 _HIDDEN = "-1"
-# The characters of streamed text that have all classes.
-_HEAD = 2**23
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,23 +167,21 @@ class Classification(LineTask[TextSplit, Examples]):
         """Check that the packages of the metrics are installed."""
         require("scipy.stats" if self.regression else "sklearn.metrics", "glue", "scoring of classification")
 
-    def records(self, data: Path, split: str, stream: bool = False) -> Records:
+    def records(self, data: Path, split: str) -> Records:
         """The labeled texts of a split without those with ignored labels.
 
         A file is training data, of which a part is held out; with `held_out` 0 it is the split.
         """
         name = named_split(split)
         hidden = name not in ("train", "valid")
-        share = 0.0 if hidden else self._held_out(data, stream)
-        if share and stream:
-            raise UserError(f"{data}: got --streaming, for which the validation needs data of its own; found none")
+        share = 0.0 if hidden else self._held_out(data)
         asked = "train" if share else split
         if data.is_file() and (asked == "train") == (self.held_out == 0):
             raise UserError(
                 f"{data}: got split {split!r} and held_out={self.held_out}; one training file has the splits "
                 "train and valid, with held_out over 0; to score another file, pass --data"
             )
-        source, classes = self._source(data, asked, stream), cache(lambda: self._classes(data, stream))
+        source, classes = self._source(data, asked), cache(lambda: self._classes(data))
         note = f"{share:.0%} of the training data, held out (--set held_out=…)" if share and name == "valid" else ""
 
         def read() -> Iterator[LabeledText | None]:
@@ -202,10 +198,10 @@ class Classification(LineTask[TextSplit, Examples]):
 
         return Records(source, read, make)
 
-    def _source(self, data: Path, split: str, stream: bool) -> Source:
+    def _source(self, data: Path, split: str) -> Source:
         if data.is_file():
             return Source(data.name.split(".")[0], (data,))
-        return Source.of(data, split, ENDINGS, self.subset, self.revision, stream)
+        return Source.of(data, split, ENDINGS, self.subset, self.revision)
 
     def _labeled(self, source: Source, hidden: bool = False) -> Iterator[LabeledText | None]:
         """The records without those with ignored labels; None for malformed lines."""
@@ -215,32 +211,27 @@ class Classification(LineTask[TextSplit, Examples]):
             if record is None or record.label not in map(str, ignored):
                 yield record
 
-    def _classes(self, data: Path, stream: bool) -> Mapping[str, str] | None:
-        """The classes of the training data, or of the beginning of a stream, with their names."""
+    def _classes(self, data: Path) -> Mapping[str, str] | None:
+        """The classes of the training data, with their names."""
         alone = data.is_file() and self.held_out == 0
         if self.regression or alone or (data.is_dir() and not find_files(data, "train", ENDINGS)):
             return None
-        source, labels, size = self._source(data, "train", stream), set(), 0
+        source = self._source(data, "train")
         with suppress(NoSplitError):
-            for record in self._labeled(source):
-                size += count_characters(record)
-                labels |= {record.label} if record else set()
-                if stream and size > _HEAD:
-                    break
+            labels = {record.label for record in self._labeled(source) if record}
             try:
                 return find_classes(labels, self.class_names)
             except UserError as error:
-                part = " (the first 8 MB must have all classes)" if stream else ""
-                raise UserError(f"{source}{part}: {error}") from None
+                raise UserError(f"{source}: {error}") from None
         return None
 
-    def _held_out(self, data: Path, stream: bool = False) -> float:
+    def _held_out(self, data: Path) -> float:
         """The share of the training data that is the split "valid"; 0 if that has data of its own."""
         if self.held_out is not None:
             return self.held_out
         if is_hub_name(data):
             with suppress(NoSplitError):
-                next(self._source(data, "valid", stream).rows(), None)
+                next(self._source(data, "valid").rows(), None)
                 return 0.0
         elif data.is_dir():
             train, valid = (find_files(data, split, ENDINGS) for split in ("train", "valid"))

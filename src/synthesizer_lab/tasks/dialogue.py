@@ -74,7 +74,7 @@ class Dialogue(SequenceToSequence):
         if self.vectors is not None and not Path(self.vectors).is_file():
             raise UserError(f"{self.vectors}: no such file of word vectors")
 
-    def records(self, data: Path, split: str, stream: bool = False) -> Records:
+    def records(self, data: Path, split: str) -> Records:
         """The replies in the file of a split, gzip or not: .txt is ConvAI2's persona text, .jsonl JSON lines."""
         if is_hub_name(data):
             raise UserError(f"got {data}, but task {self.name} reads local files only; expected a folder of them")

@@ -1,14 +1,13 @@
-"""Text generation for all tasks: the settings, one loop over batches of prompts, and streaming."""
+"""Text generation for all tasks: the settings, and one loop over batches of prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers import GenerationConfig, TextStreamer
+from transformers import GenerationConfig
 
 from synthetic_attention.generation import generate
 from synthetic_attention.models import SynthesizerForConditionalGeneration
@@ -106,10 +105,6 @@ def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation:
         settings["suppress_tokens"] = suppressed_tokens(loop.tokenizer)
     if loop.is_sharded:
         settings["synced_gpus"] = True
-        if not config.is_encoder_decoder:
-            # All processes generate the same texts: with prompts of another length than those that it waits for, a
-            # process would run out of positions.
-            loop = replace(loop, rank=0, world_size=1, gather=lambda mine: mine)
 
     def limit(length: int) -> int:
         room = output_limit(length, loop.max_length) if config.is_encoder_decoder else loop.max_length - length
@@ -140,23 +135,3 @@ def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation:
 def suppressed_tokens(tokenizer: Tokenizer) -> list[int]:
     """The special tokens that no text contains: all except `</s>`. Tokenizers from elsewhere lack some."""
     return sorted(special_ids(tokenizer) - {tokenizer.eos_token_id})
-
-
-class LineStreamer(TextStreamer):
-    """Writes text as soon as its words are complete; with `many_lines`, `</s>` as a newline."""
-
-    def __init__(self, tokenizer: Tokenizer, write: Callable[[str], object], many_lines: bool) -> None:
-        super().__init__(tokenizer, skip_prompt=True)
-        self._write, self._end, self._many_lines = write, tokenizer.eos_token_id, many_lines
-
-    def put(self, value: torch.Tensor) -> None:
-        if self.next_tokens_are_prompt or int(value) != self._end:
-            super().put(value)
-        elif self._many_lines:
-            self.end()
-            self.next_tokens_are_prompt = False
-            self._write("\n")
-
-    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
-        if text:
-            self._write(text)

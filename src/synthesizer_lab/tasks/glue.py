@@ -166,7 +166,7 @@ class GlueSuite(SequenceToSequence):
         require("sklearn.metrics", "glue", f"scoring of {self.name}")
         require("scipy.stats", "glue", f"scoring of {self.name}")
 
-    def records(self, data: Path, split: str, stream: bool = False) -> Records:
+    def records(self, data: Path, split: str) -> Records:
         """The examples of the tasks, from official files or from the hub; not in parts, because of the mixture.
 
         `data` is the folder of the tasks, of the suites, or of a task; or this suite on the hub, where the other one

@@ -8,7 +8,7 @@ is predicted from, and the `</s>` after it, which is predicted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -41,7 +41,7 @@ from ..data.tokenizer import encode
 from ..errors import UserError
 from ..metrics.language_modeling import count_text, text_scores
 from .base import Evaluation, EvaluationLoop, LineTask, Scores
-from .generation import LineStreamer, generate_tokens, make_generation_config, suppressed_tokens
+from .generation import generate_tokens, make_generation_config, suppressed_tokens
 from .seq2seq import json_lines
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LanguageRows(Examples):
-    """Sentences, blocks, or rows of several sentences: ids, and how many at the beginning are not scored, or 0.
-
-    0 stands for several sentences, of which the model keeps each apart; each begins and ends with `</s>`.
+    """Sentences or blocks: ids, and how many at the beginning are not scored.
 
     Args:
         words, bytes: of the text, for scores.
@@ -78,7 +76,6 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
     Args:
         mode: "sentences": each line alone, from `</s>` to `</s>`, without blank lines; or "blocks" of running text of
             the model's maximum length, in which `</s>` is the end of a line.
-        packed: train on rows of several sentences, none of which attends to another, instead of padded ones.
         train_files, valid_files, test_files: names or glob patterns of the files of a split, if they do not begin with
             its name; for a hub data set the name of the split.
         max_documents: the most texts of each split.
@@ -87,7 +84,6 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
     """
 
     mode: Literal["sentences", "blocks"] = "sentences"
-    packed: bool = False
     train_files: str | list[str] | None = None
     valid_files: str | list[str] | None = None
     test_files: str | list[str] | None = None
@@ -104,11 +100,7 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
     model_class: ClassVar[type] = SynthesizerForCausalLM
     unit: ClassVar[str] = "sequences"
 
-    def __post_init__(self) -> None:
-        if self.mode == "blocks" and self.packed:
-            raise UserError("got packed=true with mode=blocks; only sentences are packed: blocks are full")
-
-    def records(self, data: Path, split: str, stream: bool = False) -> Records:
+    def records(self, data: Path, split: str) -> Records:
         """The texts of a split: lines of files, or the column of a hub data set."""
         patterns = getattr(self, f"{split}_files", None)
         if not is_hub_name(data):
@@ -120,7 +112,7 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
         elif isinstance(patterns, list):
             raise UserError(f"got {split}_files={patterns}; expected the name of one split of {data}")
         else:
-            source = Source.of(data, patterns or split, (), self.subset, self.revision, stream)
+            source = Source.of(data, patterns or split, (), self.subset, self.revision)
 
         def parse(_: int, row: str | dict[str, Any]) -> list[str]:
             text = (
@@ -152,7 +144,7 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
     def encode(
         self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
     ) -> LanguageRows:
-        """Sentences, in training packed if the task says so, or blocks.
+        """Sentences or blocks.
 
         A block that is scored begins with the second half of the previous one as context, one of training with a token.
         """
@@ -169,34 +161,16 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
         if not kept:
             raise NoExamplesError(f"{split.name}: no sentence is left of {len(split)}")
         items = [(np.concatenate([rows[row][: max_length - 1], end]), 1) for row in kept]
-        words, size = 0, 0
-        if not training:
-            texts = ((split.texts[row], over[row]) for row in kept)
-            words, size = count_text(_cut(text, tokenizer, max_length) if long else text for text, long in texts)
-        elif self.packed:
-            # Of similar length. Which of them is random, with a fixed seed.
-            sizes = np.array([len(ids) for ids, _ in items])
-            shuffled = np.random.default_rng(0).permutation(len(sizes))
-            groups = token_batches(sizes, shuffled[np.argsort(sizes[shuffled], kind="stable")], max_length)
-            items = [(np.concatenate([items[index][0] for index in group]), 0) for group in groups]
+        texts = ((split.texts[row], over[row]) for row in kept if not training)
+        words, size = count_text(_cut(text, tokenizer, max_length) if long else text for text, long in texts)
         truncated = int(over.sum()) if on_long == "truncate" else 0
         return LanguageRows.of(items, dropped=len(split) - len(kept), truncated=truncated, words=words, bytes=size)
 
     def collate(self, examples: Sequence[tuple[Any, ...]], pad_token_id: int) -> dict[str, Tensor]:
-        """input_ids and labels (B, T), and attention_mask, or segment_ids for packed rows."""
-        ids, contexts = zip(*examples, strict=True)
-        batch, several = padded_inputs(ids, pad_token_id), not all(contexts)
-        # Every other </s> begins a sentence.
-        ends = [np.cumsum(row == row[0]) for row in ids]
-        starts = [
-            np.diff(count, prepend=0) * count % 2 == 1 if several else np.arange(len(count)) < context
-            for count, context in zip(ends, contexts, strict=True)
-        ]
-        labels = [np.where(start, IGNORED, row) for start, row in zip(starts, ids, strict=True)]
-        if several:
-            del batch["attention_mask"]
-            batch["segment_ids"] = pad([(count + 1) // 2 for count in ends], 0)
-        return {**batch, "labels": pad(labels, IGNORED)}
+        """input_ids, attention_mask and labels (B, T)."""
+        ids = [row for row, _ in examples]
+        labels = [np.where(np.arange(len(row)) < context, IGNORED, row) for row, context in examples]
+        return {**padded_inputs(ids, pad_token_id), "labels": pad(labels, IGNORED)}
 
     def validate(self, loop: EvaluationLoop, split: Corpus, examples: LanguageRows, loss: float) -> Scores:
         """Perplexities per token and per word, and bits per byte."""
@@ -241,10 +215,10 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
         return [re.sub(r"[\r\n]+", " ", text) for text in tokenizer.backend_tokenizer.decode_batch(results)], over
 
     @torch.inference_mode()
-    def stream_continuation(self, loop: EvaluationLoop, prompt: str, write: Callable[[str], object]) -> None:
-        """Write the continuation of a prompt, a few words at a time; sampling uses torch's global random state.
+    def continuation(self, loop: EvaluationLoop, prompt: str) -> str:
+        """The continuation of a prompt: to the end of the sentence, or line after line of running text.
 
-        It goes to the end of the sentence, or line after line of running text.
+        Sampling uses torch's global random state.
         """
         many_lines, generation = self.mode == "blocks", loop.generation or self.generation_config({})
         ids = np.concatenate(encode(loop.tokenizer, prompt.split("\n") if many_lines else [prompt]))
@@ -252,16 +226,18 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
         input_ids, room = torch.from_numpy(ids.astype(np.int64))[None].to(loop.model.device), loop.max_length - len(ids)
         names = ("temperature", "top_k", "top_p") if generation.do_sample else ()
         loop.model.eval()
-        generate(
+        output = generate(
             loop.model,
             input_ids=input_ids,
             attention_mask=torch.ones_like(input_ids),
             max_new_tokens=min(room, generation.max_new_tokens or room),
             eos_token_id=None if many_lines else loop.tokenizer.eos_token_id,
             suppress_tokens=suppressed_tokens(loop.tokenizer),
-            streamer=LineStreamer(loop.tokenizer, write, many_lines),
             **{name: getattr(generation, name) for name in (*names, "do_sample")},
         )
+        text = loop.tokenizer.decode(output[0, len(ids) :], skip_special_tokens=False)
+        # </s> is the end of a line, or of the sentence.
+        return str(text).replace(str(loop.tokenizer.eos_token), "\n").removesuffix("\n")
 
 
 def _cut(text: str, tokenizer: Tokenizer, max_length: int) -> str:

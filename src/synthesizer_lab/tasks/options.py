@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self, get_type_hints
 from ..errors import UserError
 from ..validation import check_value
 
-# Options of older runs that have no effect any more.
-FORMER_OPTIONS = frozenset({"stream"})
+# Options of tasks and training in older runs that have no effect any more.
+FORMER_OPTIONS = frozenset({"packed", "stream", "streaming"})
 
 
 @dataclass(frozen=True)

@@ -210,9 +210,9 @@ class SpanCorruption(Task[Corpus, SpanExamples]):
         # Check what does not depend on the length of the inputs.
         SpanLayout(10**6, self.density, self.mean_span_length)
 
-    def records(self, data: Path, split: str, stream: bool = False) -> Records:
+    def records(self, data: Path, split: str) -> Records:
         """The documents in all files of a split, or in a column of a hub data set."""
-        source = Source.of(data, split, (".txt", ".jsonl", ".json"), self.subset, self.revision, stream, several=True)
+        source = Source.of(data, split, (".txt", ".jsonl", ".json"), self.subset, self.revision, several=True)
         fields = (self.text_field,) if self.text_field else DOCUMENT_FIELDS
         columns = (self.text_field or "text",) if source.hub else ()
 

@@ -51,9 +51,9 @@ class Summarization(SequenceToSequence):
     }
     metric_for_best_model: ClassVar[str] = "rougelsum"
 
-    def records(self, data: Path, split: str, stream: bool = False) -> Records:
+    def records(self, data: Path, split: str) -> Records:
         """The documents and summaries in the file of a split, gzip or not, or in a split of a hub data set."""
-        source = Source.of(data, split, (".jsonl", ".json"), self.subset, self.revision, stream)
+        source = Source.of(data, split, (".jsonl", ".json"), self.subset, self.revision)
         return Records(
             source, lambda: source.parse(self._parse, self.skip_bad_lines), partial(TextPairs.of, source.split)
         )

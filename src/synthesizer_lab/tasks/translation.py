@@ -43,12 +43,12 @@ class Translation(SequenceToSequence):
         """Check that the tokenizer that BLEU needs for the target language is installed."""
         self.metrics()
 
-    def records(self, data: Path, split: str, stream: bool = False) -> Records:
+    def records(self, data: Path, split: str) -> Records:
         """Pairs of lines, or of texts in a column or two of a hub data set."""
         languages = (self.source, self.target)
         if is_hub_name(data):
             columns = languages if self.column is None else (self.column,)
-            source = Source.of(data, split, (), self.subset, self.revision, stream)
+            source = Source.of(data, split, (), self.subset, self.revision)
             return Records(source, lambda: source.parse(self._parse, None, columns), partial(self._split, split))
         stem, first, second = find_split(data, split, languages)
         source = Source(stem, (first, second))

@@ -45,6 +45,8 @@ class SynthesizerTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):  
             for limit, words, holds in _LIMITS:
                 if limit in entry.metadata and value is not None and not holds(value, entry.metadata[limit]):
                     raise UserError(f"got {name}={value}; expected {words} {entry.metadata[limit]}")
+        if self.sharding == "fsdp" and self.optim == "adafactor":
+            raise UserError("got optim=adafactor with sharding fsdp; expected adamw_torch_fused, adamw_torch or sgd")
         loggers = {self.report_to} if isinstance(self.report_to, str) else {*self.report_to}
         if unknown := loggers - {"none"} and loggers - {"none", "all", *get_available_reporting_integrations()}:
             raise UserError(f"got report_to={', '.join(unknown)}, which is unknown or not installed")

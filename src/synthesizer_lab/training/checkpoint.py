@@ -20,7 +20,6 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from ..data.sampler import Place
 from ..errors import damage_reported
 from .sharding import sharded_as
 
@@ -36,20 +35,18 @@ Snapshot = tuple[int, float]
 class Progress:
     """The state of a run that Trainer's checkpoint lacks; `best` and `last` are the scores of these validations.
 
-    `tokens` and `batches` are those of all processes. `place` is the window of the data that has the next batch.
+    `tokens` and `batches` are those of all processes.
     """
 
     seconds: float = 0.0
     tokens: int = 0
     batches: int = 0
-    place: Place = field(default_factory=Place)
     best: dict[str, Any] = field(default_factory=dict)
     last: dict[str, Any] = field(default_factory=dict)
     snapshots: list[Snapshot] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # JSON has no tuples.
-        self.place = Place(*self.place)
         self.snapshots = [(int(step), float(score)) for step, score in self.snapshots]
 
     def write(self, checkpoint: Path) -> None:
@@ -74,7 +71,10 @@ def last_checkpoint(folder: Path) -> Checkpoint | None:
         return None
     path = paths[-1]
     with damage_reported(f"{path}: the checkpoint"):
-        progress = Progress(**json.loads((path / _PROGRESS).read_text(encoding="utf-8")))
+        values = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
+        # Of older versions.
+        values.pop("place", None)
+        progress = Progress(**values)
         snapshots = [_weights(path, step).relative_to(path).as_posix() for step, _ in progress.snapshots]
         if missing := [name for name in (*_FILES, *snapshots) if not [*path.glob(name)]]:
             raise ValueError(f"{', '.join(missing)} missing")

@@ -17,7 +17,7 @@ import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from torch import nn
 from tqdm import tqdm  # type: ignore[import-untyped]
-from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from synthetic_attention.attention import SelfAttention
 
@@ -55,16 +55,19 @@ def dry_run(
     training, processes = settings.training, PartialState().num_processes
     # Before the data is read, which can take long.
     with building_errors(), torch.device("meta"):
-        needed, available = least_memory(build_model(task, settings.config), training, processes), total_memory(place)
+        # Weights, gradients, and AdamW's two states.
+        copies = 4 if training.optim.startswith("adamw") else 2
+        shards = processes if training.sharding == "fsdp" else 1
+        needed = build_model(task, settings.config).num_parameters() * 4 * copies // shards
+    available = total_memory(place)
     if needed > available:
         raise UserError(
             f"training a model of this size needs at least {needed / 1e9:,.1f} GB of memory; got "
             f"{available / 1e9:,.1f} GB ({place.type}). Lower num_layers, d_model, d_ff, vocab_size, "
-            "max_position_embeddings or batch_tokens"
+            "max_position_embeddings"
         )
     inputs = prepare_inputs(task, data, settings, report, pretrained=pretrained)
     tokens = inputs.train.tokens_per_pass()
-    least_bytes = least_memory(inputs.model, training, processes, tokens or math.inf)
     # One step more than are measured: the last one would save and validate.
     steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
     short = settings.with_training(minutes=None, report_to="none", **steps)
@@ -91,16 +94,16 @@ def dry_run(
         "dtype": "bfloat16" if training.bf16 else "float32",
         "vocabulary": len(inputs.tokenizer),
         **count_parameters(inputs.model),
-        "examples": len(inputs.train) or None,
-        "tokens_per_epoch": tokens and round(tokens),
-        "batches_per_epoch": tokens and round(tokens * batches_per_step / per_step),
+        "examples": len(inputs.train),
+        "tokens_per_epoch": round(tokens),
+        "batches_per_epoch": round(tokens * batches_per_step / per_step),
         "batches_per_step": batches_per_step,
         "steps": planned,
-        "epochs": tokens and planned * per_step / tokens,
+        "epochs": planned * per_step / tokens,
         "seconds": planned * per_step / speed,
         "tokens_per_second": speed,
         "measured_steps": len(stopwatch.seen) - 1,
-        "least_bytes": least_bytes,
+        "least_bytes": needed,
         "peak_bytes": peak,
         "device_bytes": available,
     }
@@ -117,22 +120,6 @@ def total_memory(device: torch.device) -> int:
         return total
 
 
-def least_memory(model: PreTrainedModel, training: Any, processes: int, tokens: float = math.inf) -> int:
-    """The bytes that a process needs at least: weights, gradients, optimizer states, and hidden states of a batch.
-
-    A batch has at most `tokens`. The model may be on the meta device.
-    """
-    config: Any = model.config
-    # AdamW has two states for each parameter; Adafactor has few.
-    states = 2 if training.optim.startswith("adamw") else 0
-    shared = model.num_parameters() * 4 * (2 + states) // (processes if training.sharding == "fsdp" else 1)
-    # At least the inputs of linear layers are kept, of checkpointed layers only their own. A token of a pair is in one
-    # of the two stacks.
-    width = config.d_model if training.gradient_checkpointing else 4 * config.d_model + config.d_ff
-    layers = min(config.num_layers, config.num_decoder_layers)
-    return shared + int(min(tokens, training.batch_tokens) * layers * width * (2 if training.bf16 else 4))
-
-
 def count_parameters(model: nn.Module) -> dict[str, int]:
     """The parameters of a model: all, trainable, and those of synthesizing functions (not of cross-attention)."""
     return {
@@ -145,22 +132,17 @@ def count_parameters(model: nn.Module) -> dict[str, int]:
 def describe_dry_run(estimate: Mapping[str, Any]) -> str:
     """The result of `dry_run` for a terminal: a table with two columns."""
     task, found = get_task(estimate["task"]), SimpleNamespace(**estimate)
-    epoch, epochs = "not known: the text is streamed", "epochs not known"
-    if found.tokens_per_epoch:
-        epoch = f"{found.examples:,} {task.unit}, {found.tokens_per_epoch:,} {tokens_name(task)}"
-        epoch = f"{epoch} in {found.batches_per_epoch:,} batches"
-        epochs = f"{found.epochs:.1f} epochs"
+    epoch = f"{found.examples:,} {task.unit}, {found.tokens_per_epoch:,} {tokens_name(task)}"
     accumulated = f" of {found.batches_per_step} batches" if found.batches_per_step > 1 else ""
     rows = {
         "parameters": f"{found.parameters:,} ({found.trainable:,} trained, {found.in_synthesizers:,} in synthesizers)",
         "vocabulary": f"{found.vocabulary:,} tokens",
-        "an epoch": epoch,
-        "training": f"{found.steps:,} steps{accumulated}, {epochs}",
+        "an epoch": f"{epoch} in {found.batches_per_epoch:,} batches",
+        "training": f"{found.steps:,} steps{accumulated}, {found.epochs:.1f} epochs",
         "device": f"{found.device}, {found.dtype}",
         "speed": f"{found.tokens_per_second:,.0f} {tokens_name(task)}/s over {found.measured_steps} steps",
         "memory": f"{found.peak_bytes / 1e6:,.0f} MB at most in these steps, everything included, of "
-        f"{found.device_bytes / 1e6:,.0f} MB; at least {found.least_bytes / 1e6:,.0f} MB for model, optimizer and "
-        "batch",
+        f"{found.device_bytes / 1e6:,.0f} MB; at least {found.least_bytes / 1e6:,.0f} MB for model and optimizer",
         "time": f"{tqdm.format_interval(found.seconds)}, without validation",
     }
     return "\n".join(f"{name:<10}  {text}" for name, text in rows.items())

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
-from accelerate.utils import broadcast_object_list, gather_object  # type: ignore[import-untyped]
+from accelerate.utils import gather_object  # type: ignore[import-untyped]
 
 from ..data.examples import OnLongInput
 from ..errors import UserError, damage_reported
@@ -65,7 +65,11 @@ def evaluate_run(
         # Nothing of a file with other data was trained on.
         task = replace(task, held_out=0.0)
     part = task.read(path_of_data, split)
-    loop = _load(run, task, device, bf16, sharding, generation=generation, on_long=on_long)
+    options: dict[str, Any] = {"generation": generation, "on_long": on_long}
+    if sharding == "fsdp":
+        loop = _load_sharded(run, task, device, bf16, **options)
+    else:
+        loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), **options)
     started = time.perf_counter()
     with shortage_reported(_LESS_MEMORY, lambda: "nothing was written"):
         evaluation = task.evaluate(loop, part)
@@ -120,22 +124,20 @@ def generate_chunks(
     on_long: OnLongInput = "error",
     device: str | None = None,
     bf16: bool = False,
-    sharding: Sharding = "none",
     **generation_options: Any,
 ) -> Iterator[tuple[list[str], int]]:
     """Generate one line per line, chunk by chunk; with each chunk the number of truncated inputs.
 
-    The run is loaded before the first chunk is read. The options are those of `evaluate_run`. If processes share the
-    model, each yields the same; only the main process reads `chunks`.
+    The run is loaded before the first chunk is read. The options are those of `evaluate_run`.
     """
     run = RunFolder.find(path)
     task = run.read_task(run.read_info())
     if not isinstance(task, LineTask):
         raise UserError(f"a run of task {task.name} gives no text for a line; synthesizer evaluate scores it")
     generation = task.generation_config(generation_options)
-    loop = _load(run, task, device, bf16, sharding, generation=generation, on_long=on_long)
+    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
     first_line = 1
-    for lines in _from_main_process(chunks) if loop.is_sharded else chunks:
+    for lines in chunks:
         with shortage_reported(_LESS_MEMORY, lambda: "there is no output for the lines from here on"):
             result = task.generate(loop, lines, first_line)
         yield result
@@ -145,15 +147,13 @@ def generate_chunks(
 def continue_prompt(
     path: str | Path,
     prompt: str,
-    write: Callable[[str], object],
     *,
     device: str | None = None,
     bf16: bool = False,
-    sharding: Sharding = "none",
     seed: int | None = None,
     **sampling_options: Any,
-) -> None:
-    """Write a language model's continuation of `prompt`, a few words at a time.
+) -> str:
+    """A language model's continuation of `prompt`.
 
     The options are `temperature`, `top_k`, `top_p` and `max_new_tokens`. Without a seed, each call samples anew.
     """
@@ -164,43 +164,23 @@ def continue_prompt(
     generation = task.generation_config({"do_sample": True, **sampling_options})
     if seed is not None and not 0 <= seed < 2**63:
         raise UserError(f"got seed {seed}; expected 0 … 2⁶³ − 1")
-    loop = _load(run, task, device, bf16, sharding, generation=generation)
-    if loop.is_sharded:
-        # All processes have to sample the same text.
-        seed = next(iter(_from_main_process([torch.seed() % 2**63 if seed is None else seed])))
-    with shortage_reported("use a device with more memory", lambda: "the text ends here"):
+    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation)
+    with shortage_reported("use a device with more memory", lambda: "there is no text"):
         torch.seed() if seed is None else torch.manual_seed(seed)
-        task.stream_continuation(loop, prompt, write)
+        return task.continuation(loop, prompt)
 
 
-def _load(
-    run: RunFolder,
-    task: Task[Any, Any],
-    device: str | None,
-    bf16: bool,
-    sharding: Sharding,
-    **options: Any,
+def _load_sharded(
+    run: RunFolder, task: Task[Any, Any], device: str | None, bf16: bool, **options: Any
 ) -> EvaluationLoop:
-    """The run's model and tokenizer; a sharded model moves to the devices part by part."""
-    if sharding == "none":
-        return EvaluationLoop(*run.load(task, choose_device(device), bf16), **options)
+    """The run's model, which moves to the devices part by part, and its tokenizer."""
     place, state = choose_training_device(device), PartialState()
-    check_sharding(sharding)
+    check_sharding("fsdp")
     with failing_together():
-        model, tokenizer = run.load(task, building_device(sharding), bf16)
+        model, tokenizer = run.load(task, building_device("fsdp"), bf16)
     shard_model(model, place)
     shared = {"rank": state.process_index, "world_size": state.num_processes, "gather": gather_object}
     return EvaluationLoop(model, tokenizer, **shared, is_sharded=True, **options)
-
-
-def _from_main_process(items: Iterable[Any]) -> Iterator[Any]:
-    """The items of the main process, in all processes."""
-    source = iter(items)
-    while True:
-        box = [next(source, None) if PartialState().is_main_process else None]
-        if (item := broadcast_object_list(box)[0]) is None:
-            return
-        yield item
 
 
 def describe_evaluation(results: Mapping[str, Any]) -> str:

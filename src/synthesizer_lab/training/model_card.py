@@ -55,7 +55,8 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
     # By default a pipeline generates more tokens than a small model has positions.
     options = ", max_new_tokens=20" if tag == "text-generation" else ""
     usage = _PIPELINE.format(tag=tag, options=options) if model in _TAGS else _GENERATE
-    examples = f"{metrics['train_examples']:,} " if metrics["train_examples"] else "streamed "
+    # Older versions trained on streams, whose examples are not counted.
+    examples = f"{metrics['train_examples']:,} " if metrics["train_examples"] else ""
     card = f"""\
 ---
 {header.to_yaml()}

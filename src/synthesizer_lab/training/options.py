@@ -55,9 +55,6 @@ class TrainingOptions:
     on_long: Literal["error", "truncate", "drop"] = _option(
         "error", "how to handle texts over max_position_embeddings; drop leaves them out of training and validation"
     )
-    streaming: bool = _option(
-        False, "tokenize the training text while it is read, in its order, shuffled within windows of 8 MB"
-    )
     tokenizer_characters: int = _option(
         50_000_000, "a new tokenizer is trained on a sample of this many characters of the training text", above=0
     )

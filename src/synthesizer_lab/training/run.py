@@ -16,7 +16,7 @@ import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast, TrainerCallback, set_seed
 
-from ..data.examples import Examples, TrainingData
+from ..data.examples import Examples
 from ..data.source import is_hub_name
 from ..errors import UserError, one_line
 from ..tasks.base import Split, Task, build_model
@@ -56,16 +56,11 @@ class Outcome(NamedTuple):
 
 
 def read_splits(task: Task[Any, Any], data: Path, training: SynthesizerTrainingArguments) -> dict[str, Split]:
-    """The splits that training needs: "train", in parts if it is large or streamed, and "valid"."""
-    records, limit = task.records(data, "train", training.streaming), training.tokenizer_characters
-    if training.streaming and not records.in_parts:
-        raise UserError(f"got --streaming, but task {task.name} reads its training data as a whole; leave it out")
-    if training.streaming or (records.in_parts and records.source.bytes() > min(IN_MEMORY, limit)):
-        name = records.split([]).name
-        train: Split = LargeSplit(name, task, records, limit, training.streaming)
-    else:
-        train = records.load()
-    return {"train": train, "valid": task.records(data, "valid", training.streaming).load()}
+    """The splits that training needs: "train", in parts if it is large, and "valid"."""
+    records, limit = task.records(data, "train"), training.tokenizer_characters
+    is_large = records.in_parts and records.source.bytes() > min(IN_MEMORY, limit)
+    train = LargeSplit(records.split([]).name, task, records, limit) if is_large else records.load()
+    return {"train": train, "valid": task.read(data, "valid")}
 
 
 def join_processes(
@@ -162,7 +157,6 @@ def resume_run(
     # The processes join before one of them removes and locks.
     choose_training_device(device)
     run = RunFolder(output.resolve())
-    run.remove_left()
     info = run.read_info()
     if "converted_from" in info:
         raise UserError(f"{output}: a converted model, not an interrupted run; start from it with --from {output}")
@@ -248,7 +242,6 @@ def prepare_inputs(
         report(f"{split.name}: {len(examples):,} {task.unit}, {int(examples.lengths().sum()):,} tokens")
         return examples
 
-    examples: TrainingData
     if isinstance(train, LargeSplit):
         examples, head = encode_large(train, tokenizer, maximum, on_long, report), train.head()
     else:
@@ -280,7 +273,7 @@ def building_errors() -> Iterator[None]:
         raise UserError(f"the model cannot be built: {one_line(error)}") from error
 
 
-def _report_left_out(name: str, examples: TrainingData, unit: str, maximum: int, report: Report) -> None:
+def _report_left_out(name: str, examples: Examples, unit: str, maximum: int, report: Report) -> None:
     """Report the examples of a split that are left out or truncated."""
     if examples.note:
         report(f"{name}: {examples.note}")

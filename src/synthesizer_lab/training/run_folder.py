@@ -14,14 +14,13 @@ Every file is written elsewhere and then moved: a run that is killed has the old
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -34,7 +33,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ..data.source import is_hub_name
 from ..errors import UserError, damage_reported, one_line
-from ..staging import LOCK, lock_file, remove_left, staged
+from ..staging import LOCK, lock_file, staged
 from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained, possible_starts, reset_generation
 from .settings import Settings, load_yaml
@@ -132,52 +131,33 @@ class RunFolder:
     @contextmanager
     def created(self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool) -> Iterator[None]:
         """Create the folder with run.yaml and the tokenizer, and lock it inside."""
-        # A run that another process makes meanwhile is not replaced.
-        overwrite = overwrite and self.exists
-        with ExitStack() as locks:
-            if self.path.is_dir():
-                locks.enter_context(self.locked())
+        with damage_reported(self.path, "written"):
+            self.path.mkdir(parents=True, exist_ok=True)
+        with self.locked():
             with self.written(overwrite) as new:
-                new.checkpoints.mkdir()
-                tokenizer.save_pretrained(new.path)
                 new.write_yaml("run.yaml", info)
-                if not self.path.is_dir():
-                    # Locked before it is in its place.
-                    locks.enter_context(new.locked())
+                tokenizer.save_pretrained(new.path)
             yield
 
     @contextmanager
     def written(self, overwrite: bool = False) -> Iterator[RunFolder]:
-        """A temporary folder whose content replaces that of this one at the end.
-
-        A folder that exists stays: it may be a mount, or the current directory.
-        """
-        is_there = self.path.is_dir()
-        home, prefix = (self.path, _PARTIAL) if is_there else (self.path.parent, f"{_PARTIAL}{self.path.name}-")
+        """A temporary folder whose files replace the content of this one at the end."""
         with damage_reported(self.path, "written"):
-            home.mkdir(parents=True, exist_ok=True)
-            with staged(home, prefix) as stage:
-                yield RunFolder(stage)
-                self.check_new(overwrite)
-                if not self.path.exists():
-                    stage.rename(self.path)
-                    return
-                (old := stage.with_name("old")).mkdir()
-                for path in self.content():
-                    path.rename(old / path.name)
-                # run.yaml first: with it the folder is a run, which may be overwritten.
-                for path in sorted(stage.iterdir(), key=lambda path: path.name != "run.yaml"):
-                    path.rename(self.path / path.name)
+            self.path.mkdir(parents=True, exist_ok=True)
+        with self._staged() as stage:
+            yield RunFolder(stage)
+            self.check_new(overwrite)
+            for path in self.content():
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                # With run.yaml the folder is a run, which may be overwritten.
+                elif path.name != "run.yaml":
+                    path.unlink()
 
     def locked(self) -> AbstractContextManager[object]:
         """Keep other processes from training this run; the lock ends with the process."""
         message = f"{self.path}: another process is training this run; wait for its end, or choose another --output"
         return lock_file(self.path / LOCK, UserError(message))
-
-    def remove_left(self) -> None:
-        """Remove what killed processes left of this run."""
-        remove_left(self.path.parent, f"{_PARTIAL}{glob.escape(self.path.name)}-????????")
-        remove_left(self.path, f"{_PARTIAL}*")
 
     def content(self) -> list[Path]:
         """The files and folders inside, except locks and what killed processes left."""
@@ -279,13 +259,13 @@ class RunFolder:
         self.write_text(name, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120))
 
     @contextmanager
-    def _staged(self, name: str) -> Iterator[Path]:
-        """A temporary folder on the same disk; its files, `name` among them, move into the run, each in one step."""
+    def _staged(self, name: str = "") -> Iterator[Path]:
+        """A temporary folder inside; its files, `name` among them, move into the run, each in one step."""
         with damage_reported(self.path / name, "written"), staged(self.path, _PARTIAL) as stage:
             yield stage
-            # The weights last: with them the run has a model.
+            # run.yaml first: with it the folder is a run. The weights last: with them the run has a model.
             files = [path for path in stage.rglob("*") if path.is_file()]
-            for path in sorted(files, key=lambda path: path.suffix == ".safetensors"):
+            for path in sorted(files, key=lambda path: (path.name != "run.yaml", path.suffix == ".safetensors")):
                 target = self.path / path.relative_to(stage)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(target)

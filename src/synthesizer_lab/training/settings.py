@@ -83,9 +83,10 @@ class Settings:
         """
         for group, known in (("training", argument_types()), ("model", (*_model_fields(), *_TOKENS))):
             check_value(group, entries := values.get(group, {}), dict[str, Any])
-            if unknown := entries.keys() - {*known}:
+            if unknown := entries.keys() - {*known, *FORMER_OPTIONS}:
                 raise UserError(f"got unknown {group} settings: {', '.join(sorted(map(str, unknown)))}")
-        return cls(**{**values, "training": SynthesizerTrainingArguments(**values["training"])})
+        training = {name: value for name, value in values["training"].items() if name not in FORMER_OPTIONS}
+        return cls(**{**values, "training": SynthesizerTrainingArguments(**training)})
 
     @classmethod
     def of_model(cls, config: SynthesizerConfig) -> Settings:

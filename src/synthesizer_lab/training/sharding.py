@@ -25,36 +25,31 @@ from transformers import PreTrainedModel
 from ..errors import UserError
 from .arguments import Sharding, SynthesizerTrainingArguments
 
-# Variables of `accelerate launch` for what this package does not do, and what to do instead.
-_REFUSED = {
-    "ACCELERATE_USE_DEEPSPEED": "FSDP2, or --sharding fsdp",
-    "ACCELERATE_USE_MEGATRON_LM": "FSDP2, or --sharding fsdp",
-    "FSDP_OFFLOAD_PARAMS": "fsdp_offload_params: false",
-    "FSDP_ACTIVATION_CHECKPOINTING": "fsdp_activation_checkpointing: false, and --set gradient_checkpointing=true",
+# Variables of `accelerate launch` with the only value that this package supports, and the setting that gives it.
+_SUPPORTED = {
+    "ACCELERATE_USE_DEEPSPEED": ("false", "FSDP, or --sharding fsdp"),
+    "ACCELERATE_USE_MEGATRON_LM": ("false", "FSDP, or --sharding fsdp"),
+    "FSDP_VERSION": ("2", "fsdp_version: 2"),
+    "FSDP_OFFLOAD_PARAMS": ("false", "fsdp_offload_params: false"),
+    "FSDP_ACTIVATION_CHECKPOINTING": ("false", "fsdp_activation_checkpointing: false"),
 }
 
 
 def launched_sharding() -> Sharding | None:
-    """The sharding that `accelerate launch` asks for: "fsdp", or None if it says nothing.
-
-    Raises:
-        UserError: its configuration has FSDP1, or an option that would have no effect.
-    """
-    for variable, remedy in _REFUSED.items():
-        if parse_flag_from_env(variable):
-            raise UserError(f"got {variable.lower()} in the configuration of accelerate; expected {remedy}")
-    if not parse_flag_from_env("ACCELERATE_USE_FSDP"):
-        return None
-    if (version := os.environ.get("FSDP_VERSION", "1")) != "2":
-        raise UserError(f"got FSDP{version} in the configuration of accelerate; expected fsdp_version: 2")
-    return "fsdp"
+    """The sharding that `accelerate launch` asks for: "fsdp", or None if it says nothing."""
+    return "fsdp" if parse_flag_from_env("ACCELERATE_USE_FSDP") else None
 
 
 def check_sharding(sharding: Sharding) -> None:
-    """Raise UserError if this process cannot do as `sharding`, "fsdp" or "none", says; PartialState has to exist."""
-    launched = launched_sharding()
-    if launched and sharding != launched:
-        raise UserError(f"got sharding {sharding}, but FSDP in the configuration of accelerate; pass --sharding fsdp")
+    """Raise UserError if accelerate's configuration asks for something else, or there is one process to shard.
+
+    PartialState has to exist.
+    """
+    for variable, (supported, setting) in _SUPPORTED.items():
+        if (value := os.environ.get(variable, supported)) != supported:
+            raise UserError(f"got {variable}={value} in the configuration of accelerate; expected {setting}")
+    if sharding == "none" and launched_sharding():
+        raise UserError("got sharding none, but FSDP in the configuration of accelerate; pass --sharding fsdp")
     if sharding == "fsdp" and PartialState().num_processes == 1:
         raise UserError(
             "got sharding fsdp with one process, which cannot shard; start several with `torchrun --nproc-per-node N` "
@@ -68,8 +63,6 @@ def check_sharding(sharding: Sharding) -> None:
 def check_launch(training: SynthesizerTrainingArguments) -> None:
     """Raise UserError if `accelerate launch` asks for other training than `training`; PartialState has to exist."""
     check_sharding(training.sharding)
-    if training.sharding == "fsdp" and training.optim == "adafactor":
-        raise UserError("got optim=adafactor with sharding fsdp; expected adamw_torch_fused, adamw_torch or sgd")
     # Trainer would follow the environment, and run.yaml would not say so.
     precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if precision not in ("no", "bf16" if training.bf16 else "no"):

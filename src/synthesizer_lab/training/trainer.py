@@ -24,13 +24,13 @@ from transformers.trainer_callback import PrinterCallback, TrainerCallback, Trai
 
 from synthetic_attention.synthesizers import Mixture, SynthesizingFunction
 
-from ..data.examples import Examples, TrainingData
-from ..data.sampler import Items, TokenBatchSampler
+from ..data.examples import Examples
+from ..data.sampler import TokenBatchSampler
 from ..errors import UserError, damage_reported
 from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss, larger_is_better
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
-from .device import describe_shortage, failing_together, gather
+from .device import failing_together, gather
 from .model_card import update_model_card
 from .run_folder import RunFolder
 from .settings import Settings
@@ -45,7 +45,7 @@ class TrainingInputs:
     settings: Settings
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
-    train: TrainingData
+    train: Examples
     validation: Examples
     validation_split: Split
     fingerprints: Mapping[str, Any]
@@ -75,7 +75,6 @@ class _Loop(TrainerCallback):
         control.should_evaluate = trainer.complete or state.global_step % args.eval_steps == 0
         if control.should_save:
             trainer.clock.stop()
-        trainer.loaded = True
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
@@ -128,15 +127,12 @@ class SynthesizerTrainer(Trainer):
         self.inputs, self.task, self.run = inputs, task, run
         self.progress = progress = Progress() if start is None else start.progress
         self.clock = TrainingClock(self.args.device, progress.seconds)
-        # Errors until the end of the first step come from a damaged checkpoint.
-        self.loaded = False
         self.stop_request = StopRequest()
         # Whether training has come to its end, and not only to a stop.
         self.complete = False
         self._start = start
         self._tokens = torch.zeros((), dtype=torch.int64, device=self.args.device)
         self._batches_per_update = self.args.gradient_accumulation_steps * self.args.world_size
-        self._sampler: TokenBatchSampler | None = None
         self._logged = (progress.tokens, progress.seconds)
         self._tokens_per_epoch = inputs.train.tokens_per_pass()
         self.remove_callback(PrinterCallback)
@@ -151,11 +147,6 @@ class SynthesizerTrainer(Trainer):
             set_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
         try:
             self.train(resume_from_checkpoint=start)
-        except Exception as error:
-            if start is None or self.loaded or isinstance(error, UserError) or describe_shortage(error):
-                raise
-            with damage_reported(f"{start}: the checkpoint"):
-                raise
         finally:
             self.clock.stop()
 
@@ -211,13 +202,12 @@ class SynthesizerTrainer(Trainer):
         train, args = self.inputs.train, self.args
         # Also when resuming: Trainer finds its epoch, always the first, by the length. The surplus is not read.
         batches = args.max_steps * self._batches_per_update
-        start, place = self.progress.batches, self.progress.place
-        self._sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches, start, place)
+        sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches, self.progress.batches)
         # A new iterator draws a number. When resuming, the random state is restored before that.
         generator = None if self._start is None else torch.Generator()
         loader = DataLoader(
-            Items(),
-            batch_sampler=self._sampler,
+            train,
+            batch_sampler=sampler,
             collate_fn=self.data_collator,
             pin_memory=args.dataloader_pin_memory,
             generator=generator,
@@ -291,8 +281,7 @@ class SynthesizerTrainer(Trainer):
             logs["tokens_per_second"] = round((tokens - self._logged[0]) / elapsed, 1) if elapsed > 0 else 0.0
             self._logged = (tokens, seconds)
         # Trainer's epoch is the part of the endless stream.
-        epoch = round(tokens / self._tokens_per_epoch, 3) if self._tokens_per_epoch else None
-        self.state.epoch = cast(float, epoch)
+        self.state.epoch = round(tokens / self._tokens_per_epoch, 3)
         super().log({**logs, "tokens": tokens, "minutes": round(seconds / 60, 3)})
         if "eval_loss" in logs and (alphas := mixture_weights(self.inputs.model)):
             cast(dict[str, Any], self.state.log_history[-1])["alpha"] = alphas
@@ -325,7 +314,7 @@ class SynthesizerTrainer(Trainer):
     def write_metrics(self) -> dict[str, Any]:
         """Write metrics.json, with the best and last validation and the speed of the whole run, and the model card."""
         tokens, seconds = self.count_tokens(), self.clock.seconds
-        train, is_known = self.inputs.train, self._tokens_per_epoch is not None
+        train = self.inputs.train
         metrics = {
             "task": self.task.name,
             "synthesizer": self.inputs.settings.synthesizer,
@@ -337,12 +326,12 @@ class SynthesizerTrainer(Trainer):
             "minutes": seconds / 60,
             "tokens": tokens,
             "tokens_per_second": tokens / seconds if seconds else 0.0,
-            "epochs": self.state.epoch if is_known else None,
+            "epochs": self.state.epoch,
             "parameters": self.inputs.model.num_parameters(only_trainable=True),
-            "train_examples": len(train) if is_known else None,
-            "train_examples_dropped": train.dropped if is_known else None,
-            "train_lines_skipped": train.skipped if is_known else None,
-            "train_examples_truncated": train.truncated if is_known else None,
+            "train_examples": len(train),
+            "train_examples_dropped": train.dropped,
+            "train_lines_skipped": train.skipped,
+            "train_examples_truncated": train.truncated,
         }
         if self.args.should_save:
             self.run.write_json("metrics.json", metrics)
@@ -410,13 +399,7 @@ class SynthesizerTrainer(Trainer):
         """The state of the run at this step; every process has to call this."""
         steps = self.state.global_step - (0 if self._start is None else self._start.step)
         batches = self.progress.batches + steps * self._batches_per_update
-        return replace(
-            self.progress,
-            seconds=self.clock.seconds,
-            tokens=self.count_tokens(),
-            batches=batches,
-            place=self._sampler.place(batches) if self._sampler else self.progress.place,
-        )
+        return replace(self.progress, seconds=self.clock.seconds, tokens=self.count_tokens(), batches=batches)
 
 
 def mixture_weights(model: nn.Module) -> dict[str, list[list[float]]]:
