@@ -99,7 +99,7 @@ def test_errors(call: Call, vanilla: Path, corpus: Path, tmp_path: Path) -> None
         (("--synthesizer", "random", *text, "--budget", 1.5), "1.5"),
         (("--synthesizer", "random", "--task", "translation", *LANGUAGES), "--data"),
         (("--synthesizer", "random", "--task", "translation", *LANGUAGES, "--data", corpus), "leave it out"),
-        (("--synthesizer", "factorized_random", *text), "random, dense"),
+        (("--synthesizer", "fixed_random", *text), "random, dense, factorized_random"),
         (("--synthesizer", "random", "--calibrate", tmp_path / "none"), "none"),
     ):
         check_error(call("convert", vanilla, "--output", output, *options), fact)

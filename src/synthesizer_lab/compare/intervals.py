@@ -136,5 +136,9 @@ def _p_values(
     systems = [(name, [texts[row] for row in rows]) for name, texts in (("baseline", baseline), ("row", outputs))]
     # Per metric the results of the two; before them the systems' names.
     _, found = PairedTest(systems, dict(metrics), [pairs.references_of(rows)], test_type="bs")()
-    tested = [cast(Any, second) for _, second in list(found.values())[1:]]
-    return {name: round(each.p_value, 4) for name, each in zip(metrics, tested, strict=True)}
+    tested = dict(zip(metrics, cast(Any, list(found.values())[1:]), strict=True))
+    # sacreBLEU has 1 / (samples + 1) for equal outputs: it counts larger differences only.
+    return {
+        name: 1.0 if first.score == second.score else round(second.p_value, 4)
+        for name, (first, second) in tested.items()
+    }
