@@ -39,6 +39,11 @@ parser.add_argument("--max-length", type=int, default=128, help="tokens of the l
 parser.add_argument("--learning-rate", type=float, default=5e-5)
 parser.add_argument("--output", type=Path, required=True)
 args = parser.parse_args()
+for row in args.synthesizers:
+    if row.overrides not in ((), ("calibrated=true",)) or (row.overrides and args.text is None):
+        parser.error(
+            f"got the row {row.label}; expected a synthesizer, or with --text also SYNTHESIZER@calibrated=true"
+        )
 
 
 def read(name: str, split: str, tokenizer: Any) -> list[dict[str, Any]]:
@@ -79,7 +84,7 @@ def fine_tune(start: Path, name: str, seed: int, run: dict[str, Any]) -> None:
 def convert_row(row: Row) -> Path:
     """The folder of a row's converted model."""
     start: Path = args.output / row.folder
-    if not start.exists():
+    if not (start / "model.safetensors").exists():
         calibrated: Any = {"text": CalibrationText(args.text, 300, batch_tokens=2048), "distill_steps": 300}
         more = calibrated if row.overrides else {}
         convert_to(args.model, start, Conversion(synthesizer=row.synthesizer, max_length=args.max_length, **more))

@@ -51,7 +51,7 @@ def spearman(model: Any) -> float:
 
 
 # Repeated, it measures the saved model again.
-if not args.output.exists():
+if not (args.output / "model.safetensors").exists():
     how = Conversion(
         synthesizer=args.synthesizer,
         text=CalibrationText(args.text, args.examples, batch_tokens=512),

@@ -47,16 +47,10 @@ def staged(home: Path, prefix: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_left(home: Path, pattern: str, replaced: Path | None = None) -> None:
-    """Remove the folders of `staged` that killed processes left; "old" in one becomes `replaced` if that is gone.
-
-    Folders of others have no lock file.
-    """
+def remove_left(home: Path, pattern: str) -> None:
+    """Remove the folders of `staged` that killed processes left; folders of others have no lock file."""
     for lock_path in home.glob(f"{pattern}/{LOCK}"):
         folder = lock_path.parent
         with suppress(OSError), lock_file(lock_path, BlockingIOError("its process is alive")) as lock:
-            if replaced is not None and (folder / "old").exists() and not replaced.exists():
-                # Killed between the two steps of a replacement.
-                (folder / "old").rename(replaced)
             if lock is not None:
                 shutil.rmtree(folder, ignore_errors=True)

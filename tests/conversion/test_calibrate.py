@@ -142,6 +142,19 @@ def test_every_function_is_nearer_than_uniform_attention(build: Build, name: str
     np.testing.assert_allclose(got[0][0 if positions == "sinusoidal" else 1], want[0][1], atol=1e-5)
 
 
+def test_factors_of_a_causal_r_do_not_depend_on_the_future(build: Build) -> None:
+    model = build("causal", **SIZES)
+    fitted = fit(model, batches())["random"]
+    for layer in attention_layers(fitted):
+        table = layer.module.get_parameter("function.table")
+        with torch.no_grad():
+            table.copy_(torch.randn(*table.shape[:2], 3) @ torch.randn(table.shape[0], 3, table.shape[-1]) / 3)
+            table += torch.triu(torch.full_like(table, 5.0), 1)
+    ids = torch.randint(4, VOCABULARY, (LONGEST,))
+    for got, want in zip(weights_of(factorize(fitted), ids), weights_of(fitted, ids), strict=True):
+        np.testing.assert_allclose(got, want, atol=2e-3)
+
+
 def test_a_budget_is_for_whole_layers_of_a_decoder(build: Build) -> None:
     model = planted(build, "causal")
     text = with_own_labels(model, batches(count=1))

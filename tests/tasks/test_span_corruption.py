@@ -88,6 +88,11 @@ def test_every_pass_has_other_noise_and_validation_always_the_same() -> None:
     one.draw(np.random.default_rng(6))
     assert not (first == second).all()
     assert not (second == one[3][0]).all()
+    # An example of an earlier pass keeps its noise when the next pass begins.
+    size, before = len(one), one[3][0]
+    one.draw(np.random.default_rng(7), number=1)
+    assert (one[3][0] == before).all()
+    assert not (one[size + 3][0] == before).all()
     # And examples differ in where their noise is.
     lowest = one.first_sentinel - one.layout.most_spans
     assert len({tuple(np.flatnonzero(one[index][0] > lowest)) for index in range(len(one))}) > len(one) / 2

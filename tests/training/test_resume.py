@@ -115,6 +115,13 @@ def test_resuming_with_other_settings_or_data_is_refused(corpus: Path, tmp_path:
         (other / path.name).write_text(path.read_text(encoding="utf-8").replace("The", "Those"), encoding="utf-8")
     with pytest.raises(UserError, match="the train data is not the data"):
         resume_run(run, data=other, max_steps=2)
+    info = yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))
+    for group, name in ((info["options"], "packed"), (info["settings"]["training"], "streaming")):
+        group[name] = True
+        (run / "run.yaml").write_text(yaml.safe_dump(info), encoding="utf-8")
+        with pytest.raises(UserError, match=f"trained with {name}, which is gone; it can be evaluated"):
+            resume_run(run, max_steps=2)
+        del group[name]
 
 
 def test_resuming_notes_versions_and_data(

@@ -29,6 +29,13 @@ def test_what_is_there_is_not_overwritten_unasked(corpus: Path, tmp_path: Path, 
         start(corpus, run / "run.yaml", settings, overwrite=True)
 
 
+def test_a_run_that_was_killed_as_it_began_starts_again(corpus: Path, tmp_path: Path, small: Small) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/tokenizer.json").write_text("{", encoding="utf-8")
+    start(corpus, tmp_path / "run", small("max_steps=1"))
+    assert (tmp_path / "run/model.safetensors").exists()
+
+
 def test_an_empty_folder_is_filled_and_a_link_to_it_stays(corpus: Path, tmp_path: Path, small: Small) -> None:
     (tmp_path / "empty").mkdir()
     (output := tmp_path / "link").symlink_to(tmp_path / "empty")

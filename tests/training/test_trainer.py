@@ -21,13 +21,16 @@ def test_batches_keep_to_the_budget_and_cover_all() -> None:
 
 def test_every_pass_covers_all_in_another_order() -> None:
     sampler = TokenBatchSampler(EXAMPLES, 200, seed=1, num_batches=10**9)
-    passes = [sampler.batches(number) for number in range(2)]
+    passes = [[batch.tolist() for batch in sampler.batches(number)] for number in range(2)]
     for batches in passes:
         assert sorted(itertools.chain(*batches)) == list(range(101))
         # Sorted by length: little padding.
         assert sum(len(batch) * LENGTHS[batch].max() for batch in batches) < 1.5 * LENGTHS.sum()
     assert {frozenset(batch) for batch in passes[0]} != {frozenset(batch) for batch in passes[1]}
-    assert [*itertools.islice(sampler, len(passes[0]) + 1)] == [*passes[0], passes[1][0]]
+    # The next pass counts on from 101.
+    later = [101 + index for index in passes[1][0]]
+    assert [*itertools.islice(sampler, len(passes[0]) + 1)] == [*passes[0], later]
+    assert [EXAMPLES[index][0].size for index in later] == LENGTHS[passes[1][0]].tolist()
 
 
 def test_the_stream_is_a_function_of_the_seed() -> None:

@@ -26,6 +26,7 @@ _LOWEST, _LOWEST_FITTED = 1e-9, 1e-4
 _GROUPS = 64
 _RIDGE = 1e-3
 _SCALINGS = 200
+_SWEEPS = 50
 
 
 class AttentionSums:
@@ -179,19 +180,36 @@ def fit(model: Any, batches: Sequence[Batch]) -> dict[str, Any]:
 def factorize(fitted: Any) -> Any:
     """A model with `factorized_random` in all heads, for one with `random`: the R₁R₂ᵀ nearest to R.
 
-    R counts without what softmax ignores, a row's mean, and small weights count as much as `_LOWEST_FITTED`.
+    R counts without what softmax ignores, a row's mean and the future, and small weights count as much as
+    `_LOWEST_FITTED`. Without a future the factors are the singular vectors, else alternating least squares.
     """
     made = _with_function(fitted, "factorized_random")
     for layer, other in zip(attention_layers(fitted), attention_layers(made), strict=True):
         factors, table = cast(Any, other.module).function, cast(Any, layer.module).function.table.double()
-        table = (table - table.logsumexp(-1, keepdim=True)).clamp_min(math.log(_LOWEST_FITTED))
-        left, values, right = torch.linalg.svd(table - table.mean(-1, keepdim=True), full_matrices=False)
+        seen = torch.ones_like(table[0])
+        seen = seen.tril() if layer.is_causal else seen
+        table = table.masked_fill(seen == 0, -torch.inf)
+        table = (table - table.logsumexp(-1, keepdim=True)).clamp_min(math.log(_LOWEST_FITTED)) * seen
+        table = (table - table.sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)) * seen
+        left, values, right = torch.linalg.svd(table, full_matrices=False)
         rank = min(factors.row_factor.shape[-1], values.shape[-1])
         scale = values[:, None, :rank].sqrt()
-        for factor, found in ((factors.row_factor, left[..., :rank]), (factors.key_factor, right.mT[..., :rank])):
+        rows, keys = left[..., :rank] * scale, right.mT[..., :rank] * scale
+        for _ in range(_SWEEPS if layer.is_causal else 0):
+            rows = _least_squares(table, seen, keys)
+            keys = _least_squares(table.mT, seen.T, rows)
+        for factor, found in ((factors.row_factor, rows), (factors.key_factor, keys)):
             factor.zero_()
-            factor[..., :rank] = found * scale
+            factor[..., :rank] = found
     return made
+
+
+def _least_squares(table: Tensor, seen: Tensor, keys: Tensor) -> Tensor:
+    """(H, T, r): the rows whose products with `keys` (H, S, r) are nearest to `table` (H, T, S) where it is seen."""
+    products = torch.einsum("ts,hsk,hsl->htkl", seen, keys, keys)
+    # Of all solutions of a short row the smallest.
+    ridge = 1e-6 * keys.square().mean().clamp_min(1e-6) * torch.eye(keys.shape[-1], dtype=keys.dtype)
+    return torch.linalg.solve(products + ridge.to(keys.device), table @ keys)
 
 
 def _with_function(model: Any, name: str) -> Any:

@@ -15,7 +15,8 @@ def convert(
     *,
     model: str = argument("MODEL", "Folder of a run or a saved model, or a name on the hub."),
     synthesizer: str = option(
-        "A function or mixture for every layer, as of `train`; with --calibrate random, factorized_random or dense.",
+        "A function, mixture or groups for every layer, as of `train`; with --calibrate random, factorized_random or "
+        "dense.",
         ...,
     ),
     output: Path = option("Folder to write the model to.", ...),

@@ -114,6 +114,7 @@ class Plan:
         if not run.exists:
             return
         info = run.read_info()
+        run.check_options(info)
         wanted = _recipe(self.comparison.task, settings, self.fingerprints, source.record() if source else None)
         found = _recipe(run.read_task(info), run.read_settings(info), info["fingerprints"], info.get("from"))
         pairs = ((name, value, found.get(name)) for name, value in wanted.items())

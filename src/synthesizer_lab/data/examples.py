@@ -72,6 +72,8 @@ class Examples(Dataset[Any]):
         return len(self.sizes)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
+        """Example `index % N`; `index // N` is the pass over the data, of which only noise depends."""
+        index %= len(self)
         sides = zip(self.ends[index], self.sizes[index], strict=True)
         return (*(self.tokens[end - size : end] for end, size in sides), *self.numbers[index].tolist())
 
@@ -126,18 +128,18 @@ def padded_inputs(rows: Sequence[Tokens], pad_token_id: int) -> dict[str, Tensor
     return {"input_ids": input_ids, "attention_mask": (torch.arange(input_ids.shape[1]) < lengths[:, None]).long()}
 
 
-def token_batches(
-    costs: Sequence[int] | np.ndarray, order: Sequence[int] | np.ndarray, budget: int, first: int | None = None
-) -> list[list[int]]:
-    """Cut `order` into batches of at most `budget` tokens, the first batch of at most `first`.
-
-    An example longer than the budget is a batch by itself.
-    """
+def token_batches(costs: Sequence[int] | np.ndarray, order: Sequence[int] | np.ndarray, budget: int) -> list[list[int]]:
+    """Cut `order` into batches of at most `budget` tokens. An example longer than that is a batch by itself."""
     order = np.asarray(order, dtype=np.int64)
-    ends = np.cumsum(np.asarray(costs)[order])
-    batches, start, limit = list[list[int]](), 0, budget if first is None else first
-    while start < len(order):
-        stop = max(start + 1, int(np.searchsorted(ends, limit, side="right")))
-        batches.append(order[start:stop].tolist())
-        start, limit = stop, ends[stop - 1] + budget
-    return batches
+    parts = np.split(order, cuts(np.asarray(costs)[order], budget, budget))
+    return [part.tolist() for part in parts if len(part)]
+
+
+def cuts(costs: np.ndarray, budget: int, first: int) -> list[int]:
+    """Where batches of at most `budget` tokens begin, but the first one, which has at most `first`."""
+    ends = np.cumsum(costs)
+    found, start, limit = list[int](), 0, first
+    while (start := max(start + 1, int(np.searchsorted(ends, limit, side="right")))) < len(costs):
+        found.append(start)
+        limit = ends[start - 1] + budget
+    return found

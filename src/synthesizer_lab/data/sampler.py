@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, count, islice
+from itertools import count, islice
 
 import numpy as np
 from torch.utils.data import Sampler
 
-from .examples import Examples, token_batches
+from .examples import Examples, cuts
 
 
 class TokenBatchSampler(Sampler[list[int]]):
     """Batches of examples with at most `budget` tokens: `num_batches` of an endless stream, from batch `start`.
+
+    In pass p over N examples, index p·N + i is example i: a batch that is fetched late has the noise of its own pass.
 
     The stream depends on the arguments only. Each pass over the data shuffles, sorts by length (by the first column
     first; equal lengths stay shuffled), cuts batches and shuffles them. The first cut is at a random place, so passes
@@ -28,16 +30,18 @@ class TokenBatchSampler(Sampler[list[int]]):
         return self.num_batches
 
     def __iter__(self) -> Iterator[list[int]]:
-        stream = chain.from_iterable(map(self.batches, count()))
-        return islice(stream, self.start, self.start + self.num_batches)
+        size = len(self.examples)
+        passes = ((number * size, batch) for number in count() for batch in self.batches(number))
+        taken = islice(passes, self.start, self.start + self.num_batches)
+        return ((first + batch).tolist() for first, batch in taken)
 
-    def batches(self, epoch: int) -> list[list[int]]:
-        """The batches of one pass."""
+    def batches(self, epoch: int) -> Iterator[np.ndarray]:
+        """The batches of one pass, of indices below N."""
         # Older versions had a third number here, with which runs resume exactly.
         rng = np.random.default_rng([self.seed, epoch, 0])
         shuffled, lengths = self.examples.draw(rng, self.seed, epoch), self.examples.lengths()
         # The last key of lexsort is the first to sort by.
         order = shuffled[np.lexsort(lengths[shuffled].T[::-1])]
         first = int(rng.integers(1, self.budget + 1))
-        batches = token_batches(lengths.sum(axis=1), order, self.budget, first)
-        return [batches[index] for index in rng.permutation(len(batches))]
+        batches = np.split(order, cuts(lengths.sum(axis=1)[order], self.budget, first))
+        return (batches[index] for index in rng.permutation(len(batches)))

@@ -159,15 +159,14 @@ def encode_large(split: LargeSplit, tokenizer: Tokenizer, max_length: int, on_lo
         np.savez(folder / "rows.npz", sizes=np.concatenate(sizes), numbers=np.concatenate(numbers))
         (folder / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
 
-    def read(folder: Path) -> Examples:
-        rows, counts = np.load(folder / "rows.npz"), json.loads((folder / "counts.json").read_text(encoding="utf-8"))
-        # Copy on write: PyTorch warns of arrays that cannot be written.
-        tokens = np.memmap(folder / "tokens", np.int32, "c")
-        # What the examples of a task have besides their tokens.
-        like = next(part for part in map(encoded, split.parts()) if len(part.sizes))
-        if len(tokens) != rows["sizes"].sum():
-            raise ValueError(f"got {len(tokens)} tokens; expected {rows['sizes'].sum()}")
-        return replace(like, tokens=tokens, sizes=rows["sizes"], numbers=rows["numbers"], rows=(), **counts)
+    def read(folder: Path) -> dict[str, Any]:
+        with np.load(folder / "rows.npz") as rows:
+            found = {name: rows[name] for name in ("sizes", "numbers")}
+        # Copy on write: PyTorch warns of arrays that cannot be written. Slices of a plain array are faster.
+        tokens = np.asarray(np.memmap(folder / "tokens", np.int32, "c"))
+        if len(tokens) != (total := found["sizes"].sum()):
+            raise ValueError(f"got {len(tokens)} tokens; expected {total}")
+        return {"tokens": tokens, **found, **json.loads((folder / "counts.json").read_text(encoding="utf-8"))}
 
     settings = json.loads(tokenizer.backend_tokenizer.to_str())
     # `encode` sets these two.
@@ -175,7 +174,10 @@ def encode_large(split: LargeSplit, tokenizer: Tokenizer, max_length: int, on_lo
     name = f"tokens-{_digest([split.key, settings, max_length, on_long])}"
     size = f"{split.records.source.bytes() / 1e6:,.0f} MB of text"
     report(f"{split.name}: {size}, tokenized once, in the cache ($XDG_CACHE_HOME, or ~/.cache)")
-    examples = read_cached(name, write, read)
+    found = read_cached(name, write, read)
+    # What the examples of a task have besides their tokens.
+    like = next(part for part in map(encoded, split.parts()) if len(part.sizes))
+    examples = replace(like, rows=(), **found)
     if not len(examples):
         raise UserError("no example is left of the training data")
     report(f"{split.name}: {len(examples):,} {split.task.unit}, {len(examples.tokens):,} tokens")

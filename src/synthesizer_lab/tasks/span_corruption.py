@@ -157,14 +157,15 @@ class SpanExamples(Examples):
     first_sentinel: int
     eos_token_id: int
     # The seed of an epoch's noise, in a list because `draw` changes it.
-    noise: list[int] = field(default_factory=lambda: [0], init=False)
+    noise: dict[int, int] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return self.layout.count(len(self.tokens))
 
     def __getitem__(self, index: int) -> tuple[Tokens, Tokens]:
+        number, index = divmod(index, len(self))
         start, lengths = self.layout.start(index), self.layout.lengths(index)
-        mask = noise_mask(lengths, np.random.default_rng([self.noise[0], index]))
+        mask = noise_mask(lengths, np.random.default_rng([self.noise.get(number, 0), index]))
         inputs, targets = corrupt(self.tokens[start : start + lengths.raw], mask, self.first_sentinel)
         return np.append(inputs, np.int32(self.eos_token_id)), np.append(targets, np.int32(self.eos_token_id))
 
@@ -175,7 +176,7 @@ class SpanExamples(Examples):
 
     def draw(self, rng: np.random.Generator, seed: int = 0, number: int = 0) -> np.ndarray:
         """Each example once, with new noise."""
-        self.noise[0] = int(rng.integers(2**62))
+        self.noise[number] = int(rng.integers(2**62))
         return super().draw(rng, seed, number)
 
 

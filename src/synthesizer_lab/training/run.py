@@ -160,6 +160,7 @@ def resume_run(
     info = run.read_info()
     if "converted_from" in info:
         raise UserError(f"{output}: a converted model, not an interrupted run; start from it with --from {output}")
+    run.check_options(info)
     with entered_by_main_process(run.locked):
         with failing_together():
             if PartialState().is_main_process:

@@ -36,6 +36,7 @@ from ..errors import UserError, damage_reported, one_line
 from ..staging import LOCK, lock_file, staged
 from ..tasks import get_task
 from ..tasks.base import Task, load_pretrained, possible_starts, reset_generation
+from ..tasks.options import FORMER_OPTIONS
 from .settings import Settings, load_yaml
 
 # The entries of config.json that make transformers load kernels from the hub, other weights, or other libraries.
@@ -46,6 +47,8 @@ _FOREIGN = (
 # The entries of run.yaml that every run has.
 _INFO = ("task", "data", "options", "fingerprints", "commands", "settings")
 _PARTIAL = ".partial-"
+# The files that a new run gets before its run.yaml.
+_FIRST = {"tokenizer.json", "tokenizer_config.json"}
 
 
 def data_path(info: Mapping[str, Any], data: Path | None) -> Path:
@@ -125,7 +128,8 @@ class RunFolder:
         if self.exists and not overwrite:
             way_out = "choose another --output (train: --resume continues it, --overwrite replaces it)"
             raise UserError(f"{self.path}: a run exists; {way_out}")
-        if self.content() and not self.exists:
+        # A run that was killed as it began has its tokenizer only.
+        if {path.name for path in self.content()} - _FIRST and not self.exists:
             raise UserError(f"{self.path}: the folder has files and is not a run; choose another --output")
 
     @contextmanager
@@ -158,6 +162,12 @@ class RunFolder:
         """Keep other processes from training this run; the lock ends with the process."""
         message = f"{self.path}: another process is training this run; wait for its end, or choose another --output"
         return lock_file(self.path / LOCK, UserError(message))
+
+    def check_options(self, info: Mapping[str, Any]) -> None:
+        """Raise UserError if the run was trained with an option that is gone, so that it cannot be trained again."""
+        groups = (info.get("options", {}), info.get("settings", {}).get("training", {}))
+        if gone := [name for name in sorted(FORMER_OPTIONS) if any(group.get(name) for group in groups)]:
+            raise UserError(f"{self.path}: trained with {gone[0]}, which is gone; it can be evaluated, not resumed")
 
     def content(self) -> list[Path]:
         """The files and folders inside, except locks and what killed processes left."""
@@ -263,9 +273,9 @@ class RunFolder:
         """A temporary folder inside; its files, `name` among them, move into the run, each in one step."""
         with damage_reported(self.path / name, "written"), staged(self.path, _PARTIAL) as stage:
             yield stage
-            # run.yaml first: with it the folder is a run. The weights last: with them the run has a model.
+            # run.yaml after the tokenizer: with it the folder is a run. The weights last: with them it has a model.
             files = [path for path in stage.rglob("*") if path.is_file()]
-            for path in sorted(files, key=lambda path: (path.name != "run.yaml", path.suffix == ".safetensors")):
+            for path in sorted(files, key=lambda path: (path.suffix == ".safetensors", path.name == "run.yaml")):
                 target = self.path / path.relative_to(stage)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(target)

@@ -83,7 +83,8 @@ class Settings:
         """
         for group, known in (("training", argument_types()), ("model", (*_model_fields(), *_TOKENS))):
             check_value(group, entries := values.get(group, {}), dict[str, Any])
-            if unknown := entries.keys() - {*known, *FORMER_OPTIONS}:
+            known = (*known, *FORMER_OPTIONS) if group == "training" else known
+            if unknown := entries.keys() - {*known}:
                 raise UserError(f"got unknown {group} settings: {', '.join(sorted(map(str, unknown)))}")
         training = {name: value for name, value in values["training"].items() if name not in FORMER_OPTIONS}
         return cls(**{**values, "training": SynthesizerTrainingArguments(**training)})

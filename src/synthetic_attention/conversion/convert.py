@@ -82,7 +82,8 @@ def load_model(name: str) -> PreTrainedModel:
     # Readers of configurations and weights have many errors.
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"the model {name} cannot be loaded: {reason}") from error
+        place = "" if Path(name).exists() else "there is no such folder; as a name on the hub: "
+        raise ValueError(f"the model {name} cannot be loaded: {place}{reason}") from error
     return cast(PreTrainedModel, model)
 
 
