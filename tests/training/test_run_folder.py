@@ -32,6 +32,10 @@ def test_what_is_there_is_not_overwritten_unasked(corpus: Path, tmp_path: Path, 
 def test_a_run_that_was_killed_as_it_began_starts_again(corpus: Path, tmp_path: Path, small: Small) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/tokenizer.json").write_text("{", encoding="utf-8")
+    # Perhaps a user's.
+    with pytest.raises(UserError, match="has files and is not a run"):
+        start(corpus, tmp_path / "run", small("max_steps=1"))
+    (tmp_path / "run" / LOCK).touch()
     start(corpus, tmp_path / "run", small("max_steps=1"))
     assert (tmp_path / "run/model.safetensors").exists()
 

@@ -128,8 +128,9 @@ class RunFolder:
         if self.exists and not overwrite:
             way_out = "choose another --output (train: --resume continues it, --overwrite replaces it)"
             raise UserError(f"{self.path}: a run exists; {way_out}")
-        # A run that was killed as it began has its tokenizer only.
-        if {path.name for path in self.content()} - _FIRST and not self.exists:
+        # A run that was killed as it began has a lock and its tokenizer only.
+        left = _FIRST if (self.path / LOCK).exists() else set()
+        if {path.name for path in self.content()} - left and not self.exists:
             raise UserError(f"{self.path}: the folder has files and is not a run; choose another --output")
 
     @contextmanager
