@@ -84,7 +84,7 @@ def attend(
         dropout = F.dropout(torch.ones_like(scores, dtype=wide(scores)), dropout_p) if dropout_p > 0 else None
         attention = batched_attention if is_supported(scores, value, mask) else shared_attention
         return attention(scores, value, mask, offset, dropout, _is_finite(logits))
-    if factored.inner and not factored.outer and _fused(factored, value, mask, dropout_p):
+    if factored.inner and not factored.outer and _fused(factored, value, mask, offset, dropout_p):
         bias = None if factored.shared is None else factored.weighted_shared()
         return inner_attention(factored.joined(), bias, value, mask, offset, dropout_p)
     return _kernel(factored, value)(factored, value, mask, offset, dropout_p)
@@ -150,14 +150,17 @@ def _as_written() -> bool:
 BLOCKWISE_KEYS = 512
 
 
-def _fused(factored: FactoredLogits, value: Tensor, mask: Tensor | None, dropout_p: float) -> bool:
+def _fused(
+    factored: FactoredLogits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float
+) -> bool:
     """Whether PyTorch's fused kernel takes these inner (and shared) logits without storing (B, H, T, S), and pays."""
     # The weight of a frozen R may be trained.
     shared = [x for x in (factored.shared, factored.shared_weight) if x is not None]
     if factored.shared is not None and torch.is_grad_enabled() and any(x.requires_grad for x in shared):
         return False
-    # The kernel takes scores and mask as one tensor, (B, H, T, S). (On a CPU blocks are also faster then.)
-    if factored.shared is not None and mask is not None:
+    # The kernel takes scores and mask as one tensor, (B, H, T, S), and computes hidden keys: others are faster then.
+    is_causal = offset is not None and _kernel(factored, value) is not blockwise_attention
+    if factored.shared is not None and (mask is not None or is_causal):
         return False
     if value.device.type != "cpu":
         return True

@@ -118,7 +118,7 @@ class Call:
     def kind(self) -> tuple[Any, ...]:
         """What kernels are compiled for."""
         dtypes = [x.dtype if isinstance(x, Tensor) else None for x in vars(self).values()]
-        widths = self._tile(128, 64), _block(self._key_width), _block(self.value.shape[-1])
+        widths = self.tile, _block(self._key_width), _block(self.value.shape[-1])
         return self.value.device, self.offset is None, *dtypes, *widths
 
     @property
@@ -142,7 +142,7 @@ class Call:
         return outputs
 
     def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor]:
-        (out, lse), train_shared = saved, needs[3] or self.weight is not None
+        (out, lse), train_shared = saved, any(needs[3:5])
         into = self.buffers(train_shared, self.parts())
         if self.launch_backward(grad.transpose(1, 2), out.transpose(1, 2), lse, into):
             return self._as_inputs(into, needs)
@@ -155,7 +155,7 @@ class Call:
         return [to.copy_(x) for to, x in zip(self.empty_gradients(needs), given, strict=True)]
 
     def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor]:
-        return self._as_inputs(self.buffers(needs[3] or self.weight is not None, parts=1), needs)
+        return self._as_inputs(self.buffers(any(needs[3:5]), parts=1), needs)
 
     def _by_blocks(self) -> _Blocks:
         inner = [] if self.query is None or self.key is None else [(self.query * self.scale, self.key)]
@@ -166,9 +166,8 @@ class Call:
     @_unless_it_fails
     def launch_forward(self, out: Tensor, lse: Tensor) -> None:
         """Write the output (B, H, T, D), of any strides, and lse (B, H, T)."""
-        tile = self._tile(128, 64)
         with torch.cuda.device_of(self.value):
-            forward_kernel[self._grid(tile)](out, lse, out.stride(), *self._arguments(tile), **self._constants(tile))
+            forward_kernel[self._grid()](out, lse, out.stride(), *self._arguments(), **self._constants())
 
     @_unless_it_fails
     def launch_backward(self, grad: Tensor, out: Tensor, lse: Tensor, into: Call) -> None:
@@ -177,26 +176,20 @@ class Call:
         `into.shared` is (parts, H, T, S), `into.weight` (H, parts, tiles).
         """
         batch, heads, columns, _ = self.value.shape
-        delta, by_row = torch.empty_like(lse), self._tile(128, 64)
-        terms, strides, sizes = self._arguments(by_row)
-        given = (grad, grad.stride(), lse, delta, terms, strides)
+        delta, constants, (terms, strides, sizes) = torch.empty_like(lse), self._constants(), self._arguments()
+        given = (grad, grad.stride(), lse, delta, terms, strides, sizes)
         with torch.cuda.device_of(self.value):
-            constants = self._constants(by_row)
             own = {name: constants[name] for name in ("H", "M", "BLOCK_V")}
-            delta_kernel[self._grid(by_row)](delta, grad, out, grad.stride(), out.stride(), terms, sizes, **own)
+            delta_kernel[self._grid()](delta, grad, out, grad.stride(), out.stride(), terms, sizes, **own)
             if self.query is not None or self.tiled is not None:
                 targets = (into.query, into.tiled, into.repeated)
-                backward_rows_kernel[self._grid(by_row)](*targets, *map(_stride, targets), *given, sizes, **constants)
-            by_column = self._tile(64, 128)
-            backward_columns_kernel[batch, triton.cdiv(columns, by_column.step), heads](
-                *(into.value, into.key, into.bias, _stride(into.value), _stride(into.key)),
-                *(*given, self._sizes(by_column)),
-                **self._constants(by_column),
-            )
+                backward_rows_kernel[self._grid()](*targets, *map(_stride, targets), *given, **constants)
+            targets = (into.value, into.key, into.bias, _stride(into.value), _stride(into.key))
+            backward_columns_kernel[batch, triton.cdiv(columns, self.tile.step), heads](*targets, *given, **constants)
             if into.shared is not None:
                 parts = into.shared.shape[0]
-                backward_shared_kernel[self._count(by_row), heads, parts](
-                    *(into.shared, into.weight, batch, -(-batch // parts), *given, sizes), **constants
+                backward_shared_kernel[self._count(), heads, parts](
+                    into.shared, into.weight, batch, -(-batch // parts), *given, **constants
                 )
 
     def buffers(self, train_shared: bool, parts: int) -> Call:
@@ -222,7 +215,7 @@ class Call:
             dtype = self.shared.dtype if parts == 1 else torch.float32
             into.shared = x.new_empty(parts, *self.shared.shape, dtype=dtype)
             if self.weight is not None:
-                into.weight = x.new_empty(heads, parts, self._count(self._tile(128, 64)), dtype=torch.float32)
+                into.weight = x.new_empty(heads, parts, self._count(), dtype=torch.float32)
         return into
 
     def _as_inputs(self, into: Call, needs: Sequence[bool]) -> list[Tensor]:
@@ -239,25 +232,22 @@ class Call:
         every = (into.value, into.query, into.key, into.shared, into.weight, into.bias, into.tiled, into.repeated)
         return [x for x, need in zip(every, needs, strict=False) if need and x is not None]
 
-    def _tile(self, rows: int, columns: int) -> _Tile:
-        """Rows and columns of a tile, fewer where registers and shared memory are short."""
-        is_exact = self.value.dtype == torch.float32
-        width = max(self.value.shape[-1], self._key_width)
-        area = 64 * 64 if width > 64 or self.seed is not None or self.kept is not None else 64 * 128
-        area = area // 4 if is_exact else area
-        step = min(columns, 32 if is_exact else 64 if area <= 64 * 64 else 128)
+    @property
+    def tile(self) -> _Tile:
+        """Rows and columns of a tile: for 64 × 64 every kernel has enough registers (timed on an H100, docs/gpu.md)."""
+        step = 32 if self._is_exact else 64
         step = step if self.tiled is None else self.tiled.shape[-1]
-        rows = max(16, min(rows, area // _block(step)))
-        return _Tile(rows, _block(step), step, warps=8 if rows * step > 64 * 64 or is_exact else 4)
+        columns, rows = _block(step), 32 if self._is_exact and self._widest > 64 else 64
+        return _Tile(max(16, min(rows, 64 * 64 // columns)), columns, step)
 
-    def _grid(self, tile: _Tile) -> tuple[int, int, int]:
+    def _grid(self) -> tuple[int, int, int]:
         """A program for each example, head and tile of rows."""
         batch, heads, *_ = self.value.shape
-        return batch, triton.cdiv(self.rows, tile.rows), heads
+        return batch, triton.cdiv(self.rows, self.tile.rows), heads
 
-    def _count(self, tile: _Tile) -> int:
+    def _count(self) -> int:
         """Tiles of the logits of a head."""
-        return triton.cdiv(self.rows, tile.rows) * triton.cdiv(self.value.shape[2], tile.step)
+        return triton.cdiv(self.rows, self.tile.rows) * triton.cdiv(self.value.shape[2], self.tile.step)
 
     def parts(self) -> int:
         """Parts of the batch that fill the device, two programs for each of its processors."""
@@ -265,37 +255,46 @@ class Call:
         processors = 8
         if self.value.is_cuda:
             processors = torch.cuda.get_device_properties(self.value.device).multi_processor_count
-        examples = max(1, batch * heads * self._count(self._tile(128, 64)) // (2 * processors))
+        examples = max(1, batch * heads * self._count() // (2 * processors))
         return -(-batch // min(examples, batch))
 
-    def _arguments(self, tile: _Tile) -> tuple[Terms, Strides, Sizes]:
-        shared = (0, 0) if self.shared is None else _stride(self.shared)[:2]
-        weight = 0 if self.weight is None or len(self.weight) == 1 else self.weight.stride(0)
+    def _arguments(self) -> tuple[Terms, Strides, Sizes]:
         mask = None if self.mask is None else self.mask.view(torch.uint8)
         factors = (self.query, self.key, self.shared, self.weight, self.bias, self.tiled, self.repeated)
         terms = Terms(self.value, *factors, mask, self.seed, self.kept, self.flag)
-        value, query, key, tiled, repeated = map(_stride, (self.value, self.query, self.key, self.tiled, self.repeated))
-        return terms, Strides(value, query, key, shared, weight, tiled, repeated), self._sizes(tile)
-
-    def _sizes(self, tile: _Tile) -> Sizes:
+        by_row = (self.query, self.key, self.tiled, self.repeated)
+        query, key, tiled, repeated = (_stride(x)[:3] for x in by_row)
+        shared = (0, 0) if self.shared is None else _stride(self.shared)[:2]
+        weight = 0 if self.weight is None or len(self.weight) == 1 else self.weight.stride(0)
+        strides = Strides(*_stride(self.value), *query, *key, *shared, weight, *tiled, *repeated)
         columns, width = self.value.shape[2:]
         offset = self.offset if self.offset is not None and self.offset < columns - 1 else None
-        return Sizes(self.rows, columns, tile.step, offset, self.scale, self.dropout_p, self._key_width, width)
+        widths = self._key_width, width
+        return terms, strides, Sizes(self.rows, columns, self.tile.step, offset, self.scale, self.dropout_p, *widths)
+
+    @property
+    def _is_exact(self) -> bool:
+        return self.value.dtype == torch.float32
 
     @property
     def _key_width(self) -> int:
         return 1 if self.query is None else self.query.shape[-1]
 
-    def _constants(self, tile: _Tile) -> dict[str, Any]:
+    @property
+    def _widest(self) -> int:
+        return max(self._key_width, self.value.shape[-1])
+
+    def _constants(self) -> dict[str, Any]:
         return {
             "H": self.value.shape[1],
-            "M": tile.rows,
-            "N": tile.columns,
+            "M": self.tile.rows,
+            "N": self.tile.columns,
             "BLOCK_K": _block(self._key_width),
             "BLOCK_V": _block(self.value.shape[-1]),
             "PRECISION": "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee",
-            "num_warps": tile.warps,
-            "num_stages": 2,
+            "num_warps": 8 if self._is_exact else 4,
+            # Elsewhere three stages do not fit into the shared memory of smaller GPUs, or are slower.
+            "num_stages": 2 if self._is_exact or self.tiled is not None or self._widest > 64 else 3,
         }
 
 
@@ -305,7 +304,6 @@ class _Tile(NamedTuple):
     rows: int
     columns: int
     step: int
-    warps: int
 
 
 def _block(width: int) -> int:

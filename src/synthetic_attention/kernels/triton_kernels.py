@@ -20,8 +20,13 @@ import triton.language as tl
 
 # The tensors of `triton_attention.Call`, pointers in a kernel. A term that is None is not compiled.
 Terms = namedtuple("Terms", "value query key shared weight bias tiled repeated mask seed kept flag")
-# Strides of the terms that may have gaps. The last one is 1, except for value.
-Strides = namedtuple("Strides", "value query key shared weight tiled repeated")
+# Strides of the terms that may have gaps, by example (b), head, row, and of the value by feature (d): elsewhere that is 1.
+# One tuple, not one for each term: Triton 3.6 loses strides of 1 inside of inner tuples.
+Strides = namedtuple(
+    "Strides",
+    "value_b value_h value_s value_d query_b query_h query_t key_b key_h key_s shared_h shared_t weight_h "
+    "tiled_b tiled_h tiled_t repeated_b repeated_h repeated_t",
+)
 # Numbers of a call: T and S; the columns of a block that are in use; row t sees keys ≤ offset + t, or with None all;
 # the scale of the inner product; the probability with which weights are dropped; K and D.
 Sizes = namedtuple("Sizes", "rows columns step offset scale dropout_p key_width value_width")
@@ -73,27 +78,31 @@ def _columns(block, sizes, N: tl.constexpr):
 @triton.jit
 def _queries(terms, strides, sizes, b, h, rows, BLOCK_K: tl.constexpr):
     width = tl.arange(0, BLOCK_K)
-    return _load_head(terms.query, strides.query, b, h, rows, sizes.rows, width, sizes.key_width, 1)
+    stride = strides.query_b, strides.query_h, strides.query_t
+    return _load_head(terms.query, stride, b, h, rows, sizes.rows, width, sizes.key_width, 1)
 
 
 @triton.jit
 def _keys(terms, strides, sizes, b, h, columns, BLOCK_K: tl.constexpr):
     width = tl.arange(0, BLOCK_K)
-    return _load_head(terms.key, strides.key, b, h, columns, sizes.columns, width, sizes.key_width, 1)
+    stride = strides.key_b, strides.key_h, strides.key_s
+    return _load_head(terms.key, stride, b, h, columns, sizes.columns, width, sizes.key_width, 1)
 
 
 @triton.jit
 def _values(terms, strides, sizes, b, h, columns, BLOCK_V: tl.constexpr):
-    width, stride = tl.arange(0, BLOCK_V), strides.value
-    return _load_head(terms.value, stride, b, h, columns, sizes.columns, width, sizes.value_width, stride[3])
+    width = tl.arange(0, BLOCK_V)
+    stride = strides.value_b, strides.value_h, strides.value_s
+    return _load_head(terms.value, stride, b, h, columns, sizes.columns, width, sizes.value_width, strides.value_d)
 
 
 @triton.jit
 def _outer_factors(terms, strides, sizes, b, h, block, rows, N: tl.constexpr):
     """The tiled factor (M, N) of a block of columns and the number of each row (M,), in float32."""
-    tiled = _load_head(terms.tiled, strides.tiled, b, h, rows, sizes.rows, tl.arange(0, N), sizes.step, 1)
-    column = terms.repeated + b * strides.repeated[0] + h * strides.repeated[1] + block
-    repeated = tl.load(column + rows.to(tl.int64) * strides.repeated[2], mask=rows < sizes.rows, other=0.0)
+    stride = strides.tiled_b, strides.tiled_h, strides.tiled_t
+    tiled = _load_head(terms.tiled, stride, b, h, rows, sizes.rows, tl.arange(0, N), sizes.step, 1)
+    column = terms.repeated + b * strides.repeated_b + h * strides.repeated_h + block
+    repeated = tl.load(column + rows.to(tl.int64) * strides.repeated_t, mask=rows < sizes.rows, other=0.0)
     return tiled.to(tl.float32), repeated.to(tl.float32)
 
 
@@ -115,8 +124,8 @@ def _scores(
     if terms.shared is not None:
         factor = log2_e
         if terms.weight is not None:
-            factor = tl.load(terms.weight + h * strides.weight).to(tl.float32) * log2_e
-        start, stride = terms.shared + h * strides.shared[0], strides.shared[1]
+            factor = tl.load(terms.weight + h * strides.weight_h).to(tl.float32) * log2_e
+        start, stride = terms.shared + h * strides.shared_h, strides.shared_t
         scores += _load(start, rows, sizes.rows, stride, columns, sizes.columns, 1).to(tl.float32) * factor
     if terms.bias is not None:
         bias = tl.load(terms.bias + h * sizes.columns + columns, mask=real, other=0.0)
@@ -321,10 +330,10 @@ def backward_shared_kernel(
         total += d_scores
     if terms.weight is not None:
         # A score of −inf has the weight 0, and so is the sum.
-        start, stride = terms.shared + h * strides.shared[0], strides.shared[1]
+        start, stride = terms.shared + h * strides.shared_h, strides.shared_t
         r = _load(start, rows, sizes.rows, stride, columns, sizes.columns, 1).to(tl.float32)
         own = tl.sum(tl.sum(tl.where(total == 0.0, 0.0, total * r), 1), 0)
         tl.store(DW + (h * tl.num_programs(2) + part) * tl.num_programs(0) + tl.program_id(0), own)
-        total *= tl.load(terms.weight + h * strides.weight).to(tl.float32)
+        total *= tl.load(terms.weight + h * strides.weight_h).to(tl.float32)
     start, own_columns = DR + (part * H + h) * sizes.rows * sizes.columns, tl.where(real, columns, sizes.columns)
     _store(start, total, rows, sizes.rows, sizes.columns, own_columns, sizes.columns, 1)
