@@ -150,9 +150,7 @@ def _as_written() -> bool:
 BLOCKWISE_KEYS = 512
 
 
-def _fused(
-    factored: FactoredLogits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float
-) -> bool:
+def _fused(factored: FactoredLogits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float) -> bool:
     """Whether PyTorch's fused kernel takes these inner (and shared) logits without storing (B, H, T, S), and pays."""
     # The weight of a frozen R may be trained.
     shared = [x for x in (factored.shared, factored.shared_weight) if x is not None]

@@ -184,8 +184,8 @@ class Call:
             if self.query is not None or self.tiled is not None:
                 targets = (into.query, into.tiled, into.repeated)
                 backward_rows_kernel[self._grid()](*targets, *map(_stride, targets), *given, **constants)
-            targets = (into.value, into.key, into.bias, _stride(into.value), _stride(into.key))
-            backward_columns_kernel[batch, triton.cdiv(columns, self.tile.step), heads](*targets, *given, **constants)
+            by_column = (into.value, into.key, into.bias, _stride(into.value), _stride(into.key))
+            backward_columns_kernel[batch, triton.cdiv(columns, self.tile.step), heads](*by_column, *given, **constants)
             if into.shared is not None:
                 parts = into.shared.shape[0]
                 backward_shared_kernel[self._count(), heads, parts](
@@ -266,7 +266,7 @@ class Call:
         query, key, tiled, repeated = (_stride(x)[:3] for x in by_row)
         shared = (0, 0) if self.shared is None else _stride(self.shared)[:2]
         weight = 0 if self.weight is None or len(self.weight) == 1 else self.weight.stride(0)
-        strides = Strides(*_stride(self.value), *query, *key, *shared, weight, *tiled, *repeated)
+        strides = Strides._make([*_stride(self.value), *query, *key, *shared, weight, *tiled, *repeated])
         columns, width = self.value.shape[2:]
         offset = self.offset if self.offset is not None and self.offset < columns - 1 else None
         widths = self._key_width, width

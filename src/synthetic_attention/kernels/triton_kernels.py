@@ -20,7 +20,7 @@ import triton.language as tl
 
 # The tensors of `triton_attention.Call`, pointers in a kernel. A term that is None is not compiled.
 Terms = namedtuple("Terms", "value query key shared weight bias tiled repeated mask seed kept flag")
-# Strides of the terms that may have gaps, by example (b), head, row, and of the value by feature (d): elsewhere that is 1.
+# Strides of the terms that may have gaps, by example (b), head, row, and of the value by feature (d), elsewhere 1.
 # One tuple, not one for each term: Triton 3.6 loses strides of 1 inside of inner tuples.
 Strides = namedtuple(
     "Strides",
