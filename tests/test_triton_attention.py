@@ -114,8 +114,10 @@ HALF = [("cpu", torch.float16), *(("cuda", dtype) for dtype in (torch.float16, t
     ("device", "dtype"), [pytest.param(*x, marks=pytest.mark.cuda if x[0] == "cuda" else ()) for x in HALF]
 )
 @pytest.mark.parametrize("form", ["shared + inner", "outer + inner + shared"])
-def test_half_precision_is_as_good_as_eager(form, dtype, device):
-    """Errors against float64 at most twice those of the equation in the same dtype, or its ε; R stays in float32."""
+def test_half_precision_is_as_good_as_eager(form, dtype, device, monkeypatch):
+    """Errors against float64 at most twice those of the equation in the same dtype; R stays in float32."""
+    # A weight of each head: of few numbers some are exact by chance.
+    monkeypatch.setitem(globals(), "H", 8)
     t = leaves(form, 50, 50, device, dtype)
     t["r"] = t["r"].detach().float().requires_grad_()
     u = {name: x.detach().double().requires_grad_() for name, x in t.items()}
@@ -131,7 +133,7 @@ def test_half_precision_is_as_good_as_eager(form, dtype, device):
     assert results[0][0].dtype == dtype
     for ours, plain, exact in zip(*results, strict=True):
         error, allowed = ((x.double() - exact).norm() / exact.norm() for x in (ours, plain))
-        assert error <= 2 * max(allowed, torch.finfo(dtype).eps) + 1e-3
+        assert error <= 2 * allowed + 1e-3
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -256,9 +258,10 @@ class Compiled:
 triton.runtime.driver.set_active(Driver())
 for name in [name for name in vars(ours) if name.endswith("_kernel")]:
     setattr(ours, name, Compiled(getattr(ours, name)))
-tests.K = tests.D = 128
-mixture, outer = "weight of each head", "outer + inner + shared"
-for form, dtype, dropout_p in (mixture, torch.float16, 0.1), (outer, torch.float16, 0.1), (mixture, torch.float32, 0):
+mixture, outer = "shared + inner", "outer + inner + shared"
+half, exact = torch.float16, torch.float32
+for form, dtype, width, dropout_p in (mixture, half, 64, 0), (outer, half, 128, 0.1), (mixture, exact, 128, 0):
+    tests.K = tests.D = width
     tests.compute(tests.leaves(form, 64, 64, dtype=dtype), None, 0, dropout_p).sum().backward()
 """
     environment = {**os.environ, "TRITON_INTERPRET": "0", "CUDA_VISIBLE_DEVICES": ""}

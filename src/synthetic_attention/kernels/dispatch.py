@@ -156,9 +156,11 @@ def _fused(factored: FactoredLogits, value: Tensor, mask: Tensor | None, offset:
     shared = [x for x in (factored.shared, factored.shared_weight) if x is not None]
     if factored.shared is not None and torch.is_grad_enabled() and any(x.requires_grad for x in shared):
         return False
-    # The kernel takes scores and mask as one tensor, (B, H, T, S), and computes hidden keys: others are faster then.
-    is_causal = offset is not None and _kernel(factored, value) is not blockwise_attention
-    if factored.shared is not None and (mask is not None or is_causal):
+    # The kernel takes scores and mask as one tensor, (B, H, T, S): blocks are faster.
+    if factored.shared is not None and mask is not None:
+        return False
+    # It computes keys that causal rows do not see: Triton is faster.
+    if factored.shared is not None and offset is not None and _kernel(factored, value) is not blockwise_attention:
         return False
     if value.device.type != "cpu":
         return True

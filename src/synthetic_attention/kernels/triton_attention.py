@@ -177,13 +177,14 @@ class Call:
         """
         batch, heads, columns, _ = self.value.shape
         delta, constants, (terms, strides, sizes) = torch.empty_like(lse), self._constants(), self._arguments()
-        given = (grad, grad.stride(), lse, delta, terms, strides, sizes)
         with torch.cuda.device_of(self.value):
             own = {name: constants[name] for name in ("H", "M", "BLOCK_V")}
             delta_kernel[self._grid()](delta, grad, out, grad.stride(), out.stride(), terms, sizes, **own)
+            given = (grad, grad.stride(), lse, delta, terms, strides, sizes)
             if self.query is not None or self.tiled is not None:
-                targets = (into.query, into.tiled, into.repeated)
-                backward_rows_kernel[self._grid()](*targets, *map(_stride, targets), *given, **constants)
+                exact, targets = torch.empty_like(lse), (into.query, into.tiled, into.repeated)
+                backward_rows_kernel[self._grid()](*targets, exact, *map(_stride, targets), *given, **constants)
+                given = (grad, grad.stride(), lse, exact, terms, strides, sizes)
             by_column = (into.value, into.key, into.bias, _stride(into.value), _stride(into.key))
             backward_columns_kernel[batch, triton.cdiv(columns, self.tile.step), heads](*by_column, *given, **constants)
             if into.shared is not None:
@@ -234,7 +235,7 @@ class Call:
 
     @property
     def tile(self) -> _Tile:
-        """Rows and columns of a tile: for 64 × 64 every kernel has enough registers (timed on an H100, docs/gpu.md)."""
+        """In half precision 64 × 64 is the fastest of twelve on an H100; wider and exact ones need more registers."""
         step = 32 if self._is_exact else 64
         step = step if self.tiled is None else self.tiled.shape[-1]
         columns, rows = _block(step), 32 if self._is_exact and self._widest > 64 else 64
@@ -262,15 +263,15 @@ class Call:
         mask = None if self.mask is None else self.mask.view(torch.uint8)
         factors = (self.query, self.key, self.shared, self.weight, self.bias, self.tiled, self.repeated)
         terms = Terms(self.value, *factors, mask, self.seed, self.kept, self.flag)
-        by_row = (self.query, self.key, self.tiled, self.repeated)
-        query, key, tiled, repeated = (_stride(x)[:3] for x in by_row)
+        matrices = (self.query, self.key, self.tiled, self.repeated)
+        query, key, tiled, repeated = (_stride(x)[:3] for x in matrices)
         shared = (0, 0) if self.shared is None else _stride(self.shared)[:2]
         weight = 0 if self.weight is None or len(self.weight) == 1 else self.weight.stride(0)
         strides = Strides._make([*_stride(self.value), *query, *key, *shared, weight, *tiled, *repeated])
         columns, width = self.value.shape[2:]
         offset = self.offset if self.offset is not None and self.offset < columns - 1 else None
-        widths = self._key_width, width
-        return terms, strides, Sizes(self.rows, columns, self.tile.step, offset, self.scale, self.dropout_p, *widths)
+        given = (self.rows, columns, self.tile.step, offset, self.scale, self.dropout_p, self._key_width, width)
+        return terms, strides, Sizes(*given)
 
     @property
     def _is_exact(self) -> bool:

@@ -231,21 +231,28 @@ def delta_kernel(
 
 @triton.jit
 def backward_rows_kernel(
-    DQ, DTILED, DREPEATED, stride_DQ, stride_DTILED, stride_DREPEATED, G, stride_G, LSE, DELTA, terms, strides, sizes,
+    DQ, DTILED, DREPEATED, EXACT, stride_DQ, stride_DTILED, stride_DREPEATED,
+    G, stride_G, LSE, DELTA, terms, strides, sizes,
     H: tl.constexpr, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of the queries and outer factors of M rows of an example and head. Such calls have no flag."""
+    """The gradients of the queries and outer factors of M rows of an example and head. Such calls have no flag.
+
+    Each row of the gradient of the logits adds up to 0, except that DELTA comes from the rounded output. EXACT is DELTA
+    without this error, which the gradients of a head's weight and R would sum over all rows.
+    """
     b, h = tl.program_id(0).to(tl.int64), tl.program_id(2).to(tl.int64)
     start = (tl.num_programs(1) - 1 - tl.program_id(1)) * M
     rows = start + tl.arange(0, M)
     dq, d_tiled = tl.zeros([M, BLOCK_K], tl.float32), tl.zeros([M, N], tl.float32)
+    error = tl.zeros([M], tl.float32)
     for block in range(0, _count_blocks(sizes, start, M)):
         columns, real = _columns(block, sizes, N)
         _, _, d_scores = _gradients(
             G, stride_G, LSE, DELTA, terms, strides, sizes, b, h, block, rows, columns, real,
             H, N, BLOCK_K, BLOCK_V, PRECISION,
         )  # fmt: skip
+        error += tl.sum(d_scores, 1)
         if terms.query is not None:
             k = _keys(terms, strides, sizes, b, h, columns, BLOCK_K)
             dq = tl.dot(d_scores.to(k.dtype), k, dq, input_precision=PRECISION)
@@ -255,6 +262,8 @@ def backward_rows_kernel(
             column = DREPEATED + b * stride_DREPEATED[0] + h * stride_DREPEATED[1] + block
             d_repeated = tl.sum(d_scores * tiled, 1).to(DREPEATED.dtype.element_ty)
             tl.store(column + rows.to(tl.int64) * stride_DREPEATED[2], d_repeated, mask=rows < sizes.rows)
+    row = (b * H + h) * sizes.rows + rows
+    tl.store(EXACT + row, tl.load(DELTA + row, mask=rows < sizes.rows, other=0.0) + error, mask=rows < sizes.rows)
     if terms.query is not None:
         width = tl.arange(0, BLOCK_K)
         _store_head(DQ, stride_DQ, b, h, dq * sizes.scale, rows, sizes.rows, width, sizes.key_width, 1)
