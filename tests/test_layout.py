@@ -104,7 +104,7 @@ def test_leaving_padding_out_changes_nothing(
     name: str, kind: str, own_value: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    monkeypatch.setattr("synthetic_attention.kernels.heads._SHORT_ROW", 0)
+    monkeypatch.setattr("synthetic_attention.kernels.matmul._SHORT_ROW", 0)
     layer = SynthesizerAttention(H * HEAD, H, name, N).double()
     x, v, g = (torch.randn(B, N, H * HEAD, dtype=torch.float64, requires_grad=True) for _ in range(3))
     # Of random, only the values see the input.

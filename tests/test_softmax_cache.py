@@ -12,7 +12,7 @@ from torch import Tensor
 
 from synthetic_attention import SharedLogits, SynthesizerAttention, attend
 from synthetic_attention.kernels import CachedLogits, SoftmaxCache
-from synthetic_attention.layout import Positions
+from synthetic_attention.logits import Positions
 
 B, N, HEAD, H = 3, 11, 5, 2
 NAMES = ("random", "fixed_random", "factorized_random", "relative_random")

@@ -8,7 +8,8 @@ No form stores an (B, H, T, S) matrix unless it is handed one; `dense` builds it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -21,6 +22,68 @@ def leading(x: Tensor, count: int, dim: int) -> Tensor:
         return x.index_select(dim, torch.arange(count, device=x.device))
     # A slice of the whole axis is x itself; `narrow` would copy the gradient of R.
     return x[(slice(None),) * (dim % x.dim()) + (slice(count),)]
+
+
+class Movable:
+    """A dataclass with a method `to`, for models that are spread over several devices."""
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """The same with all tensors moved; arguments as of `torch.Tensor.to`."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        moved = {name: x.to(*args, **kwargs) for name, x in values.items() if isinstance(x, Tensor | Movable)}
+        return replace(self, **moved)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, eq=False)
+class Positions(Movable):
+    """The rows and columns of the logits that a synthesizing function is asked for.
+
+    Attributes:
+        rows: T, the new tokens.
+        columns: S, the keys in use, new ones included.
+        row_index: the positions of the rows: (B, T) where they differ by example (decoding a left-padded batch), (T,)
+            where they are data (a static cache in compiled code), else None: row t is at position columns − rows + t.
+        key_index: (B, S), the positions of the columns where they differ by example; else None: column s is at s.
+    """
+
+    rows: int
+    columns: int
+    row_index: Tensor | None = None
+    key_index: Tensor | None = None
+
+    @property
+    def offset(self) -> int:
+        """The position of the first row, where all examples have the same."""
+        return self.columns - self.rows
+
+    def queries(self, device: torch.device) -> Tensor:
+        """The positions of the rows, (T,) or (B, T)."""
+        if self.row_index is not None:
+            return self.row_index
+        return torch.arange(self.offset, self.columns, device=device)
+
+    def keys(self, device: torch.device) -> Tensor:
+        """The positions of the columns, (S,) or (B, S)."""
+        return torch.arange(self.columns, device=device) if self.key_index is None else self.key_index
+
+    def take(self, table: Tensor) -> Tensor:
+        """Cut a table of scores (H, N, N) to (H, T, S), or (B, H, T, S) where positions differ by example."""
+        if self.key_index is None:
+            return leading(self.take_rows(table), self.columns, -1)
+        assert self.row_index is not None
+        return table[:, self.row_index[:, :, None], self.key_index[:, None, :]].transpose(0, 1)
+
+    def take_rows(self, table: Tensor) -> Tensor:
+        """Cut a table (H, N, …) to the rows, (H, T, …), where all examples have the same positions."""
+        if self.row_index is None and not torch.compiler.is_exporting():
+            return table[:, self.offset : self.columns]
+        return table.index_select(1, self.queries(table.device))
+
+    def take_columns(self, scores: Tensor) -> Tensor:
+        """Bring the columns of scores (B, H, T, ≥ S) from the order of positions into the order of the slots."""
+        if self.key_index is None:
+            return leading(scores, self.columns, -1)
+        return scores.gather(-1, self.key_index[:, None, None, :].expand(*scores.shape[:3], -1))
 
 
 def repeat_heads(x: Tensor, heads: int) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from synthetic_attention.attention import SynthesizerAttention
-from synthetic_attention.layout import Positions
+from synthetic_attention.logits import Positions
 from synthetic_attention.synthesizers import SynthesizingFunction
 
 from ..attention.layers import AttentionLayer, attention_layers

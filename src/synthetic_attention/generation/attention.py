@@ -27,7 +27,8 @@ from transformers import DynamicCache
 
 from ..attention import SelfAttention, SynthesizerAttention
 from ..kernels import is_fast, is_plain, is_unchanged, onednn_linear, packed_linear
-from ..layout import Positions, places_before
+from ..layout import places_before
+from ..logits import Positions
 from ..synthesizers import SynthesizingFunction
 from ..synthesizers.vanilla import Vanilla
 

@@ -2,9 +2,19 @@
 
 from .dispatch import attend
 from .eager import attention_weights, sum_values
-from .heads import join_heads, project_by_feature, split_heads
-from .matmul import is_fast, is_plain, is_unchanged, linear, onednn_linear, packed_linear, product
-from .softmax_cache import CachedLogits, SoftmaxCache
+from .matmul import (
+    is_fast,
+    is_plain,
+    is_unchanged,
+    join_heads,
+    linear,
+    onednn_linear,
+    packed_linear,
+    product,
+    project_by_feature,
+    split_heads,
+)
+from .shared import CachedLogits, SoftmaxCache
 
 __all__ = [
     "CachedLogits",

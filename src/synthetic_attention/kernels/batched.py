@@ -180,11 +180,9 @@ def batched_attention(
 
 
 def is_supported(scores: Tensor, value: Tensor, mask: Tensor | None) -> bool:
-    """Whether this is an accelerator, and rows whose weights vanish under the mask are computed again, or none can."""
-    if mask is None or value.device.type == "cpu":
-        return value.device.type != "cpu"
+    """Whether rows whose weights vanish under the mask are computed again, or there can be none."""
     # float64 ends at 1e-308.
-    is_safe = value.dtype == torch.float64 or _can_compute_again(value.shape[-1], value)
+    is_safe = mask is None or value.dtype == torch.float64 or _can_compute_again(value.shape[-1], value)
     return is_safe or has_small_range(scores)
 
 

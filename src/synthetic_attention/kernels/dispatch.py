@@ -8,15 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..layout import is_transformed
 from ..logits import FactoredLogits, GroupedLogits, Logits, MixedLogits, OuterLogits, SharedLogits, repeat_heads
-from ..real_tokens import is_transformed
 from .batched import batched_attention, is_supported
 from .blocks import has_triton, wide
 from .blockwise import blockwise_attention
 from .eager import eager_attention
 from .inner import inner_attention
-from .shared import cached_attention, shared_attention
-from .softmax_cache import CachedLogits
+from .shared import CachedLogits, cached_attention, shared_attention
 
 
 def attend(
@@ -82,7 +81,8 @@ def attend(
         if scores.dim() == 4:
             return eager_attention(logits, value, mask, offset, dropout_p)
         dropout = F.dropout(torch.ones_like(scores, dtype=wide(scores)), dropout_p) if dropout_p > 0 else None
-        attention = batched_attention if is_supported(scores, value, mask) else shared_attention
+        is_batched = value.device.type != "cpu" and is_supported(scores, value, mask)
+        attention = batched_attention if is_batched else shared_attention
         return attention(scores, value, mask, offset, dropout, _is_finite(logits))
     if factored.inner and not factored.outer and _fused(factored, value, mask, offset, dropout_p):
         bias = None if factored.shared is None else factored.weighted_shared()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..real_tokens import is_traced
+from ..layout import is_traced
 
 # The values of the 8 random bits of an element.
 _LEVELS = 256

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..layout import is_traced
 from ..logits import Logits, shared_product
-from ..real_tokens import is_traced
 
 
 def allowed_keys(

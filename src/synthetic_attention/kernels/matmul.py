@@ -1,9 +1,11 @@
-"""Matrix products by the library that is fast for the device, the number of rows and the vendor of the processor.
+"""Projections to heads and back; matrix products by the fastest library for device, rows and vendor of the processor.
 
 PyTorch multiplies float32 matrices on a CPU with MKL, which does not use AVX-512 on processors of AMD; oneDNN, which
 PyTorch contains for other data types, does. On an AMD EPYC (Zen 5) it is twice as fast (docs/performance.md).
 `torch.backends.mkldnn.set_flags(False)` turns it off. On other processors (measured on a Xeon) MKL multiplies x Wᵀ with
 12 to 63 rows, as PyTorch asks it to, more slowly than W xᵀ and the copy that puts the result into order.
+
+Shape legend: B batch, H heads, T tokens of a row, n real tokens, K width of a head, C features.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from torch.nn import functional as F
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..real_tokens import is_transformed
+from ..layout import TokenLayout, is_transformed
 from .blocks import wide, without_autocast
 
 # Smaller products take less time than to call oneDNN: multiplications, and for few rows the size of the weights.
@@ -28,6 +30,9 @@ _LEAST_PRODUCTS, _LEAST_WEIGHTS = 2**22, 2**18
 _SLOW_ROWS = range(12, 64)
 # The fewest rows, and the smallest weights, for which another order of the weights pays within some 20 calls.
 _PACKED_ROWS, _PACKED_SIZE = 4, 2**18
+
+# Up to this many slots in a row, values by feature are projected with their padding: moving them costs more.
+_SHORT_ROW = 128
 
 # For each weight its fingerprint, and a copy in oneDNN's order.
 _COPIES: Any = WeakTensorKeyDictionary()
@@ -55,6 +60,43 @@ def linear(module: Any, x: Tensor) -> Tensor:
     columns = x.reshape(-1, x.shape[-1]).t()
     product = weight @ columns if bias is None else torch.addmm(bias[:, None], weight, columns)
     return product.t().contiguous().view(*x.shape[:-1], weight.shape[0])
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, T, H·K) to (B, H, T, K)."""
+    return x.view(*x.shape[:2], heads, x.shape[2] // heads).transpose(1, 2)
+
+
+def project_by_feature(module: Any, tokens: Tensor, layout: TokenLayout, heads: int) -> Tensor:
+    """The values (B, H, T, K) of tokens as in `layout.pack`, laid out as (H, K, B, T) if the projection is plain."""
+    if not is_plain(module):
+        return split_heads(layout.pad(module(tokens)), heads)
+    weight, bias, real = module.weight, module.bias, layout.real_tokens
+    if real is not None and real.aligned_shape[1] < _SHORT_ROW:
+        tokens, real = layout.pad(tokens), None
+    rows = tokens.reshape(-1, tokens.shape[-1])
+    columns = rows.t()
+    if is_fast(weight.detach(), rows):
+        values = onednn_linear(weight, rows)
+        values = values if bias is None else values + bias[:, None]
+    elif torch.is_autocast_enabled(tokens.device.type) or bias is None:
+        values = weight @ columns
+        values = values if bias is None else values + bias[:, None].to(values.dtype)
+    else:
+        values = torch.addmm(bias[:, None], weight, columns)
+    if real is not None:
+        values = real.put_columns(values)
+    return values.view(heads, weight.shape[0] // heads, *layout.aligned.shape).permute(2, 0, 3, 1)
+
+
+def join_heads(y: Tensor, layout: TokenLayout) -> Tensor:
+    """(B, H, T, K) to the input of the output projection, (1, n, H·K) or (B, T, H·K) as in `layout.pack`."""
+    y = y.transpose(1, 2).flatten(2)
+    if (real := layout.real_tokens) is None:
+        return y
+    # The kernel for shared logits writes feature by feature.
+    by_feature = y.stride(1) == 1 and y.shape[-1] > 1
+    return real.take_columns(y.permute(2, 0, 1)).t()[None] if by_feature else real.take(y, aligned=True)
 
 
 def is_plain(module: nn.Module) -> bool:

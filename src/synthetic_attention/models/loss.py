@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ..kernels.matmul import add_product, product, write_product
-from ..real_tokens import is_traced
+from ..layout import is_traced
 
 # The label of tokens that are not scored, as everywhere in PyTorch and Hugging Face.
 IGNORED = -100

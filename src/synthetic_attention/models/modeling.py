@@ -17,7 +17,8 @@ from transformers.utils.generic import can_return_tuple
 
 from ..kernels.dropout import dropout
 from ..kernels.matmul import has_other_code
-from ..layout import Positions, TokenLayout, read_mask
+from ..layout import TokenLayout, read_mask
+from ..logits import Positions
 from ..synthesizers import Rotary, has_logits, needs_max_length
 from .blocks import SynthesizerBlock, make_embedding, make_norm
 from .cache import KEYS_AND_VALUES, adapt_layers

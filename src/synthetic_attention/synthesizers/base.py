@@ -12,8 +12,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from ..layout import Positions
-from ..logits import Logits
+from ..logits import Logits, Positions
 from ..validation import check_size
 from .registry import Options, group_size
 from .rotary import Rotary

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..kernels import linear
-from ..layout import Positions
-from ..logits import InnerLogits, Logits, SharedLogits, leading
+from ..logits import InnerLogits, Logits, Positions, SharedLogits, leading
 from .base import Dimensions, SynthesizingFunction, reset_map
 from .registry import Options, register
 

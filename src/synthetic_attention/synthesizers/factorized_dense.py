@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import linear
-from ..layout import Positions
-from ..logits import Logits, OuterLogits, SharedLogits
+from ..logits import Logits, OuterLogits, Positions, SharedLogits
 from .base import Dimensions, SynthesizingFunction, reset_map, resize
 from .registry import Options, register
 

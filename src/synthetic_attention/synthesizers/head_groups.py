@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..layout import Positions
-from ..logits import GroupedLogits
+from ..logits import GroupedLogits, Positions
 from .base import CompositeFunction, SynthesizingFunction
 
 

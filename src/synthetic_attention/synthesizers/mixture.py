@@ -9,8 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..layout import Positions
-from ..logits import MixedLogits
+from ..logits import MixedLogits, Positions
 from .base import CompositeFunction, Dimensions, SynthesizingFunction
 from .registry import OPTIONS, Options
 

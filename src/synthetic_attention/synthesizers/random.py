@@ -9,8 +9,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from ..kernels import CachedLogits, SoftmaxCache
-from ..layout import Positions
-from ..logits import SharedLogits, leading, without_overflow
+from ..logits import Positions, SharedLogits, leading, without_overflow
 from .base import Dimensions, SynthesizingFunction
 from .registry import Options, register
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels import CachedLogits, SoftmaxCache
-from ..layout import Positions
-from ..logits import SharedLogits
+from ..logits import Positions, SharedLogits
 from .base import Dimensions, SynthesizingFunction
 from .registry import Options, register
 

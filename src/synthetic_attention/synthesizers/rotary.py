@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from ..layout import Positions
+from ..logits import Positions
 
 # The frequencies of these depend on the length of the longest sequence in a batch.
 _CHANGING = ("dynamic", "longrope")

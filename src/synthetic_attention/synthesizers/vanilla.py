@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from ..kernels import linear
-from ..layout import Positions
-from ..logits import InnerLogits
+from ..logits import InnerLogits, Positions
 from .base import Dimensions, SynthesizingFunction
 from .registry import Options, register
 
