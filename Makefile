@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e
 PYTEST_ARGS ?=
 # Processes of the tests, each with one thread; 0 runs the tests in one process with two, for a debugger.
 WORKERS ?= 2
@@ -19,9 +20,14 @@ endif
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+# Installed in two steps: the demo needs the first only. Python compiles what it imports.
+$(VENV)/.train: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) '.[train]'
+	touch $@
+
+$(STAMP): $(VENV)/.train
+	$(INSTALL) '.[dev]'
 	touch $@
 
 test: $(STAMP)
@@ -60,7 +66,7 @@ docs: $(STAMP)
 notebooks: $(STAMP)
 	WRITE=1 $(BIN)/python -m pytest tests/test_notebooks.py -m slow $(PYTEST_ARGS)
 
-demo: $(STAMP)
+demo: $(VENV)/.train
 	$(BIN)/python benchmarks/demo.py demo
 
 results: $(STAMP)
