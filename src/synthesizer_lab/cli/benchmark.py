@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import UserError
+from ..errors import UserError, user_errors
 from .console import set_up_libraries
 from .options import Device, option, with_default
 
@@ -43,34 +43,32 @@ class Models:
 
 
 @dataclass(kw_only=True)
-class Encoder(Models):
-    """Encoders."""
+class Memory(Models):
+    """Layers."""
 
-    lengths: str = option("Lengths of the sequences.", "1024", metavar="N,N,…")
-    tokens: int = option("Tokens in a batch: the batch size is tokens / length.", 4096, least=1)
+    lengths: str = option("Lengths of the sequences.", "512", metavar="N,N,…")
+    tokens: int = option("Tokens in a batch: the batch size is tokens / length.", 16384, least=1)
     masks: str = option("Masks: full, causal, padded.", "full", metavar="MASK,MASK,…")
-    layers: int = option("Number of layers, in encoder and decoder each.", 6, least=1, most=1000)
-    repeats: int = option("Number of timed turns.", 5, least=1)
     forward: bool = option("Measure only the forward, in inference mode.", False)
 
 
 @dataclass(kw_only=True)
-class Memory(Models):
-    """Layers."""
+class Encoder(Memory):
+    """Encoders."""
 
-    lengths: str = with_default(Encoder, "lengths", "512")
-    tokens: int = with_default(Encoder, "tokens", 16384)
-    masks: str = with_default(Encoder, "masks", "full")
-    forward: bool = with_default(Encoder, "forward", False)
+    lengths: str = with_default(Memory, "lengths", "1024")
+    tokens: int = with_default(Memory, "tokens", 4096)
+    layers: int = option("Number of layers, in encoder and decoder each.", 6, least=1, most=1000)
+    repeats: int = option("Number of timed turns.", 5, least=1)
 
 
 @dataclass(kw_only=True)
 class Attention(Memory):
     """Layers."""
 
-    lengths: str = with_default(Encoder, "lengths", "64,128,256,512,1024,2048,4096")
-    tokens: int = with_default(Encoder, "tokens", 4096)
-    masks: str = with_default(Encoder, "masks", "full,causal,padded")
+    lengths: str = with_default(Memory, "lengths", "64,128,256,512,1024,2048,4096")
+    tokens: int = with_default(Memory, "tokens", 4096)
+    masks: str = with_default(Memory, "masks", "full,causal,padded")
     repeats: int = with_default(Encoder, "repeats", 9)
 
 
@@ -135,7 +133,7 @@ def generation(options: Generation) -> None:
     _print(found)
 
 
-def _measure(options: Encoder | Memory, **how: Any) -> None:
+def _measure(options: Memory, **how: Any) -> None:
     """Measure every length with every mask, print the tables of each mask, and write all figures so far.
 
     Args:
@@ -162,12 +160,9 @@ def _try(measure: Callable[..., list[Measurement]], *args: Any, **options: Any) 
     from ..training.device import shortage_reported
 
     sizes = "use smaller sizes (tokens, batch, width, layers)"
-    try:
-        with shortage_reported(sizes, lambda: "nothing was written for them"):
-            return measure(*args, **options)
-    except ValueError as error:
-        # A layer or model with these options cannot be built.
-        raise UserError(" ".join(str(error).split())) from error
+    # A layer or model with these options may not exist.
+    with user_errors(), shortage_reported(sizes, lambda: "nothing was written for them"):
+        return measure(*args, **options)
 
 
 def _numbers(option: str, text: str) -> list[int]:

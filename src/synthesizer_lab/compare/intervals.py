@@ -17,16 +17,7 @@ from scipy import stats
 from ..metrics.embeddings import OWN_VECTORS
 from ..tasks.seq2seq import TextPairs
 from ..tasks.translation import Translation
-from .results import (
-    FINISHED,
-    Results,
-    Score,
-    column,
-    decimals,
-    is_smaller_better,
-    reference_row,
-    with_status,
-)
+from .results import FINISHED, Results, Score, column, decimals, is_smaller_better, reference_row, with_status
 
 # Two rows; a row of another experiment is written as {experiment: row}.
 Pair = Sequence[str | Mapping[str, str]]

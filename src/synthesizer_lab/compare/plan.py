@@ -7,9 +7,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from transformers import PreTrainedTokenizerFast
 
 from ..data.examples import OnLongInput
 from ..data.tokenizer import encode
@@ -22,9 +23,6 @@ from ..training.run import building_errors, read_splits
 from ..training.run_folder import PretrainedRun, RunFolder
 from ..training.settings import Settings, build_config, parse_synthesizer, read_settings, read_task_options
 from .rows import Row, folder_name
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 Sources = Mapping[tuple[Row, int], PretrainedRun]
 
@@ -223,17 +221,20 @@ def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> 
     Raises:
         UserError: a run is missing, unfinished or cannot be started from, or has another synthesizer.
     """
-    sources = {}
-    for row, seed in ((row, seed) for row, numbers in seeds.items() for seed in numbers if comparison.source):
+    sources = dict[tuple[Row, int], PretrainedRun]()
+    if comparison.source is None:
+        return sources
+    for row, numbers in seeds.items():
         label = folder_name(row.label.replace("@from=none", ""))
         synthesizer = label if row.match is not None else folder_name(row.synthesizer)
-        where = str(comparison.source).replace("{row}", label).replace("{synthesizer}", synthesizer)
-        path = Path(where.replace("{seed}", str(seed)))
-        sources[row, seed] = source = PretrainedRun.open(path, type(comparison.task), row.scratch)
-        if not source.finished:
-            raise UserError(f"{path}: its training is not finished; finish it first, or rows differ in budget")
-        if source.settings.synthesizer != parse_synthesizer(row.synthesizer):
-            raise UserError(f"{path}: a run of {source.settings.synthesizer!r}; the row is {row.label!r}")
+        where = comparison.source.replace("{row}", label).replace("{synthesizer}", synthesizer)
+        for seed in numbers:
+            path = Path(where.replace("{seed}", str(seed)))
+            sources[row, seed] = source = PretrainedRun.open(path, type(comparison.task), row.scratch)
+            if not source.finished:
+                raise UserError(f"{path}: its training is not finished; finish it first, or rows differ in budget")
+            if source.settings.synthesizer != parse_synthesizer(row.synthesizer):
+                raise UserError(f"{path}: a run of {source.settings.synthesizer!r}; the row is {row.label!r}")
     return sources
 
 

@@ -8,16 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from ..errors import UserError, damage_reported
 from ..tasks.base import larger_is_better, tokens_name
 from ..training.settings import parse_synthesizer
-
-if TYPE_CHECKING:
-    from .plan import Plan
+from .plan import Plan
 
 FINISHED, FAILED, PENDING = "finished", "failed", "pending"
 # The entries that depend on the runs of a comparison; those of a row that do not.

@@ -46,9 +46,9 @@ def score_table(results: Results, mark: str = "{}") -> pd.DataFrame:
     }
     for name, score in score_columns(results).items():
         texts = _means(results, score, f".{decimals(column(results, score))}f")
-        found = [row["row"] != reference and difference(results, [row["row"], reference], score) for row in rows]
-        clear = [each and each.is_clear for each in found]
-        cells[name] = [mark.format(text) if bold else text for text, bold in zip(texts, clear, strict=True)]
+        found = [difference(results, [row["row"], reference], score) for row in rows]
+        marks = [mark if each and each.is_clear else "{}" for each in found]
+        cells[name] = [form.format(text) for form, text in zip(marks, texts, strict=True)]
     return pd.DataFrame(cells, index=[row["row"] for row in rows], dtype=object)
 
 
