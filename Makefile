@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 PYTEST_ARGS ?=
 # Processes of the tests, each with one thread; 0 runs the tests in one process with two, for a debugger.
 WORKERS ?= 2
@@ -20,7 +20,7 @@ endif
 
 install: $(STAMP)
 
-# Installed in two steps: the demo needs the first only. Python compiles what it imports.
+# Installed in two steps: the demo needs the first only.
 $(VENV)/.train: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) '.[train]'
