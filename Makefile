@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e
 PYTEST_ARGS ?=
 # Processes of the tests, each with one thread; 0 runs the tests in one process with two, for a debugger.
 WORKERS ?= 2
@@ -20,7 +20,7 @@ endif
 
 install: $(STAMP)
 
-# Installed in two steps: the demo needs the first only.
+# In two steps: the demo needs the first only, and compiles what it imports.
 $(VENV)/.train: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) '.[train]'
@@ -28,6 +28,7 @@ $(VENV)/.train: pyproject.toml constraints.txt
 
 $(STAMP): $(VENV)/.train
 	$(INSTALL) '.[dev]'
+	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 	touch $@
 
 test: $(STAMP)

@@ -30,6 +30,9 @@ from .logits import Movable, Positions
 if TYPE_CHECKING:
     from transformers import Cache
 
+# With less padding than this, moving tokens costs more than computing it.
+_LITTLE_PADDING = 0.1
+
 
 def is_transformed() -> bool:
     """Whether a transform of `torch.func`, or forward-mode differentiation, is active.
@@ -44,10 +47,6 @@ def is_transformed() -> bool:
 def is_traced() -> bool:
     """Whether code must not read the content of a tensor: it is compiled or transformed."""
     return torch.compiler.is_compiling() or is_transformed()
-
-
-# With less padding than this, moving tokens costs more than computing it.
-_LITTLE_PADDING = 0.1
 
 
 @dataclass(eq=False)

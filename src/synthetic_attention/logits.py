@@ -1,4 +1,4 @@
-"""Attention logits in factored form, from a synthesizing function to `attend`.
+"""Attention logits in factored form, from a synthesizing function to `attend`, and the positions they are asked for.
 
 Shape legend: B batch, H heads, G keys or values that H / G heads in a row share, T queries (rows), S keys (columns), K
 width of a query, a·b ≥ S outer factors.

@@ -30,7 +30,6 @@ _LEAST_PRODUCTS, _LEAST_WEIGHTS = 2**22, 2**18
 _SLOW_ROWS = range(12, 64)
 # The fewest rows, and the smallest weights, for which another order of the weights pays within some 20 calls.
 _PACKED_ROWS, _PACKED_SIZE = 4, 2**18
-
 # Up to this many slots in a row, values by feature are projected with their padding: moving them costs more.
 _SHORT_ROW = 128
 
