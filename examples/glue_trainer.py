@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments, set_seed
+from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments, set_seed
 
 from synthesizer_lab.compare.results import SPEEDS, over_seeds
 from synthesizer_lab.compare.rows import Row, parse_rows
@@ -77,7 +77,6 @@ def fine_tune(start: Path, name: str, seed: int, run: dict[str, Any]) -> None:
     guesses = outputs.argmax(-1) if classes else outputs[:, 0]
     scores = task_scores(name, guesses.tolist(), [row["labels"] for row in valid])
     run["tests"][name] = {**NONE, "examples": len(valid), "scores": scores}
-    run["metrics"]["parameters"] = model.num_parameters()
     run |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), "versions": {"torch": torch.__version__}}
 
 
@@ -111,7 +110,9 @@ for task in args.tasks:
         for row in args.synthesizers:
             key = {"row": row.label, "seed": seed, "status": "finished"}
             if not (found := [run for run in runs if key.items() <= run.items()]):
-                about = {"validation": NONE, "last": NONE, "metrics": dict.fromkeys(SPEEDS)}
+                # Without the head, which depends on the task.
+                size = AutoModel.from_pretrained(convert_row(row)).num_parameters()
+                about = {"validation": NONE, "last": NONE, "metrics": dict.fromkeys(SPEEDS) | {"parameters": size}}
                 runs += (found := [{**key, **about, "tests": dict.fromkeys(args.tasks, NONE)}])
             if not found[0]["tests"][task]["scores"]:
                 fine_tune(convert_row(row), task, seed, found[0])
