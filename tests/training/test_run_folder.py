@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from synthesizer_lab.staging import LOCK, lock_file
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.training.run import resume_run
 from synthesizer_lab.training.run_folder import RunFolder
@@ -27,17 +26,6 @@ def test_what_is_there_is_not_overwritten_unasked(corpus: Path, tmp_path: Path, 
             start(corpus, output, settings, overwrite=True)
     with pytest.raises(UserError, match="not a folder"):
         start(corpus, run / "run.yaml", settings, overwrite=True)
-
-
-def test_a_run_that_was_killed_as_it_began_starts_again(corpus: Path, tmp_path: Path, small: Small) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run/tokenizer.json").write_text("{", encoding="utf-8")
-    # Perhaps a user's.
-    with pytest.raises(UserError, match="has files and is not a run"):
-        start(corpus, tmp_path / "run", small("max_steps=1"))
-    (tmp_path / "run" / LOCK).touch()
-    start(corpus, tmp_path / "run", small("max_steps=1"))
-    assert (tmp_path / "run/model.safetensors").exists()
 
 
 def test_an_empty_folder_is_filled_and_a_link_to_it_stays(corpus: Path, tmp_path: Path, small: Small) -> None:
@@ -96,10 +84,6 @@ def test_a_full_disk_leaves_what_is_there(corpus: Path, tmp_path: Path, small: S
 
 def test_the_next_start_removes_what_killed_ones_left(corpus: Path, tmp_path: Path, small: Small) -> None:
     run = tmp_path / "run"
-    dead, alive = (run / f".partial-{name}" for name in ("abcdefgh", "12345678"))
-    for path in (dead, alive):
-        (path / "new").mkdir(parents=True)
-        (path / LOCK).touch()
-    with lock_file(alive / LOCK):
-        start(corpus, run, small("max_steps=1"))
-    assert [*run.glob(".partial-*")] == [alive]
+    (run / ".partial-abcdefgh/new").mkdir(parents=True)
+    start(corpus, run, small("max_steps=1"))
+    assert not [*run.glob(".partial-*")]

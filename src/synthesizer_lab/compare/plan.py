@@ -14,12 +14,12 @@ from transformers import PreTrainedTokenizerFast
 
 from ..data.examples import OnLongInput
 from ..data.tokenizer import encode
-from ..errors import UserError
+from ..errors import UserError, damage_reported
 from ..tasks.base import Split, Task, build_model
 from ..tasks.generation import evaluation_config, generation_settings
 from ..tasks.large import LargeSplit, new_tokenizer
 from ..tasks.seq2seq import TextPairs
-from ..training.run import building_errors, read_splits
+from ..training.run import read_splits
 from ..training.run_folder import PretrainedRun, RunFolder
 from ..training.settings import Settings, build_config, parse_synthesizer, read_settings, read_task_options
 from .rows import Row, folder_name
@@ -195,7 +195,7 @@ def _model_size(
     def parameters(row: Row, d_ff: int | None = None) -> int:
         config = build_config(comparison.settings(row, source=source, d_ff=d_ff), **changes)
         # Without memory and random numbers: only the shapes count.
-        with building_errors(), torch.device("meta"):
+        with damage_reported("the model", "built"), torch.device("meta"):
             return build_model(comparison.task, config).num_parameters(only_trainable=True)
 
     d_ff = None

@@ -18,7 +18,7 @@ from transformers import TrainerCallback, TrainerState
 
 from ..errors import unread_ignored
 
-_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class TrainingClock:
@@ -46,22 +46,17 @@ class TrainingClock:
 
 
 class StopRequest:
-    """Turns the first Ctrl-C, SIGTERM or SIGHUP into a request to stop after a checkpoint; the second one interrupts.
-
-    With `at_once`, while nothing is trained, the first one interrupts.
-    """
+    """Turns the first Ctrl-C, SIGTERM or SIGHUP into a request to stop after a checkpoint; the second interrupts."""
 
     received: int | None = None
-    at_once: bool = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Handle the signals inside; no effect outside of the main thread, where Python does not allow it."""
-        numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else []
+        numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
         # `nohup` ignores SIGHUP. A shell that starts a job in the background ignores SIGINT, which still stops it.
-        hangup = getattr(signal, "SIGHUP", None)
-        numbers = [number for number in numbers if number != hangup or signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._receive) for number in numbers}
+        ignored = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else []
+        before = {number: signal.signal(number, self._receive) for number in numbers if number not in ignored}
         try:
             yield
         finally:
@@ -69,10 +64,9 @@ class StopRequest:
                 signal.signal(number, handler)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        interrupts = self.at_once or self.received is not None
-        self.received = number
-        if interrupts:
+        if self.received is not None:
             raise KeyboardInterrupt
+        self.received = number
         # A signal may arrive inside of print(), which is not reentrant.
         with unread_ignored():
             os.write(2, b"\nstopping after the next checkpoint; a second signal stops at once\n")

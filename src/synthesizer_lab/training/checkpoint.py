@@ -45,17 +45,6 @@ class Progress:
     last: dict[str, Any] = field(default_factory=dict)
     snapshots: list[Snapshot] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        # JSON has no tuples.
-        self.snapshots = [(int(step), float(score)) for step, score in self.snapshots]
-
-    def write(self, checkpoint: Path) -> None:
-        """Write `progress.json` in one step."""
-        with damage_reported(checkpoint / _PROGRESS, "written"):
-            partial = checkpoint / f"{_PROGRESS}.partial"
-            partial.write_text(json.dumps(asdict(self), allow_nan=False), encoding="utf-8")
-            partial.replace(checkpoint / _PROGRESS)
-
 
 class Checkpoint(NamedTuple):
     """A complete checkpoint."""
@@ -74,12 +63,11 @@ def last_checkpoint(folder: Path) -> Checkpoint | None:
         values = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
         # Of older versions.
         values.pop("place", None)
+        # JSON has no tuples.
+        values["snapshots"] = [(int(step), float(score)) for step, score in values.get("snapshots", ())]
         progress = Progress(**values)
-        snapshots = [_weights(path, step).relative_to(path).as_posix() for step, _ in progress.snapshots]
-        if missing := [name for name in (*_FILES, *snapshots) if not [*path.glob(name)]]:
+        if missing := [name for name in _FILES if not [*path.glob(name)]]:
             raise ValueError(f"{', '.join(missing)} missing")
-        if json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] != _step(path):
-            raise ValueError("trainer_state.json has another step")
     return Checkpoint(path, _step(path), progress)
 
 
@@ -94,7 +82,9 @@ def commit_checkpoint(path: Path, progress: Progress) -> None:
                 os.link(old, new)
             except OSError:
                 shutil.copyfile(old, new)
-    progress.write(path)
+    partial = path / f"{_PROGRESS}.partial"
+    partial.write_text(json.dumps(asdict(progress), allow_nan=False), encoding="utf-8")
+    partial.replace(path / _PROGRESS)
     remove_others(path.parent)
 
 

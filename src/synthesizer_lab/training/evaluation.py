@@ -16,7 +16,7 @@ from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from ..data.examples import OnLongInput
 from ..errors import UserError, damage_reported
 from ..tasks import get_task
-from ..tasks.base import EvaluationLoop, LineTask, Task, format_score, tokens_name
+from ..tasks.base import EvaluationLoop, LineTask, format_score, tokens_name
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from ..tasks.language_modeling import LanguageModeling
@@ -67,7 +67,14 @@ def evaluate_run(
     part = task.read(path_of_data, split)
     options: dict[str, Any] = {"generation": generation, "on_long": on_long}
     if sharding == "fsdp":
-        loop = _load_sharded(run, task, device, bf16, **options)
+        place, state = choose_training_device(device), PartialState()
+        check_sharding("fsdp")
+        with failing_together():
+            model, tokenizer = run.load(task, building_device("fsdp"), bf16)
+        # The model moves to the devices part by part.
+        shard_model(model, place)
+        options |= {"rank": state.process_index, "world_size": state.num_processes, "gather": gather_object}
+        loop = EvaluationLoop(model, tokenizer, is_sharded=True, **options)
     else:
         loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), **options)
     started = time.perf_counter()
@@ -77,8 +84,7 @@ def evaluate_run(
     labels = [part.name, _digest(part.fingerprint())]
     labels += [generation_label(generation)] if generation else []
     labels += [f"{option}-{_digest(value)}" for option, value in (scoring or {}).items() if value is not None]
-    dtype = "bfloat16" if bf16 else "float32"
-    labels += [dtype] if dtype != "float32" else []
+    labels += ["bfloat16"] if bf16 else []
     name = f"evaluation/{'.'.join(labels)}"
     predictions = f"{name}.{evaluation.suffix}"
     results: dict[str, Any] = {
@@ -94,7 +100,7 @@ def evaluate_run(
         "truncated": evaluation.truncated,
         "skipped": evaluation.skipped,
         "device": describe_device(loop.model.device),
-        "dtype": dtype,
+        "dtype": "bfloat16" if bf16 else "float32",
         "seconds": round(seconds, 3),
         "examples_per_second": round((evaluation.examples or len(part)) / seconds, 2),
         "predictions": str(run.path / predictions),
@@ -168,19 +174,6 @@ def continue_prompt(
     with shortage_reported("use a device with more memory", lambda: "there is no text"):
         torch.seed() if seed is None else torch.manual_seed(seed)
         return task.continuation(loop, prompt)
-
-
-def _load_sharded(
-    run: RunFolder, task: Task[Any, Any], device: str | None, bf16: bool, **options: Any
-) -> EvaluationLoop:
-    """The run's model, which moves to the devices part by part, and its tokenizer."""
-    place, state = choose_training_device(device), PartialState()
-    check_sharding("fsdp")
-    with failing_together():
-        model, tokenizer = run.load(task, building_device("fsdp"), bf16)
-    shard_model(model, place)
-    shared = {"rank": state.process_index, "world_size": state.num_processes, "gather": gather_object}
-    return EvaluationLoop(model, tokenizer, **shared, is_sharded=True, **options)
 
 
 def describe_evaluation(results: Mapping[str, Any]) -> str:

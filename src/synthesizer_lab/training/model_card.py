@@ -41,6 +41,21 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
     tag = _TAGS.get(model) or _TAGS.get(task.name)
     name = str(data).partition(":")[2] if is_hub_name(data) else data.name
     rows = _rows(run, metrics["best"])
+    results = [
+        EvalResult(
+            task_type=tag or task.name,
+            dataset_type=name,
+            dataset_name=name,
+            dataset_split=split,
+            metric_type=key,
+            metric_name=f"{label} ({settings})" if settings else label,
+            metric_value=row[key],
+        )
+        for (split, settings), row in rows.items()
+        for key, label in task.score_labels.items()
+        # A score that could not be computed is a text.
+        if isinstance(row.get(key), int | float)
+    ]
     header = ModelCardData(
         license="unknown",
         language=[task.source, task.target] if isinstance(task, Translation) else None,
@@ -49,14 +64,12 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
         datasets=[name] if is_hub_name(data) else None,
         pipeline_tag=tag,
         model_name=run.path.name,
-        eval_results=list(_results(rows, task, name, tag or task.name)),
+        eval_results=results,
     )
     commands, scores = "\n".join(info["commands"]), "\n".join(_table(rows, task))
     # By default a pipeline generates more tokens than a small model has positions.
     options = ", max_new_tokens=20" if tag == "text-generation" else ""
     usage = _PIPELINE.format(tag=tag, options=options) if model in _TAGS else _GENERATE
-    # Older versions trained on streams, whose examples are not counted.
-    examples = f"{metrics['train_examples']:,} " if metrics["train_examples"] else ""
     card = f"""\
 ---
 {header.to_yaml()}
@@ -82,7 +95,7 @@ import synthetic_attention  # registers the models
 
 ## Training
 
-{metrics["steps"]:,} steps on {examples}{task.unit} of `{data.name}`; `run.yaml` has all settings.
+{metrics["steps"]:,} steps on {metrics["train_examples"]:,} {task.unit} of `{data.name}`; `run.yaml` has all settings.
 
 ```console
 {commands}
@@ -105,25 +118,6 @@ def _rows(run: RunFolder, best: Mapping[str, Any]) -> dict[tuple[str, str], Mapp
         with damage_reported(path):
             rows[split, settings.partition(".")[2]] = json.loads(path.read_text(encoding="utf-8"))
     return rows
-
-
-def _results(
-    rows: Mapping[tuple[str, str], Mapping[str, Any]], task: Task[Any, Any], data: str, kind: str
-) -> Iterator[EvalResult]:
-    """The scores that the task shows, as the Hub reads them."""
-    for (split, settings), row in rows.items():
-        for key, label in task.score_labels.items():
-            # A score that could not be computed is a text.
-            if isinstance(row.get(key), int | float):
-                yield EvalResult(
-                    task_type=kind,
-                    dataset_type=data,
-                    dataset_name=data,
-                    dataset_split=split,
-                    metric_type=key,
-                    metric_name=f"{label} ({settings})" if settings else label,
-                    metric_value=row[key],
-                )
 
 
 def _table(rows: Mapping[tuple[str, str], Mapping[str, Any]], task: Task[Any, Any]) -> Iterator[str]:

@@ -6,8 +6,8 @@ import importlib.metadata
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast, TrainerCallback, set_seed
 
 from ..data.examples import Examples
 from ..data.source import is_hub_name
-from ..errors import UserError, one_line
+from ..errors import UserError, damage_reported
 from ..tasks.base import Split, Task, build_model
 from ..tasks.large import IN_MEMORY, LargeSplit, encode_large, new_tokenizer
 from .arguments import Sharding, SynthesizerTrainingArguments
@@ -39,9 +39,11 @@ from .trainer import SynthesizerTrainer, TrainingInputs
 
 # Receives lines for the user.
 Report = Callable[[str], object]
-_PACKAGES = ("synthetic-attention", "torch", "transformers", "accelerate", "tokenizers")
 # Those that scores depend on are recorded where they are installed.
-_METRIC_PACKAGES = ("sacrebleu", "rouge-score", "sentencex", "pycocoevalcap", "scikit-learn", "scipy")
+_PACKAGES = (
+    *("synthetic-attention", "torch", "transformers", "accelerate", "tokenizers"),
+    *("sacrebleu", "rouge-score", "sentencex", "pycocoevalcap", "scikit-learn", "scipy"),
+)
 
 
 class RunCompleteError(UserError):
@@ -252,7 +254,7 @@ def prepare_inputs(
         _report_left_out(split.name, encoded, task.unit, maximum, report)
     config = build_config(settings, **task.config_changes(head, tokenizer))
     set_seed(settings.training.seed)
-    with building_errors(), building_device(settings.training.sharding):
+    with damage_reported("the model", "built"), building_device(settings.training.sharding):
         model = build_model(task, config)
     if pretrained is not None and not pretrained.scratch and model.device.type != "meta":
         # Dropout does not depend on whether the weights are new.
@@ -262,16 +264,6 @@ def prepare_inputs(
             report(note)
     report(f"{model.num_parameters(only_trainable=True):,} parameters, vocabulary of {len(tokenizer):,} tokens")
     return TrainingInputs(task, settings, model, tokenizer, examples, validation, valid, found)
-
-
-@contextmanager
-def building_errors() -> Iterator[None]:
-    """Raise the errors of a model with impossible sizes as a UserError."""
-    try:
-        yield
-    # PyTorch raises a RuntimeError for a size that it cannot allocate.
-    except (ValueError, TypeError, RuntimeError, MemoryError) as error:
-        raise UserError(f"the model cannot be built: {one_line(error)}") from error
 
 
 def _report_left_out(name: str, examples: Examples, unit: str, maximum: int, report: Report) -> None:
@@ -315,7 +307,7 @@ def _train(trainer: SynthesizerTrainer, callbacks: Sequence[TrainerCallback]) ->
 
 def _versions(device: torch.device) -> dict[str, str | int]:
     versions = {"python": platform.python_version(), "device": describe_device(device)}
-    for package in (*_PACKAGES, *_METRIC_PACKAGES):
+    for package in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return {**versions, "threads": torch.get_num_threads()}

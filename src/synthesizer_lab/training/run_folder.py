@@ -47,8 +47,6 @@ _FOREIGN = (
 # The entries of run.yaml that every run has.
 _INFO = ("task", "data", "options", "fingerprints", "commands", "settings")
 _PARTIAL = ".partial-"
-# The files that a new run gets before its run.yaml.
-_FIRST = {"tokenizer.json", "tokenizer_config.json"}
 
 
 def data_path(info: Mapping[str, Any], data: Path | None) -> Path:
@@ -128,16 +126,12 @@ class RunFolder:
         if self.exists and not overwrite:
             way_out = "choose another --output (train: --resume continues it, --overwrite replaces it)"
             raise UserError(f"{self.path}: a run exists; {way_out}")
-        # A run that was killed as it began has a lock and its tokenizer only.
-        left = _FIRST if (self.path / LOCK).exists() else set()
-        if {path.name for path in self.content()} - left and not self.exists:
+        if self.content() and not self.exists:
             raise UserError(f"{self.path}: the folder has files and is not a run; choose another --output")
 
     @contextmanager
     def created(self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool) -> Iterator[None]:
         """Create the folder with run.yaml and the tokenizer, and lock it inside."""
-        with damage_reported(self.path, "written"):
-            self.path.mkdir(parents=True, exist_ok=True)
         with self.locked():
             with self.written(overwrite) as new:
                 new.write_yaml("run.yaml", info)
@@ -147,8 +141,6 @@ class RunFolder:
     @contextmanager
     def written(self, overwrite: bool = False) -> Iterator[RunFolder]:
         """A temporary folder whose files replace the content of this one at the end."""
-        with damage_reported(self.path, "written"):
-            self.path.mkdir(parents=True, exist_ok=True)
         with self._staged() as stage:
             yield RunFolder(stage)
             self.check_new(overwrite)
@@ -238,9 +230,6 @@ class RunFolder:
             # transformers would initialise missing weights.
             if problems := [f"{name} {kind}" for kind in ("missing", "unexpected") for name in found[f"{kind}_keys"]]:
                 raise ValueError(f"the weights do not fit config.json: {', '.join(problems[:3])}")
-            weights = {} if device.type == "meta" else model.state_dict()
-            if infinite := [name for name, weight in weights.items() if not weight.isfinite().all()]:
-                raise ValueError(f"model.safetensors has weights that are not finite: {', '.join(infinite[:3])}")
             if len(tokenizer) > model.config.vocab_size:
                 raise ValueError(f"tokenizer.json has {len(tokenizer)} tokens, the model {model.config.vocab_size}")
             # Commands take settings of generation as options, not from generation_config.json.
@@ -272,31 +261,29 @@ class RunFolder:
     @contextmanager
     def _staged(self, name: str = "") -> Iterator[Path]:
         """A temporary folder inside; its files, `name` among them, move into the run, each in one step."""
-        with damage_reported(self.path / name, "written"), staged(self.path, _PARTIAL) as stage:
-            yield stage
-            # run.yaml after the tokenizer: with it the folder is a run. The weights last: with them it has a model.
-            files = [path for path in stage.rglob("*") if path.is_file()]
-            for path in sorted(files, key=lambda path: (path.suffix == ".safetensors", path.name == "run.yaml")):
-                target = self.path / path.relative_to(stage)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                path.replace(target)
+        with damage_reported(self.path / name, "written"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            # A prefix for each file: an evaluation may write while the run is trained.
+            with staged(self.path, f"{_PARTIAL}{Path(name).name}") as stage:
+                yield stage
+                # run.yaml after the tokenizer: with it the folder is a run. The weights last: with them it has a model.
+                files = [path for path in stage.rglob("*") if path.is_file()]
+                for path in sorted(files, key=lambda path: (path.suffix == ".safetensors", path.name == "run.yaml")):
+                    target = self.path / path.relative_to(stage)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    path.replace(target)
 
 
 @dataclass(frozen=True)
 class PretrainedRun:
-    """A run to start from; `open` makes it. With `scratch`, only its architecture and tokenizer are used.
-
-    `fingerprints` are those of its training and validation data; `processes` is the number that trained it.
-    """
+    """A run to start from; `open` makes it. With `scratch`, only its architecture and tokenizer are used."""
 
     run: RunFolder
     task: Task[Any, Any]
     settings: Settings
     weights_sha256: str
     finished: bool
-    fingerprints: Mapping[str, Any]
     scratch: bool = False
-    processes: int = 1
 
     @classmethod
     def open(cls, path: Path, task: type[Task[Any, Any]], scratch: bool = False) -> PretrainedRun:
@@ -317,8 +304,7 @@ class PretrainedRun:
         run.check_model()
         with (run.path / "model.safetensors").open("rb") as weights:
             digest = hashlib.file_digest(weights, "sha256").hexdigest()
-        finished, processes = run.is_finished(info), info.get("processes", 1)
-        return cls(run, own, settings, digest, finished, info["fingerprints"], scratch, processes)
+        return cls(run, own, settings, digest, run.is_finished(info), scratch)
 
     @classmethod
     def reopen(cls, record: Mapping[str, Any], task: type[Task[Any, Any]]) -> PretrainedRun:

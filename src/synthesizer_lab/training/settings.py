@@ -5,22 +5,23 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from importlib.resources import files
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
-from huggingface_hub.errors import StrictDataclassError
 
 from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.synthesizers import OPTIONS
 from synthetic_attention.validation import did_you_mean
 
-from ..errors import UserError, one_line
+from ..errors import UserError, one_line, user_errors
 from ..tasks import get_task, known_tasks
 from ..tasks.base import Task
 from ..tasks.options import FORMER_OPTIONS
@@ -34,6 +35,8 @@ _PRESETS = files(__package__) / "presets"
 _WITHOUT_WEIGHTS = ("attention_dropout_rate", "classifier_pooling", "dropout_rate", "fused_loss")
 # Fields that follow from the tokenizer of a run, or are those of a converted model.
 _TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+# The entry of a field in a docstring, with the lines that continue it.
+_FIELD = re.compile(r"^ {4}(\w+(?:, \w+)*): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 
 class Setting(NamedTuple):
@@ -68,11 +71,8 @@ class Settings:
         if self.model.get("max_position_embeddings") == 1:
             raise UserError("got max_position_embeddings=1; expected at least 2: a token and the end")
         options = self.synthesizer_options or None
-        try:
+        with user_errors():
             return SynthesizerConfig(**self.model, synthesizer=self.synthesizer, synthesizer_options=options)
-        # The strict dataclass of huggingface_hub reports a wrong type with exceptions of its own.
-        except (ValueError, TypeError, StrictDataclassError) as error:
-            raise UserError(one_line(error)) from error
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
@@ -81,10 +81,10 @@ class Settings:
         Raises:
             UserError: an entry that `--set` cannot set: of all arguments of transformers, some send or load files.
         """
-        for group, known in (("training", argument_types()), ("model", (*_model_fields(), *_TOKENS))):
+        known = {"training": {*argument_types(), *FORMER_OPTIONS}, "model": {*_model_fields(), *_TOKENS}}
+        for group, names in known.items():
             check_value(group, entries := values.get(group, {}), dict[str, Any])
-            known = (*known, *FORMER_OPTIONS) if group == "training" else known
-            if unknown := entries.keys() - {*known}:
+            if unknown := entries.keys() - names:
                 raise UserError(f"got unknown {group} settings: {', '.join(sorted(map(str, unknown)))}")
         training = {name: value for name, value in values["training"].items() if name not in FORMER_OPTIONS}
         return cls(**{**values, "training": SynthesizerTrainingArguments(**training)})
@@ -102,10 +102,8 @@ class Settings:
         )
 
     def with_training(self, **changes: Any) -> Settings:
-        """The same settings and configuration with other training arguments."""
-        settings = replace(self, training=replace(self.training, **changes))
-        vars(settings).update({name: value for name, value in vars(self).items() if name == "config"})
-        return settings
+        """The same settings with other training arguments."""
+        return replace(self, training=replace(self.training, **changes))
 
     def with_budget(self, max_steps: int | None, minutes: float | None) -> Settings:
         """The same settings with another end: if either value is given, it replaces the old steps and minutes."""
@@ -226,38 +224,33 @@ def list_settings(preset: str | None = None) -> list[Setting]:
     With a preset, these are the values of a run of the preset.
     """
     used = None if preset is None else read_settings(synthesizer="vanilla", preset=preset)
-    training, model = (TrainingOptions, SynthesizerConfig) if used is None else (used.training, used.config)
-    found = [
-        Setting(entry.name, getattr(training, entry.name), entry.metadata["help"], "training")
-        for entry in fields(TrainingOptions)
-    ]
-    groups: list[tuple[str, str, Any, Collection[str], Any]] = [
-        ("model", "", SynthesizerConfig, _model_fields(), model)
+    groups: list[tuple[str, str, Any, Iterable[str], Any]] = [
+        ("training", "", TrainingOptions, argument_types(), used.training if used else TrainingOptions),
+        ("model", "", SynthesizerConfig, _model_fields(), used.config if used else SynthesizerConfig),
     ]
     for name, options in OPTIONS.items():
-        own = options(**({} if used is None else used.synthesizer_options.get(name, {})))
+        own = options(**(used.synthesizer_options.get(name, {}) if used else {}))
         groups.append((f"function {name}", f"{name}.", options, [entry.name for entry in fields(options)], own))
-    for name in known_tasks():
-        groups.append((f"task {name}", "", get_task(name), get_task(name).option_types(), get_task(name)))
-    for group, prefix, kind, names, values in groups:
-        meanings = _meanings(kind)
-        found += [Setting(prefix + name, getattr(values, name, None), meanings.get(name, ""), group) for name in names]
-    return found
+    for task in map(get_task, known_tasks()):
+        groups.append((f"task {task.name}", "", task, task.option_types(), task))
+    return [
+        Setting(prefix + name, getattr(values, name, None), meanings.get(name, ""), group)
+        for group, prefix, kind, names, values in groups
+        for meanings in [_meanings(kind)]
+        for name in names
+    ]
 
 
-def _meanings(kind: type) -> dict[str, str]:
-    """What the docstrings of a class and its bases say of each field: `name: text`, or `name, name: text`."""
-    meanings, names = dict[str, str](), list[str]()
-    for line in "\n".join(inspect.cleandoc(cls.__doc__ or "") for cls in reversed(kind.__mro__)).splitlines():
-        indent, (start, colon, text) = len(line) - len(line.lstrip()), line.strip().partition(": ")
-        if indent == 4 and colon:
-            names = start.split(", ")
-            meanings.update(dict.fromkeys(names, text))
-        elif indent == 8:
-            meanings.update({name: f"{meanings[name]} {line.strip()}" for name in names})
-        elif line:
-            names = []
-    return meanings
+def _meanings(kind: Any) -> dict[str, str]:
+    """What a dataclass says of each field: in its metadata, or in its docstring or that of a base.
+
+    There a line is `name: text`, or `name, name: text`.
+    """
+    docs = (inspect.cleandoc(base.__doc__ or "") for base in reversed(kind.__mro__))
+    found = {
+        name: " ".join(text.split()) for names, text in chain(*map(_FIELD.findall, docs)) for name in names.split(", ")
+    }
+    return found | {entry.name: entry.metadata["help"] for entry in fields(kind) if "help" in entry.metadata}
 
 
 def read_task_options(

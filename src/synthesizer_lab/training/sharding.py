@@ -25,15 +25,6 @@ from transformers import PreTrainedModel
 from ..errors import UserError
 from .arguments import Sharding, SynthesizerTrainingArguments
 
-# Variables of `accelerate launch` with the only value that this package supports, and the setting that gives it.
-_SUPPORTED = {
-    "ACCELERATE_USE_DEEPSPEED": ("false", "FSDP, or --sharding fsdp"),
-    "ACCELERATE_USE_MEGATRON_LM": ("false", "FSDP, or --sharding fsdp"),
-    "FSDP_VERSION": ("2", "fsdp_version: 2"),
-    "FSDP_OFFLOAD_PARAMS": ("false", "fsdp_offload_params: false"),
-    "FSDP_ACTIVATION_CHECKPOINTING": ("false", "fsdp_activation_checkpointing: false"),
-}
-
 
 def launched_sharding() -> Sharding | None:
     """The sharding that `accelerate launch` asks for: "fsdp", or None if it says nothing."""
@@ -45,9 +36,8 @@ def check_sharding(sharding: Sharding) -> None:
 
     PartialState has to exist.
     """
-    for variable, (supported, setting) in _SUPPORTED.items():
-        if (value := os.environ.get(variable, supported)) != supported:
-            raise UserError(f"got {variable}={value} in the configuration of accelerate; expected {setting}")
+    if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
+        raise UserError("got DeepSpeed in the configuration of accelerate; expected FSDP, or --sharding fsdp")
     if sharding == "none" and launched_sharding():
         raise UserError("got sharding none, but FSDP in the configuration of accelerate; pass --sharding fsdp")
     if sharding == "fsdp" and PartialState().num_processes == 1:
@@ -119,17 +109,19 @@ def gather_weights(model: nn.Module) -> dict[str, Tensor] | None:
 
 
 def gather_optimizer(optimizer: Optimizer) -> dict[str, Any]:
-    """The whole state of a sharded optimizer, in the main process on the CPU. Every process has to call this."""
-    state, whole = optimizer.state_dict(), dict[int, dict[str, Tensor]]()
+    """The whole state of an optimizer, in the main process on the CPU. Every process has to call this."""
+    state, whole = optimizer.state_dict(), dict[int, dict[str, Any]]()
     for index, own in state["state"].items():
         gathered = {name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in own.items()}
         if PartialState().is_main_process:
-            whole[index] = {name: value.cpu() for name, value in gathered.items()}
+            whole[index] = {
+                name: value.cpu() if isinstance(value, Tensor) else value for name, value in gathered.items()
+            }
     return {**state, "state": whole}
 
 
 def load_optimizer(optimizer: Optimizer, path: Path) -> None:
-    """Load a whole state into a sharded optimizer: each process its part."""
+    """Load a whole state into an optimizer; into a sharded one each process its part."""
     state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for index, own in state["state"].items():

@@ -52,7 +52,7 @@ class TrainingInputs:
 
 
 class _Loop(TrainerCallback):
-    """Runs the clock, decides when to validate and to stop, and completes checkpoints."""
+    """Runs the clock, and decides when to validate and to stop."""
 
     def __init__(self, trainer: SynthesizerTrainer) -> None:
         self.trainer = trainer
@@ -75,15 +75,6 @@ class _Loop(TrainerCallback):
         control.should_evaluate = trainer.complete or state.global_step % args.eval_steps == 0
         if control.should_save:
             trainer.clock.stop()
-
-    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        trainer = self.trainer
-        # Every process has added its random state.
-        trainer.accelerator.wait_for_everyone()
-        progress = trainer.current_progress()
-        if args.should_save:
-            commit_checkpoint(trainer.run.checkpoints / f"checkpoint-{state.global_step}", progress)
-        trainer.accelerator.wait_for_everyone()
 
 
 class SynthesizerTrainer(Trainer):
@@ -160,20 +151,24 @@ class SynthesizerTrainer(Trainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model of a checkpoint; the weights of a sharded model are gathered."""
         weights = gather_weights(self.inputs.model)
-        if weights is None:
-            super().save_model(output_dir, _internal_call)
-        elif self.args.should_save:
+        if self.args.should_save:
             self.inputs.model.save_pretrained(cast(str, output_dir), state_dict=weights)
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        checkpoint = self.run.checkpoints / f"checkpoint-{self.state.global_step}"
         # On a full disk, PyTorch and safetensors raise errors of their own.
-        with damage_reported(self.run.checkpoints / f"checkpoint-{self.state.global_step}", "written"):
+        with damage_reported(checkpoint, "written"):
             super()._save_checkpoint(*args, **kwargs)
+        # Every process has added its random state.
+        self.accelerator.wait_for_everyone()
+        steps = self.state.global_step - (0 if self._start is None else self._start.step)
+        batches = self.progress.batches + steps * self._batches_per_update
+        progress = replace(self.progress, seconds=self.clock.seconds, tokens=self.count_tokens(), batches=batches)
+        if self.args.should_save:
+            commit_checkpoint(checkpoint, progress)
+        self.accelerator.wait_for_everyone()
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        if not is_sharded(self.inputs.model):
-            super()._save_optimizer_and_scheduler(output_dir)
-            return
         state = gather_optimizer(cast(Optimizer, self.optimizer))
         if self.args.should_save:
             torch.save(state, Path(output_dir) / OPTIMIZER_NAME)
@@ -185,13 +180,11 @@ class SynthesizerTrainer(Trainer):
                 super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with damage_reported(f"{checkpoint}: the checkpoint"):
-            if checkpoint is None or not is_sharded(self.inputs.model):
-                super()._load_optimizer_and_scheduler(checkpoint)
-                return
-            load_optimizer(cast(Optimizer, self.optimizer), Path(checkpoint) / OPTIMIZER_NAME)
-            schedule = torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True)
-            cast(LRScheduler, self.lr_scheduler).load_state_dict(schedule)
+        if checkpoint is not None:
+            with damage_reported(f"{checkpoint}: the checkpoint"):
+                load_optimizer(cast(Optimizer, self.optimizer), Path(checkpoint) / OPTIMIZER_NAME)
+                schedule = torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True)
+                cast(LRScheduler, self.lr_scheduler).load_state_dict(schedule)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         with damage_reported(f"{checkpoint}: the checkpoint"):
@@ -394,12 +387,6 @@ class SynthesizerTrainer(Trainer):
                 f"training diverged: {name} is {value} at step {self.state.global_step}; lower learning_rate or "
                 "raise warmup_steps"
             )
-
-    def current_progress(self) -> Progress:
-        """The state of the run at this step; every process has to call this."""
-        steps = self.state.global_step - (0 if self._start is None else self._start.step)
-        batches = self.progress.batches + steps * self._batches_per_update
-        return replace(self.progress, seconds=self.clock.seconds, tokens=self.count_tokens(), batches=batches)
 
 
 def mixture_weights(model: nn.Module) -> dict[str, list[list[float]]]:
