@@ -1,43 +1,51 @@
-"""Translation by CTranslate2, Marian and our models, all with random weights of the same size.
+"""`synthesizer benchmark generation --task translation`, with the variants "ctranslate2" and "ctranslate2 int8".
 
 Each engine has a process of its own, because two in one process slow each other down; the processes take turns.
 
 pip install ctranslate2
-python benchmarks/ctranslate2_generation.py --layers 4 --width 128 --heads 4 --batch 1,8,64 --num-beams 1,4
+python benchmarks/ctranslate2_generation.py --variants ctranslate2,random --layers 4 --width 128 --heads 4 --batch 1,8
 """
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
-from itertools import product
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from multiprocessing import get_context
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from rich.console import Console
 
-from synthesizer_lab.benchmark.generation import GenerationCase, make_contenders
+from synthesizer_lab.benchmark import generation
+from synthesizer_lab.benchmark.generation import GenerationCase, generate_of, make_model
 from synthesizer_lab.benchmark.harness import Measurement, time_turns
-from synthesizer_lab.benchmark.tables import tables
+from synthesizer_lab.cli import main
 
 Engine = Callable[[GenerationCase], object]
 
 
+@cache
 def make_engine(name: str, first: GenerationCase, longest: int, threads: int) -> Engine:
     """The engine of a row of the table: marian, a synthesizer, ctranslate2, or its int8."""
     torch.set_num_threads(threads)
-    is_other = name.startswith("ctranslate2")
-    contenders = make_contenders(first, [] if is_other or name == "marian" else [name], longest)
-    if is_other:
+    if name.startswith("ctranslate2"):
         compute_type = "int8" if name.endswith("int8") else "float32"
-        return make_ctranslate2(contenders["marian"].model, compute_type, threads)
-    return lambda case: contenders[name](case, case.prompts())
+        return make_ctranslate2(make_model(first, "marian", longest), compute_type, threads)
+    loop = generate_of(make_model(first, name, longest))
+    return lambda case: loop(**case.inputs())
+
+
+def generate(case: GenerationCase, *arguments: Any) -> None:
+    """Generate what a case says with the engine of these arguments."""
+    make_engine(*arguments)(case)
+
+
+def generate_in(pool: ProcessPoolExecutor, *arguments: Any) -> None:
+    """`generate` in the process of a pool."""
+    pool.submit(generate, *arguments).result()
 
 
 def make_ctranslate2(model: Any, compute_type: str, threads: int) -> Engine:
@@ -62,7 +70,7 @@ def make_ctranslate2(model: Any, compute_type: str, threads: int) -> Engine:
         translator = ctranslate2.Translator(folder, compute_type=compute_type, intra_threads=threads, inter_threads=1)
 
     def translate(case: GenerationCase) -> None:
-        inputs = case.prompts()
+        inputs = case.inputs()
         lengths = inputs["attention_mask"].sum(1).tolist()
         rows = inputs["input_ids"].clamp(max=len(tokens) - 2).tolist()
         sources = [[tokens[index] for index in row[:length]] for row, length in zip(rows, lengths, strict=True)]
@@ -75,61 +83,20 @@ def make_ctranslate2(model: Any, compute_type: str, threads: int) -> Engine:
     return translate
 
 
-def serve(connection: Connection, *arguments: Any) -> None:
-    """Generate what the other process asks for, until it closes the connection."""
-    engine = make_engine(*arguments)
-    connection.send(None)
-    with suppress(EOFError):
-        while True:
-            engine(connection.recv())
-            connection.send(None)
-
-
-def main() -> None:
-    """Start the engines, time them in turns, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", default="marian,ctranslate2,ctranslate2 int8,random,vanilla,random+vanilla")
-    for name, default in (("batch", "1,8,64"), ("num-beams", "1,4"), ("prompt", "24,12-36")):
-        parser.add_argument(f"--{name}", default=default)
-    numbers = {"layers": 4, "width": 128, "heads": 4, "vocabulary": 10000, "new-tokens": 24, "repeats": 7, "threads": 2}
-    for name, number in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=number)
-    options = parser.parse_args()
-    sizes = {name: getattr(options, name) for name in ("layers", "width", "heads", "vocabulary", "new_tokens")}
-    cases = []
-    for prompt, beams, batch in product(
-        *(each.split(",") for each in (options.prompt, options.num_beams, options.batch))
-    ):
-        low, _, high = prompt.partition("-")
-        each: dict[str, Any] = {"prompt": (int(low), int(high or low)), "num_beams": int(beams), "batch": int(batch)}
-        cases.append(GenerationCase(task="translation", **each, **sizes))
-    longest = max(case.prompt[1] + case.new_tokens for case in cases)
-    context = multiprocessing.get_context("spawn")
-    connections = {}
-    for name in options.engines.split(","):
-        connections[name], theirs = context.Pipe()
-        arguments = (theirs, name, cases[0], longest, options.threads)
-        context.Process(target=serve, args=arguments, daemon=True).start()
-        # So that `recv` ends if the process does.
-        theirs.close()
-    for name, connection in connections.items():
-        try:
-            connection.recv()
-        except EOFError:
-            sys.exit(f"{name} did not start; its error is above")
-    found = []
+def measure(cases: Sequence[GenerationCase], variants: Sequence[str], repeats: int = 3) -> list[Measurement]:
+    """As `measure_generation`, with each engine in a process of its own."""
+    longest, found = max(case.longest for case in cases), list[Measurement]()
+    pools = {name: ProcessPoolExecutor(1, get_context("spawn")) for name in ("marian", *variants)}
     for case in cases:
         turns = {
-            name: lambda engine=engine, case=case: (engine.send(case), engine.recv())
-            for name, engine in connections.items()
+            name: partial(generate_in, pool, case, name, cases[0], longest, torch.get_num_threads())
+            for name, pool in pools.items()
         }
-        times = time_turns(turns, options.repeats, warmup=1)
+        times = time_turns(turns, repeats, warmup=1)
         found += [Measurement(name, case, False, *times[name]) for name in turns]
-    for connection in connections.values():
-        connection.close()
-    for table in tables(found):
-        Console().print(table)
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    generation.measure_generation = measure
+    main(["benchmark", "generation", "--task", "translation", *sys.argv[1:]])

@@ -68,11 +68,10 @@ def main() -> None:
 def run_comparison(data: Path, output: Path, steps: int) -> dict[str, Any]:
     """Run `synthesizer compare`; returns the content of results.json."""
     # Validation is for longer trainings: the last checkpoint is the best one here.
-    words = (
-        f"compare translation --source en --target de --preset demo --steps {steps} --set eval_steps={steps}".split()
-    )
-    words += ["--set", "logging_steps=100", "--num-beams", "1", "--synthesizers", ",".join(SYNTHESIZERS)]
-    words += [f"--split={split}" for split in SPLITS] + ["--data", str(data), "--output", str(output)]
+    sets = f"--steps {steps} --set eval_steps={steps} --set logging_steps=100 --num-beams 1"
+    words = f"compare translation --source en --target de --preset demo {sets}".split()
+    words += [f"--split={split}" for split in SPLITS] + ["--synthesizers", ",".join(SYNTHESIZERS)]
+    words += ["--data", str(data), "--output", str(output)]
     console.print(Text(f"\n$ synthesizer {shlex.join(words)}", style="cyan"))
     # The runs and the page record this command.
     sys.argv = ["synthesizer", *words]
@@ -99,14 +98,12 @@ def print_results(results: dict[str, Any], data: Path, output: Path) -> None:
         files = [data / f"{split}.en", data / f"{split}.de"]
         files += [output / run["folder"] / run["tests"][split]["predictions"] for run in results["runs"]]
         rows = list(zip(*map(read_lines, files), strict=False))
-        wrong = next((row for row in rows if len({*row[1:]}) > 1), rows[0])
-        for english, german, *outputs in dict.fromkeys((*rows[:2], wrong)):
-            console.print(f"  {english}", markup=False)
-            for text in dict.fromkeys((german, *outputs)):
-                names = [run["row"] for run, line in zip(results["runs"], outputs, strict=True) if line == text]
-                who = "all models" if len(names) == len(outputs) else ", ".join(names) or "no model"
+        wrong = next((row for row in rows if len({*row[1:]}) > 1), rows[1])
+        for english, german, *outputs in dict.fromkeys((rows[0], wrong)):
+            console.print(Text(f"  {english}").append(f"\n  {german}", "dim"))
+            for run, text in zip(results["runs"], outputs, strict=True):
                 mark, colour = ("✓", "green") if text == german else ("✗", "red")
-                console.print(Text(f"  {mark} {text}", colour).append(f"  {who}", "dim"))
+                console.print(Text(f"  {mark} {text}", colour).append(f"  {run['row']}", "dim"))
             console.print()
 
 

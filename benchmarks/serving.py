@@ -56,28 +56,26 @@ def pytorch(run: Path, folder: Path) -> dict[str, Served]:
 
 def onnx(run: Path, folder: Path) -> dict[str, Served]:
     """The same with the files that `export_model` wrote, one text after the other."""
-    found = {}
+    found: dict[str, Served] = {}
     # `quantize_dynamic` is that of ONNX Runtime.
     for kind in ("float32", "quantize_dynamic"):
         files = [folder / f"{kind}-{part}.onnx" for part in ("decoder", "encoder")]
         if kind == "quantize_dynamic":
             for file in files:
                 quantize_dynamic(folder / file.name.replace(kind, "float32"), file)
-        found[f"ONNX Runtime {kind}"] = (
-            sum(file.stat().st_size for file in files),
-            of_each(OnnxGenerator(run, *files)),
-        )
+        size, engine = sum(file.stat().st_size for file in files), OnnxGenerator(run, *files)
+        found[f"ONNX Runtime {kind}"] = size, partial(one_by_one, engine)
     return found
 
 
-def of_each(call: Callable[[str], str]) -> Translate:
-    """Each text by itself."""
-    return lambda texts: [call(text) for text in texts]
+def one_by_one(call: Callable[[Any], Any], texts: list[Any]) -> list[Any]:
+    """What `call` gives for each text."""
+    return [call(text) for text in texts]
 
 
-def one_by_one(engine: Translate, texts: list[str]) -> list[str]:
-    """In batches of one."""
-    return [line for text in texts for line in engine([text])]
+def medians(turns: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """The median of the milliseconds of each turn."""
+    return {name: times[1] for name, (times, _) in time_turns(turns, TURNS, warmup=1).items()}
 
 
 def main() -> None:
@@ -88,30 +86,21 @@ def main() -> None:
     info = RunFolder(path).read_info()
     task: Any = RunFolder(path).read_task(info)
     split = task.read(data_path(info, None), "test")
-    sources = split.sources[:SCORED]
-    chunks = [sources[start : start + BATCH] for start in range(0, len(sources), BATCH)]
+    chunks = [split.sources[start : start + BATCH] for start in range(0, SCORED, BATCH)]
+    singles = [[text] for text in split.sources[:TIMED]]
+    print(f"| | MB | ms per text, one at a time | ms per batch of {BATCH} | BLEU |")
+    print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        served = {**pytorch(path, Path(folder)), **onnx(path, Path(folder))}
-        times: list[dict[str, Any]] = [{}, {}]
         # The threads of ONNX Runtime stay busy for a while after a turn, so PyTorch does not take turns with it.
-        for is_onnx in (False, True):
-            engines = {name: each for name, (_, each) in served.items() if name.startswith("ONNX") == is_onnx}
-            alone = {name: partial(one_by_one, each, sources[:TIMED]) for name, each in engines.items()}
-            times[0] |= time_turns(alone, TURNS, warmup=1)
-            if not is_onnx:
-                together = {name: partial(each, chunks[0]) for name, each in engines.items()}
-                times[1] |= time_turns(together, TURNS, warmup=1)
-        print(f"| | MB | ms per text, one at a time | × PyTorch | ms per batch of {BATCH} | × PyTorch | BLEU |")
-        print("|---|---|---|---|---|---|---|")
-        for name, (size, each) in served.items():
-            cells = [name, f"{size / 1e6:.1f}"]
-            for found, count in zip(times, (TIMED, 1), strict=True):
-                # The medians.
-                mine, first = (found[key][0][1] if key in found else 0 for key in (name, "PyTorch"))
-                cells += [f"{mine / count:.1f}", f"{first / mine:.2f}"] if mine else ["", ""]
-            outputs = [line for chunk in chunks for line in each(chunk)]
-            bleu = task.score(outputs, split.targets[: len(outputs)])["bleu"]
-            print(f"| {' | '.join([*cells, f'{bleu:.1f}'])} |")
+        for served in (pytorch, onnx):
+            engines = served(path, Path(folder))
+            alone = medians({name: partial(one_by_one, each, singles) for name, (_, each) in engines.items()})
+            together = medians({name: partial(each, chunks[0]) for name, (_, each) in engines.items()})
+            for name, (size, each) in engines.items():
+                outputs = [line for chunk in chunks for line in each(chunk)]
+                bleu = task.score(outputs, split.targets[: len(outputs)])["bleu"]
+                times = f"{alone[name] / TIMED:.1f} | {together[name]:.1f}"
+                print(f"| {name} | {size / 1e6:.1f} | {times} | {bleu:.1f} |")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
@@ -28,15 +29,19 @@ FUNCTION_COLORS = {"random": "tab:green", "dense": "tab:purple", "vanilla": "tab
 Run = dict[str, Any]
 
 
-def heads_of(run: Run, part: str) -> list[tuple[str, int, int, dict[str, float]]]:
-    """(stack, layer, head, numbers) of self-attention in "attention" or "explained"."""
-    layers = [entry for entry in run[part] if entry["stack"] in STACK_COLORS]
-    return [(e["stack"], e["layer"], h, head) for e in layers for h, head in enumerate(e["heads"], start=1)]
+def heads_of(run: Run, part: str) -> pd.DataFrame:
+    """A line per head of self-attention: stack, layer, head, and its numbers in "attention" or "explained"."""
+    return pd.DataFrame(
+        {"stack": entry["stack"], "layer": entry["layer"], "head": number, **numbers}
+        for entry in run[part]
+        if entry["stack"] in STACK_COLORS
+        for number, numbers in enumerate(entry["heads"], start=1)
+    )
 
 
-def make_panels(runs: Sequence[Run], width: float = 2.4, height: float = 2.6) -> tuple[Figure, list[Any]]:
+def make_panels(runs: Sequence[Run], width: float = 2.4) -> tuple[Figure, list[Any]]:
     """A figure with a panel for each run, side by side."""
-    figure = Figure(figsize=(width * len(runs) + 0.6, height), dpi=150, layout="constrained")
+    figure = Figure(figsize=(width * len(runs) + 0.6, 2.6), dpi=150, layout="constrained")
     axes = figure.subplots(1, len(runs), sharey=True, squeeze=False)[0]
     for axis, run in zip(axes, runs, strict=True):
         axis.set_title(f"{run['task']}\n{run['synthesizer']}", fontsize=9)
@@ -44,15 +49,13 @@ def make_panels(runs: Sequence[Run], width: float = 2.4, height: float = 2.6) ->
     return figure, list(axes)
 
 
-def draw_heads(
-    runs: Sequence[Run], part: str, place: Callable[[dict[str, float]], tuple[float, float]], **axes_options: Any
-) -> Figure:
-    """A dot for each head of self-attention, at the `place` of its numbers in "attention" or "explained"."""
+def draw_heads(runs: Sequence[Run], part: str, place: Callable[[pd.DataFrame], Any], **axes_options: Any) -> Figure:
+    """A dot for each head of self-attention, at the `place` (x, y) of its numbers in "attention" or "explained"."""
     figure, axes = make_panels(runs)
     for axis, run in zip(axes, runs, strict=True):
+        heads = heads_of(run, part)
         for stack, color in STACK_COLORS.items():
-            places = np.array([place(head) for side, _, _, head in heads_of(run, part) if side == stack]).reshape(-1, 2)
-            axis.scatter(*places.T, s=16, color=color, alpha=0.7, label=stack)
+            axis.scatter(*place(heads[heads["stack"] == stack]), s=16, color=color, alpha=0.7, label=stack)
         axis.set(**axes_options)
         axis.label_outer()
     axes[0].legend(fontsize=7, frameon=False)
@@ -62,11 +65,24 @@ def draw_heads(
 def draw_shares(runs: Sequence[Run]) -> Figure:
     """Each head by what position alone and what the own token alone explains."""
 
-    def place(head: dict[str, float]) -> tuple[float, float]:
-        return 100 * max(head["explained_by_random"], -0.05), 100 * max(head["explained_by_dense"], -0.05)
+    def place(heads: pd.DataFrame) -> Any:
+        return [100 * heads[f"explained_by_{name}"].clip(lower=-0.05) for name in ("random", "dense")]
 
     options: dict[str, Any] = {"xlabel": "% by position", "ylabel": "% by the own token"}
     return draw_heads(runs, "explained", place, xlim=(-8, 105), ylim=(-8, 105), **options)
+
+
+def draw_spread(runs: Sequence[Run]) -> Figure:
+    """Each head by the entropy of its attention and its mean distance, relative to uniform attention."""
+
+    def place(heads: pd.DataFrame) -> Any:
+        return heads["relative_entropy"], heads["distance"] / heads["uniform_distance"]
+
+    names = {"xlabel": "entropy, 1: uniform", "ylabel": "distance ÷ that of uniform"}
+    figure = draw_heads(runs, "attention", place, xlim=(0, 1.05), **names)
+    for axis in figure.axes:
+        axis.axhline(1.0, color="black", linewidth=0.6, linestyle=":")
+    return figure
 
 
 def draw_kinds(run: Run) -> Figure:
@@ -75,20 +91,19 @@ def draw_kinds(run: Run) -> Figure:
     model, tokenizer = folder.load(folder.read_task(folder.read_info()), choose_device("cpu"))
     (inputs,) = text_inputs(model, tokenizer, [SENTENCE])
     _, maps = attention_maps(model, tokenizer, with_output(model, inputs))
-    heads = [entry for entry in heads_of(run, "explained") if entry[0] == "encoder"]
+    heads, shown = heads_of(run, "explained").query("stack == 'encoder'"), maps["encoder"]
+    position, token = heads["explained_by_random"], heads["explained_by_dense"]
     chosen = {
-        "mostly position": max(heads, key=lambda entry: entry[3]["explained_by_random"]),
-        "most by the token": max(
-            heads, key=lambda entry: entry[3]["explained_by_dense"] - entry[3]["explained_by_random"]
-        ),
-        "mostly content": min(heads, key=lambda entry: max(entry[3].values())),
+        "mostly position": position.idxmax(),
+        "most by the token": (token - position).idxmax(),
+        "mostly content": position.combine(token, max).idxmin(),
     }
-    figure, shown = Figure(figsize=(9.6, 3.6), dpi=150, layout="constrained"), maps["encoder"]
-    for axis, (name, (_, layer, head, found)) in zip(figure.subplots(1, 3), chosen.items(), strict=True):
+    figure = Figure(figsize=(9.6, 3.6), dpi=150, layout="constrained")
+    for axis, (name, index) in zip(figure.subplots(1, 3), chosen.items(), strict=True):
+        layer, head = heads.loc[index, ["layer", "head"]]
         axis.imshow(np.sqrt(shown.weights[layer - 1][head - 1]), cmap=colormaps["magma_r"], aspect="auto")
-        position, token = (100 * found[f"explained_by_{kind}"] for kind in ("random", "dense"))
-        title = f"{name}: layer {layer}, head {head}\n{position:.0f} % by position, {token:.0f} % by token"
-        axis.set_title(title, fontsize=9)
+        shares = f"{100 * position[index]:.0f} % by position, {100 * token[index]:.0f} % by token"
+        axis.set_title(f"{name}: layer {layer}, head {head}\n{shares}", fontsize=9)
         labels = shown.rows[1]
         axis.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7)
         axis.set_yticks(range(len(labels)), labels, fontsize=7)
@@ -112,34 +127,14 @@ def draw_alpha(runs: Sequence[Run]) -> Figure:
     return figure
 
 
-def draw_spread(runs: Sequence[Run]) -> Figure:
-    """Each head by the entropy of its attention and its mean distance, relative to uniform attention."""
-
-    def place(head: dict[str, float]) -> tuple[float, float]:
-        return head["relative_entropy"], head["distance"] / head["uniform_distance"]
-
-    names = {"xlabel": "entropy, 1: uniform", "ylabel": "distance ÷ that of uniform"}
-    figure = draw_heads(runs, "attention", place, xlim=(0, 1.05), **names)
-    for axis in figure.axes:
-        axis.axhline(1.0, color="black", linewidth=0.6, linestyle=":")
-    return figure
-
-
 def draw_cost(runs: Sequence[Run]) -> Figure:
     """What the loss rises by if a function is left out of all layers of a stack, or of one layer."""
     figure, axes = make_panels(runs)
     for axis, run in zip(axes, runs, strict=True):
-        entries = run["removed"]
-        places = list(dict.fromkeys((entry["stack"], entry["layer"]) for entry in entries))
-        functions = list(dict.fromkeys(entry["function"] for entry in entries))
-        width = 0.8 / len(functions)
-        for index, function in enumerate(functions):
-            mine = [entry for entry in entries if entry["function"] == function]
-            at = [places.index((entry["stack"], entry["layer"])) + width * index for entry in mine]
-            increases = [entry["loss_increase"] for entry in mine]
-            axis.bar(at, increases, width, color=FUNCTION_COLORS.get(function, "tab:brown"), label=function)
-        names = (f"{stack[:3]} {layer or 'all'}" for stack, layer in places)
-        axis.set_xticks(range(len(places)), names, rotation=90, fontsize=7)
+        places = ({**entry, "place": f"{entry['stack'][:3]} {entry['layer'] or 'all'}"} for entry in run["removed"])
+        bars = pd.DataFrame(places).pivot_table("loss_increase", "place", "function", sort=False)
+        colors = [FUNCTION_COLORS.get(name, "tab:brown") for name in bars]
+        bars.plot.bar(ax=axis, width=0.8, color=colors, fontsize=7, xlabel="")
         axis.set_yscale("symlog", linthresh=0.01)
         axis.legend(fontsize=7, frameon=False)
     axes[0].set_ylabel("increase of the loss, nats", fontsize=8)

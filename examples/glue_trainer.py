@@ -10,13 +10,14 @@ import argparse
 import json
 import tempfile
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments, set_seed
 
-from synthesizer_lab.compare.results import SPEEDS, over_seeds
+from synthesizer_lab.compare.results import SPEEDS, over_seeds, read_results
 from synthesizer_lab.compare.rows import Row, parse_rows
 from synthesizer_lab.compare.tables import difference_table, markdown, score_columns, score_table
 from synthesizer_lab.data.glue import SUITES, read_file, task_files
@@ -99,25 +100,22 @@ def write(runs: list[dict[str, Any]]) -> dict[str, Any]:
         if own := [run for run in runs if run["row"] == row.label]:
             about = {"row": row.label, "parameters": own[0]["metrics"]["parameters"]}
             results["rows"].append({**about, **over_seeds(own, tests)})
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    (args.output / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     return results
 
 
-path = args.output / "results.json"
-runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
-for task in args.tasks:
-    for seed in args.seeds:
-        for row in args.synthesizers:
-            key = {"row": row.label, "seed": seed, "status": "finished"}
-            if not (found := [run for run in runs if key.items() <= run.items()]):
-                # Without the head, which depends on the task.
-                size = AutoModel.from_pretrained(convert_row(row)).num_parameters()
-                about = {"validation": NONE, "last": NONE, "metrics": dict.fromkeys(SPEEDS) | {"parameters": size}}
-                runs += (found := [{**key, **about, "tests": dict.fromkeys(args.tasks, NONE)}])
-            if not found[0]["tests"][task]["scores"]:
-                fine_tune(convert_row(row), task, seed, found[0])
-                write(runs)
-results = write(runs)
+runs = {(run["row"], run["seed"]): run for run in read_results(args.output)["runs"]}
+for task, seed, row in product(args.tasks, args.seeds, args.synthesizers):
+    if (row.label, seed) not in runs:
+        # Without the head, which depends on the task.
+        size = AutoModel.from_pretrained(convert_row(row)).num_parameters()
+        about = {"validation": NONE, "last": NONE, "metrics": dict.fromkeys(SPEEDS) | {"parameters": size}}
+        key = {"row": row.label, "seed": seed, "status": "finished"}
+        runs[row.label, seed] = {**key, **about, "tests": dict.fromkeys(args.tasks, NONE)}
+    if not runs[row.label, seed]["tests"][task]["scores"]:
+        fine_tune(convert_row(row), task, seed, runs[row.label, seed])
+        write([*runs.values()])
+results = write([*runs.values()])
 print(markdown(score_table(results)))
 first = args.synthesizers[0].label
 pairs = {f"{row.label} − {first}": [row.label, first] for row in args.synthesizers[1:]}

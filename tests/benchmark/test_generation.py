@@ -29,16 +29,16 @@ def test_random_and_dense_cache_half_as_much_as_vanilla_and_gpt2() -> None:
 def test_translation_with_beams_and_marian() -> None:
     case = GenerationCase(**TINY, task="translation", num_beams=2)
     results = measure_generation([case], ["dense"], repeats=1)
-    assert [result.name for result in results] == ["marian", "t5", "dense"]
+    assert [result.name for result in results] == ["marian", "dense"]
     slots, source = 4, 2
     values = 2 * 3 * slots * 8 * 4
     cross = 2 * (2 * 3 * source * 8 * 4)
-    assert results[2].cache_bytes == values + cross
-    assert results[0].cache_bytes == results[1].cache_bytes == 2 * values + cross
+    assert results[1].cache_bytes == values + cross
+    assert results[0].cache_bytes == 2 * values + cross
 
 
 @pytest.mark.parametrize("task", ["language-modeling", "translation"])
 def test_prompts_are_padded_on_the_side_that_their_model_reads(task: str) -> None:
-    mask = GenerationCase(**{**TINY, "prompt": (1, 5)}, task=task).prompts()["attention_mask"]
+    mask = GenerationCase(**{**TINY, "prompt": (1, 5)}, task=task).inputs()["attention_mask"]
     assert mask.sum(1).tolist() == [1, 3, 5]
     assert mask[0, 0 if task == "translation" else -1] == 1

@@ -19,7 +19,7 @@ def test_attention_prints_tables_and_writes_figures(call: Call, tmp_path: Path) 
     assert code == 0, err
     assert all(word in out for word in ("full", "padded", "2×16", "mha", "random", "dense"))
     found = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
-    assert {result["name"] for result in found["results"]} >= {"mha", "t5", "random", "dense"}
+    assert {result["name"] for result in found["results"]} >= {"mha", "sdpa", "random", "dense"}
     assert {"command", "date", "torch", "processor", "threads"} <= found.keys()
 
 
@@ -27,7 +27,7 @@ def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path)
     for name, options, words in (
         ("memory", TINY, ("mha", "4×8")),
         ("encoder", (*TINY, "--layers", 2, "--repeats", 1, "--forward"), ("nn.TransformerEncoder", "4×8")),
-        ("generation", MODELS, ("tokens/s", "gpt2")),
+        ("generation", MODELS, ("cache MB", "gpt2")),
         (
             "generation",
             (*MODELS, "--task=translation", "--num-beams=1,2", "--prompt=1-3"),

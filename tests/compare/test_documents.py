@@ -47,7 +47,7 @@ def test_verdicts_follow_from_intervals(tmp_path: Path, results: Results, claim:
     for row in (("dense", 34.7, 0.1), ("random", 37.8)):
         add_row(results, *row)
     names = "vanilla,vanilla-control,dense,random,fixed_random"
-    experiment = Experiment(name="mt", title="", commands=[f"synthesizer compare translation --synthesizers {names}"])
+    experiment = Experiment(commands=[f"synthesizer compare translation --synthesizers {names}"])
     experiments = {"mt": experiment}
     start = f"| it is so <!-- claim mt: {claim}; test_2016_flickr BLEU --> | +1 BLEU |"
     line = f"{start} ours | old | [section](#section) |\n"
@@ -70,4 +70,4 @@ def test_tables_and_claims_without_results_rows_or_columns_are_refused(
     (tmp_path / "mt.json").write_text(json.dumps(results))
     commands = ["synthesizer compare translation --synthesizers random,dense"]
     with pytest.raises(ValueError, match=reason):
-        fill(text, tmp_path, {"mt": Experiment(name="mt", title="", commands=commands)})
+        fill(text, tmp_path, {"mt": Experiment(commands=commands)})

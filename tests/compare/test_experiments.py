@@ -14,7 +14,7 @@ FILE = ROOT / "benchmarks/experiments.yaml"
 
 
 def test_every_command_is_valid(tmp_path: Path) -> None:
-    for experiment in read_experiments(FILE).values():
+    for name, experiment in read_experiments(FILE).items():
         for program, *words in experiment.words(str(tmp_path / "absent"), str(tmp_path / "runs")):
             if words[0] == "benchmarks/decoders.py":
                 # The command with another model.
@@ -23,11 +23,11 @@ def test_every_command_is_valid(tmp_path: Path) -> None:
                 assert program in ("mkdir", "ln") or (ROOT / words[0]).is_file()
                 continue
             # The default is `test`, which these data sets do not have.
-            assert "--split" in words, experiment.name
+            assert "--split" in words, name
             result = CliRunner().invoke(app, words)
             # The data or the runs to start from are missing; options, rows and settings are correct.
-            assert result.exit_code == 1, (experiment.name, result.output)
-            assert str(tmp_path) in str(result.exception) + result.output, (experiment.name, result.output)
+            assert result.exit_code == 1, (name, result.output)
+            assert str(tmp_path) in str(result.exception) + result.output, (name, result.output)
 
 
 def test_published_rows_and_pairs_are_rows() -> None:

@@ -31,7 +31,6 @@ _FORWARD = "benchmark forward"
 class Contender:
     """A module, and how to call it with x (B, L, width) and a mask (B, L) of real tokens."""
 
-    name: str
     module: nn.Module
     call: Callable[[Tensor, Tensor | None], Tensor]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,19 +29,21 @@ class Models:
     place: Device
     json: Path | None = option("Write the figures to this file.")
 
-    def where(self) -> dict[str, Any]:
-        """The device and dtype, after a check of the output file."""
+    def prepare(self) -> dict[str, Any]:
+        """Check the output file and set the libraries up; returns the sizes that all cases share."""
+        set_up_libraries(self.place.threads)
         import torch
 
         from ..training.device import choose_device
 
         path = self.json
-        if path is not None and (path.resolve().is_dir() or not path.resolve().parent.is_dir()):
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
             raise UserError(f"got --json {path}; expected a file in a folder that exists")
         device = choose_device(self.place.device)
         if device.index is not None:
             torch.accelerator.set_device_index(device.index)
-        return {"device": str(device), "dtype": getattr(torch, self.dtype)}
+        shared = {"width": self.width, "heads": self.heads, "dtype": getattr(torch, self.dtype)}
+        return {**shared, "device": str(device)}
 
 
 @dataclass(kw_only=True)
@@ -91,7 +95,7 @@ def attention(options: Attention) -> None:
 
     Example: synthesizer benchmark attention --variants random,dense --lengths 256,512 --masks causal
     """
-    _measure(options, repeats=options.repeats)
+    _measure_layers(options, repeats=options.repeats)
 
 
 def memory(options: Memory) -> None:
@@ -99,7 +103,7 @@ def memory(options: Memory) -> None:
 
     Example: synthesizer benchmark memory --variants random,vanilla --lengths 512,2048
     """
-    _measure(options, memory=True)
+    _measure_layers(options, memory=True)
 
 
 def encoder(options: Encoder) -> None:
@@ -109,7 +113,7 @@ def encoder(options: Encoder) -> None:
     """
     if "causal" in options.masks:
         raise UserError("got --masks causal; expected full or padded, because an encoder sees the whole input")
-    _measure(options, layers=options.layers, repeats=options.repeats)
+    _measure_layers(options, options.layers, repeats=options.repeats, memory=True)
 
 
 def generation(options: Generation) -> None:
@@ -117,90 +121,66 @@ def generation(options: Generation) -> None:
 
     Example: synthesizer benchmark generation --task translation --variants random,vanilla --batch 1,32
     """
-    set_up_libraries(options.place.threads)
+    shared = options.prepare()
     from ..benchmark.generation import GenerationCase, measure_generation
     from ..benchmark.layers import VARIANTS
 
-    names = ("task", "new_tokens", "layers", "width", "heads", "vocabulary")
-    sizes = {name: getattr(options, name) for name in names} | options.where()
+    shared |= {name: getattr(options, name) for name in ("task", "new_tokens", "layers", "vocabulary")}
     counts, searches = _numbers("--batch", options.batch), _numbers("--num-beams", options.num_beams)
+    prompts = [_numbers("--prompt", each.replace("-", ",")) for each in options.prompt.split(",")]
     cases = [
-        GenerationCase(batch=count, prompt=_range(lengths), num_beams=beams, **sizes)
-        for lengths, beams, count in product(options.prompt.split(","), searches, counts)
+        GenerationCase(batch=count, prompt=(min(lengths), max(lengths)), num_beams=beams, **shared)
+        for lengths, beams, count in product(prompts, searches, counts)
     ]
-    found = _try(measure_generation, cases, _split(options.variants) or VARIANTS, options.repeats)
-    _write(options.json, found)
-    _print(found)
+    variants = _split(options.variants) if options.variants else VARIANTS
+    _report(options, [[partial(measure_generation, cases, variants, options.repeats)]])
 
 
-def _measure(options: Memory, **how: Any) -> None:
-    """Measure every length with every mask, print the tables of each mask, and write all figures so far.
+def _measure_layers(options: Memory, layers: int = 0, **how: Any) -> None:
+    """Measure every length with every mask; `how` are arguments of `measure`."""
+    shared = options.prepare()
+    from ..benchmark.layers import ENCODER_VARIANTS, VARIANTS, Case, measure
 
-    Args:
-        how: arguments of `measure_layers`, or with `layers` of `measure_encoders`.
-    """
-    set_up_libraries(options.place.threads)
-    from ..benchmark.layers import ENCODER_VARIANTS, VARIANTS, measure_encoders, measure_layers
-    from ..benchmark.peers import Case
-
-    measure, known = (measure_encoders, ENCODER_VARIANTS) if "layers" in how else (measure_layers, VARIANTS)
-    lengths, where = _numbers("--lengths", options.lengths), options.where()
-    names, found = _split(options.variants) or known, list["Measurement"]()
-    for mask in _split(options.masks) or []:
-        measured = []
-        for length in lengths:
-            case = Case(options.tokens // max(length, 1), length, mask, options.width, options.heads, **where)
-            measured += _try(measure, case, variants=names, training=not options.forward, **how)
-            _write(options.json, [*found, *measured])
-        found += measured
-        _print(measured)
+    variants = _split(options.variants) if options.variants else ENCODER_VARIANTS if layers else VARIANTS
+    lengths = _numbers("--lengths", options.lengths)
+    groups = []
+    for mask in _split(options.masks):
+        cases = [Case(options.tokens // length, length, mask, layers=layers, **shared) for length in lengths]
+        groups.append([partial(measure, case, variants, training=not options.forward, **how) for case in cases])
+    _report(options, groups)
 
 
-def _try(measure: Callable[..., list[Measurement]], *args: Any, **options: Any) -> list[Measurement]:
+def _report(options: Models, groups: Sequence[Sequence[Callable[[], list[Measurement]]]]) -> None:
+    """Call all functions, print the tables of each group, and write all figures so far."""
+    from rich.console import Console
+
+    from ..benchmark.harness import about
+    from ..benchmark.tables import records, tables
     from ..training.device import shortage_reported
 
-    sizes = "use smaller sizes (tokens, batch, width, layers)"
-    # A layer or model with these options may not exist.
-    with user_errors(), shortage_reported(sizes, lambda: "nothing was written for them"):
-        return measure(*args, **options)
+    sizes, found = "use smaller sizes (tokens, batch, width, layers)", list["Measurement"]()
+    for calls in groups:
+        start = len(found)
+        for call in calls:
+            # A layer or model with these options may not exist.
+            with user_errors(), shortage_reported(sizes, lambda: "nothing was written for them"):
+                found += call()
+            if options.json is not None:
+                content = {**about(found[0].case.device), "results": records(found)}
+                options.json.write_text(f"{json.dumps(content, indent=1)}\n", encoding="utf-8")
+        for table in tables(found[start:]):
+            Console().print(table)
 
 
 def _numbers(option: str, text: str) -> list[int]:
     try:
-        return [int(number) for number in text.split(",")]
+        numbers = [int(number) for number in text.split(",")]
     except ValueError:
-        raise UserError(f"got {option} {text!r}; expected numbers like 64,128") from None
+        numbers = [0]
+    if min(numbers) < 1:
+        raise UserError(f"got {option} {text!r}; expected numbers like 64,128")
+    return numbers
 
 
-def _range(text: str) -> tuple[int, int]:
-    """N or N-N."""
-    first, _, last = text.partition("-")
-    try:
-        return int(first), int(last or first)
-    except ValueError:
-        raise UserError(f"got --prompt {text!r}; expected numbers like 24 or 12-36") from None
-
-
-def _split(names: str | None) -> list[str] | None:
-    return None if names is None else [name.strip() for name in names.split(",")]
-
-
-def _print(found: list[Measurement]) -> None:
-    from rich.console import Console
-
-    from ..benchmark.tables import tables
-
-    for table in tables(found):
-        Console().print(table)
-
-
-def _write(path: Path | None, found: list[Measurement]) -> None:
-    """Write the figures to a file."""
-    import json
-
-    from ..benchmark.harness import about
-    from ..benchmark.tables import records
-
-    if path is not None:
-        text = json.dumps({**about(found[0].case.device), "results": records(found)}, indent=1)
-        path.write_text(f"{text}\n", encoding="utf-8")
+def _split(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",")]

@@ -90,14 +90,9 @@ def _read_budget(text: str) -> Any:
     """A number, or a mapping of numbers by stack."""
     from synthetic_attention.validation import fits
 
-    from ..training.settings import parse_synthesizer
+    from ..training.settings import parse_override
 
-    value: Any = parse_synthesizer(text)
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            value = None
+    _, value = parse_override(f"budget={text}")
     if not fits(value, float | dict[str, float]):
         raise BadParameter(f"got --budget {text}; expected a share such as 0.5, or {{encoder: 0.75, decoder: 0.5}}")
     return value

@@ -30,11 +30,10 @@ _PROGRAMS = {"synthesizer": [sys.executable, "-m", "synthesizer_lab"], "python":
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """An entry of experiments.yaml; the comparison is in the folder `name` of the output."""
+    """An entry of experiments.yaml."""
 
-    name: str
-    title: str
     commands: Sequence[str]
+    title: str = ""
     about: str = ""
     after: Sequence[str] = ()
     pairs: Sequence[Pair] = ()
@@ -59,26 +58,7 @@ class Experiment:
 
 def read_experiments(path: Path = EXPERIMENTS) -> dict[str, Experiment]:
     """The experiments by name, in the order of the file; an experiment follows only experiments above it."""
-    entries = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return {name: Experiment(name=name, **values) for name, values in entries.items()}
-
-
-def run(experiments: Mapping[str, Experiment], names: Sequence[str], data: str, output: str, jobs: int = 1) -> set[str]:
-    """Run the named experiments, or all without a name, and those they follow, in the order of the file.
-
-    Returns the names of those that failed, or follow one that failed.
-    """
-    wanted, failed = {*(names or experiments)}, set[str]()
-    for name in reversed(list(experiments)):
-        if name in wanted:
-            wanted.update(experiments[name].after)
-    for name, experiment in experiments.items():
-        if name in wanted:
-            commands = experiment.words(data, output)
-            if failed.intersection(experiment.after) or not all(_call(words, jobs) for words in commands):
-                failed.add(name)
-            print(f"{name}: {'failed' if name in failed else 'done'}", flush=True)
-    return failed
+    return {name: Experiment(**values) for name, values in yaml.safe_load(path.read_text(encoding="utf-8")).items()}
 
 
 def _call(words: list[str], jobs: int) -> bool:
@@ -103,7 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"got unknown experiment {', '.join(unknown)}; expected some of: {', '.join(experiments)}")
     if not options.data.is_dir():
         parser.error(f"got --data {options.data}; expected the folder with the data sets")
-    return 1 if run(experiments, options.names, str(options.data), options.output, options.jobs) else 0
+    failed = False
+    for name in options.names or experiments:
+        commands = experiments[name].words(str(options.data), options.output)
+        succeeded = all(_call(words, options.jobs) for words in commands)
+        failed |= not succeeded
+        print(f"{name}: {'done' if succeeded else 'failed'}", flush=True)
+    return int(failed)
 
 
 if __name__ == "__main__":

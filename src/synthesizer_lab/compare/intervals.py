@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pandas as pd
 from sacrebleu.significance import PairedTest
@@ -92,21 +92,34 @@ def difference(
     return found._replace(remark=remark)
 
 
-def paired_bootstrap(results: Results, folder: Path, splits: Mapping[str, Any]) -> list[dict[str, Any]]:
+def paired_bootstrap(results: Results, folder: Path, splits: Mapping[str, TextPairs]) -> list[dict[str, Any]]:
     """p-values of sacreBLEU's paired bootstrap for each row against the reference row, in each test and seed.
 
     Only translation has them. `splits` are the tests; `folder` has the outputs.
     """
     if results["task"] != Translation.name:
         return []
-    runs = {(run["row"], run["seed"]): run for run in with_status(results, FINISHED)}
-    reference, metrics, tested = reference_row(results), Translation.from_options(results["options"]).metrics(), []
-    for split, (row, seed) in product(results["tests"], runs):
-        if row != reference and (reference, seed) in runs:
-            outputs = [read_outputs(folder, runs[name, seed], split) for name in (reference, row)]
-            if all(outputs):
-                p = _p_values(metrics, splits[split], *outputs)
-                tested.append({"rows": [row, reference], "split": split, "seed": seed, "p": p})
+    runs, reference, tested = with_status(results, FINISHED), reference_row(results), []
+    metrics = Translation.from_options(results["options"]).metrics()
+    for split, seed in product(results["tests"], sorted({run["seed"] for run in runs})):
+        outputs = {run["row"]: read_outputs(folder, run, split) for run in runs if run["seed"] == seed}
+        lines = splits[split].complete()
+        systems: list[tuple[str, Sequence[str]]]
+        systems = [(row, [texts[line] for line in lines]) for row, texts in outputs.items() if texts]
+        # The first is the one that the others are compared with.
+        systems.sort(key=lambda system: system[0] != reference)
+        if len(systems) < 2 or systems[0][0] != reference:
+            continue
+        _, found = PairedTest(systems, dict(metrics), [splits[split].references_of(lines)], test_type="bs")()
+        # Of each metric the result of each system; before them the systems' names.
+        scores: Any = dict(zip(metrics, list(found.values())[1:], strict=True))
+        for index, (row, _) in enumerate(systems[1:], start=1):
+            # sacreBLEU has 1 / (samples + 1) for equal outputs: it counts larger differences only.
+            p = {
+                name: 1.0 if own[index].score == own[0].score else round(own[index].p_value, 4)
+                for name, own in scores.items()
+            }
+            tested.append({"rows": [row, reference], "split": split, "seed": seed, "p": p})
     return tested
 
 
@@ -116,20 +129,3 @@ def read_outputs(folder: Path, run: Mapping[str, Any], split: str) -> list[str]:
     path = folder / run["folder"] / (predictions or "")
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
     return [str(json.loads(line)["predicted"]) for line in lines] if path.suffix == ".jsonl" else lines
-
-
-def _p_values(
-    metrics: Mapping[str, Any], pairs: TextPairs, baseline: Sequence[str], outputs: Sequence[str]
-) -> dict[str, float]:
-    """The p-values of outputs against those of a baseline, by the metrics' names."""
-    rows = pairs.complete()
-    systems: list[tuple[str, Sequence[str]]]
-    systems = [(name, [texts[row] for row in rows]) for name, texts in (("baseline", baseline), ("row", outputs))]
-    # Per metric the results of the two; before them the systems' names.
-    _, found = PairedTest(systems, dict(metrics), [pairs.references_of(rows)], test_type="bs")()
-    tested = dict(zip(metrics, cast(Any, list(found.values())[1:]), strict=True))
-    # sacreBLEU has 1 / (samples + 1) for equal outputs: it counts larger differences only.
-    return {
-        name: 1.0 if first.score == second.score else round(second.p_value, 4)
-        for name, (first, second) in tested.items()
-    }

@@ -68,7 +68,6 @@ class Comparison:
         )
 
 
-@dataclass(frozen=True)
 class Plan:
     """A checked comparison.
 
@@ -79,32 +78,56 @@ class Plan:
         fingerprints: of the training and validation data.
         tests: the splits to score, by the names that the user gave.
         generation: all settings of text generation; None for a task without generation.
+        scoring: the options of the task that affect scores only.
+
+    Raises:
+        UserError: a setting, the data, a split to score or a row cannot be used.
     """
 
-    comparison: Comparison
-    seeds: dict[Row, list[int]]
-    sizes: dict[Row, tuple[int, int | None]]
-    settings: dict[str, Any]
-    fingerprints: dict[str, Any]
-    tests: dict[str, Split]
-    generation: dict[str, Any] | None
-    tokenizer: dict[str, Any]
-    sources: Sources
-
-    @property
-    def runs(self) -> list[tuple[Row, int]]:
-        """The row and the seed of each run."""
-        return [(row, seed) for row, seeds in self.seeds.items() for seed in seeds]
+    def __init__(self, comparison: Comparison, seeds: dict[Row, list[int]]) -> None:
+        task, self.comparison, self.seeds = comparison.task, comparison, seeds
+        self.sources = find_sources(comparison, seeds)
+        for row in seeds:
+            if row.scratch and not self.sources:
+                raise UserError(f"got the row {row.label!r} without --from; then all rows start from new weights")
+            if own := read_task_options(type(task), row.overrides):
+                raise UserError(f"got {', '.join(own)} in the row {row.label!r}; all rows share one task: use --set")
+        first = next(iter(self.sources.values()), None)
+        shared = comparison.settings(Row("", next(iter(seeds)).synthesizer if first else "vanilla"), source=first)
+        generation = evaluation_config(task, comparison.generation)
+        self.generation = None if generation is None else generation_settings(generation)
+        task.check_requirements()
+        data = read_splits(task, comparison.data, shared.training)
+        self.tests = {split: task.read(comparison.data, split) for split in comparison.splits}
+        self.fingerprints = {name: split.fingerprint() for name, split in data.items()}
+        config, train = build_config(shared), data["train"]
+        if first:
+            tokenizers = (tokenizer_record(source.run.load_tokenizer()) for source in self.sources.values())
+            if len({record["sha256"] for record in tokenizers}) > 1:
+                raise UserError(
+                    f"{comparison.source}: got runs with several tokenizers; expected one, of the same training text"
+                )
+            tokenizer = task.adapt_tokenizer(first.run.load_tokenizer())
+        else:
+            tokenizer = new_tokenizer(task, train, config.vocab_size, config.max_position_embeddings)
+        self.tokenizer = tokenizer_record(tokenizer)
+        for asked, split in self.tests.items():
+            if not split.has_labels:
+                raise UserError(f"{split.name}: got --split {asked}, which has no labels; expected one such as valid")
+            if comparison.test_on_long == "error":
+                _check_lengths(task, split, tokenizer, config.max_position_embeddings)
+        changes = task.config_changes(train.head() if isinstance(train, LargeSplit) else train, tokenizer)
+        self.sizes = {
+            row: _model_size(comparison, row, changes, self.sources.get((row, each[0]))) for row, each in seeds.items()
+        }
+        values = shared.to_dict()
+        self.settings = {name: values[name] for name in values if name not in ("synthesizer", "overrides")}
+        self.settings["training"]["seed"] = None
+        self.scoring = {name: value for name, value in asdict(task).items() if name in task.evaluation_options}
 
     def run_settings(self, row: Row, seed: int) -> Settings:
         """The settings of one run."""
         return self.comparison.settings(row, seed, self.sources.get((row, seed)), self.sizes[row][1])
-
-    @property
-    def scoring(self) -> dict[str, Any]:
-        """The options of the task that affect scores only."""
-        task = self.comparison.task
-        return {name: value for name, value in asdict(task).items() if name in task.evaluation_options}
 
     def check_run(self, run: RunFolder, row: Row, seed: int) -> None:
         """Raise UserError if a seed cannot be used, or `run` exists and was trained in another way."""
@@ -121,56 +144,6 @@ class Plan:
                 f"{run.path} was trained with other settings; got {listed}. Choose another --output, or move the run "
                 "away"
             )
-
-
-def make_plan(comparison: Comparison, seeds: dict[Row, list[int]]) -> Plan:
-    """Check a comparison.
-
-    Raises:
-        UserError: a setting, the data, a split to score or a row cannot be used.
-    """
-    task, sources = comparison.task, find_sources(comparison, seeds)
-    for row in seeds:
-        if row.scratch and not sources:
-            raise UserError(f"got the row {row.label!r} without --from; then all rows start from new weights")
-        if own := read_task_options(type(task), row.overrides):
-            raise UserError(f"got {', '.join(own)} in the row {row.label!r}; all rows share one task: use --set")
-    first = next(iter(sources.values()), None)
-    shared = comparison.settings(Row("", next(iter(seeds)).synthesizer if first else "vanilla"), source=first)
-    generation = evaluation_config(task, comparison.generation)
-    task.check_requirements()
-    data = read_splits(task, comparison.data, shared.training)
-    tests = {split: task.read(comparison.data, split) for split in comparison.splits}
-    config, train = build_config(shared), data["train"]
-    if first:
-        if len({tokenizer_record(source.run.load_tokenizer())["sha256"] for source in sources.values()}) > 1:
-            raise UserError(
-                f"{comparison.source}: got runs with several tokenizers; expected one, of the same training text"
-            )
-        tokenizer = task.adapt_tokenizer(first.run.load_tokenizer())
-    else:
-        tokenizer = new_tokenizer(task, train, config.vocab_size, config.max_position_embeddings)
-    for asked, split in tests.items():
-        if not split.has_labels:
-            raise UserError(f"{split.name}: got --split {asked}, which has no labels; expected one such as valid")
-        if comparison.test_on_long == "error":
-            _check_lengths(task, split, tokenizer, config.max_position_embeddings)
-    changes = task.config_changes(train.head() if isinstance(train, LargeSplit) else train, tokenizer)
-    values = shared.to_dict()
-    for name in ("synthesizer", "overrides"):
-        del values[name]
-    values["training"]["seed"] = None
-    return Plan(
-        comparison,
-        seeds,
-        sizes={row: _model_size(comparison, row, changes, sources.get((row, each[0]))) for row, each in seeds.items()},
-        settings=values,
-        fingerprints={name: split.fingerprint() for name, split in data.items()},
-        tests=tests,
-        generation=None if generation is None else generation_settings(generation),
-        tokenizer=tokenizer_record(tokenizer),
-        sources=sources,
-    )
 
 
 def _check_lengths(task: Task[Any, Any], split: Split, tokenizer: PreTrainedTokenizerFast, maximum: int) -> None:

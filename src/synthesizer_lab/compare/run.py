@@ -34,7 +34,7 @@ from ..training.run import Report, resume_run, start_run
 from ..training.run_folder import RunFolder
 from .intervals import paired_bootstrap
 from .page import write_page
-from .plan import Comparison, Plan, make_plan, tokenizer_record
+from .plan import Comparison, Plan, tokenizer_record
 from .results import FAILED, FINISHED, PENDING, Results, make_results, read_results
 from .rows import Row, parse_rows
 from .tables import markdown_page
@@ -85,10 +85,10 @@ def compare(
     earlier = read_results(folder.path)
     if folder.content() and not earlier["rows"]:
         raise UserError(f"{folder.path}: the folder has files and is no comparison; choose another --output")
-    plan = make_plan(comparison, _with_earlier(folder, earlier, rows, seeds))
+    plan = Plan(comparison, _with_earlier(folder, earlier, rows, seeds))
     known = {(run["row"], run["seed"]): run for run in earlier["runs"]}
     entries = {}
-    for row, seed in plan.runs:
+    for row, seed in ((row, seed) for row, own in plan.seeds.items() for seed in own):
         plan.check_run(_run_folder(folder, row, seed), row, seed)
         # Metrics and scores of earlier calls stay until the run is scored.
         kept = {name: value for name, value in known.get((row.label, seed), {}).items() if name in ("metrics", "tests")}

@@ -7,10 +7,9 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -35,13 +34,18 @@ def call_in_processes(
     """
     waiting, running, is_stopping = deque(calls.items()), dict[Future[_T], tuple[_K, int]](), False
     count = min(count, len(calls))
+    before = os.environ.get(_GPUS)
+    gpus = before.split(",") if before else [str(number) for number in range(torch.cuda.device_count())]
     with stop.listening():
         try:
             while running or (waiting and stop.received is None):
                 while waiting and len(running) < count and stop.received is None:
                     key, call = waiting.popleft()
                     slot = min({*range(count)} - {slot for _, slot in running.values()})
-                    running[_start(call, slot, count)] = key, slot
+                    if gpus:
+                        # The process uses one of the GPUs, in turn.
+                        os.environ[_GPUS] = gpus[slot % len(gpus)]
+                    running[_start(call, max(1, torch.get_num_threads() // count))] = key, slot
                 for future in wait(running, _INTERVAL, FIRST_COMPLETED).done:
                     key, _ = running.pop(future)
                     try:
@@ -54,18 +58,21 @@ def call_in_processes(
                     is_stopping = True
                     _terminate()
         finally:
+            if gpus:
+                os.environ[_GPUS] = ",".join(gpus)
             # After an error, or a second signal.
             if running:
                 _terminate()
                 wait(running)
 
 
-def _start(call: Callable[[], _T], slot: int, count: int) -> Future[_T]:
+def _start(call: Callable[[], _T], threads: int) -> Future[_T]:
     """Call a function in a new process. A pool for each: a process that is killed breaks its pool."""
-    threads = max(1, torch.get_num_threads() // count)
     pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _prepare, (threads,))
-    with _environment(slot):
-        future = pool.submit(call)
+    # A process inherits which signals are blocked: it never receives Ctrl-C, only our SIGTERM.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    future = pool.submit(call)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     pool.shutdown(wait=False)
     return future
 
@@ -88,20 +95,3 @@ def _end_without_main() -> None:
 def _terminate() -> None:
     for process in multiprocessing.active_children():
         process.terminate()
-
-
-@contextmanager
-def _environment(slot: int) -> Iterator[None]:
-    """A process that starts inside uses one of the GPUs, in turn, and never receives Ctrl-C, only our SIGTERM."""
-    gpus = [str(number) for number in range(torch.cuda.device_count())]
-    if before := os.environ.get(_GPUS):
-        gpus = before.split(",")
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        if gpus:
-            os.environ[_GPUS] = gpus[slot % len(gpus)]
-        yield
-    finally:
-        if gpus:
-            os.environ[_GPUS] = ",".join(gpus)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
