@@ -22,7 +22,6 @@ from synthesizer_lab.compare.rows import Row, parse_rows
 from synthesizer_lab.compare.tables import difference_table, markdown, score_columns, score_table
 from synthesizer_lab.data.glue import SUITES, read_file, task_files
 from synthesizer_lab.heads.run import Conversion, convert_to
-from synthesizer_lab.heads.text import CalibrationText
 from synthesizer_lab.metrics.glue import task_scores
 from synthetic_attention import SynthesizerForSequenceClassification
 
@@ -85,7 +84,7 @@ def convert_row(row: Row) -> Path:
     """The folder of a row's converted model."""
     start: Path = args.output / row.folder
     if not (start / "model.safetensors").exists():
-        calibrated: Any = {"text": CalibrationText(args.text, 300, batch_tokens=2048), "distill_steps": 300}
+        calibrated: Any = {"text": args.text, "examples": 300, "distill_steps": 300}
         more = calibrated if row.overrides else {}
         convert_to(args.model, start, Conversion(synthesizer=row.synthesizer, max_length=args.max_length, **more))
     return start

@@ -17,7 +17,6 @@ from transformers import AutoModel, AutoTokenizer
 
 from synthesizer_lab.benchmark.harness import about, time_turns
 from synthesizer_lab.heads.run import Conversion, convert_to
-from synthesizer_lab.heads.text import CalibrationText
 from synthetic_attention import convert
 
 parser = argparse.ArgumentParser()
@@ -54,7 +53,9 @@ def spearman(model: Any) -> float:
 if not (args.output / "model.safetensors").exists():
     how = Conversion(
         synthesizer=args.synthesizer,
-        text=CalibrationText(args.text, args.examples, batch_tokens=512),
+        text=args.text,
+        examples=args.examples,
+        batch_tokens=512,
         budget=args.budget,
         distill_steps=args.distill_steps,
         max_length=args.max_length,

@@ -49,7 +49,6 @@ SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "bart-model": ("BartModel", _BART),
     "marian": ("MarianMTModel", {**_BART, "activation_function": "swish", "forced_eos_token_id": None}),
     "gpt2": ("GPT2LMHeadModel", _GPT2),
-    "gpt2-scaled": ("GPT2LMHeadModel", {**_GPT2, "scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True}),
     "gpt2-classifier": ("GPT2ForSequenceClassification", _GPT2),
     "bert": ("BertForMaskedLM", {**_BERT, "tie_word_embeddings": False}),
     "bert-classifier": ("BertForSequenceClassification", _BERT),

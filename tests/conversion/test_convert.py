@@ -146,7 +146,10 @@ def test_what_cannot_be_converted(tmp_path: Path) -> None:
     bert = make_source("bert")
     bert.config.position_embedding_type = "relative_key"
     refused(bert, "position_embedding_type='relative_key'", "'absolute'")
-    refused(make_source("bart", encoder_attention_heads=1), "encoder_attention_heads=1, decoder_attention_heads=2")
+    refused(
+        make_source("bart", encoder_attention_heads=1), "encoder_attention_heads=1", "2, as decoder_attention_heads"
+    )
+    refused(make_source("gpt2", scale_attn_weights=False), "scale_attn_weights=False", "True")
     refused(make_source("opt", do_layer_norm_before=False), "do_layer_norm_before=False", "True")
     refused(make_source("mistral", sliding_window=36), "sliding_window=36 for 37 positions", "sliding_window=None")
     scaled = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}

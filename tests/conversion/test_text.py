@@ -15,7 +15,7 @@ from synthesizer_lab.attention.layers import mean_loss
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.heads.choose import Head, replace_heads
 from synthesizer_lab.heads.distill import distill
-from synthesizer_lab.heads.text import CalibrationText, read_batches
+from synthesizer_lab.heads.text import read_batches
 from synthesizer_lab.tasks import get_task
 from synthetic_attention import convert
 
@@ -33,7 +33,7 @@ def lines(tmp_path: Path) -> Path:
 def test_lines(sources: Callable[[str], PreTrainedModel], lines: Path, name: str) -> None:
     model: Any = convert(sources(name), max_length=16)
     tokenizer = word_tokenizer(mask_token="w4")
-    batches, held_out = read_batches(model, tokenizer, CalibrationText(lines, batch_tokens=20))
+    batches, held_out = read_batches(model, tokenizer, lines, batch_tokens=20)
     assert [sum(len(batch["input_ids"]) for batch in part) for part in (batches, held_out)] == [4, 1]
     assert all(batch["attention_mask"][:, 0].all() for batch in batches)
     before = mean_loss(model, batches)
@@ -47,18 +47,18 @@ def test_lines(sources: Callable[[str], PreTrainedModel], lines: Path, name: str
 
 
 def test_labels_of_lines(sources: Callable[[str], PreTrainedModel], lines: Path) -> None:
-    text, tokenizer = CalibrationText(lines, batch_tokens=100), word_tokenizer(mask_token="w4")
-    (batch,), (last,) = read_batches(convert(sources("gpt2")), tokenizer, text)
+    tokenizer = word_tokenizer(mask_token="w4")
+    (batch,), (last,) = read_batches(convert(sources("gpt2")), tokenizer, lines, batch_tokens=100)
     assert last["labels"].tolist() == [[-100, 30]]
     # The token that begins a text is not predicted.
     assert (batch["input_ids"][:, 0] == 0).all()
     assert batch["labels"][-1].tolist() == [-100, *range(11, 18)]
-    (batch,), _ = read_batches(convert(sources("bert")), tokenizer, text)
+    (batch,), _ = read_batches(convert(sources("bert")), tokenizer, lines, batch_tokens=100)
     masked = batch["labels"] != -100
     assert masked.any()
     assert (batch["input_ids"][masked] == 4).all()
     marian: Any = convert(sources("marian"))
-    (batch,), _ = read_batches(marian, tokenizer, text)
+    (batch,), _ = read_batches(marian, tokenizer, lines, batch_tokens=100)
     inputs = {key: batch[key] for key in ("input_ids", "attention_mask")}
     output = marian.generate(**inputs, max_new_tokens=3, do_sample=False, num_beams=1)
     assert torch.equal(batch["labels"][:, :3].clamp_min(1), output[:, 1:4])
@@ -68,7 +68,7 @@ def test_without_a_head_the_last_hidden_state_is_the_label(
     sources: Callable[[str], PreTrainedModel], lines: Path
 ) -> None:
     model: Any = convert(sources("bert-model"))
-    (batch,), (last,) = read_batches(model, word_tokenizer(), CalibrationText(lines, batch_tokens=100))
+    (batch,), (last,) = read_batches(model, word_tokenizer(), lines, batch_tokens=100)
     mask = batch["attention_mask"].bool()
     assert not mask.all()
     theirs = sources("bert-model")(batch["input_ids"], batch["attention_mask"]).last_hidden_state
@@ -88,11 +88,11 @@ def test_a_run_of_classification(sources: Callable[[str], PreTrainedModel], tmp_
     task = get_task("classification").from_options({})
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(f"w5 w{n}\t{n}\n" for n in (9, 5, 8, 6, 7)))
     with pytest.raises(UserError, match="expected LABEL_0, LABEL_1"):
-        read_batches(model, tokenizer, CalibrationText(tmp_path), task)
+        read_batches(model, tokenizer, tmp_path, task)
     model.config.id2label = dict(enumerate("56789"))
     # Fewer examples than classes.
     task = get_task("classification").from_options({"held_out": 0.0})
-    (batch,), (last,) = read_batches(model, tokenizer, CalibrationText(tmp_path, examples=3), task)
+    (batch,), (last,) = read_batches(model, tokenizer, tmp_path, task, examples=3)
     assert sorted(batch["labels"].tolist()) == [0, 4]
     assert last["labels"].tolist() == [3]
 
@@ -100,7 +100,7 @@ def test_a_run_of_classification(sources: Callable[[str], PreTrainedModel], tmp_
 def test_what_cannot_be_read(sources: Callable[[str], PreTrainedModel], tmp_path: Path) -> None:
     model, tokenizer = convert(sources("marian")), word_tokenizer()
     with pytest.raises(UserError, match="--task"):
-        read_batches(model, tokenizer, CalibrationText(tmp_path))
+        read_batches(model, tokenizer, tmp_path)
     (tmp_path / "lines").write_text("w5\n")
     with pytest.raises(UserError, match="at least 2"):
-        read_batches(model, tokenizer, CalibrationText(tmp_path / "lines"))
+        read_batches(model, tokenizer, tmp_path / "lines")

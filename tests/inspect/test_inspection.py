@@ -12,12 +12,12 @@ import yaml
 
 from synthesizer_lab.cli import main
 from synthesizer_lab.errors import UserError
-from synthesizer_lab.inspect.inspection import Selection, inspect_run
+from synthesizer_lab.inspect.inspection import inspect_run
 from training.conftest import SMALL
 from training.runs import silent
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-ONE = Selection(["one"])
+ONE = ["one"]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return inspect_run(run, Selection(examples=1, sample=4), output=tmp_path_factory.mktemp("out"), report=silent)
+    return inspect_run(run, examples=1, sample=4, output=tmp_path_factory.mktemp("out"), report=silent)
 
 
 def _numbers(folder: Path) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def test_texts_without_data_and_a_second_call(run: Path, tmp_path: Path) -> None
     with pytest.raises(UserError, match="gone"):
         inspect_run(copy, report=silent)
     assert not (copy / "inspect").exists()
-    assert inspect_run(copy, Selection(["one", "two <b>"]), report=silent) == copy / "inspect" / "index.html"
+    assert inspect_run(copy, ["one", "two <b>"], report=silent) == copy / "inspect" / "index.html"
     assert _numbers(copy / "inspect")["sample"] == "the texts"
     assert "two &lt;b&gt;" in (copy / "inspect" / "index.html").read_text(encoding="utf-8")
     assert (copy / "inspect" / "text2-encoder.png").exists()
@@ -108,7 +108,7 @@ def test_texts_without_data_and_a_second_call(run: Path, tmp_path: Path) -> None
 def test_a_causal_model_with_relative_positions(data: Path, tmp_path: Path) -> None:
     settings = ("num_layers=2", "position_embedding_type=relative")
     run = _train("language-modeling", data, tmp_path / "run", "[random, dynamic_conv]", *settings)
-    folder = inspect_run(run, Selection(["one two"]), report=silent).parent
+    folder = inspect_run(run, ["one two"], report=silent).parent
     pictures = {"text1-decoder.png", "weights.png", "R-decoder-layer1-random.png"}
     pictures |= {"R-decoder-layer1-relative-position-bias.png"}
     assert {path.name for path in folder.iterdir()} == {*pictures, "index.html", "inspect.json"}
@@ -122,7 +122,7 @@ def test_a_causal_model_with_relative_positions(data: Path, tmp_path: Path) -> N
 def test_wrong_splits_and_folders(run: Path, data: Path, tmp_path: Path) -> None:
     before = sorted(run.rglob("*"))
     with pytest.raises(UserError, match="tset"):
-        inspect_run(run, Selection(split="tset"), report=silent)
+        inspect_run(run, split="tset", report=silent)
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     for output in (tmp_path / "file", tmp_path):
         with pytest.raises(UserError, match="--output"):

@@ -13,11 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import functional as F
 
-from .layers import AttentionLayer, Batch, attention_layers, hooked, real_rows, run
-
-__all__ = ["FUNCTIONS", "AttentionSums", "explained", "factorize", "fit", "measure_divergences"]
+from .layers import Batch, attention_layers, hooked, real_rows, run
 
 FUNCTIONS = ("random", "dense")
 # Attention below these weights counts as this much: in R, and where squared errors of logits are minimized.
@@ -124,13 +123,11 @@ class AttentionSums:
         # Column s is seen by the rows of more than s // stride groups.
         products = self.products.flip(0).cumsum(0).flip(0)[1:]
         products = products.repeat_interleave(self.stride, 0)[: self.length]
-        columns, heads, features, _ = products.shape
+        columns, _, features, _ = products.shape
         mean = products.diagonal(dim1=-2, dim2=-1).mean(-1)
         ridge = torch.eye(features, dtype=products.dtype) * (_RIDGE * mean.clamp_min(1e-6))[..., None, None]
         fitted = torch.linalg.solve(products + ridge, self.targets[:, :columns].transpose(0, 1))
-        full = self.targets.new_zeros(heads, self.length, features)
-        full[:, :columns] = fitted.transpose(0, 1)
-        return full
+        return F.pad(fitted.transpose(0, 1), (0, 0, 0, self.length - columns))
 
 
 @torch.no_grad()
@@ -156,7 +153,7 @@ def fit(model: Any, batches: Sequence[Batch]) -> dict[str, Any]:
         projection, (y, weights) = dense[index].q_proj, output
         hidden = projection(args[0]).relu().unflatten(-1, (weights.shape[1], -1)).transpose(1, 2)
         if projection.bias is not None:
-            hidden = nn.functional.pad(hidden, (0, 1), value=1.0)
+            hidden = F.pad(hidden, (0, 1), value=1.0)
         sums[index].add(weights, real_rows(args), hidden, args[2])
         # The model would keep the weights of all layers.
         return y, weights[:0]
@@ -166,13 +163,15 @@ def fit(model: Any, batches: Sequence[Batch]) -> dict[str, Any]:
             run(model, batch, need_weights=True)
     for layer, found, of_position, of_token in zip(layers, sums, random, dense, strict=True):
         scores = found.scores(of_position.max_length)
-        of_position.table.copy_(scores - _bias(layer, of_position.max_length))
-        fitted, cut = found.regression(), min(found.length, of_token.max_length)
-        of_token.key.zero_()
-        of_token.key[:, :cut] = fitted[:, :cut, : of_token.key.shape[-1]]
+        if layer.bias is not None:
+            # T5's relative position bias is added to the logits of each layer.
+            positions = torch.arange(of_position.max_length, device=layer.bias.weight.device)
+            scores -= layer.bias(positions, positions).cpu()
+        of_position.table.copy_(scores)
+        fitted = F.pad(found.regression(), (0, 0, 0, of_token.max_length - found.length))
+        of_token.key.copy_(fitted[..., : of_token.key.shape[-1]])
         if of_token.key_bias is not None:
-            of_token.key_bias.zero_()
-            of_token.key_bias[:, :cut] = fitted[:, :cut, -1]
+            of_token.key_bias.copy_(fitted[..., -1])
     return made
 
 
@@ -199,8 +198,7 @@ def factorize(fitted: Any) -> Any:
             rows = _least_squares(table, seen, keys)
             keys = _least_squares(table.mT, seen.T, rows)
         for factor, found in ((factors.row_factor, rows), (factors.key_factor, keys)):
-            factor.zero_()
-            factor[..., :rank] = found
+            factor.copy_(F.pad(found, (0, factor.shape[-1] - rank)))
     return made
 
 
@@ -219,14 +217,6 @@ def _with_function(model: Any, name: str) -> Any:
     kept = {key: value for key, value in model.state_dict().items() if ".self_attn.function." not in key}
     new.load_state_dict(kept, strict=False)
     return new.to(device=model.device, dtype=model.dtype).eval()
-
-
-def _bias(layer: AttentionLayer, length: int) -> Tensor:
-    """T5's relative position bias (H, M, M), which is added to the logits of each layer; zeros without one."""
-    if layer.bias is None:
-        return torch.zeros(1, dtype=torch.float64)
-    positions = torch.arange(length, device=layer.bias.weight.device)
-    return layer.bias(positions, positions).cpu().double()
 
 
 @torch.no_grad()
@@ -265,6 +255,8 @@ def measure_divergences(model: Any, fitted: Mapping[str, Any], batches: Iterable
     ]
 
 
-def explained(divergences: Mapping[str, Tensor], name: str) -> Tensor:
-    """(H,) the share of the divergence from uniform attention that a function explains, at most 1."""
-    return 1 - divergences[name] / divergences["uniform"].clamp_min(1e-12)
+def explained(divergences: Mapping[str, Tensor]) -> list[dict[str, float]]:
+    """For each head the shares of the divergence from uniform attention that the `FUNCTIONS` explain, at most 1."""
+    uniform = divergences["uniform"].clamp_min(1e-12)
+    shares = {f"explained_by_{name}": (1 - divergences[name] / uniform).tolist() for name in FUNCTIONS}
+    return [dict(zip(shares, values, strict=True)) for values in zip(*shares.values(), strict=True)]

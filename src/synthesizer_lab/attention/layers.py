@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from synthetic_attention.attention import SelfAttention
+from synthetic_attention.conversion.synthesize import stacks_of
 from synthetic_attention.models.blocks import SynthesizerBlock
 from synthetic_attention.models.loss import IGNORED
-from synthetic_attention.models.modeling import SynthesizerModel, SynthesizerStack
+from synthetic_attention.models.modeling import SynthesizerModel
 from synthetic_attention.models.positions import RelativePositionBias
-
-__all__ = ["AttentionLayer", "Batch", "attention_layers", "hooked", "mean_loss", "real_rows", "run"]
 
 # Keyword arguments of a model, padded on the right.
 Batch = Mapping[str, Tensor]
@@ -36,8 +35,7 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     """The self-attention layers of a model, those of the encoder first."""
     return [
         AttentionLayer(stack.side, number, block.self_attn, block.is_causal, stack.relative_attention_bias)
-        for stack in model.modules()
-        if isinstance(stack, SynthesizerStack)
+        for stack in stacks_of(model)
         for number, block in enumerate(cast(Iterable[SynthesizerBlock], stack.layers), start=1)
     ]
 
@@ -76,16 +74,12 @@ def mean_loss(model: Any, batches: Iterable[Batch], need_weights: bool = False) 
 @contextmanager
 def hooked(layers: Sequence[AttentionLayer], visit: Callable[[int, Sequence[Any], Any], Any]) -> Iterator[None]:
     """Call `visit` with the index, arguments and output of each layer that runs; what it returns is the output."""
-
-    def hook(index: int) -> Any:
-        return lambda module, args, kwargs, output: visit(index, args, output)
-
-    handles = [layer.module.register_forward_hook(hook(index), with_kwargs=True) for index, layer in enumerate(layers)]
-    try:
+    with ExitStack() as hooks:
+        for index, layer in enumerate(layers):
+            hooks.enter_context(
+                layer.module.register_forward_hook(lambda _, args, y, index=index: visit(index, args, y))
+            )
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def real_rows(args: Sequence[Any]) -> Tensor:

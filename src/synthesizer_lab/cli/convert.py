@@ -55,15 +55,14 @@ def convert(
     from huggingface_hub.utils import logging
     from rich.console import Console
 
+    from ..heads.report import make_table
     from ..heads.run import Conversion, convert_to
-    from ..heads.text import CalibrationText
     from ..tasks import get_task
     from ..training.settings import parse_synthesizer, read_function_options, read_task_options
 
     set_up_libraries(place.threads)
     # Of a name that is not on the hub, one line is enough.
     logging.set_verbosity_error()
-    text = None if calibrate is None else CalibrationText(calibrate, examples, batch_tokens)
     overrides, made = overrides or [], None
     if task is not None:
         kind = get_task(task)
@@ -73,7 +72,9 @@ def convert(
     how = Conversion(
         synthesizer=parse_synthesizer(synthesizer),
         synthesizer_options=read_function_options(overrides) or None,
-        text=text,
+        text=calibrate,
+        examples=examples,
+        batch_tokens=batch_tokens,
         budget=1.0 if budget is None else _read_budget(budget),
         distill_steps=distill_steps,
         max_length=max_length,
@@ -82,7 +83,7 @@ def convert(
         data=data,
     )
     report = convert_to(model, output, how, device=place.device, report=say)
-    Console(highlight=False, markup=False).print(report.table())
+    Console(highlight=False, markup=False).print(make_table(report))
     say(f"the model is in {output}")
 
 

@@ -25,8 +25,18 @@ def inspect(
 
     Example: synthesizer inspect runs/first "two dogs run on the grass ."
     """
-    from ..inspect.inspection import Selection, inspect_run
+    from ..inspect.inspection import inspect_run
 
     set_up_libraries(place.threads)
-    selection = Selection(text or (), data, split, examples, sample)
-    write(f"{inspect_run(run, selection, output=output, device=place.device, report=say)}\n")
+    page = inspect_run(
+        run,
+        text or (),
+        data=data,
+        split=split,
+        examples=examples,
+        sample=sample,
+        output=output,
+        device=place.device,
+        report=say,
+    )
+    write(f"{page}\n")

@@ -5,12 +5,14 @@ Shape legend: B batch, H heads, T queries (rows), S keys (columns), K width of a
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, cast
 
 import torch
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from synthetic_attention.conversion.synthesize import synthesize
 from synthetic_attention.logits import shared_product
@@ -18,8 +20,6 @@ from synthetic_attention.models import SynthesizerPreTrainedModel
 
 from ..attention.layers import AttentionLayer, Batch, attention_layers, hooked, mean_loss
 from ..errors import UserError
-
-__all__ = ["Budget", "Head", "allowed_heads", "choose_heads", "replace_heads"]
 
 # A share of all heads, or shares by stack: "encoder" and "decoder".
 Budget = float | Mapping[str, float]
@@ -40,7 +40,6 @@ def choose_heads(
     fitted: SynthesizerPreTrainedModel,
     batches: Sequence[Batch],
     budget: Budget,
-    progress: Callable[[int], object] = lambda replaced: None,
 ) -> tuple[list[Head], dict[Head, float]]:
     """Heads of `model` to replace by those of `fitted`, and by how much each head alone raises the loss.
 
@@ -52,7 +51,6 @@ def choose_heads(
 
     Args:
         budget: the share of the heads to replace, of all or by stack, rounded to whole heads; never more.
-        progress: called with the number of heads chosen so far.
 
     Raises:
         UserError: see `allowed_heads`.
@@ -64,32 +62,28 @@ def choose_heads(
         unit = count if layer.is_causal else layer.module.group_size
         left += [tuple(Head(index, first + n) for n in range(unit)) for first in range(0, count, unit)]
     before = current = mean_loss(model, batches)
-    alone = {head: _loss_with(model, fitted, [head], batches) for heads in left for head in heads}
 
-    def place(heads: Sequence[Head]) -> str:
-        return _place(layers[heads[0].layer], budget)
+    @functools.cache
+    def loss_with(*heads: Head) -> float:
+        return _loss_with(model, fitted, heads, batches)
 
-    def fitting() -> list[tuple[Head, ...]]:
-        return [heads for heads in left if len(heads) <= room.get(place(heads), 0)]
+    def space(heads: Sequence[Head]) -> bool:
+        return len(heads) <= room.get(_place(layers[heads[0].layer], budget), 0)
 
-    while left := fitting():
-        losses = {
-            heads: _loss_with(model, fitted, [*chosen, *heads], batches)
-            if chosen or len(heads) > 1
-            else alone[heads[0]]
-            for heads in left
-        }
-        left.sort(key=lambda heads: ((losses[heads] - current) / len(heads), heads))
-        end = len(chosen) + most
-        for position, heads in enumerate([*left]):
-            if position and len(chosen) + len(heads) > end:
-                break
-            if len(heads) <= room[place(heads)]:
-                room[place(heads)] -= len(heads)
-                left.remove(heads)
-                chosen.extend(heads)
-        current = _loss_with(model, fitted, chosen, batches)
-        progress(len(chosen))
+    alone = {head: loss_with(head) for heads in left for head in heads}
+    with tqdm(total=sum(room.values()), desc="choosing heads", unit="head", disable=None, leave=False) as bar:
+        while left := [heads for heads in left if space(heads)]:
+            rises = {heads: (loss_with(*chosen, *heads) - current) / len(heads) for heads in left}
+            end = len(chosen) + most
+            for position, heads in enumerate(sorted(left, key=lambda heads: (rises[heads], heads))):
+                if position and len(chosen) + len(heads) > end:
+                    break
+                if space(heads):
+                    room[_place(layers[heads[0].layer], budget)] -= len(heads)
+                    left.remove(heads)
+                    chosen.extend(heads)
+                    bar.update(len(heads))
+            current = loss_with(*chosen)
     return chosen, {head: loss - before for head, loss in alone.items()}
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from synthetic_attention.models import SynthesizerPreTrainedModel
 
 from ..attention.layers import AttentionLayer, Batch, attention_layers, hooked, real_rows, run
-
-__all__ = ["distill", "new_parameters"]
 
 
 def new_parameters(layer: AttentionLayer) -> list[nn.Parameter]:
@@ -29,8 +28,7 @@ def distill(
     steps: int,
     *,
     learning_rate: float = 1e-2,
-    progress: Callable[[float], object] = lambda loss: None,
-) -> None:
+) -> list[float]:
     """Train the new parameters of `model` in place; all others stay as they are.
 
     Each layer gets the inputs of the same layer of `original`, and its squared error is that of the layer's output,
@@ -39,16 +37,18 @@ def distill(
     Args:
         batches: repeated as often as needed.
         steps: number of updates, each with one batch.
-        progress: called after each update with the mean over the layers of the relative squared error.
+
+    Returns:
+        For each update the mean over the layers of the relative squared error.
     """
     layers, new = attention_layers(original), attention_layers(model)
     trained = [new_parameters(layer) for layer in new]
     everything = [*itertools.chain(*trained)]
     if not everything or not steps:
-        return
+        return []
     optimizer = torch.optim.AdamW(everything, lr=learning_rate, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
-    errors: list[Tensor] = []
+    means, errors = list[float](), list[Tensor]()
 
     def visit(number: int, args: Sequence[Any], output: Tensor) -> None:
         if not trained[number]:
@@ -63,11 +63,13 @@ def distill(
         errors.append(error.detach())
 
     with hooked(layers, cast(Any, visit)):
-        for batch in itertools.islice(itertools.cycle(batches), steps):
+        repeated = itertools.islice(itertools.cycle(batches), steps)
+        for batch in tqdm(repeated, total=steps, desc="distilling", unit="step", disable=None, leave=False):
             errors.clear()
             with torch.no_grad():
                 run(original, batch)
             optimizer.step()
             schedule.step()
-            progress(float(torch.stack(errors).mean()))
+            means.append(float(torch.stack(errors).mean()))
     optimizer.zero_grad()
+    return means

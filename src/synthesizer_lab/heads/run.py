@@ -6,14 +6,13 @@ import math
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
-from tqdm import tqdm  # type: ignore[import-untyped]
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast, set_seed
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, set_seed
 
 from synthetic_attention.conversion.convert import convert
 from synthetic_attention.conversion.synthesize import synthesize
@@ -30,10 +29,8 @@ from ..training.run_folder import RunFolder, data_path, portable_path
 from ..training.settings import Settings
 from .choose import Budget, Head, allowed_heads, choose_heads, replace_heads
 from .distill import distill
-from .report import ConversionReport, compare_speed
-from .text import CalibrationText, read_batches
-
-__all__ = ["Conversion", "convert_to"]
+from .report import compare_speed, describe_heads, finite
+from .text import read_batches
 
 _CALIBRATED = (*FUNCTIONS, "factorized_random")
 # Heads are chosen by their loss on so many tokens of the text: every head is measured, several times.
@@ -47,7 +44,10 @@ class Conversion:
     Attributes:
         synthesizer: for all layers; with `text` the function of the replaced heads.
         synthesizer_options: options by function, for a conversion without text; None for those of the model.
-        text: to calibrate on; None for parameters drawn as in a new model.
+        text: to calibrate on, of a run data as `train` reads it, of another model a file with an input per line; None
+            for parameters drawn as in a new model.
+        examples: of the text, the first ones.
+        batch_tokens: tokens of a batch of the text, source and target together.
         budget: the share of the heads of self-attention to replace, of all or by stack.
         distill_steps: updates of the new parameters, after calibration.
         max_length: the new model's longest sequence; by default the model's.
@@ -56,7 +56,9 @@ class Conversion:
 
     synthesizer: str | list[str] | dict[str, Any]
     synthesizer_options: Mapping[str, Mapping[str, Any]] | None = None
-    text: CalibrationText | None = None
+    text: Path | None = None
+    examples: int = 1000
+    batch_tokens: int = 2048
     budget: Budget = 1.0
     distill_steps: int = 0
     max_length: int | None = None
@@ -69,9 +71,7 @@ class Conversion:
         if not (all(0 <= share <= 1 for share in shares) and any(shares)):
             raise UserError(f"got --budget {self.budget}; expected shares of the heads, above 0 and up to 1")
         if self.text is None and (self.budget != 1 or self.distill_steps):
-            raise UserError(
-                "got --budget or --distill-steps without --calibrate; expected the text to measure heads on"
-            )
+            raise UserError("got --budget or --distill-steps without --calibrate; expected the text to measure on")
         if (self.task is None) != (self.data is None):
             raise UserError(f"got --{'data' if self.task is None else 'task'} alone; expected --task and --data")
         if self.text is not None and (self.synthesizer not in _CALIBRATED or self.synthesizer_options):
@@ -81,19 +81,9 @@ class Conversion:
             )
 
 
-@dataclass
-class _Source:
-    """A model with vanilla in all layers; info and task of the run that it is from, if any."""
-
-    model: Any
-    tokenizer: PreTrainedTokenizerBase | None
-    info: dict[str, Any] = field(default_factory=dict)
-    task: Task[Any, Any] | None = None
-
-
 def convert_to(
     name: str, output: Path, how: Conversion, *, device: str | None = None, report: Callable[[str], object] = print
-) -> ConversionReport:
+) -> dict[str, Any]:
     """Convert a model and write the new one, its tokenizer and report.json to a new folder.
 
     Args:
@@ -102,14 +92,17 @@ def convert_to(
         device: as for `choose_device`.
         report: called with each line for the user.
 
+    Returns:
+        The content of report.json.
+
     Raises:
         UserError: the model cannot be converted, or the text or the folder cannot be used.
     """
     RunFolder(output).check_new()
     place = choose_device(device)
     set_seed(how.seed)
-    source = _open(name, how, report)
-    model, dtype = source.model, source.model.dtype
+    model, tokenizer, task, info = _open(name, how, report)
+    dtype = model.dtype
     # Mean attention and its logarithm need more digits than half precision has.
     model.eval().to(place, torch.float32)
     advice = "give a shorter text, a smaller --batch-tokens or --max-length, or a device with more memory"
@@ -117,7 +110,7 @@ def convert_to(
         if how.text is None:
             with user_errors():
                 new = synthesize(model, how.synthesizer, synthesizer_options=how.synthesizer_options)
-            found = ConversionReport(name, new.config.synthesizer)
+            found: dict[str, Any] = {"function": None, "replaced_heads": 0, "loss": {}, "heads": []}
             ids = torch.randint(model.config.vocab_size, (8, min(16, model.config.max_position_embeddings)))
             sample: Batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         else:
@@ -125,17 +118,18 @@ def convert_to(
                 raise UserError(f"got --calibrate for {name}, a decoder without a head; expected one that generates")
             # Before the text is read, which can take long.
             allowed_heads(model, how.budget)
-            batches, held_out = read_batches(model, source.tokenizer, how.text, source.task)
-            found, new = _replace(name, model, how, batches, held_out, report)
+            batches, held_out = read_batches(model, tokenizer, how.text, task, how.examples, how.batch_tokens)
+            new, found = _replace(name, model, how, batches, held_out, report)
             sample = batches[0]
         for each in (model, new):
             each.to(dtype)
-        found.speed = compare_speed(model, new, sample)
-        _write(output, source, new, found)
+        found = {"model": name, "synthesizer": new.config.synthesizer, **compare_speed(model, new, sample), **found}
+        _write(output, new, tokenizer, info, found)
     return found
 
 
-def _open(name: str, how: Conversion, report: Callable[[str], object]) -> _Source:
+def _open(name: str, how: Conversion, report: Callable[[str], object]) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """A model with vanilla in all layers, its tokenizer if any, and task and info of a run."""
     folder = RunFolder(Path(name))
     if folder.exists:
         if how.task is not None:
@@ -145,32 +139,34 @@ def _open(name: str, how: Conversion, report: Callable[[str], object]) -> _Sourc
         if not info["finished"]:
             report(f"{name}: not trained to its end; neither is the new model")
         task = folder.read_task(info)
-        model, own = folder.load(task, torch.device("cpu"))
+        model, tokenizer = folder.load(task, torch.device("cpu"))
         with user_errors():
-            return _Source(convert(model, max_length=how.max_length), own, info, task)
+            return convert(model, max_length=how.max_length), tokenizer, task, info
     with user_errors():
-        source = _Source(convert(name, max_length=how.max_length), None)
+        model = convert(name, max_length=how.max_length)
     try:
         with damage_reported(f"the tokenizer of {name}"):
-            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            found = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
             # Without files transformers makes an empty one, T5 with one token.
-            if len(tokenizer) <= len(tokenizer.all_special_tokens) + 1:
+            if len(found) <= len(found.all_special_tokens) + 1:
                 raise ValueError("its files are missing; expected them in the folder of the model")
     except UserError:
         # Only text needs one.
         if how.text is not None or how.task is not None:
             raise
         report(f"{name}: no tokenizer that can be loaded; the new model gets none")
-        return source
-    source.tokenizer = tokenizer
-    if how.task is not None and how.data is not None:
-        _make_run(name, source, how.task, how.data)
-    return source
+        return model, None, None, {}
+    if how.task is None or how.data is None:
+        return model, found, None, {}
+    tokenizer, info = _make_run(name, model, found, how.task, how.data)
+    return model, tokenizer, how.task, info
 
 
-def _make_run(name: str, source: _Source, task: Task[Any, Any], data: Path) -> None:
-    """Give a model and its tokenizer the form that they have in a run of a task."""
-    kind, model, tokenizer, config = type(source.model), source.model, source.tokenizer, source.model.config
+def _make_run(
+    name: str, model: Any, tokenizer: Any, task: Task[Any, Any], data: Path
+) -> tuple[PreTrainedTokenizerFast, dict[str, Any]]:
+    """Give a model the form that it has in a run of a task; the tokenizer and the info of this run."""
+    kind, config = type(model), model.config
     if not isinstance(task, SequenceToSequence | LanguageModeling) or kind is not task.model_class:
         raise UserError(
             f"got --task {task.name} for {name}, a {kind.__name__}; expected a task of text generation with "
@@ -189,13 +185,13 @@ def _make_run(name: str, source: _Source, task: Task[Any, Any], data: Path) -> N
             "expected ids below the size of the tokenizer, which is at most that of the model"
         )
     task.check_requirements()
-    source.task, source.tokenizer = task, task.adapt_tokenizer(tokenizer)
+    adapted = task.adapt_tokenizer(tokenizer)
     model.resize_token_embeddings(len(tokenizer))
-    config.bos_token_id = source.tokenizer.bos_token_id
+    config.bos_token_id = adapted.bos_token_id
     if config.pad_token_id is None:
         config.pad_token_id = tokenizer.eos_token_id
     reset_generation(task, model)
-    source.info = {
+    info = {
         "task": task.name,
         "options": asdict(task),
         "data": portable_path(data_path({"data": data}, None)),
@@ -203,6 +199,7 @@ def _make_run(name: str, source: _Source, task: Task[Any, Any], data: Path) -> N
         "settings": Settings.of_model(config).to_dict(),
         "fingerprints": {},
     }
+    return adapted, info
 
 
 def _replace(
@@ -212,10 +209,10 @@ def _replace(
     batches: Sequence[Batch],
     held_out: Sequence[Batch],
     report: Callable[[str], object],
-) -> tuple[ConversionReport, SynthesizerPreTrainedModel]:
-    """The model with replaced heads, and what is known of it, measured on the part of the text that is held out."""
-    tokens = [sum(int(batch["attention_mask"].sum()) for batch in part) for part in (batches, held_out)]
-    report(f"calibrating on {tokens[0]:,} tokens; {tokens[1]:,} others are held out to measure and choose heads")
+) -> tuple[SynthesizerPreTrainedModel, dict[str, Any]]:
+    """The model with replaced heads, and what the report says of them, measured on the text that is held out."""
+    fit_on, tokens = ([int(batch["attention_mask"].sum()) for batch in part] for part in (batches, held_out))
+    report(f"calibrating on {sum(fit_on):,} tokens; {sum(tokens):,} others are held out to measure and choose heads")
     loss = {"before": mean_loss(model, held_out)}
     if not math.isfinite(loss["before"]):
         raise UserError(
@@ -229,37 +226,35 @@ def _replace(
     heads = [Head(index, head) for index, layer in enumerate(layers) for head in range(layer.module.num_heads)]
     increases: dict[Head, float] = {}
     if how.budget != 1:
-        sample, count = list[Mapping[str, Tensor]](), 0
-        while len(sample) < len(held_out) and count < _TOKENS:
-            sample.append(held_out[len(sample)])
-            count += int(sample[-1]["attention_mask"].sum())
-        most = sum(allowed_heads(model, how.budget).values())
-        with tqdm(total=most, desc="choosing heads", unit="head", disable=None, leave=False) as bar:
-            heads, increases = choose_heads(
-                model, fitted[function], sample, how.budget, lambda count: bar.update(count - bar.n)
-            )
+        read = [0, *accumulate(tokens)]
+        sample = [batch for batch, before in zip(held_out, read[:-1], strict=True) if before < _TOKENS]
+        heads, increases = choose_heads(model, fitted[function], sample, how.budget)
     new = replace_heads(model, fitted[function], function, heads)
     loss["calibrated"] = mean_loss(new, held_out)
     if how.distill_steps:
-        with tqdm(total=how.distill_steps, desc="distilling", unit="step", disable=None, leave=False) as bar:
-            distill(new, model, batches, how.distill_steps, progress=lambda error: bar.update())
+        distill(new, model, batches, how.distill_steps)
         loss["distilled"] = mean_loss(new, held_out)
-    places = [(layer.stack, layer.number) for layer in layers]
-    found = ConversionReport(name, new.config.synthesizer, function, places, divergences, heads, increases, loss)
-    return found, new
+    return new, {
+        "function": function,
+        "replaced_heads": len(heads),
+        "loss": {part: finite(value) for part, value in loss.items()},
+        "heads": describe_heads(layers, divergences, heads, increases),
+    }
 
 
-def _write(output: Path, source: _Source, new: SynthesizerPreTrainedModel, found: ConversionReport) -> None:
+def _write(
+    output: Path, new: SynthesizerPreTrainedModel, tokenizer: Any, info: dict[str, Any], report: dict[str, Any]
+) -> None:
     with RunFolder(output.resolve()).written() as folder:
-        if (tokenizer := source.tokenizer) is not None:
+        if tokenizer is not None:
             tokenizer.model_max_length = min(tokenizer.model_max_length, new.config.max_position_embeddings)
             tokenizer.save_pretrained(folder.path)
-        if source.info:
-            info, settings = source.info, Settings.of_model(new.config).to_dict()
+        if info:
+            settings = Settings.of_model(new.config).to_dict()
             # A run may be of another class of model, with fields that its settings do not have.
             settings = {name: settings[name] for name in ("synthesizer", "synthesizer_options", "model")}
             command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             changed = {"commands": [*info["commands"], command], "settings": {**info["settings"], **settings}}
-            folder.write_yaml("run.yaml", {**info, **changed, "converted_from": found.model})
-        folder.write_json("report.json", found.to_dict())
+            folder.write_yaml("run.yaml", {**info, **changed, "converted_from": report["model"]})
+        folder.write_json("report.json", report)
         folder.save_model(new)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,30 +20,18 @@ from ..errors import UserError
 from ..tasks.base import Task
 from ..tasks.generation import output_limit
 
-__all__ = ["CalibrationText", "read_batches"]
-
 Batches = list[dict[str, Tensor]]
 # Every seventh token is masked, about as many as for BERT.
 _MASKED = 7
 
 
-@dataclass(frozen=True)
-class CalibrationText:
-    """Where calibration text comes from.
-
-    Attributes:
-        path: of a run data as `train` reads it, of another model a file with an input per line.
-        examples: how many to read, the first ones.
-        batch_tokens: tokens of a batch, source and target together.
-    """
-
-    path: Path
-    examples: int = 1000
-    batch_tokens: int = 2048
-
-
 def read_batches(
-    model: Any, tokenizer: Any, text: CalibrationText, task: Task[Any, Any] | None = None
+    model: Any,
+    tokenizer: Any,
+    text: Path,
+    task: Task[Any, Any] | None = None,
+    examples: int = 1000,
+    batch_tokens: int = 2048,
 ) -> tuple[Batches, Batches]:
     """Batches to calibrate on, and those of the last tenth of the examples, which is held out.
 
@@ -58,23 +45,21 @@ def read_batches(
     """
     longest, padding = model.config.max_position_embeddings, model.config.pad_token_id or 0
     if task is not None:
-        split = task.read(text.path, "train")
+        split = task.read(text, "train")
         classes = task.config_changes(split, tokenizer).get("id2label", model.config.id2label)
         if classes != model.config.id2label:
             expected = ", ".join([*model.config.id2label.values()][:5])
-            raise UserError(f"{text.path}: its classes are not those of the model; expected {expected}")
-        examples = task.encode(split, tokenizer, longest, "truncate")
-        costs = examples.lengths().sum(axis=1)[: text.examples]
-        return _split(costs, text, lambda rows: task.collate([examples[row] for row in rows], padding))
-    if not text.path.is_file():
+            raise UserError(f"{text}: its classes are not those of the model; expected {expected}")
+        encoded = task.encode(split, tokenizer, longest, "truncate")
+        costs = encoded.lengths().sum(axis=1)[:examples]
+        return _split(costs, text, batch_tokens, lambda rows: task.collate([encoded[row] for row in rows], padding))
+    if not text.is_file():
         raise UserError(
-            f"{text.path}: not a text file; expected a file with an input per line, or a MODEL that is a run of a task "
+            f"{text}: not a text file; expected a file with an input per line, or a MODEL that is a run of a task "
             "(convert --task) for data as `train` reads it"
         )
-    lines = [line for line in islice(read_lines(text.path), text.examples) if line.strip()]
-    if not lines:
-        raise UserError(f"{text.path}: no text; expected an input per line")
-    ids = [np.array(row, np.int32) for row in tokenizer(lines, truncation=True, max_length=longest)["input_ids"]]
+    lines = [line for line in islice(read_lines(text), examples) if line.strip()]
+    ids = [np.array(tokenizer(line, truncation=True, max_length=longest)["input_ids"], np.int32) for line in lines]
     is_causal = model.config.is_decoder and not model.config.is_encoder_decoder
     if is_causal and (start := model.config.bos_token_id) is not None:
         ids = [row if len(row) and row[0] == start else np.insert(row, 0, start)[:longest] for row in ids]
@@ -83,21 +68,19 @@ def read_batches(
         batch = padded_inputs([ids[row] for row in rows], padding)
         return _with_labels(model, tokenizer, {name: each.to(model.device) for name, each in batch.items()})
 
-    return _split(np.array([len(row) for row in ids]), text, batch_of)
+    return _split(np.array([len(row) for row in ids]), text, batch_tokens, batch_of)
 
 
 def _split(
-    costs: np.ndarray, text: CalibrationText, batch_of: Callable[[list[int]], dict[str, Tensor]]
+    costs: np.ndarray, text: Path, batch_tokens: int, batch_of: Callable[[list[int]], dict[str, Tensor]]
 ) -> tuple[Batches, Batches]:
     """The batches of the first examples and of the last tenth; `costs` (N,) are the tokens of each example."""
     if (count := len(costs)) < 2:
-        raise UserError(f"{text.path}: got {count} example; expected at least 2: the last tenth is held out")
+        raise UserError(f"{text}: got {count} example; expected at least 2: the last tenth is held out")
     first = count - max(1, count // 10)
 
     def batches(rows: np.ndarray) -> Batches:
-        groups: Sequence[list[int]] = token_batches(
-            costs, rows[np.argsort(costs[rows], kind="stable")], text.batch_tokens
-        )
+        groups = token_batches(costs, rows[np.argsort(costs[rows], kind="stable")], batch_tokens)
         return [batch_of(groups[index]) for index in np.random.default_rng(0).permutation(len(groups))]
 
     return batches(np.arange(first)), batches(np.arange(first, count))

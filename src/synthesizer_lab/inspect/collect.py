@@ -14,7 +14,8 @@ from synthetic_attention.attention import SynthesizerAttention
 from synthetic_attention.logits import Positions
 from synthetic_attention.synthesizers import SynthesizingFunction
 
-from ..attention.layers import AttentionLayer, attention_layers
+from ..attention.layers import AttentionLayer, attention_layers, run
+from ..data.examples import padded_inputs
 from ..data.tokenizer import decode, encode
 from ..errors import UserError
 from ..tasks.generation import output_limit
@@ -83,22 +84,19 @@ def attention_weights(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> d
     names = {attention_layers(model)[0].stack: "attentions"}
     if model.config.is_encoder_decoder:
         names = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", CROSS: "cross_attentions"}
-    else:
-        inputs = {name: value for name, value in inputs.items() if name != "labels"}
-    output = model(**{name: value.to(model.device) for name, value in inputs.items()}, output_attentions=True)
+    output = run(model, inputs, need_weights=True)
     return {stack: [_to_array(weights[0]) for weights in output[name]] for stack, name in names.items()}
 
 
-def measure_attention(model: PreTrainedModel, sample: Iterable[Inputs]) -> dict[str, list[WeightStatistics]]:
-    """The statistics of each layer over a sample, by stack."""
+def measure_attention(model: PreTrainedModel, sample: Iterable[Inputs]) -> dict[tuple[str, int], WeightStatistics]:
+    """The statistics over a sample, by stack and number of the layer."""
     causal = {layer.stack: layer.is_causal for layer in attention_layers(model)}
-    found: dict[str, list[WeightStatistics]] = {}
+    found: dict[tuple[str, int], WeightStatistics] = {}
     for inputs in sample:
         for stack, weights in attention_weights(model, inputs).items():
-            if stack not in found:
-                found[stack] = [WeightStatistics(causal.get(stack, False), stack != CROSS) for _ in weights]
-            for statistics, array in zip(found[stack], weights, strict=True):
-                statistics.add(array)
+            for number, array in enumerate(weights, start=1):
+                new = WeightStatistics(causal.get(stack, False), stack != CROSS)
+                found.setdefault((stack, number), new).add(array)
     return found
 
 
@@ -164,8 +162,7 @@ def text_inputs(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, text
         row = np.insert(row, 0, start) if starts and row[0] != start else row
         if len(row) > maximum:
             raise UserError(f"text {number} of {len(texts)}: got {len(row)} tokens; expected at most {maximum}")
-        ids = torch.from_numpy(row.astype(np.int64))[None]
-        inputs.append({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+        inputs.append(padded_inputs([row], 0))
     return inputs
 
 

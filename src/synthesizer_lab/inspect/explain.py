@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from synthetic_attention.attention import SynthesizerAttention
 from synthetic_attention.logits import MixedLogits
 
-from ..attention.fitting import FUNCTIONS, explained, fit, measure_divergences
+from ..attention.fitting import explained, fit, measure_divergences
 from ..attention.layers import Batch, attention_layers, mean_loss
 from .collect import Part, parts_of
 
@@ -29,20 +29,16 @@ def explain(model: Any, batches: Sequence[Batch]) -> dict[str, Any]:
     if len(batches) > 1 and all(isinstance(layer.module, SynthesizerAttention) for layer in layers):
         measured = measure_divergences(model, fit(model, batches[::2]), batches[1::2])
         for layer, divergences in zip(layers, measured, strict=True):
-            of_heads = zip(*(explained(divergences, name).tolist() for name in FUNCTIONS), strict=True)
-            names = [f"explained_by_{name}" for name in FUNCTIONS]
-            heads = [dict(zip(names, values, strict=True)) for values in of_heads]
-            shares.append({"stack": layer.stack, "layer": layer.number, "heads": heads})
-    single: dict[tuple[str, int | None, str], list[Part]] = {}
-    together: dict[tuple[str, int | None, str], list[Part]] = {}
+            shares.append({"stack": layer.stack, "layer": layer.number, "heads": explained(divergences)})
+    parts: dict[tuple[str, int | None, str], list[Part]] = {}
     for layer in layers:
         for part in parts_of(layer):
-            single[layer.stack, layer.number, part.name] = [part]
-            together.setdefault((layer.stack, None, part.name), []).append(part)
+            for number in (layer.number, None):
+                parts.setdefault((layer.stack, number, part.name), []).append(part)
     before, removed = mean_loss(model, batches), list[dict[str, Any]]()
-    for (stack, number, name), parts in (single | together).items():
+    for (stack, number, name), left_out in sorted(parts.items(), key=lambda item: item[0][1] is None):
         with ExitStack() as context:
-            for part in parts:
+            for part in left_out:
                 context.enter_context(_without(part, model.device))
             increase = mean_loss(model, batches) - before
         removed.append({"stack": stack, "layer": number, "function": name, "loss_increase": increase})
@@ -55,14 +51,12 @@ def _without(part: Part, device: torch.device) -> Iterator[None]:
     group, weights, forward = part.group, part.group.weights(), part.group.forward
     alpha = torch.ones(len(group.components), 1, device=device) if weights is None else weights.clone()
     alpha[part.place] = 0
-    # They hide methods of the class.
-    if len(alpha) > 1:
-        hidden: dict[str, Any] = {"weights": lambda: alpha}
-    else:
-        hidden = {"forward": lambda *arguments: MixedLogits([forward(*arguments)], alpha)}
-    vars(group).update(hidden)
+    # It hides a method of the class.
+    name, value = "weights", cast(Any, lambda: alpha)
+    if len(alpha) == 1:
+        name, value = "forward", lambda *arguments: MixedLogits([forward(*arguments)], alpha)
+    vars(group)[name] = value
     try:
         yield
     finally:
-        for name in hidden:
-            del vars(group)[name]
+        del vars(group)[name]

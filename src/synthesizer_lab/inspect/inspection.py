@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedModel, set_seed
@@ -16,7 +15,6 @@ from synthetic_attention.baselines import Linformer
 from ..attention.layers import AttentionLayer, attention_layers
 from ..errors import UserError
 from ..staging import staged
-from ..tasks.base import Task
 from ..training.device import choose_device, shortage_reported
 from ..training.run_folder import RunFolder, data_path
 from . import collect, plots
@@ -24,10 +22,8 @@ from .explain import explain
 from .page import Page
 from .statistics import EDGES, WeightStatistics, describe_scores
 
-__all__ = ["Selection", "inspect_run"]
-
 Numbers = list[dict[str, Any]]
-Statistics = Mapping[str, Sequence[WeightStatistics]]
+Statistics = Mapping[tuple[str, int], WeightStatistics]
 _NUMBERS = "inspect.json"
 # Examples of a batch.
 _BATCH = 16
@@ -39,21 +35,14 @@ _NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The texts to inspect a run on; without any, examples of its data: `examples` to draw, `sample` for statistics."""
-
-    texts: Sequence[str] = ()
-    data: Path | None = None
-    split: str = "valid"
-    examples: int = 2
-    sample: int = 200
-
-
 def inspect_run(
     run: Path,
-    selection: Selection | None = None,
+    texts: Sequence[str] = (),
     *,
+    data: Path | None = None,
+    split: str = "valid",
+    examples: int = 2,
+    sample: int = 200,
     output: Path | None = None,
     device: str | None = None,
     report: Callable[[str], object] = print,
@@ -62,6 +51,8 @@ def inspect_run(
 
     Args:
         run: the folder of the run.
+        texts: to inspect it on; without any, `examples` of its data, or of `data`, are drawn, and statistics are over
+            `sample` of them.
         output: the folder to write, by default inspect/ in the run. Files of an earlier call are overwritten.
         device: as for `choose_device`.
         report: called with each line for the user.
@@ -69,18 +60,30 @@ def inspect_run(
     Raises:
         UserError: the run, the data, a text or the folder cannot be used.
     """
-    folder, target, selection = RunFolder(run), output or run / "inspect", selection or Selection()
+    folder, target = RunFolder(run), output or run / "inspect"
     info = folder.read_info()
     task = folder.read_task(info)
     model, tokenizer = folder.load(task, choose_device(device))
     layers, batches = attention_layers(model), list[collect.Inputs]()
     if any(isinstance(layer.module, Linformer) for layer in layers):
         raise UserError(f"{run}: got 'linformer'; expected layers whose attention weights are per token")
-    if selection.texts:
-        texts = collect.text_inputs(model, tokenizer, selection.texts)
-        shown = sample = [collect.with_output(model, inputs) for inputs in texts]
+    if texts:
+        shown = drawn = [collect.with_output(model, each) for each in collect.text_inputs(model, tokenizer, texts)]
     else:
-        shown, sample, batches = _read_data(data_path(info, selection.data), selection, task, model, tokenizer)
+        encoded = task.encode(
+            task.read(data_path(info, data), split), tokenizer, model.config.max_position_embeddings, "drop"
+        )
+
+        def inputs_of(rows: Sequence[int]) -> collect.Inputs:
+            return task.collate([encoded[row] for row in rows], model.config.pad_token_id)
+
+        nearest = np.argsort(np.abs(encoded.lengths().max(axis=1) - _READABLE), kind="stable")[:examples]
+        shown = [collect.with_output(model, inputs_of([row])) for row in sorted(nearest.tolist())]
+        rows = np.linspace(0, len(encoded) - 1, min(sample, len(encoded))).astype(int).tolist()
+        drawn = [inputs_of([row]) for row in rows]
+        # Two batches at least: one to fit on, one to measure.
+        size = min(_BATCH, -(-len(rows) // 2))
+        batches = [inputs_of(rows[start : start + size]) for start in range(0, len(rows), size)]
     if target.exists() and not (target / _NUMBERS).is_file() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"{target}: not a folder that `synthesizer inspect` wrote; choose another --output")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -98,10 +101,10 @@ def inspect_run(
             page.add_section(f"Text {number}", text)
             for stack, of_stack in maps.items():
                 page.add_picture(plots.draw_attention(of_stack), f"text{number}-{stack}", of_stack.title)
-        measured = collect.measure_attention(model, sample)
+        measured = collect.measure_attention(model, drawn)
         numbers: dict[str, Any] = {
-            **{"run": str(run), "task": task.name, "synthesizer": synthesizer, "examples": len(sample)},
-            "sample": "the texts" if selection.texts else f"{selection.split} data",
+            **{"run": str(run), "task": task.name, "synthesizer": synthesizer, "examples": len(drawn)},
+            "sample": "the texts" if texts else f"{split} data",
             "histogram_edges": EDGES.tolist(),
             "attention": _write_weights(page, layers, measured),
             "random": _write_scores(page, layers, measured),
@@ -123,36 +126,15 @@ def inspect_run(
     return target / "index.html"
 
 
-def _read_data(
-    data: Path, selection: Selection, task: Task[Any, Any], model: PreTrainedModel, tokenizer: Any
-) -> tuple[list[collect.Inputs], list[collect.Inputs], list[collect.Inputs]]:
-    """The examples to draw, of about `_READABLE` tokens, those for the statistics, and these as padded batches."""
-    examples = task.encode(
-        task.read(data, selection.split), tokenizer, cast(int, model.config.max_position_embeddings), "drop"
-    )
-
-    def inputs(rows: Sequence[int]) -> collect.Inputs:
-        return task.collate([examples[row] for row in rows], cast(int, model.config.pad_token_id))
-
-    nearest = np.argsort(np.abs(examples.lengths().max(axis=1) - _READABLE), kind="stable")[: selection.examples]
-    shown = [collect.with_output(model, inputs([row])) for row in sorted(nearest.tolist())]
-    rows = np.linspace(0, len(examples) - 1, min(selection.sample, len(examples))).astype(int).tolist()
-    # Two batches at least: one to fit on, one to measure.
-    size = min(_BATCH, -(-len(rows) // 2))
-    batches = [inputs(rows[start : start + size]) for start in range(0, len(rows), size)]
-    return shown, [inputs([row]) for row in rows], batches
-
-
 def _write_weights(page: Page, layers: Sequence[AttentionLayer], measured: Statistics) -> Numbers:
     """Histograms of the attention weights, and statistics per head."""
     names = {(layer.stack, layer.number): layer.module.synthesizer for layer in layers}
     numbers, rows = Numbers(), Numbers()
-    for stack, of_layers in measured.items():
-        for number, statistics in enumerate(of_layers, start=1):
-            place = {"stack": stack, "layer": number, "synthesizer": names.get((stack, number), "vanilla")}
-            heads = statistics.per_head()
-            numbers.append({**place, "heads": heads, "histogram": statistics.histogram.tolist()})
-            rows.append({**place, **{key: [head[key] for head in heads] for key in (heads[0] if heads else ())}})
+    for (stack, number), statistics in measured.items():
+        place = {"stack": stack, "layer": number, "synthesizer": names.get((stack, number), "vanilla")}
+        heads = statistics.per_head()
+        numbers.append({**place, "heads": heads, "histogram": statistics.histogram.tolist()})
+        rows.append({**place, **{key: [head[key] for head in heads] for key in (heads[0] if heads else ())}})
     page.add_section("Attention weights", "Masked keys and rows with a single visible key are left out.")
     page.add_table(rows)
     page.add_picture(plots.draw_histograms(numbers), "weights", "Histograms of the attention weights of each layer")
@@ -161,10 +143,10 @@ def _write_weights(page: Page, layers: Sequence[AttentionLayer], measured: Stati
 
 def _write_scores(page: Page, layers: Sequence[AttentionLayer], measured: Statistics) -> Numbers:
     """R of each layer, and its mass near the diagonal."""
-    numbers = Numbers()
+    numbers, rows = Numbers(), Numbers()
     for layer in layers:
         # A length that few sequences exceed.
-        length = max(2, int(np.quantile(measured[layer.stack][0].lengths, 0.95)))
+        length = max(2, int(np.quantile(measured[layer.stack, layer.number].lengths, 0.95)))
         length = min(length, layer.module.max_length or length)
         uniform = describe_scores(np.zeros((1, length, length)), layer.is_causal)["band_mass"]
         for name, (first, scores) in collect.read_scores(layer, length).items():
@@ -173,14 +155,13 @@ def _write_scores(page: Page, layers: Sequence[AttentionLayer], measured: Statis
             title = f"R of {name}, {layer.stack}, layer {layer.number}: the first {length} positions"
             file = f"R-{layer.stack}-layer{layer.number}-{name}".replace("_", "-").replace(" ", "-")
             page.add_picture(plots.draw_scores(title, scores, layer.is_causal, first), file, title)
-            entry: dict[str, Any] = {"stack": layer.stack, "layer": layer.number, "function": name, "positions": length}
-            entry["after"] = describe_scores(scores, layer.is_causal)
-            numbers.append({**entry, "uniform_band_mass": {band: mass for band, (mass,) in uniform.items()}})
+            place = {"stack": layer.stack, "layer": layer.number, "function": name}
+            found = describe_scores(scores, layer.is_causal)
+            masses = {band: mass for band, (mass,) in uniform.items()}
+            numbers.append({**place, "positions": length, "after": found, "uniform_band_mass": masses})
+            near = {"within ±1": found["band_mass"]["1"], "if uniform": masses["1"]}
+            rows.append({**place, "std": found["std"], **near})
     if numbers:
-        rows = [{key: entry[key] for key in ("stack", "layer", "function")} for entry in numbers]
-        for row, entry in zip(rows, numbers, strict=True):
-            row |= {"std": entry["after"]["std"], "within ±1": entry["after"]["band_mass"]["1"]}
-            row["if uniform"] = entry["uniform_band_mass"]["1"]
         page.add_table(rows)
     return numbers
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 Array = np.ndarray[Any, np.dtype[Any]]
 # Histogram bins, eight per decade; smaller weights fall into the first.
@@ -49,8 +50,7 @@ class WeightStatistics:
         weights /= np.where(sums > 0, sums, 1.0)
         keys = visible.sum(axis=1)
         self.histogram += np.histogram(np.clip(weights[:, visible], EDGES[0], 1.0), bins=EDGES)[0]
-        # 0 · log 0 is 0.
-        entropy = -(weights * np.log(np.where(weights > 0, weights, 1.0))).sum(axis=-1)
+        entropy = special.entr(weights).sum(axis=-1)
         values = {
             "entropy": entropy,
             "relative_entropy": entropy / np.log(keys),
@@ -77,8 +77,7 @@ def describe_scores(scores: Array, is_causal: bool) -> dict[str, Any]:
     """For each head of R (H, N, N) the standard deviation, and by k the share of softmax(R) within |i − j| ≤ k."""
     size = scores.shape[-1]
     masked = np.where(visible_keys(size, size, is_causal), scores.astype(np.float64), -np.inf)
-    weights = np.exp(masked - masked.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
+    weights = special.softmax(masked, axis=-1)
     far = np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
     mass = {str(k): (weights * (far <= k)).sum(axis=-1).mean(axis=-1).tolist() for k in BANDS}
     return {"std": scores.std(axis=(1, 2)).tolist(), "band_mass": mass}

@@ -21,7 +21,7 @@ from ..models import (
     SynthesizerPreTrainedModel,
 )
 from ..validation import check_size
-from .families import FAMILIES, Family
+from .families import COMMON_NAMES, FAMILIES, Family
 from .synthesize import synthesize
 
 
@@ -87,11 +87,13 @@ def load_model(name: str) -> PreTrainedModel:
     return cast(PreTrainedModel, model)
 
 
-def _family_of(architecture: str) -> Family:
-    """The family of a class; ValueError if it has none."""
-    for family in FAMILIES.values():
-        if architecture in family.heads:
-            return family
+def _family_of(*classes: str) -> tuple[str, Family]:
+    """The first of the classes that has a family, and this family; ValueError if there is none."""
+    for name in classes:
+        for family in FAMILIES.values():
+            if name in family.heads:
+                return name, family
+    architecture = classes[0]
     similar = [name for name in FAMILIES if architecture.lower().startswith(name.lower())]
     expected = [head for name in similar for head in FAMILIES[name].heads]
     raise ValueError(
@@ -102,15 +104,13 @@ def _family_of(architecture: str) -> Family:
 def _translate(source: PreTrainedModel) -> SynthesizerPreTrainedModel:
     """The model of ours that computes what `source` does."""
     # A subclass with a loss of its own has the layers of its parent.
-    classes = [base.__name__ for base in type(source).__mro__]
-    known = {head for family in FAMILIES.values() for head in family.heads}
-    architecture = next((name for name in classes if name in known), classes[0])
-    family = _family_of(architecture)
+    architecture, family = _family_of(*(base.__name__ for base in type(source).__mro__))
     _check(family, source.config)
     state = _rename(family, source.state_dict())
     output, embedding = state.get("lm_head.weight"), state["model.embed_tokens.weight"]
     is_tied = output is None or output.data_ptr() == embedding.data_ptr()
     family.adapt(source.config, state)
+    _fit_biases(state)
     kind = family.heads[architecture]
     config = SynthesizerConfig(**_fields(family, source.config, kind, state), tie_word_embeddings=is_tied)
     if kind is SynthesizerModel:
@@ -133,21 +133,17 @@ def _translate(source: PreTrainedModel) -> SynthesizerPreTrainedModel:
 
 def _check(family: Family, config: PreTrainedConfig) -> None:
     """Raise ValueError for options that our models lack."""
-    for name, value in family.supported.items():
-        if getattr(config, name, value) != value:
-            raise ValueError(
-                f"got a {config.model_type} model with {name}={getattr(config, name)!r}; expected {value!r}"
-            )
-    for name, other in family.equal:
-        if getattr(config, name) != getattr(config, other):
-            given = f"{name}={getattr(config, name)}, {other}={getattr(config, other)}"
-            raise ValueError(f"got a {config.model_type} model with {given}; expected encoder and decoder of one size")
+    expected = [(name, value, "") for name, value in family.supported.items()]
+    expected += [(name, getattr(config, other), f", as {other}") for name, other in family.equal]
+    for name, value, reason in expected:
+        if (given := getattr(config, name, value)) != value:
+            raise ValueError(f"got a {config.model_type} model with {name}={given!r}; expected {value!r}{reason}")
 
 
 def _rename(family: Family, state: dict[str, Tensor]) -> dict[str, Tensor]:
     renamed: dict[str, Tensor] = {}
     for name, tensor in state.items():
-        for pattern, ours in family.names.items():
+        for pattern, ours in (*family.names.items(), *COMMON_NAMES.items()):
             name = re.sub(pattern, ours, name)
         # Tied weights have several names.
         known = renamed.setdefault(name, tensor)
@@ -155,6 +151,16 @@ def _rename(family: Family, state: dict[str, Tensor]) -> dict[str, Tensor]:
             raise ValueError(f"got different weights for {name}; expected one embedding for encoder and decoder")
     renamed.pop("", None)
     return renamed
+
+
+def _fit_biases(state: dict[str, Tensor]) -> None:
+    """Our linear layers have biases everywhere or nowhere, and classifiers have one."""
+    linear = ("classifier.weight", *(["_proj.weight"] if any(name.endswith("_proj.bias") for name in state) else []))
+    for name in [name for name in state if name.endswith(linear)]:
+        state.setdefault(name.replace("weight", "bias"), torch.zeros_like(state[name][:, 0]))
+    # That of BART and its relatives is (1, V), in most models of zeros.
+    if "lm_head.bias" in state and state["lm_head.bias"].dim() == 2 and (bias := state.pop("lm_head.bias")[0]).any():
+        state["lm_head.bias"] = bias
 
 
 def _fields(
@@ -201,6 +207,5 @@ def _limit(new: SynthesizerPreTrainedModel, max_length: int) -> None:
             "it without max_length, then call resize_position_embeddings: it adds positions that are not trained"
         )
     new.resize_position_embeddings(max_length)
-    generation = getattr(new, "generation_config", None)
-    if generation is not None and (generation.max_length or 0) > max_length:
-        generation.max_length = max_length
+    if new.can_generate() and (new.generation_config.max_length or 0) > max_length:
+        new.generation_config.max_length = max_length

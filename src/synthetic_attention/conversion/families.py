@@ -6,11 +6,10 @@ products by √d_kv, so its query weights are multiplied by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..models import (
@@ -24,6 +23,7 @@ from ..models import (
 )
 
 State = dict[str, Tensor]
+COMMON_NAMES = {r"self_attn\.([qk])_": r"self_attn.function.\1_", r"^score": "classifier"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,9 @@ class Family:
         constants: fields of `SynthesizerConfig` with one value for all models of the family.
         equal: pairs of fields of their configuration that have to be equal, as ours has one field for both.
         supported: fields of their configuration, and the only value of each that can be converted.
-        names: regular expressions for parts of their weights' names, and ours, applied in this order. Weights without
-            a name at the end are dropped. Models without a head get the names that models with a head have.
+        names: regular expressions for parts of their weights' names, and ours, applied in this order, then those in
+            `COMMON_NAMES`. Weights without a name at the end are dropped. Models without a head get the names that
+            models with a head have.
         adapt: changes the renamed weights in place, by the configuration of the source.
     """
 
@@ -68,25 +69,6 @@ def _adapt_bart(config: Any, state: State) -> None:
         if "embed_positions" in name:
             # BART does not use the first two.
             state[name] = state[name][2:]
-    _drop_zero_bias(config, state)
-
-
-def _adapt_opt(config: Any, state: State) -> None:
-    _adapt_bart(config, state)
-    _add_classifier_bias(state)
-
-
-def _adapt_marian(config: Any, state: State) -> None:
-    # Sinusoids, which our model computes.
-    for name in [name for name in state if "embed_positions" in name]:
-        del state[name]
-    _drop_zero_bias(config, state)
-
-
-def _drop_zero_bias(config: Any, state: State) -> None:
-    """The logits' bias from (1, V) to (V,), or without it if it is zero, as in most models."""
-    if "lm_head.bias" in state and not (bias := state.pop("lm_head.bias")[0]).eq(0).all():
-        state["lm_head.bias"] = bias
 
 
 def _adapt_gpt2(config: Any, state: State) -> None:
@@ -99,17 +81,6 @@ def _adapt_gpt2(config: Any, state: State) -> None:
             joined = state.pop(name).chunk(3)
             ours = ("function.q_proj", "function.k_proj", "v_proj")
             state |= {f"{prefix}{name}.{part}": piece for name, piece in zip(ours, joined, strict=True)}
-    for layer in range(config.n_layer):
-        factor = 1 if config.scale_attn_weights else (config.n_embd // config.n_head) ** 0.5
-        factor /= layer + 1 if config.scale_attn_by_inverse_layer_idx else 1
-        for part in ("weight", "bias"):
-            _scale(state, f"layers.{layer}.self_attn.function.q_proj.{part}", factor)
-    _add_classifier_bias(state)
-
-
-def _add_classifier_bias(state: State) -> None:
-    if "classifier.weight" in state:
-        state.setdefault("classifier.bias", torch.zeros_like(state["classifier.weight"][:, 0]))
 
 
 def _adapt_roberta(config: Any, state: State) -> None:
@@ -128,39 +99,48 @@ def _adapt_llama(config: Any, state: State) -> None:
             f"got a {config.model_type} model with sliding_window={window} for {config.max_position_embeddings} "
             f"positions; expected none. For inputs of at most {window} tokens set config.sliding_window=None"
         )
-    # Our layers have biases everywhere or nowhere.
-    linears = [name for name in state if name.endswith("_proj.weight")]
-    if any(name.endswith("_proj.bias") for name in state):
-        for name in linears:
-            state.setdefault(name.replace("weight", "bias"), torch.zeros_like(state[name][:, 0]))
-    _add_classifier_bias(state)
 
 
-_TEXT_HEADS = {
+# Our classes by the ends of the names of theirs.
+_HEADS = {
+    "ForConditionalGeneration": SynthesizerForConditionalGeneration,
+    "MTModel": SynthesizerForConditionalGeneration,
+    "ForCausalLM": SynthesizerForCausalLM,
+    "LMHeadModel": SynthesizerForCausalLM,
     "ForMaskedLM": SynthesizerForMaskedLM,
     "ForSequenceClassification": SynthesizerForSequenceClassification,
     "ForTokenClassification": SynthesizerForTokenClassification,
+    "EncoderModel": SynthesizerModel,
     "Model": SynthesizerModel,
 }
-_SEQ2SEQ_HEADS = {"ForConditionalGeneration": SynthesizerForConditionalGeneration, "Model": SynthesizerModel}
+_SEQ2SEQ = ("ForConditionalGeneration", "Model")
+_T5_HEADS = (*_SEQ2SEQ, "EncoderModel")
+_CAUSAL = ("ForCausalLM", "ForSequenceClassification", "ForTokenClassification", "Model")
+_TEXT = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "Model")
 
 
-def _heads(prefix: str, heads: Mapping[str, type[SynthesizerPreTrainedModel]]) -> Any:
-    return {prefix + name: ours for name, ours in heads.items()}
+def _heads(prefix: str, endings: Sequence[str]) -> Mapping[str, type[SynthesizerPreTrainedModel]]:
+    return {prefix + ending: _HEADS[ending] for ending in endings}
 
 
-def _same(*names: str) -> dict[str, str]:
-    return {name: name for name in names}
+def _fields(activation: str, dropout: str, attention_dropout: str, **others: str) -> dict[str, str]:
+    """Theirs for fields that most models have, and for others."""
+    rates = {"dropout_rate": dropout, "attention_dropout_rate": attention_dropout}
+    return {"feed_forward_proj": activation, **rates, **others}
 
 
 _T5 = Family(
-    heads=_heads("T5", {**_SEQ2SEQ_HEADS, "EncoderModel": SynthesizerModel}),
-    fields={
-        **_same("d_kv", "feed_forward_proj", "dropout_rate", "layer_norm_epsilon"),
-        **_same("relative_attention_num_buckets", "relative_attention_max_distance"),
-        "num_decoder_layers": "num_decoder_layers",
-        "attention_dropout_rate": "dropout_rate",
-    },
+    heads=_heads("T5", _T5_HEADS),
+    fields=_fields(
+        "feed_forward_proj",
+        "dropout_rate",
+        "dropout_rate",
+        d_kv="d_kv",
+        layer_norm_epsilon="layer_norm_epsilon",
+        num_decoder_layers="num_decoder_layers",
+        relative_attention_num_buckets="relative_attention_num_buckets",
+        relative_attention_max_distance="relative_attention_max_distance",
+    ),
     # There is no maximum: 512 is the length that T5 was pretrained with.
     constants={
         "position_embedding_type": "relative",
@@ -175,7 +155,6 @@ _T5 = Family(
         r"^(encoder|decoder)\.block": r"model.\1.layers",
         r"^(encoder|decoder)\.final_layer_norm": r"model.\1.norm",
         r"layers\.0\.layer\.0\.SelfAttention\.relative": "relative",
-        r"layer\.0\.SelfAttention\.([qk])\.": r"self_attn.function.\1_proj.",
         r"layer\.0\.SelfAttention": "self_attn",
         r"layer\.0\.layer_norm": "self_attn_norm",
         r"layer\.1\.EncDecAttention": "cross_attn",
@@ -191,14 +170,14 @@ _T5 = Family(
     adapt=_adapt_t5,
 )
 _BART = Family(
-    heads=_heads("Bart", _SEQ2SEQ_HEADS),
-    fields={
-        "num_decoder_layers": "decoder_layers",
-        "feed_forward_proj": "activation_function",
-        "dropout_rate": "dropout",
-        "attention_dropout_rate": "attention_dropout",
-        **_same("scale_embedding"),
-    },
+    heads=_heads("Bart", _SEQ2SEQ),
+    fields=_fields(
+        "activation_function",
+        "dropout",
+        "attention_dropout",
+        num_decoder_layers="decoder_layers",
+        scale_embedding="scale_embedding",
+    ),
     constants={
         "position_embedding_type": "learned",
         "pre_norm": False,
@@ -210,7 +189,6 @@ _BART = Family(
         r"^(encoder|decoder)": r"model.\1",
         r"^model\.(encoder|decoder)\.embed_tokens": "model.embed_tokens",
         r"^(model\.)?shared\..*": "",
-        r"self_attn\.([qk])_proj": r"self_attn.function.\1_proj",
         r"self_attn_layer_norm": "self_attn_norm",
         r"encoder_attn_layer_norm": "cross_attn_norm",
         r"encoder_attn": "cross_attn",
@@ -218,62 +196,37 @@ _BART = Family(
         r"fc1": "mlp.up_proj",
         r"fc2": "mlp.down_proj",
         r"layernorm_embedding": "embedding_norm",
+        r"^model\.(encoder|decoder)\.layer_norm": r"model.\1.norm",
         r"final_logits_bias": "lm_head.bias",
     },
     adapt=_adapt_bart,
 )
 _MARIAN = replace(
     _BART,
-    heads={"MarianMTModel": SynthesizerForConditionalGeneration, "MarianModel": SynthesizerModel},
+    heads=_heads("Marian", ("MTModel", "Model")),
     constants={"position_embedding_type": "sinusoidal", "pre_norm": False, "layer_norm_epsilon": 1e-5},
     supported={"share_encoder_decoder_embeddings": True},
-    adapt=_adapt_marian,
-)
-_LAST_NORM = {r"^model\.(encoder|decoder)\.layer_norm": r"model.\1.norm"}
-_MBART = replace(
-    _BART,
-    heads=_heads("MBart", _SEQ2SEQ_HEADS),
-    constants={**_BART.constants, "pre_norm": True},
-    names={**_BART.names, **_LAST_NORM},
-)
-_PEGASUS = replace(
-    _MARIAN,
-    heads=_heads("Pegasus", _SEQ2SEQ_HEADS),
-    constants={**_MARIAN.constants, "pre_norm": True},
-    names={**_MARIAN.names, **_LAST_NORM},
+    # Sinusoids, which our model computes.
+    names={**_BART.names, r".*embed_positions.*": ""},
+    adapt=lambda config, state: None,
 )
 _OPT = replace(
     _BART,
-    heads={
-        "OPTForCausalLM": SynthesizerForCausalLM,
-        "OPTForSequenceClassification": SynthesizerForSequenceClassification,
-        "OPTModel": SynthesizerModel,
-    },
-    fields={ours: name for ours, name in _BART.fields.items() if ours not in ("num_decoder_layers", "scale_embedding")},
+    heads=_heads("OPT", ("ForCausalLM", "ForSequenceClassification", "Model")),
+    fields=_fields("activation_function", "dropout", "attention_dropout"),
     constants={"position_embedding_type": "learned", "scale_embedding": False, "layer_norm_epsilon": 1e-5},
     equal=(("word_embed_proj_dim", "hidden_size"),),
     supported={
         **dict.fromkeys(("do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine"), True),
         "_remove_final_layer_norm": False,
     },
-    names={r"^(model\.)?decoder\.final_layer_norm": "model.decoder.norm", **_BART.names, r"^score": "classifier"},
-    adapt=_adapt_opt,
+    names={r"^(model\.)?decoder\.final_layer_norm": "model.decoder.norm", **_BART.names},
 )
 _GPT2 = Family(
-    heads={
-        "GPT2LMHeadModel": SynthesizerForCausalLM,
-        "GPT2ForSequenceClassification": SynthesizerForSequenceClassification,
-        "GPT2ForTokenClassification": SynthesizerForTokenClassification,
-        "GPT2Model": SynthesizerModel,
-    },
-    fields={
-        "feed_forward_proj": "activation_function",
-        "dropout_rate": "resid_pdrop",
-        "attention_dropout_rate": "attn_pdrop",
-        **_same("layer_norm_epsilon"),
-    },
+    heads=_heads("GPT2", ("LMHeadModel", *_CAUSAL[1:])),
+    fields=_fields("activation_function", "resid_pdrop", "attn_pdrop", layer_norm_epsilon="layer_norm_epsilon"),
     constants={"position_embedding_type": "learned", "scale_embedding": False},
-    supported={"add_cross_attention": False},
+    supported={"add_cross_attention": False, "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False},
     names={
         r"^transformer\.": "",
         r"^wte": "model.embed_tokens",
@@ -286,19 +239,15 @@ _GPT2 = Family(
         r"mlp\.c_proj": "mlp.down_proj",
         r"\.attn\.c_proj": ".self_attn.out_proj",
         r"\.attn\.": ".self_attn.",
-        r"^score": "classifier",
     },
     adapt=_adapt_gpt2,
 )
+_BERT_FIELDS = _fields(
+    "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", layer_norm_epsilon="layer_norm_eps"
+)
 _BERT = Family(
-    heads=_heads("Bert", _TEXT_HEADS),
-    fields={
-        "feed_forward_proj": "hidden_act",
-        "lm_head_activation": "hidden_act",
-        "dropout_rate": "hidden_dropout_prob",
-        "attention_dropout_rate": "attention_probs_dropout_prob",
-        "layer_norm_epsilon": "layer_norm_eps",
-    },
+    heads=_heads("Bert", _TEXT),
+    fields={**_BERT_FIELDS, "lm_head_activation": "hidden_act"},
     constants={
         "position_embedding_type": "learned",
         "pre_norm": False,
@@ -317,8 +266,7 @@ _BERT = Family(
         r"^embeddings\.position_embeddings": "model.encoder.embed_positions",
         r"^embeddings\.token_type_embeddings": "model.token_types",
         r"^embeddings\.LayerNorm": "model.encoder.embedding_norm",
-        r"attention\.self\.([qk])(uery|ey)": r"self_attn.function.\1_proj",
-        r"attention\.self\.value": "self_attn.v_proj",
+        r"attention\.self\.([qkv])(uery|ey|alue)": r"self_attn.\1_proj",
         r"attention\.output\.dense": "self_attn.out_proj",
         r"attention\.output\.LayerNorm": "self_attn_norm",
         r"intermediate\.dense": "mlp.up_proj",
@@ -331,8 +279,8 @@ _BERT = Family(
 )
 _ROBERTA = replace(
     _BERT,
-    heads=_heads("Roberta", _TEXT_HEADS),
-    fields={ours: name for ours, name in _BERT.fields.items() if ours != "lm_head_activation"},
+    heads=_heads("Roberta", _TEXT),
+    fields=_BERT_FIELDS,
     constants={**_BERT.constants, "lm_head_activation": "gelu"},
     names={
         **_BERT.names,
@@ -346,19 +294,13 @@ _ROBERTA = replace(
 )
 _DISTILBERT = replace(
     _BERT,
-    heads=_heads("DistilBert", _TEXT_HEADS),
-    fields={
-        "feed_forward_proj": "activation",
-        "lm_head_activation": "activation",
-        "dropout_rate": "dropout",
-        "attention_dropout_rate": "attention_dropout",
-    },
+    heads=_heads("DistilBert", _TEXT),
+    fields=_fields("activation", "dropout", "attention_dropout", lm_head_activation="activation"),
     constants={**_BERT.constants, "classifier_activation": "relu", "layer_norm_epsilon": 1e-12},
     supported={},
     names={
         **_BERT.names,
-        r"attention\.([qk])_lin": r"self_attn.function.\1_proj",
-        r"attention\.v_lin": "self_attn.v_proj",
+        r"attention\.([qkv])_lin": r"self_attn.\1_proj",
         r"attention\.out_lin": "self_attn.out_proj",
         r"sa_layer_norm": "self_attn_norm",
         r"output_layer_norm": "mlp_norm",
@@ -370,19 +312,16 @@ _DISTILBERT = replace(
         r"^pre_classifier": "pooler.dense",
     },
 )
+# Qwen2 has no field for the width of a head.
+_LLAMA_FIELDS = {
+    "num_key_value_heads": "num_key_value_heads",
+    "rope_parameters": "rope_parameters",
+    "layer_norm_epsilon": "rms_norm_eps",
+    "attention_dropout_rate": "attention_dropout",
+}
 _LLAMA = Family(
-    heads={
-        "LlamaForCausalLM": SynthesizerForCausalLM,
-        "LlamaForSequenceClassification": SynthesizerForSequenceClassification,
-        "LlamaForTokenClassification": SynthesizerForTokenClassification,
-        "LlamaModel": SynthesizerModel,
-    },
-    fields={
-        **_same("num_key_value_heads", "rope_parameters"),
-        "d_kv": "head_dim",
-        "layer_norm_epsilon": "rms_norm_eps",
-        "attention_dropout_rate": "attention_dropout",
-    },
+    heads=_heads("Llama", _CAUSAL),
+    fields={**_LLAMA_FIELDS, "d_kv": "head_dim"},
     constants={
         "position_embedding_type": "rotary",
         "norm_type": "rms_norm",
@@ -397,38 +336,26 @@ _LLAMA = Family(
         r"^(layers|norm)": r"model.decoder.\1",
         r"input_layernorm": "self_attn_norm",
         r"post_attention_layernorm": "mlp_norm",
-        r"self_attn\.([qk])_": r"self_attn.function.\1_",
         r"self_attn\.o_proj": "self_attn.out_proj",
-        r"^score": "classifier",
     },
     adapt=_adapt_llama,
 )
-# Qwen2 has no field for the width of a head.
-_QWEN2 = replace(_LLAMA, fields={ours: name for ours, name in _LLAMA.fields.items() if ours != "d_kv"})
-
-
-def _as(prefix: str, family: Family, **constants: Any) -> Family:
-    """Llama's classes under another name."""
-    heads = {name.replace("Llama", prefix): ours for name, ours in family.heads.items()}
-    return replace(family, heads=heads, constants={**family.constants, **constants})
-
-
 # By the names that users know; the names of classes begin with them.
 FAMILIES = {
     "T5": _T5,
-    "MT5": replace(_T5, heads={f"M{name}": ours for name, ours in _T5.heads.items()}),
+    "MT5": replace(_T5, heads=_heads("MT5", _T5_HEADS)),
     "BART": _BART,
     "Marian": _MARIAN,
     "GPT2": _GPT2,
     "BERT": _BERT,
     "RoBERTa": _ROBERTA,
     "DistilBERT": _DISTILBERT,
-    "MBart": _MBART,
-    "Pegasus": _PEGASUS,
+    "MBart": replace(_BART, heads=_heads("MBart", _SEQ2SEQ), constants={**_BART.constants, "pre_norm": True}),
+    "Pegasus": replace(_MARIAN, heads=_heads("Pegasus", _SEQ2SEQ), constants={**_MARIAN.constants, "pre_norm": True}),
     "OPT": _OPT,
-    "XLMRoberta": replace(_ROBERTA, heads=_heads("XLMRoberta", _TEXT_HEADS)),
+    "XLMRoberta": replace(_ROBERTA, heads=_heads("XLMRoberta", _TEXT)),
     "Llama": _LLAMA,
-    "Mistral": _as("Mistral", _LLAMA),
-    "Qwen2": _as("Qwen2", _QWEN2),
-    "Qwen3": _as("Qwen3", _LLAMA, qk_norm=True),
+    "Mistral": replace(_LLAMA, heads=_heads("Mistral", _CAUSAL)),
+    "Qwen2": replace(_LLAMA, heads=_heads("Qwen2", _CAUSAL), fields=_LLAMA_FIELDS),
+    "Qwen3": replace(_LLAMA, heads=_heads("Qwen3", _CAUSAL), constants={**_LLAMA.constants, "qk_norm": True}),
 }

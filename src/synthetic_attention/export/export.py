@@ -74,13 +74,14 @@ def export_model(
     file = Path(file)
     graphs = {file.with_name(f"{file.stem}{part}{file.suffix}"): graph for part, graph in _graphs(model, with_cache)}
     for path in graphs:
-        _check_new(path, overwrite)
+        if path.is_dir() or (path.exists() and not overwrite):
+            raise ValueError(f"{path} exists; choose another file, or pass overwrite=True (--overwrite)")
     file.parent.mkdir(parents=True, exist_ok=True)
     was_training = model.training
     model.eval()
     try:
         for path, graph in graphs.items():
-            _write(graph, path, format, model.config.max_position_embeddings, overwrite)
+            _write(graph, path, format, model.config.max_position_embeddings)
     finally:
         model.train(was_training)
     return list(graphs)
@@ -130,19 +131,14 @@ class _Graph(nn.Module):
         named: Tensors | None = None,
     ) -> Tensors:
         if named is None:
-            every = (input_ids, attention_mask, decoder_input_ids, token_type_ids)
-            names = ("input_ids", "attention_mask", "decoder_input_ids", "token_type_ids")
-            named = {name: tensor for name, tensor in zip(names, every, strict=True) if tensor is not None}
+            every = {"input_ids": input_ids, "attention_mask": attention_mask}
+            every |= {"decoder_input_ids": decoder_input_ids, "token_type_ids": token_type_ids}
+            named = {name: tensor for name, tensor in every.items() if tensor is not None}
         return self.compute(self.model, named)
 
 
-def _check_new(file: Path, overwrite: bool) -> None:
-    if file.is_dir() or (file.exists() and not overwrite):
-        raise ValueError(f"{file} exists; choose another file, or pass overwrite=True (--overwrite)")
-
-
 @torch.no_grad()
-def _write(graph: _Graph, file: Path, kind: str, max_length: int, overwrite: bool) -> None:
+def _write(graph: _Graph, file: Path, kind: str, max_length: int) -> None:
     if kind == "torch":
         sizes = {"batch": Dim("batch", min=1, max=_LARGEST_BATCH)}
         shapes = {
@@ -160,7 +156,6 @@ def _write(graph: _Graph, file: Path, kind: str, max_length: int, overwrite: boo
             part.write_bytes(content.getbuffer()) if kind == "torch" else program.save(part)
         except Exception as error:
             raise OSError(f"{file} cannot be written: {' '.join(str(error).split())}") from error
-        _check_new(file, overwrite)
         # Weights over two gigabytes are in a file of their own, whose name is in the graph.
         for written in sorted(part.parent.iterdir(), reverse=True):
             written.replace(file.with_name(written.name))
@@ -173,7 +168,7 @@ def _onnx_program(graph: _Graph) -> Any:
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(action="ignore"):
-            program = torch.onnx.export(
+            return torch.onnx.export(
                 graph,
                 (),
                 kwargs={"named": graph.inputs},
@@ -185,7 +180,6 @@ def _onnx_program(graph: _Graph) -> Any:
             )
     finally:
         logger.setLevel(level)
-    return program
 
 
 def _graphs(model: SynthesizerPreTrainedModel, with_cache: bool) -> list[tuple[str, _Graph]]:
