@@ -48,16 +48,16 @@ def test_classes_are_ordered_and_named() -> None:
         # Whatever the order of the set.
         (["2.0", "1", "2", "1.0"], ["1", "1.0", "2", "2.0"]),
     ):
-        assert list(find_classes(labels)) == ordered
-    assert find_classes(["2.5", "1"], ["low", "high"]) == {"1": "low", "2.5": "high"}
-    assert find_classes(["pos", "neg", "pos"], ["bad", "good"]) == {"neg": "bad", "pos": "good"}
+        assert list(find_classes("a.csv", labels)) == ordered
+    assert find_classes("a.csv", ["2.5", "1"], ["low", "high"]) == {"1": "low", "2.5": "high"}
+    assert find_classes("a.csv", ["pos", "neg", "pos"], ["bad", "good"]) == {"neg": "bad", "pos": "good"}
     for labels, names, message in (
         (["2.5", "1"], [], r"1, 2\.5.*--set regression=true"),
         (["a", "b"], ["x"], r"2 classes: a, b.*expected 1"),
         (["a", "a"], [], "1 class: a; expected at least two, or choose other columns"),
     ):
         with pytest.raises(UserError, match=message):
-            find_classes(labels, names)
+            find_classes("a.csv", labels, names)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,12 @@ def test_classes_are_ordered_and_named() -> None:
         ("a.csv", "text,class\nx,1\n", Columns(), "line 2: no field 'label'; the fields are: text, class"),
         ("a.jsonl", '{"text": ["x"], "label": 1}\n', Columns(), "line 1: field 'text' is not text"),
         ("a.jsonl", '{"text": "x", "label": "y"}', Columns(numeric=True), "got the label 'y'; expected a number"),
-        ("a.txt", '\n{"text": "x", "label": "y"}\n{\n', Columns(), "line 3: not JSON"),
+        (
+            "a.txt",
+            '{"text": "x", "label": "y"}\n',
+            Columns(),
+            "expected a file with one of the endings .csv, .tsv, .jsonl, .json",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, text: str, columns: Columns, message: str) -> None:

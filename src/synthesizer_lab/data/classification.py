@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..errors import UserError
-from .files import MalformedLineError, as_number, json_object
+from .files import MalformedLineError, as_number
 from .source import Source
 
 Column = str | int
@@ -47,29 +46,19 @@ class Columns:
     hidden: bool = False
     numeric: bool = False
 
-    @property
-    def required(self) -> tuple[Column, ...]:
-        """The columns without which nothing can be read."""
-        texts = (*self.text, *self.pair)
-        return texts if self.hidden else (*texts, self.label)
-
     def parse(self, number: int, row: Mapping[Any, Any]) -> LabeledText:
         """The texts and the class of a row; MalformedLineError if one is missing."""
-        label = row.get(self.label)
-        if self.hidden and (label is None or not str(label).strip()):
-            label = ""
-        else:
-            label = _value(row, self.label)
-            if self.numeric and as_number(label) is None:
-                raise MalformedLineError(f"got the label {label!r}; expected a number")
+        label = _value(row, self.label, self.hidden)
+        if self.numeric and label and as_number(label) is None:
+            raise MalformedLineError(f"got the label {label!r}; expected a number")
         texts = [clean_br(" ".join(_value(row, column) for column in side)) for side in (self.text, self.pair) if side]
         if not all(texts):
             raise MalformedLineError(f"field {self.text[0]!r} is blank, or its pair")
-        return LabeledText(str(row["id"] if row.get("id") is not None else number), tuple(texts), label)
+        return LabeledText(str(row.get("id", number)), tuple(texts), label)
 
 
-def find_classes(labels: Iterable[str], names: Sequence[str] = ()) -> dict[str, str]:
-    """The classes in `labels` with their names, sorted as numbers if all are, else alphabetically.
+def find_classes(source: object, labels: Iterable[str], names: Sequence[str] = ()) -> dict[str, str]:
+    """The classes in `labels` of `source` with their names, sorted as numbers if all are, else alphabetically.
 
     Args:
         names: names of the classes in that order; by default the labels.
@@ -78,17 +67,17 @@ def find_classes(labels: Iterable[str], names: Sequence[str] = ()) -> dict[str, 
     numeric = None not in numbers.values()
     # Equal numbers (1 and 1.0) are sorted by their text, so that the order is fixed.
     values = sorted(numbers, key=lambda value: (numbers[value] if numeric else 0, value))
-    problem = ""
     if numeric and not names and not all(float(value).is_integer() for value in values):
         problem = "for numbers pass --set regression=true, else names with --set classes=…"
     elif len(values) < 2:
         problem = "expected at least two"
     elif names and len(names) != len(values):
         problem = f"expected {len(names)}, as many as names in --set classes=…"
-    if problem:
-        count = f"{len(values)} class{'es' * (len(values) != 1)}"
-        raise UserError(f"got {count}: {listed(values)}; {problem}, or choose other columns with --set text=… label=…")
-    return dict(zip(values, names or values, strict=True))
+    else:
+        return dict(zip(values, names or values, strict=True))
+    count = f"{len(values)} class{'es' * (len(values) != 1)}"
+    advice = "or choose other columns with --set text=… label=…"
+    raise UserError(f"{source}: got {count}: {listed(values)}; {problem}, {advice}")
 
 
 def listed(values: Iterable[str]) -> str:
@@ -101,9 +90,8 @@ def clean_br(text: str) -> str:
     return _BREAK.sub(" ", text).strip()
 
 
-def guess_columns(source: object, names: Iterable[Any], columns: Columns) -> Columns:
+def guess_columns(source: object, names: Collection[str], columns: Columns) -> Columns:
     """Choose the columns of `source` among `names`; `columns` has all other settings."""
-    names = [str(name).strip() for name in names]
     known = {name.lower(): name for name in names}
     pairs = [pair for pair in _PAIRS.items() if {*pair} <= {*known}]
     texts = [text.split() for text in _TEXTS if {*text.split()} <= {*known}]
@@ -126,25 +114,23 @@ def read_labeled(source: Source, columns: Columns, skip_bad_lines: bool = False)
     def parse(number: int, row: Any) -> list[LabeledText]:
         nonlocal columns
         if isinstance(row, str):
-            # Files with other endings have JSON lines too.
-            if not row.strip():
-                return []
-            row = json_object(row)
+            raise UserError(f"{source}: expected a file with one of the endings {', '.join(ENDINGS)}")
         if not columns.text:
             columns = guess_columns(source, row, columns)
         return [columns.parse(number, row)]
 
-    has_header = not any(isinstance(column, int) for column in (*columns.required, columns.label))
-    return source.parse(parse, skip_bad_lines, [str(name) for name in columns.required], has_header)
+    names = [*columns.text, *columns.pair, columns.label]
+    has_header = not any(isinstance(name, int) for name in names)
+    return source.parse(parse, skip_bad_lines, [*map(str, names[:-1] if columns.hidden else names)], has_header)
 
 
-def _value(row: Mapping[Any, Any], column: Column) -> str:
-    if column not in row:
-        raise MalformedLineError(f"no field {column!r}; the fields are: {', '.join(map(str, row)) or 'none'}")
-    value = row[column]
-    is_text = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
-    if value is not None and not is_text:
+def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False) -> str:
+    value = row.get(column)
+    text = "" if value is None else str(value).strip()
+    if isinstance(value, list | dict):
         raise MalformedLineError(f"field {column!r} is not text")
-    if value is None or not str(value).strip():
+    if column not in row and not may_lack:
+        raise MalformedLineError(f"no field {column!r}; the fields are: {', '.join(map(str, row)) or 'none'}")
+    if not text and not may_lack:
         raise MalformedLineError(f"field {column!r} is blank")
-    return str(value).strip()
+    return text

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
 from .files import MalformedLineError, as_number, json_object, numbered_lines, parse_lines
 from .source import Source
 
 HUB_NAMES: Mapping[str, str] = {"glue": "nyu-mll/glue", "superglue": "aps/super_glue"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GlueTask:
     """A task of a suite: T5's name, the official folder, texts in the order of T5's prompts, and label words.
 
     Args:
         metrics: the official scores, by the names in results.
-        columns, label_column: the columns of texts (by default their names) and of the label in a GLUE file.
-        headerless: the columns of a file without header.
+        columns: what the columns of a GLUE file with other names are.
     """
 
     suite: str
@@ -32,9 +31,7 @@ class GlueTask:
     metrics: tuple[str, ...]
     texts: tuple[str, ...]
     labels: tuple[str, ...]
-    columns: tuple[str, ...] = ()
-    label_column: str = "label"
-    headerless: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -72,20 +69,23 @@ class GlueExample:
         return self.label is not None or bool(self.answers)
 
 
-_PAIR, _QUESTIONS = ("sentence1", "sentence2"), ("question1", "question2")
-_ENTAILMENT, _SAME = ("entailment", "not_entailment"), ("not_duplicate", "duplicate")
+_PAIR, _SAME = ("sentence1", "sentence2"), ("not_duplicate", "duplicate")
+_ENTAILMENT = ("entailment", "not_entailment")
 _MNLI, _CB = ("entailment", "neutral", "contradiction"), ("entailment", "contradiction", "neutral")
 _TRUTH, _CHOICES = ("False", "True"), ("choice1", "choice2")
-_HYPOTHESIS, _STRINGS = ("hypothesis", "premise"), ("#1 String", "#2 String")
+_HYPOTHESIS, _ACCURACY, _F1 = ("hypothesis", "premise"), ("accuracy",), ("f1", "accuracy")
+_BOTH = ("accuracy_matched", "accuracy_mismatched")
+_PREMISES = {"sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label"}
+_STRINGS = {"#1 String": "sentence1", "#2 String": "sentence2", "Quality": "label"}
+# The columns of CoLA's files without header.
 _COLA = ("source", "label", "mark", "sentence")
-_ACCURACY, _F1 = ("accuracy",), ("f1", "accuracy")
 _TASKS = (
-    GlueTask("glue", "cola", "CoLA", ("matthews",), ("sentence",), ("unacceptable", "acceptable"), headerless=_COLA),
+    GlueTask("glue", "cola", "CoLA", ("matthews",), ("sentence",), ("unacceptable", "acceptable")),
     GlueTask("glue", "sst2", "SST-2", _ACCURACY, ("sentence",), ("negative", "positive")),
-    GlueTask("glue", "mrpc", "MRPC", _F1, _PAIR, ("not_equivalent", "equivalent"), _STRINGS, "Quality"),
-    GlueTask("glue", "stsb", "STS-B", ("pearson", "spearman"), _PAIR, (), label_column="score"),
-    GlueTask("glue", "qqp", "QQP", _F1, _QUESTIONS, _SAME, (), "is_duplicate", (*_QUESTIONS, "is_duplicate")),
-    GlueTask("glue", "mnli", "MNLI", _ACCURACY, _HYPOTHESIS, _MNLI, ("sentence2", "sentence1"), "gold_label"),
+    GlueTask("glue", "mrpc", "MRPC", _F1, _PAIR, ("not_equivalent", "equivalent"), _STRINGS),
+    GlueTask("glue", "stsb", "STS-B", ("pearson", "spearman"), _PAIR, (), {"score": "label"}),
+    GlueTask("glue", "qqp", "QQP", _F1, ("question1", "question2"), _SAME, {"is_duplicate": "label"}),
+    GlueTask("glue", "mnli", "MNLI", _BOTH, _HYPOTHESIS, _MNLI, _PREMISES),
     GlueTask("glue", "qnli", "QNLI", _ACCURACY, ("question", "sentence"), _ENTAILMENT),
     GlueTask("glue", "rte", "RTE", _ACCURACY, _PAIR, _ENTAILMENT),
     GlueTask("glue", "wnli", "WNLI", _ACCURACY, _PAIR, ("not_entailment", "entailment")),
@@ -109,20 +109,17 @@ def task_files(data: Path, task: GlueTask, split: str) -> dict[str, Path]:
     SuperGLUE's train.jsonl and val.jsonl may be replaced by FewGLUE's train32.jsonl and dev32.jsonl. `data` is the
     folder of the suites, that of the tasks, or that of this task.
     """
-    stems = {"train": ("train", "train32"), "valid": ("val", "dev32")}.get(split, (split,))
+    # Of several names the last one counts.
+    stems = {"train": ("train32", "train"), "valid": ("dev32", "val")}.get(split, (split,))
     names = {"": [f"{stem}.jsonl" for stem in stems]}
     if task.suite == "glue":
         stem = "dev" if split == "valid" else split
         names = {subset: [f"{stem}_{subset}.tsv" if subset else f"{stem}.tsv"] for subset in task.subsets(split)}
     own = [data] if data.resolve().name.lower() in task.names else []
     for folder in (data / task.suite / task.folder, data / task.folder, *own):
-        files = {path.name: path for path in folder.glob("*.*")}
-        if "train.jsonl" in files:
-            # It contains the examples of dev32.jsonl.
-            files.pop("dev32.jsonl", None)
-        # The first of several names comes last, and stays.
-        if found := {subset: files[name] for subset in names for name in names[subset][::-1] if name in files}:
-            return found
+        paths = {subset: folder / name for subset in names for name in names[subset] if (folder / name).is_file()}
+        if paths:
+            return paths
     return {}
 
 
@@ -133,45 +130,34 @@ def read_file(
 
     MultiRC gives an example per answer, ReCoRD one per query. WSC's `referent` is the noun that the label is about.
     """
-    lines = numbered_lines(path)
-    if task.suite == "superglue":
-        flatten = NESTED.get(task.name, lambda row: iter([row]))
+    lines, first, decode = numbered_lines(path), 1, json_object
+    flatten = NESTED.get(task.name, lambda row: iter([row]))
+    if task.suite == "glue":
+        number, line = next(lines, (1, ""))
+        names, first = line.split("\t"), number + 1
+        if task.name == "cola" and len(names) == len(_COLA):
+            names, first, lines = [*_COLA], number, chain([(number, line)], lines)
+        ours = {"index": "idx", "id": "idx", **task.columns}
+        decode = partial(_named, [ours.get(name, name) for name in names])
 
-        # A list: all examples of a line, or none if one is malformed.
-        def parse_nested(number: int, nested: dict[str, Any]) -> list[GlueExample]:
-            return [_example(task, row, number) for row in flatten(nested)]
-
-        return parse_lines(path, lines, parse_nested, skip_bad_lines, decode=json_object)
-    columns = task.columns or task.texts
-    start, first = next(lines, (1, ""))
-    header = first.split("\t")
-    if {*columns} <= {*header}:
-        start += 1
-    elif len(header) == len(task.headerless):
-        header, lines = [*task.headerless], chain([(start, first)], lines)
-    else:
-        raise UserError(f"{path}: got the columns {', '.join(header)}; expected a header with {', '.join(columns)}")
-    ours = {**dict(zip(columns, task.texts, strict=True)), task.label_column: "label", "index": "idx", "id": "idx"}
-
-    def parse(number: int, line: str) -> list[GlueExample]:
-        values = line.split("\t")
-        if len(values) != len(header):
-            raise MalformedLineError(f"got {len(values)} columns; expected {len(header)}: {', '.join(header)}")
-        row = {ours.get(name, name): value for name, value in zip(header, values, strict=True)}
-        return [_example(task, row, number - start, subset)]
+    # A list: all examples of a line, or none if one is malformed.
+    def parse(number: int, row: dict[str, Any]) -> list[GlueExample]:
+        return [_example(task, each, number - first, subset) for each in flatten(row)]
 
     # The official file of QQP has malformed lines.
-    return parse_lines(path, lines, parse, skip_bad_lines or task.name == "qqp")
+    return parse_lines(path, lines, parse, skip_bad_lines or task.name == "qqp", decode=decode)
+
+
+def _named(names: Sequence[str], line: str) -> dict[str, Any]:
+    values = line.split("\t")
+    if len(values) != len(names):
+        raise MalformedLineError(f"got {len(values)} columns; expected {len(names)}: {', '.join(names)}")
+    return dict(zip(names, values, strict=True))
 
 
 def read_hub(source: Source, task: GlueTask, subset: str = "") -> Iterator[GlueExample | None]:
-    """Read a split of a task from the data set of its suite on the hub, which writes hidden labels as −1."""
-
-    def parse(number: int, row: dict[str, Any]) -> list[GlueExample]:
-        row = {key: value for key, value in row.items() if (key, value) != ("label", -1)}
-        return [_example(task, row, number, subset)]
-
-    return parse_lines(str(source), enumerate(source.rows(["idx"])), parse, None, "row")
+    """Read a split of a task from the data set of its suite on the hub."""
+    return source.parse(lambda number, row: [_example(task, row, number, subset)], None, ["idx"])
 
 
 def _get(row: Any, name: str, kind: type) -> Any:
@@ -188,7 +174,8 @@ def _text(row: Any, name: str) -> str:
 
 def _label(task: GlueTask, row: Mapping[str, Any]) -> int | float | None:
     """The class, which files write as a label word or a number from 0; the score of STS-B; None if hidden."""
-    if "label" not in row:
+    # The hub writes hidden labels as −1.
+    if row.get("label", -1) == -1:
         return None
     # JSON's true is "True".
     text, labels = str(row["label"]), task.labels
@@ -197,10 +184,9 @@ def _label(task: GlueTask, row: Mapping[str, Any]) -> int | float | None:
         if score is None or not 0 <= score <= 5:
             raise MalformedLineError(f"got score {text!r}; expected 0 … 5")
         return score
-    if text in labels:
-        return labels.index(text)
-    if text.isdecimal() and len(text) < 10 and int(text) < len(labels):
-        return int(text)
+    for index, word in enumerate(labels):
+        if text in (word, str(index)):
+            return index
     raise MalformedLineError(f"got label {text!r}; expected one of: {', '.join(labels)}, or 0 … {len(labels) - 1}")
 
 
@@ -213,19 +199,16 @@ def _example(task: GlueTask, row: dict[str, Any], number: int, subset: str = "")
     texts, place = {name: _text(row, name) for name in task.texts}, row.get("idx", number)
     key = ".".join(map(str, place.values())) if isinstance(place, dict) else str(place)
     group = key.rpartition(".")[0] if task.name == "multirc" else ""
-    if task.name == "record":
-        answers = tuple(sorted({answer.strip() for answer in row.get("answers", ())}))
-        return GlueExample(task, key, texts, answers=answers)
-    return GlueExample(task, key, texts, _label(task, row), group, subset=subset)
+    answers = tuple(sorted({answer.strip() for answer in row.get("answers", ())}))
+    return GlueExample(task, key, texts, _label(task, row), group, answers, subset)
 
 
 def _multirc(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     passage = _get(row, "passage", dict)
     for question in _get(passage, "questions", list):
+        texts = {"question": _text(question, "question"), "paragraph": _text(passage, "text")}
         for answer in _get(question, "answers", list):
-            numbers = [_get(each, "idx", int) for each in (row, question, answer)]
-            place = dict(zip(("paragraph", "question", "answer"), numbers, strict=True))
-            texts = {"question": _text(question, "question"), "paragraph": _text(passage, "text")}
+            place = dict(enumerate(_get(each, "idx", int) for each in (row, question, answer)))
             yield {**answer, **texts, "answer": _text(answer, "text"), "idx": place}
 
 

@@ -28,18 +28,12 @@ def read_word_vectors(path: Path, words: Collection[str]) -> Embed:
             continue
         width = width or len(line.split()) - 1
         word, *numbers = line.rstrip().rsplit(" ", width)
-        try:
-            if len(numbers) != width or not width:
-                raise ValueError(f"got {len(numbers)} numbers")
-            if word in words and word not in vectors:
-                # NaN for what is no number, infinite over 3e38.
-                with np.errstate(over="ignore"):
-                    vector = np.array([as_number(text) for text in numbers], dtype=np.float32)
-                if not (finite := np.isfinite(vector)).all():
-                    raise ValueError(f"got {numbers[int(finite.argmin())]!r:.80}")
-                vectors[word] = vector
-        except ValueError as error:
-            raise UserError(f"{path}, line {number}: {error}; expected a word and {width} numbers") from None
+        is_wanted = word in words and word not in vectors
+        vector = [as_number(text) for text in numbers] if is_wanted else numbers
+        if len(numbers) != width or not width or None in vector:
+            raise UserError(f"{path}, line {number}: expected a word and {width} numbers")
+        if is_wanted:
+            vectors[word] = np.array(vector, dtype=np.float32)
     if not vectors:
         raise UserError(f"{path}: none of the {len(words)} words of the text has a vector there")
     return lambda text: np.array([vectors[word] for word in text.split() if word in vectors])

@@ -11,6 +11,7 @@ import re
 import string
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from ..data.glue import SUITES
@@ -20,53 +21,44 @@ _Predictions = Sequence[int | float | None]
 _Golds = Sequence[int | float]
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
-# The scores of each task that count in the average. WNLI does not: neither the paper nor T5 includes it.
-SUITE_SCORES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    suite: {
-        name: tuple("_".join(filter(None, (metric, part))) for part in task.subsets("valid") for metric in task.metrics)
-        for name, task in tasks.items()
-        if name != "wnli"
-    }
-    for suite, tasks in SUITES.items()
-}
 
+def suite_average(suite: str, scores: Mapping[str, Sequence[float]]) -> tuple[float, str]:
+    """The mean over tasks of the mean of the scores of each, and which tasks these are.
 
-def task_means(suite: str, scores: Mapping[str, float]) -> dict[str, float]:
-    """The mean score of each task that has scores, named "glue_cola_matthews" …; a suite's average is their mean."""
-    found = {
-        task: [scores[name] for metric in metrics if (name := f"{suite}_{task}_{metric}") in scores]
-        for task, metrics in SUITE_SCORES[suite].items()
-    }
-    return {task: sum(values) / len(values) for task, values in found.items() if values}
+    WNLI does not count: neither the paper nor T5 includes it.
+    """
+    counted = [task for task in SUITES[suite] if task != "wnli"]
+    means = {task: fmean(scores[task]) for task in counted if task in scores}
+    missing = ", ".join(task for task in counted if task not in means) or "none"
+    return fmean(means.values()), f"mean of {', '.join(means)}; missing: {missing}"
 
 
 def task_scores(
     task: str, predictions: Sequence[Any], golds: Sequence[Any], groups: Sequence[str] = ()
 ) -> dict[str, float]:
-    """The official metrics of a task of GLUE or SuperGLUE in percent, and `invalid`: the predictions that are no label.
+    """The official metrics of a task of GLUE or SuperGLUE in percent.
 
     `groups` are the questions of the answers of MultiRC.
     """
-    if task == "stsb":
-        scores = pearson_spearman(predictions, golds)
-    elif task == "cola":
-        scores = {"matthews": matthews(predictions, golds)}
-    elif task == "record":
-        scores = record_scores(predictions, golds)
-    elif task == "multirc":
-        scores = multirc_scores(predictions, golds, groups)
-    else:
-        scores = {"accuracy": accuracy(predictions, golds)}
-        if task in ("mrpc", "qqp"):
-            scores["f1"] = f1(predictions, golds)
-        elif task == "cb":
-            scores["f1"] = macro_f1(predictions, golds, classes=3)
-    return {**scores, "invalid": sum(prediction is None for prediction in predictions)}
+    match task:
+        case "stsb":
+            return pearson_spearman(predictions, golds)
+        case "cola":
+            return {"matthews": matthews(predictions, golds)}
+        case "record":
+            return record_scores(predictions, golds)
+        case "multirc":
+            return multirc_scores(predictions, golds, groups)
+        case "mrpc" | "qqp":
+            return {"accuracy": accuracy(predictions, golds), "f1": f1(predictions, golds)}
+        case "cb":
+            return {"accuracy": accuracy(predictions, golds), "f1": macro_f1(predictions, golds, classes=3)}
+    return {"accuracy": accuracy(predictions, golds)}
 
 
 def accuracy(predictions: _Predictions, golds: _Golds) -> float:
     """The percentage of correct predictions."""
-    return 100 * sum(guess == gold for guess, gold in zip(predictions, golds, strict=True)) / len(golds)
+    return 100 * fmean(guess == gold for guess, gold in zip(predictions, golds, strict=True))
 
 
 def f1(predictions: _Predictions, golds: _Golds) -> float:
@@ -107,7 +99,7 @@ def multirc_scores(predictions: Sequence[int | None], golds: Sequence[int], grou
     correct: dict[str, bool] = defaultdict(lambda: True)
     for guess, gold, group in zip(predictions, golds, groups, strict=True):
         correct[group] &= guess == gold
-    return {"f1a": f1(predictions, golds), "exact_match": 100 * sum(correct.values()) / len(correct)}
+    return {"f1a": f1(predictions, golds), "exact_match": 100 * fmean(correct.values())}
 
 
 def record_scores(predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -115,14 +107,12 @@ def record_scores(predictions: Sequence[str], answers: Sequence[Sequence[str]]) 
 
     Texts are compared as in SQuAD: without case, ASCII punctuation and the articles a, an, the.
     """
-    pairs = [
-        (_words(guess), [_words(answer) for answer in several])
-        for guess, several in zip(predictions, answers, strict=True)
-    ]
-    return {
-        "f1": 100 * sum(max(_overlap(guess, answer) for answer in several) for guess, several in pairs) / len(pairs),
-        "exact_match": 100 * sum(guess in several for guess, several in pairs) / len(pairs),
-    }
+    f1s, exact = [], []
+    for guess, several in zip(map(_words, predictions), answers, strict=True):
+        golds = [*map(_words, several)]
+        f1s.append(max(_overlap(guess, gold) for gold in golds))
+        exact.append(guess in golds)
+    return {"f1": 100 * fmean(f1s), "exact_match": 100 * fmean(exact)}
 
 
 def _words(text: str) -> list[str]:

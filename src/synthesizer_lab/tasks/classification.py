@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -22,7 +23,7 @@ from ..data.examples import Examples, NoExamplesError, OnLong, find_long, padded
 from ..data.files import find_files, named_split
 from ..data.records import Records, Split
 from ..data.source import NoSplitError, Source, is_hub_name
-from ..data.tokenizer import Tokens, encodings, frame_texts
+from ..data.tokenizer import encodings, frame_texts
 from ..errors import UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
 from .base import Evaluation, EvaluationLoop, LineTask, Scores
@@ -43,7 +44,7 @@ class TextSplit(Split):
     """Labeled texts.
 
     Args:
-        records: texts and labels; a hidden label is "".
+        records: texts and labels; a hidden label is "", or "-1" where that is no class.
         class_names: names of the classes in the options of the task.
         classes: the labels in the training data and their names; None without training data, and for a regression.
         regression: whether labels are numbers.
@@ -62,12 +63,7 @@ class TextSplit(Split):
     @property
     def has_labels(self) -> bool:
         """Whether any label is known."""
-        return not {record.label for record in self.records} <= {"", *self._hidden}
-
-    @property
-    def _hidden(self) -> tuple[str, ...]:
-        """The label that may be a hidden one, if there is no training data that tells."""
-        return () if self.regression or self.classes else (_HIDDEN,)
+        return not {record.label for record in self.records} <= {"", _HIDDEN}
 
     def all_texts(self) -> list[str]:
         """The texts, or both of each pair."""
@@ -87,22 +83,20 @@ class TextSplit(Split):
         if classes is None:
             # Files have the names, or if there are as many, other labels in their order.
             found = {*labels} - {""}
-            possible = (each for each in (found, found - {_HIDDEN}) if len(each) == len(self.class_names) > 0)
-            others = next(possible, {*self.class_names})
-            is_named = others <= {*self.class_names}
-            classes = dict(zip(names, names, strict=True)) if is_named else find_classes(others, self.class_names)
+            has_others = len(found) == len(self.class_names) and not found <= {*self.class_names}
+            classes = find_classes(self.name, found, self.class_names) if has_others else {each: each for each in names}
         if names and [*classes.values()] != [*names]:
             data, model = listed(classes.values()), listed(names)
             raise UserError(f"{self.name}: the classes of the data are {data}, those of the model {model}")
-        indices: dict[str, int | None] = {value: index for index, value in enumerate(classes)}
-        source = "the model" if self.classes is None else "the training data"
+        indices = {"": None, _HIDDEN: None, **{value: index for index, value in enumerate(classes)}}
         for record in self.records:
-            if record.label not in ("", *self._hidden, *indices):
+            if record.label not in indices:
+                source = "the model" if self.classes is None else "the training data"
                 raise UserError(
                     f"{self.name}, example {record.id}: got class {record.label!r:.80}; expected one of: "
-                    f"{listed(indices)}, the classes of {source}; leave out others with --set 'ignored_labels=[…]'"
+                    f"{listed(classes)}, the classes of {source}; leave out others with --set 'ignored_labels=[…]'"
                 )
-        return [indices.get(label) for label in labels]
+        return [indices[label] for label in labels]
 
 
 @dataclass(frozen=True)
@@ -152,8 +146,6 @@ class Classification(LineTask[TextSplit, Examples]):
             raise UserError("got one of the columns text and label; expected both, or neither if names are known")
         if self.regression and self.classes:
             raise UserError("got regression and classes; expected one of them")
-        if len({*self.class_names}) < len(self.class_names):
-            raise UserError(f"got classes {', '.join(self.class_names)}; expected different names")
         if self.regression:
             # The metric depends on the options.
             object.__setattr__(self, "metric_for_best_model", "pearson")
@@ -174,7 +166,9 @@ class Classification(LineTask[TextSplit, Examples]):
         """
         name = named_split(split)
         hidden = name not in ("train", "valid")
-        share = 0.0 if hidden else self._held_out(data)
+        share = 0.0 if hidden else self.held_out
+        if share is None:
+            share = 0.0 if self._has(data, "valid") else _HELD_OUT
         asked = "train" if share else split
         if data.is_file() and (asked == "train") == (self.held_out == 0):
             raise UserError(
@@ -186,10 +180,7 @@ class Classification(LineTask[TextSplit, Examples]):
 
         def read() -> Iterator[LabeledText | None]:
             for record in self._labeled(source, hidden):
-                # Test data may hide classes; without training data, `TextSplit` decides.
-                if record and hidden and record.label == _HIDDEN and (known := classes()) and _HIDDEN not in known:
-                    yield record._replace(label="")
-                elif record is None or not share or _is_held_out(record, share) == (name == "valid"):
+                if record is None or not share or _is_held_out(record, share) == (name == "valid"):
                     yield record
 
         def make(rows: list[LabeledText], **options: int) -> TextSplit:
@@ -197,6 +188,17 @@ class Classification(LineTask[TextSplit, Examples]):
             return TextSplit(shown, rows, self.class_names, known, self.regression, note, **options)
 
         return Records(source, read, make)
+
+    def _has(self, data: Path, split: str) -> bool:
+        """Whether there is data of "train" or "valid". A file is training data, or with `held_out` 0 neither."""
+        if data.is_file():
+            return split == "train" and self.held_out != 0
+        if not is_hub_name(data):
+            return bool(find_files(data, split, ENDINGS))
+        with suppress(NoSplitError):
+            next(self._source(data, split).rows(), None)
+            return True
+        return False
 
     def _source(self, data: Path, split: str) -> Source:
         if data.is_file():
@@ -213,57 +215,43 @@ class Classification(LineTask[TextSplit, Examples]):
 
     def _classes(self, data: Path) -> Mapping[str, str] | None:
         """The classes of the training data, with their names."""
-        alone = data.is_file() and self.held_out == 0
-        if self.regression or alone or (data.is_dir() and not find_files(data, "train", ENDINGS)):
+        if self.regression or not self._has(data, "train"):
             return None
         source = self._source(data, "train")
-        with suppress(NoSplitError):
-            labels = {record.label for record in self._labeled(source) if record}
-            try:
-                return find_classes(labels, self.class_names)
-            except UserError as error:
-                raise UserError(f"{source}: {error}") from None
-        return None
-
-    def _held_out(self, data: Path) -> float:
-        """The share of the training data that is the split "valid"; 0 if that has data of its own."""
-        if self.held_out is not None:
-            return self.held_out
-        if is_hub_name(data):
-            with suppress(NoSplitError):
-                next(self._source(data, "valid").rows(), None)
-                return 0.0
-        elif data.is_dir():
-            train, valid = (find_files(data, split, ENDINGS) for split in ("train", "valid"))
-            return _HELD_OUT if train and not valid else 0.0
-        return _HELD_OUT
+        return find_classes(source, {record.label for record in self._labeled(source) if record}, self.class_names)
 
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """The same tokens, with `<s>` and `</s>` around a text."""
         return frame_texts(tokenizer)
 
     def encode(
-        self, split: TextSplit, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
+        self,
+        split: TextSplit,
+        tokenizer: Tokenizer,
+        max_length: int,
+        on_long: OnLong = "error",
+        training: bool = False,
+        labels: Sequence[float] | None = None,
     ) -> Examples:
         """Of each labeled text, or pair, the ids, the number of ids of the first text, and the label.
 
-        Truncation cuts the longer text of a pair.
+        Truncation cuts the longer text of a pair. `labels` replace those of the split.
         """
-        labeled = [(row, label) for row, label in enumerate(split.values()) if label is not None]
-        texts = [split.records[row].texts for row, _ in labeled]
-        sequences, firsts, truncated = join_sides(tokenizer, texts, max_length if on_long == "truncate" else None)
-        advice = "pass --on-long drop to leave such texts out, or --truncate to cut them"
-        over = find_long({f"{split.name} texts": [*map(len, sequences)]}, max_length, on_long, advice, split.first)
-        kept = np.flatnonzero(~over).tolist()
-        if not kept:
+        rows = zip(split.records, split.values() if labels is None else labels, strict=True)
+        labeled = [(record.texts, label) for record, label in rows if label is not None]
+        inputs = [(sides[0], sides[1]) if len(sides) == 2 else sides[0] for sides, _ in labeled]
+        items, cut = [], 0
+        encoded = encodings(tokenizer, inputs, max_length if on_long == "truncate" else None)
+        for encoding, (_, label) in zip(encoded, labeled, strict=True):
+            items.append((np.array(encoding.ids, dtype=np.int32), encoding.type_ids.count(0), label))
+            cut += bool(encoding.overflowing)
+        lengths = {f"{split.name} texts": [len(ids) for ids, *_ in items]}
+        advice = "pass --on-long truncate to cut them, or in training drop to leave them out"
+        items = [*compress(items, ~find_long(lengths, max_length, on_long, advice, split.first))]
+        if not items:
             raise NoExamplesError(f"{split.name}: no text is left of {len(split)}")
-        return Examples.of(
-            [(sequences[index], firsts[index], labeled[index][1]) for index in kept],
-            dropped=len(split) - len(kept),
-            truncated=truncated,
-            skipped=split.skipped,
-            note=split.note,
-        )
+        dropped = len(split) - len(items)
+        return Examples.of(items, dropped=dropped, truncated=cut, skipped=split.skipped, note=split.note)
 
     def collate(self, examples: Sequence[tuple[Any, ...]], pad_token_id: int) -> dict[str, Tensor]:
         """input_ids and attention_mask (B, L), labels (B,); token_type_ids (B, L) of pairs, 1 on the second text."""
@@ -293,37 +281,34 @@ class Classification(LineTask[TextSplit, Examples]):
         """Score the labeled texts. The predictions file has all texts, with the probability of the predicted class."""
         names = _class_names(loop.model)
         golds = split.values(names)
-        texts = [record.texts for record in split.records]
-        outputs, over = self._predict(loop, texts, f"{split.name} texts")
+        outputs, cut = self._predict(loop, split)
         labeled = [row for row, gold in enumerate(golds) if gold is not None]
         scores = self._scores(outputs[labeled], [gold for gold in golds if gold is not None]) if labeled else {}
         lines = []
-        for record, gold, output in zip(split.records, golds, outputs, strict=True):
+        for record, gold, predicted in zip(split.records, golds, self._named(outputs, names), strict=True):
             named = gold if self.regression or gold is None else names[int(gold)]
-            lines.append({"id": record.id, "gold": named, **self._prediction(output, names)})
-        return Evaluation(scores, len(labeled), json_lines(lines), truncated=over, skipped=split.skipped)
+            lines.append({"id": record.id, "gold": named, **predicted})
+        return Evaluation(scores, len(labeled), json_lines(lines), truncated=cut, skipped=split.skipped)
 
     def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:
         """The class, or the number, for each line; a tab separates the texts of a pair. Blank lines stay blank."""
-        rows = [row for row, line in enumerate(lines) if line.strip()]
-        paired = bool(loop.model.config.type_vocab_size)
-        texts = [tuple(map(clean_br, lines[row].split("\t") if paired else [lines[row]])) for row in rows]
-        for row, sides in zip(rows, texts, strict=True):
-            if paired and (len(sides) != 2 or not all(sides)):
-                raise UserError(f"input, line {first_line + row}: expected a pair of texts with a tab between them")
-        outputs, over = self._predict(loop, texts, "input")
-        names, results = _class_names(loop.model), [""] * len(lines)
-        for row, output in zip(rows, outputs, strict=True):
-            results[row] = str(self._prediction(output, names)["predicted"])
-        return results, over
+        paired, records = bool(loop.model.config.type_vocab_size), []
+        for number, line in enumerate(lines, start=first_line):
+            sides = tuple(map(clean_br, line.split("\t") if paired else [line]))
+            if line.strip():
+                if paired and (len(sides) != 2 or not all(sides)):
+                    raise UserError(f"input, line {number}: expected a pair of texts with a tab between them")
+                records.append(LabeledText(str(number), sides, ""))
+        if not records:
+            return [""] * len(lines), 0
+        outputs, cut = self._predict(loop, TextSplit("input", records, first=first_line))
+        found = iter(self._named(outputs, _class_names(loop.model)))
+        return [str(next(found)["predicted"]) if line.strip() else "" for line in lines], cut
 
-    def _predict(self, loop: EvaluationLoop, texts: Sequence[tuple[str, ...]], where: str) -> tuple[np.ndarray, int]:
-        """The outputs for texts, (N, labels), and the number of truncated texts."""
-        maximum = loop.max_length if loop.on_long == "truncate" else None
-        sequences, firsts, over = join_sides(loop.tokenizer, texts, maximum)
-        find_long({where: [*map(len, sequences)]}, loop.max_length, "error", "pass --on-long truncate to cut them")
-        examples = Examples.of([(ids, first, 0.0) for ids, first in zip(sequences, firsts, strict=True)])
-        return self._outputs(loop, examples), over
+    def _predict(self, loop: EvaluationLoop, split: TextSplit) -> tuple[np.ndarray, int]:
+        """The outputs for all texts, with label or not, (N, labels), and the number of truncated texts."""
+        examples = self.encode(split, loop.tokenizer, loop.max_length, loop.on_long, labels=[0.0] * len(split))
+        return self._outputs(loop, examples), examples.truncated
 
     def _outputs(self, loop: EvaluationLoop, examples: Examples) -> np.ndarray:
         """Probabilities of the classes (N, classes), or numbers (N, 1)."""
@@ -334,9 +319,7 @@ class Classification(LineTask[TextSplit, Examples]):
             logits = loop.model(**batch).logits.float()
             return (logits if self.regression else logits.softmax(-1)).tolist()
 
-        return np.array(loop.run_each(examples.lengths()[:, 0], step)).reshape(
-            len(examples), len(_class_names(loop.model))
-        )
+        return np.array(loop.run_each(examples.lengths()[:, 0], step))
 
     def _scores(self, outputs: np.ndarray, golds: Sequence[int | float]) -> Scores:
         if self.regression:
@@ -344,11 +327,12 @@ class Classification(LineTask[TextSplit, Examples]):
         guesses, classes = outputs.argmax(1).tolist(), [int(gold) for gold in golds]
         return {"accuracy": accuracy(guesses, classes), "macro_f1": macro_f1(guesses, classes, outputs.shape[1])}
 
-    def _prediction(self, output: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
+    def _named(self, outputs: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
+        """The predictions, with the probability of the predicted class."""
         if self.regression:
-            return {"predicted": round(float(output[0]), 4), "score": None}
-        best = int(output.argmax())
-        return {"predicted": names[best], "score": round(float(output[best]), 6)}
+            return [{"predicted": round(value, 4), "score": None} for value in outputs[:, 0].tolist()]
+        found = zip(outputs.argmax(1).tolist(), outputs.max(1).tolist(), strict=True)
+        return [{"predicted": names[index], "score": round(probability, 6)} for index, probability in found]
 
 
 def _as_tuple(given: str | int | list[str | int] | None) -> tuple[str | int, ...]:
@@ -357,22 +341,6 @@ def _as_tuple(given: str | int | list[str | int] | None) -> tuple[str | int, ...
 
 def _class_names(model: PreTrainedModel) -> list[str]:
     return [name for _, name in sorted(cast(Any, model.config).id2label.items())]
-
-
-def join_sides(
-    tokenizer: Tokenizer, texts: Sequence[tuple[str, ...]], maximum: int | None = None
-) -> tuple[list[Tokens], list[int], int]:
-    """Encode texts as `<s> text </s>`, pairs as `<s> text </s> text </s>`; `maximum` truncates the longer text first.
-
-    Returns the ids, the number of ids of each first text, and the number of truncated examples.
-    """
-    inputs = [(sides[0], sides[1]) if len(sides) == 2 else sides[0] for sides in texts]
-    sequences, firsts, count = [], [], 0
-    for encoding in encodings(tokenizer, inputs, maximum):
-        sequences.append(np.array(encoding.ids, dtype=np.int32))
-        firsts.append(encoding.type_ids.count(0))
-        count += bool(encoding.overflowing)
-    return sequences, firsts, count
 
 
 def _is_held_out(record: LabeledText, share: float) -> bool:

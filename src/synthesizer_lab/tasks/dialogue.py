@@ -90,13 +90,13 @@ class Dialogue(SequenceToSequence):
 
     def source(self, turn: Turn) -> str:
         """The model's input: facts, then utterances, each after the name of its side; the last is the partner's."""
-        facts = {"own": turn.persona, "partner": turn.partner_persona, "none": ()}
-        chosen = facts["own"] + facts["partner"] if self.persona == "both" else facts[self.persona]
+        both = turn.persona + turn.partner_persona
+        facts = {"own": turn.persona, "partner": turn.partner_persona, "both": both, "none": ()}[self.persona]
         # The sides alternate, and the partner speaks before a reply.
         sides = ("partner:" if place % 2 else "self:" for place in range(len(turn.history), 0, -1))
         said = [f"{side} {text}" for side, text in zip(sides, turn.history, strict=True) if text]
         first = 0 if self.history is None else max(0, len(said) - self.history)
-        return " ".join(" ".join([*(f"persona: {fact}" for fact in chosen), *said[first:], "reply:"]).split())
+        return " ".join(" ".join([*(f"persona: {fact}" for fact in facts), *said[first:], "reply:"]).split())
 
     def shorten(self, source: str, reference: Any, tokenizer: Tokenizer, max_length: int) -> str:
         """Leave the oldest utterances out; the last always stays."""
@@ -115,12 +115,9 @@ class Dialogue(SequenceToSequence):
         if loop is None:
             return dialogue_scores(outputs, references, quick=True)
         if self.vectors is None:
-            tokenizer, embeddings = loop.tokenizer, cast(Any, loop.model.get_input_embeddings())
-            weight = embeddings.weight.detach()
-            if loop.is_sharded:
-                weight = weight.full_tensor()
-            weight = weight.float().cpu().numpy()
-            scores = embedding_scores(outputs, references, lambda text: weight[encode(tokenizer, [text])[0][:-1]])
+            weight = cast(Any, loop.model.get_input_embeddings()).weight.detach()
+            weight = (weight.full_tensor() if loop.is_sharded else weight).float().cpu().numpy()
+            scores = embedding_scores(outputs, references, lambda text: weight[encode(loop.tokenizer, [text])[0][:-1]])
             signature = OWN_VECTORS
         else:
             words = {word for text in chain(outputs, *references) for word in text.split()}

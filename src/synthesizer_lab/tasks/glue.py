@@ -6,9 +6,10 @@ import copy
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -20,10 +21,10 @@ from ..data.records import Records
 from ..data.source import Source, is_hub_name
 from ..data.tokenizer import encode
 from ..errors import UserError, require
-from ..metrics.glue import SUITE_SCORES, record_scores, task_means, task_scores
+from ..metrics.glue import record_scores, suite_average, task_scores
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
-from .glue_prompts import possible_outputs, prompt, read_label, short_prompt, target, training_pairs
+from .glue_prompts import prompt, read_label, target, training_pairs
 from .seq2seq import SequenceToSequence, TextPairs, json_lines
 
 if TYPE_CHECKING:
@@ -64,32 +65,29 @@ class TaskMixture(Examples):
 
     A task with e examples has min(e, cap) of them in an epoch. (T5 draws tasks at these rates.) A capped task continues
     in the next epoch where it stopped, until all its examples were used. Of both suites each RTE counts half.
-    `members` has the indices of the pairs of each task.
+
+    Args:
+        members: the indices of the pairs of each task.
+        counts: how many pairs of each task are in an epoch.
     """
 
     members: Mapping[str, np.ndarray]
-    cap: int
-
-    def counts(self) -> dict[str, int]:
-        """The examples of each task in an epoch."""
-        counts = {task: min(len(indices), self.cap) for task, indices in self.members.items()}
-        if counts.keys() >= _TWICE:
-            counts |= {task: (counts[task] + 1) // 2 for task in _TWICE}
-        return counts
+    counts: Mapping[str, int]
 
     def draw(self, rng: np.random.Generator, seed: int = 0, number: int = 0) -> np.ndarray:
         """The indices of epoch `number`, in an order that depends on the seed and this number alone."""
-        drawn = [
-            self.members[task][row]
-            for index, (task, count) in enumerate(self.counts().items())
-            for row in _epoch_rows(len(self.members[task]), count, number, [seed, index])
-        ]
-        return np.array(drawn)[np.random.default_rng([seed, number]).permutation(len(drawn))]
+        drawn = np.concatenate(
+            [
+                indices[_epoch_rows(len(indices), self.counts[task], number, [seed, index])]
+                for index, (task, indices) in enumerate(self.members.items())
+            ]
+        )
+        return drawn[np.random.default_rng([seed, number]).permutation(len(drawn))]
 
     def tokens_per_pass(self) -> float:
         """The mean number of tokens in an epoch."""
-        tokens, counts = self.lengths().sum(axis=1), self.counts()
-        return float(sum(counts[task] * tokens[indices].mean() for task, indices in self.members.items()))
+        tokens = self.lengths().sum(axis=1)
+        return float(sum(self.counts[task] * tokens[indices].mean() for task, indices in self.members.items()))
 
 
 def _epoch_rows(size: int, count: int, number: int, seed: Sequence[int]) -> np.ndarray:
@@ -102,8 +100,8 @@ def _epoch_rows(size: int, count: int, number: int, seed: Sequence[int]) -> np.n
 
 
 @dataclass(frozen=True)
-class GlueSuite(SequenceToSequence):
-    """GLUE or SuperGLUE, or both, as in T5: a prompt in, a label word out.
+class Glue(SequenceToSequence):
+    """GLUE: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE and WNLI, as in T5: a prompt in, a label word out.
 
     Args:
         tasks: one task ("sst2") or several; by default all that have files. With both suites a name may include its
@@ -122,17 +120,17 @@ class GlueSuite(SequenceToSequence):
     valid_examples: int = 0
     skip_bad_lines: bool = False
     revision: str | None = None
+    name: ClassVar[str] = "glue"
     score_labels: ClassVar[Mapping[str, str]] = {
         "average": "average",
         "glue_average": "GLUE",
         "superglue_average": "SuperGLUE",
         **{
-            f"{suite}_{task}_{metric}": f"{SUITES[suite][task].folder} {_METRICS.get(metric, metric)}"
-            for suite, tasks in SUITE_SCORES.items()
-            for task, metrics in tasks.items()
-            for metric in metrics
+            f"{suite}_{task.name}_{metric}": f"{task.folder} {_METRICS.get(metric, metric)}"
+            for suite, tasks in SUITES.items()
+            for task in tasks.values()
+            for metric in task.metrics
         },
-        "glue_wnli_accuracy": "WNLI accuracy",
         "superglue_rte_accuracy": "SuperGLUE RTE accuracy",
         "invalid": "no label",
     }
@@ -154,12 +152,13 @@ class GlueSuite(SequenceToSequence):
         known = [task for suite in suites for task in SUITES[suite].values()]
         if not self.tasks:
             return [task for task in known if not self.together or task.name != "wnli"]
-        names = [name.lower() for name in ([self.tasks] if isinstance(self.tasks, str) else self.tasks)]
-        for name in names:
-            if not any(name in task.names for task in known):
+        chosen: list[GlueTask] = []
+        for name in [self.tasks] if isinstance(self.tasks, str) else self.tasks:
+            if not (found := [task for task in known if name.lower() in task.names]):
                 expected = ", ".join(task.key if self.together else task.name for task in known)
                 raise UserError(f"got unknown task {name!r}; expected some of: {expected}")
-        return list(dict.fromkeys(task for name in names for task in known if name in task.names))
+            chosen += found
+        return list(dict.fromkeys(chosen))
 
     def check_requirements(self) -> None:
         """Check that the packages of the metrics are installed."""
@@ -187,15 +186,12 @@ class GlueSuite(SequenceToSequence):
                     yield from read_hub(replace(source, subset=task.name, split=part), task, subset)
             return
         check_folder(data)
-        files = {task: task_files(data, task, split) for task in tasks}
-        missing = [task.folder for task in tasks if not files[task]]
         if not self.tasks:
             # What is not trained on is not scored, unless there is nothing to train on.
             trained = [task for task in tasks if task_files(data, task, "train")] or tasks
-            files = {task: paths for task, paths in files.items() if paths and task in trained}
-            suites = {task.suite for task in tasks} - {task.suite for task in files}
-            missing = [f"any task of {suite}" for suite in sorted(suites)]
-        if missing:
+            tasks = [task for task in trained if task_files(data, task, split)] or tasks
+        files = {task: task_files(data, task, split) for task in tasks}
+        if missing := [task.folder for task in tasks if not files[task]]:
             raise UserError(
                 f"{data}: no official files of {', '.join(missing)} for split {split!r}; expected CoLA/train.tsv, "
                 "CoLA/dev.tsv, CB/train.jsonl, CB/val.jsonl, … in this folder or in its folders glue and superglue, or "
@@ -217,30 +213,42 @@ class GlueSuite(SequenceToSequence):
         rows, sources, targets = map(list, zip(*chosen, strict=True)) if chosen else ([], [], [])
         texts = replace(split, sources=sources, targets=targets, references=split.references_of(rows))
         pairs = super().encode(texts, tokenizer, max_length, on_long, training)
-        kept = [examples[rows[row]] for row in pairs.rows]
         pairs = replace(pairs, rows=[rows[row] for row in pairs.rows])
+        kept = [examples[row] for row in pairs.rows]
         if training:
             keys = np.array([example.task.key for example in kept])
             members = {key: np.flatnonzero(keys == key) for key in dict.fromkeys(keys.tolist())}
-            same = {field.name: getattr(pairs, field.name) for field in fields(pairs)}
-            return TaskMixture(**same, members=members, cap=self.cap)
+            counts = {key: min(len(indices), self.cap) for key, indices in members.items()}
+            if counts.keys() >= _TWICE:
+                counts |= {key: (counts[key] + 1) // 2 for key in _TWICE}
+            return TaskMixture(**vars(pairs), members=members, counts=counts)
         # The validation loss leaves out the examples of WSC with a wrong referent, unless all are wrong.
         wrong = [example.task.name == "wsc" and example.label == 0 for example in kept]
-        if any(wrong) and not all(wrong):
-            ignored = np.array([IGNORED], dtype=np.int32)
-            items = [(pair[0], ignored if bad else pair[1]) for pair, bad in zip(pairs.items(), wrong, strict=True)]
-            other = Examples.of(items)
-            return replace(pairs, tokens=other.tokens, sizes=other.sizes)
+        if not all(wrong):
+            for row in np.flatnonzero(wrong).tolist():
+                pairs[row][1][:] = IGNORED
         return pairs
 
     def shorten(self, source: str, reference: GlueExample | None, tokenizer: Tokenizer, max_length: int) -> str:
-        """Cut the longest text of a prompt instead of its end."""
-        return source if reference is None else short_prompt(reference, tokenizer, max_length)
+        """Cut the end of the longest text of a prompt instead of the prompt's."""
+        if reference is None:
+            return source
+        longest = max(reference.task.texts, key=lambda name: len(reference.texts[name]))
+        text = reference.texts[longest]
+        while (over := len(encode(tokenizer, [source])[0]) - max_length) > 0 and text:
+            # The start of the first token over the limit. (The byte tokens of one character share their offsets.)
+            starts = [start for start, _ in tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).offsets]
+            text = text[: starts[-over]].rstrip() if over < len(starts) else ""
+            source = prompt(replace(reference, texts={**reference.texts, longest: text}))
+        return source
 
     def limit_output(self, generation: GenerationConfig, split: TextPairs, tokenizer: Tokenizer) -> GenerationConfig:
         """At most the tokens of the longest target."""
         if generation.max_new_tokens is None:
-            texts = {text for example in split.references for text in possible_outputs(example)}
+            texts = {"5.0", *split.targets}
+            for example in split.references:
+                entities, referent = example.texts.get("entities", ""), example.texts.get("referent", "")
+                texts |= {referent, *entities.split(", "), *example.task.labels, *example.answers}
             longest = max(len(ids) for ids in encode(tokenizer, sorted(texts)))
             generation = copy.deepcopy(generation)
             generation.max_new_tokens = max(longest, (generation.min_new_tokens or 0) + 1)
@@ -253,8 +261,36 @@ class GlueSuite(SequenceToSequence):
     def score(
         self, outputs: Sequence[str], references: Sequence[GlueExample], loop: EvaluationLoop | None = None
     ) -> Scores:
-        """The official scores of the tasks and their averages."""
-        return suite_scores(references, outputs)
+        """The official scores of the tasks in percent, and averages of the suites over the tasks that have outputs.
+
+        "average" is the mean of the averages of the suites, or the mean of all scores if no task counts in a suite's
+        average, like WNLI. "invalid" counts the outputs that are not labels, "glue_cola_invalid" those of a task.
+        """
+        groups: dict[tuple[GlueTask, str], list[tuple[GlueExample, str]]] = defaultdict(list)
+        for example, text in zip(references, outputs, strict=True):
+            if example.is_labeled:
+                groups[example.task, example.subset].append((example, text))
+        scores: dict[str, float] = {}
+        by_suite: dict[str, dict[str, list[float]]] = {suite: defaultdict(list) for suite in SUITES}
+        invalid: Counter[str] = Counter()
+        for (task, subset), pairs in groups.items():
+            predictions: list[Any] = [read_label(example, text) for example, text in pairs]
+            golds: list[Any] = [example.answers or example.label for example, _ in pairs]
+            found = task_scores(task.name, predictions, golds, [example.group for example, _ in pairs])
+            prefix = f"{task.suite}_{task.name}"
+            invalid[f"{prefix}_invalid"] += predictions.count(None)
+            by_suite[task.suite][task.name] += found.values()
+            scores |= {"_".join(filter(None, (prefix, name, subset))): value for name, value in found.items()}
+        averages: dict[str, float] = {}
+        signatures: dict[str, str] = {}
+        for suite, own in by_suite.items():
+            if own.keys() - {"wnli"}:
+                averages[f"{suite}_average"], signatures[f"{suite}_average_signature"] = suite_average(suite, own)
+        if counted := averages or scores:
+            signatures["average_signature"] = f"mean of {', '.join(averages) or 'all scores'}"
+            averages = {"average": fmean(counted.values()), **averages}
+        # A float, because only floats are logged.
+        return {**averages, **signatures, **scores, "invalid": float(invalid.total()), **invalid}
 
     def predictions(self, split: TextPairs, outputs: Sequence[str]) -> tuple[str, str]:
         """JSON lines with task and id, gold and prediction, and the score of each example."""
@@ -269,48 +305,13 @@ def _sample(examples: Sequence[GlueExample], most: int) -> list[int]:
         by_task[example.task.key, example.subset][example.group or str(row)].append(row)
     rows: list[int] = []
     for groups in by_task.values():
-        order, taken = list(groups.values()), 0
+        order, taken = list(groups.values()), list[int]()
         for place in np.random.default_rng(0).permutation(len(order)):
-            if most and taken and taken + len(order[place]) > most:
+            if most and taken and len(taken) + len(order[place]) > most:
                 break
-            rows += order[place]
-            taken += len(order[place])
+            taken += order[place]
+        rows += taken
     return sorted(rows)
-
-
-def suite_scores(examples: Sequence[GlueExample], outputs: Sequence[str]) -> Scores:
-    """The official scores of every task in percent, and the averages of the suites over the tasks that have outputs.
-
-    "average" is the mean of the averages of the suites, or the mean of all scores if no task counts in a suite's
-    average, like WNLI. "invalid" counts the outputs that are not labels, "glue_cola_invalid" those of a task.
-    """
-    groups: dict[tuple[GlueTask, str], list[tuple[GlueExample, str]]] = {}
-    for example, text in zip(examples, outputs, strict=True):
-        if example.is_labeled:
-            groups.setdefault((example.task, example.subset), []).append((example, text))
-    scores: dict[str, float] = {}
-    # A float, because only floats are logged.
-    invalid: dict[str, float] = defaultdict(int, invalid=0.0)
-    for (task, subset), pairs in groups.items():
-        predictions: list[Any] = [read_label(example, text) for example, text in pairs]
-        golds: list[Any] = [example.answers or example.label for example, _ in pairs]
-        found = task_scores(task.name, predictions, golds, [example.group for example, _ in pairs])
-        prefix = task.key.replace("/", "_")
-        count = found.pop("invalid")
-        for name in ("invalid", f"{prefix}_invalid"):
-            invalid[name] += count
-        scores |= {"_".join(filter(None, (prefix, name, subset))): value for name, value in found.items()}
-    averages: dict[str, float] = {}
-    signatures: dict[str, str] = {}
-    for suite, tasks in SUITE_SCORES.items():
-        if means := task_means(suite, scores):
-            missing = ", ".join(name for name in tasks if name not in means) or "none"
-            averages[f"{suite}_average"] = sum(means.values()) / len(means)
-            signatures[f"{suite}_average_signature"] = f"mean of {', '.join(means)}; missing: {missing}"
-    if counted := averages or scores:
-        signatures["average_signature"] = f"mean of {', '.join(averages) or 'all scores'}"
-        averages = {"average": sum(counted.values()) / len(counted), **averages}
-    return {**averages, **signatures, **scores, **invalid}
 
 
 def _prediction(example: GlueExample, text: str) -> dict[str, Any]:
@@ -332,14 +333,7 @@ def _prediction(example: GlueExample, text: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Glue(GlueSuite):
-    """GLUE: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE and WNLI; with `together` SuperGLUE as well."""
-
-    name: ClassVar[str] = "glue"
-
-
-@dataclass(frozen=True)
-class SuperGlue(GlueSuite):
+class SuperGlue(Glue):
     """SuperGLUE: BoolQ, CB, COPA, MultiRC, ReCoRD, RTE, WiC and WSC; with `together` GLUE as well."""
 
     name: ClassVar[str] = "superglue"
