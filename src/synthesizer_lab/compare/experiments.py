@@ -83,13 +83,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"got unknown experiment {', '.join(unknown)}; expected some of: {', '.join(experiments)}")
     if not options.data.is_dir():
         parser.error(f"got --data {options.data}; expected the folder with the data sets")
-    failed = False
-    for name in options.names or experiments:
-        commands = experiments[name].words(str(options.data), options.output)
-        succeeded = all(_call(words, options.jobs) for words in commands)
-        failed |= not succeeded
-        print(f"{name}: {'done' if succeeded else 'failed'}", flush=True)
-    return int(failed)
+    # What they start from, too; an experiment follows only experiments above it.
+    wanted, failed = {*(options.names or experiments)}, set[str]()
+    for name in reversed(experiments):
+        if name in wanted:
+            wanted.update(experiments[name].after)
+    for name, experiment in experiments.items():
+        if name in wanted:
+            commands = experiment.words(str(options.data), options.output)
+            if failed.intersection(experiment.after) or not all(_call(words, options.jobs) for words in commands):
+                failed.add(name)
+            print(f"{name}: {'failed' if name in failed else 'done'}", flush=True)
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -117,8 +117,11 @@ def task_files(data: Path, task: GlueTask, split: str) -> dict[str, Path]:
         names = {subset: [f"{stem}_{subset}.tsv" if subset else f"{stem}.tsv"] for subset in task.subsets(split)}
     own = [data] if data.resolve().name.lower() in task.names else []
     for folder in (data / task.suite / task.folder, data / task.folder, *own):
-        paths = {subset: folder / name for subset in names for name in names[subset] if (folder / name).is_file()}
-        if paths:
+        found = {path.name: path for path in folder.glob("*.*")}
+        if "train.jsonl" in found:
+            # It contains the examples of dev32.jsonl.
+            found.pop("dev32.jsonl", None)
+        if paths := {subset: found[name] for subset in names for name in names[subset] if name in found}:
             return paths
     return {}
 
