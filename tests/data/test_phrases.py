@@ -62,9 +62,8 @@ def test_other_files_and_impossible_sizes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"test\.de"):
         write_phrases(tmp_path, 60, 6)
     assert (tmp_path / "test.de").read_text() == "mine\n"
-    for train, held_out in ((49, 5), (60, 0), (100, 500)):
-        with pytest.raises(UserError, match="phrases"):
-            make_phrases(train, held_out)
+    with pytest.raises(UserError, match="phrases"):
+        make_phrases(100, 500)
 
 
 def test_translation_without_data_uses_the_phrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

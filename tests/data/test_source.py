@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from synthesizer_lab.data.corpus import standard_library_data
+from synthesizer_lab.data.files import standard_library_data
 from synthesizer_lab.data.source import NoSplitError, Source, is_hub_name
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks.language_modeling import LanguageModeling

@@ -10,7 +10,6 @@ from synthesizer_lab.data.tokenizer import decode
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.dialogue import Dialogue
 from synthesizer_lab.tasks.seq2seq import TextPairs
-from synthesizer_lab.tasks.translation import Translation
 
 TEXT = """\
 1 your persona: i grow beans .
@@ -75,7 +74,7 @@ def test_what_does_not_fit_is_the_oldest(data: Path) -> None:
     # A source that is too long with a single utterance is cut as any text is.
     pairs = task.encode(split, tokenizer, 12, "truncate")
     assert decode(tokenizer, [pairs[0][0].tolist()]) == ["persona: fa"]
-    with pytest.raises(UserError, match="pass --on-long drop"):
+    with pytest.raises(UserError, match="--on-long drop"):
         task.encode(split, tokenizer, len(short) + 1)
 
 
@@ -85,8 +84,3 @@ def test_word_vectors_are_found_from_everywhere(tmp_path: Path, monkeypatch: pyt
     assert task.vectors == str(tmp_path / "vectors.txt")
     with pytest.raises(UserError, match=r"vectors\.txt: no such file of word vectors"):
         task.check_requirements()
-    assert task.with_evaluation_options({"vectors": "/x"}).vectors == "/x"
-    with pytest.raises(UserError, match=r"history.*dialogue.*vectors"):
-        task.with_evaluation_options({"history": 3})
-    with pytest.raises(UserError, match=r"vectors.*translation.*none"):
-        Translation("en", "de").with_evaluation_options({"vectors": "x"})

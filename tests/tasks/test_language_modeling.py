@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthesizer_lab.data.corpus import Corpus
 from synthesizer_lab.data.examples import IGNORED
+from synthesizer_lab.data.source import Corpus
 from synthesizer_lab.data.tokenizer import encode
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.base import EvaluationLoop, count_tokens, evaluate_loss

@@ -59,7 +59,7 @@ def test_on_long_are_refused_dropped_or_truncated() -> None:
     with pytest.raises(
         UserError,
         match=r"train\.en: 1 of 3 lines .* maximum of 16 tokens .*line 2, the longest has 41\); "
-        r"train\.de: 1 of 3 .*line 3, the longest has 61\); pass --on-long drop .* --truncate",
+        r"train\.de: 1 of 3 .*line 3, the longest has 61\); pass --on-long truncate, or in training --on-long drop",
     ):
         TASK.encode(text, tokenizer, max_length=16)
     dropped = TASK.encode(text, tokenizer, max_length=16, on_long="drop")
@@ -104,7 +104,7 @@ def test_pairs_on_the_hub_are_in_one_column_or_in_two(monkeypatch: pytest.Monkey
     assert (split.name, split.sources, split.targets) == ("valid", ["a dog"], ["Hund"])
     split = Translation("de", "en", column=None).read(data, "train")
     assert (split.sources, split.targets) == (["Katze"], ["a cat"])
-    with pytest.raises(UserError, match="row 1: no text for en and fr; got de, en"):
+    with pytest.raises(UserError, match=r"row 1: no text for en and fr; got {'de': 'Hund', 'en'"):
         Translation("en", "fr").read(data, "train")
     with pytest.raises(UserError, match=r"no column fr; its columns are: translation, en, de"):
         Translation("en", "fr", column=None).read(data, "train")

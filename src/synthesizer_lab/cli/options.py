@@ -125,7 +125,7 @@ class TaskData:
         """The options of the task that have a flag."""
         return given(source=self.source, target=self.target, skip_bad_lines=self.skip_bad_lines)
 
-    def read(self) -> tuple[Task[Any, Any], Path]:
+    def read(self) -> tuple[Task, Path]:
         """The task with its options, and its data; by default the task's own example data."""
         from ..tasks import example_data, get_task
         from ..training.settings import read_task_options

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..data.records import Split
+from ..data.source import Split
 from ..tasks.seq2seq import TextPairs
 from ..training.run_folder import RunFolder
 from .intervals import read_outputs

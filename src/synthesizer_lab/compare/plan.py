@@ -13,9 +13,10 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from ..data.examples import OnLongInput
+from ..data.source import Split
 from ..data.tokenizer import encode
 from ..errors import UserError, damage_reported
-from ..tasks.base import Split, Task, build_model
+from ..tasks.base import Task, build_model
 from ..tasks.generation import evaluation_config, generation_settings
 from ..tasks.large import LargeSplit, new_tokenizer
 from ..tasks.seq2seq import TextPairs
@@ -39,7 +40,7 @@ class Comparison:
         generation: options of text generation in these tests.
     """
 
-    task: Task[Any, Any]
+    task: Task
     data: Path
     preset: str
     source: str | None = None
@@ -146,7 +147,7 @@ class Plan:
             )
 
 
-def _check_lengths(task: Task[Any, Any], split: Split, tokenizer: PreTrainedTokenizerFast, maximum: int) -> None:
+def _check_lengths(task: Task, split: Split, tokenizer: PreTrainedTokenizerFast, maximum: int) -> None:
     """Refuse now what scoring would refuse after the training."""
     if isinstance(split, TextPairs):
         # The model does not read the targets.
@@ -212,7 +213,7 @@ def find_sources(comparison: Comparison, seeds: Mapping[Row, Sequence[int]]) -> 
 
 
 def _recipe(
-    task: Task[Any, Any], settings: Settings, fingerprints: Mapping[str, Any], source: Mapping[str, Any] | None
+    task: Task, settings: Settings, fingerprints: Mapping[str, Any], source: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """How a run is trained. Of the run to start from, the weights count and not the path: runs may be moved."""
     return {

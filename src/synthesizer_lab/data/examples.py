@@ -21,6 +21,7 @@ IGNORED = -100
 # How to handle texts that are too long: in an evaluation, and in training.
 OnLongInput = Literal["error", "truncate"]
 OnLong = Literal["error", "truncate", "drop"]
+_ADVICE = "pass --on-long truncate, or in training --on-long drop"
 
 
 class NoExamplesError(UserError):
@@ -95,7 +96,7 @@ class Examples(Dataset[Any]):
 
 
 def find_long(
-    columns: Mapping[str, Sequence[int]], maximum: int, on_long: OnLong, advice: str, first: int = 1
+    columns: Mapping[str, Sequence[int]], maximum: int, on_long: OnLong, advice: str = _ADVICE, first: int = 1
 ) -> np.ndarray:
     """(N,) bool: rows with a length over `maximum` in some column; on "error" they raise UserError with `advice`."""
     lengths = np.array([*columns.values()], dtype=np.int64)

@@ -15,7 +15,9 @@ import io
 import json
 import math
 import os
+import platform
 import sys
+import sysconfig
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from glob import glob
@@ -26,12 +28,11 @@ from typing import Any, TypeVar
 from ..errors import UserError, damage_reported
 from ..staging import lock_file, staged
 
-Payload = TypeVar("Payload")
 _T = TypeVar("_T")
-Record = TypeVar("Record")
-SKIP_ADVICE = "correct it, or train with --set skip_bad_lines=true"
+# Makes records of a row and its number.
+Parse = Callable[[int, Any], Iterable[Any]]
 # Data sets have several names for the validation split.
-SPLIT_ALIASES = {"valid": ("valid", "val", "validation", "dev")}
+_VALID = ("valid", "val", "validation", "dev")
 
 
 class MalformedLineError(ValueError):
@@ -64,11 +65,9 @@ def read_lines(path: Path) -> Iterator[str]:
 
 def parallel_lines(first: Path, second: Path) -> Iterator[tuple[str, str]]:
     """Yield the lines of two files in pairs."""
-    files = [read_lines(first), read_lines(second)]
-    for number, lines in enumerate(zip_longest(*files), start=1):
-        left, right = lines
+    for left, right in zip_longest(read_lines(first), read_lines(second)):
         if left is None or right is None:
-            counts = [number - (line is None) + sum(1 for _ in file) for line, file in zip(lines, files, strict=True)]
+            counts = [sum(1 for _ in read_lines(path)) for path in (first, second)]
             raise UserError(
                 f"{first} has {counts[0]} lines and {second} has {counts[1]}; "
                 "line i of one must translate line i of the other"
@@ -84,44 +83,43 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 def parse_lines(
     path: Path | str,
     lines: Iterable[tuple[int, Any]],
-    parse: Callable[[int, Payload], Iterable[Record]],
+    parse: Callable[[int, Any], Iterable[_T]],
     skip_bad_lines: bool | None = False,
     unit: str = "line",
-    decode: Callable[[Any], Payload] = lambda payload: payload,
-) -> Iterator[Record | None]:
+) -> Iterator[_T | None]:
     """Parse the numbered lines of a file; fail at those that raise MalformedLineError, or yield None.
 
     With `skip_bad_lines` None, the task has no option of that name.
     """
-    for number, payload in lines:
+    for number, line in lines:
         try:
-            yield from parse(number, decode(payload))
+            yield from parse(number, line)
         except MalformedLineError as error:
             if not skip_bad_lines:
-                advice = "" if skip_bad_lines is None else f"; {SKIP_ADVICE}"
+                advice = "" if skip_bad_lines is None else "; correct it, or train with --set skip_bad_lines=true"
                 raise UserError(f"{path}, {unit} {number}: {error}{advice}") from None
             yield None
 
 
-def read_rows(path: Path, has_header: bool = True) -> tuple[Iterator[tuple[int, Any]], Callable[[Any], Any]]:
-    """The numbered rows of a file, and what decodes one; it may raise MalformedLineError.
+def read_rows(path: Path, parse: Parse, has_header: bool = True) -> tuple[Iterator[tuple[int, Any]], Parse]:
+    """The numbered rows of a file, and what parses one: it makes a row what `parse` expects.
 
     Rows of CSV, TSV and JSON lines are objects with named fields; other files have lines, blank ones too.
     """
     ending = Path(path.name.removesuffix(".gz")).suffix
     if ending in (".json", ".jsonl"):
-        return numbered_lines(path), json_object
+        return numbered_lines(path), lambda number, line: parse(number, json_object(line))
     if ending not in (".csv", ".tsv"):
-        return enumerate(read_lines(path), start=1), lambda line: line
+        return enumerate(read_lines(path), start=1), parse
     rows = _table_rows(path, ending == ".csv")
     header = [name.strip() for name in next(rows, (0, []))[1]] if has_header else []
 
-    def named(row: list[str]) -> dict[Any, str]:
+    def parse_named(number: int, row: list[str]) -> Iterable[Any]:
         if header and len(row) != len(header):
             raise MalformedLineError(f"got {len(row)} columns; expected {len(header)}")
-        return dict(zip(header or range(1, len(row) + 1), row, strict=True))
+        return parse(number, dict(zip(header or range(1, len(row) + 1), row, strict=True)))
 
-    return rows, named
+    return rows, parse_named
 
 
 def _table_rows(path: Path, is_csv: bool) -> Iterator[tuple[int, list[str]]]:
@@ -170,6 +168,26 @@ def texts_of(row: Mapping[str, Any], *fields: str, option: str = "") -> list[str
     return texts
 
 
+def count_characters(record: Any) -> int:
+    """The characters of a text, or of all texts in a tuple or list."""
+    if isinstance(record, str):
+        return len(record)
+    return sum(map(count_characters, record)) if isinstance(record, tuple | list) else 0
+
+
+def chunks(records: Iterable[_T], characters: int) -> Iterator[list[_T]]:
+    """Neighboring records with about so many characters."""
+    chunk, size = list[_T](), 0
+    for record in records:
+        chunk.append(record)
+        size += count_characters(record)
+        if size >= characters:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
 def as_number(text: str) -> float | None:
     """The finite number that a text contains, or None."""
     try:
@@ -197,7 +215,7 @@ def fingerprints(parts: Iterable[Mapping[str, Iterable[str]]]) -> dict[str, str]
 
 def named_split(split: str) -> str:
     """Our name of a split: "valid" for "dev", "val" and "validation"."""
-    return next((name for name, aliases in SPLIT_ALIASES.items() if split in aliases), split)
+    return "valid" if split in _VALID else split
 
 
 def check_folder(data: Path) -> None:
@@ -230,7 +248,7 @@ def find_files(data: Path, split: str, endings: Sequence[str]) -> list[Path]:
         name = path.name.removesuffix(".gz")
         if path.is_file() and (ending := next(filter(name.endswith, endings), None)):
             stems[path] = name.removesuffix(ending)
-    for name in SPLIT_ALIASES.get(split, (split,)):
+    for name in _VALID if split == "valid" else (split,):
         found = [path for path, stem in stems.items() if stem.startswith(name) and not stem[len(name) :][:1].isalpha()]
         if paths := [path for path in found if stems[path] == name] or found:
             for path in paths:
@@ -290,6 +308,24 @@ def read_cached(name: str, write: Callable[[Path], None], read: Callable[[Path],
     folder = cached_folder(name, write)
     with damage_reported(f"{folder} (delete it to write it again)"):
         return read(folder)
+
+
+def standard_library_data() -> Path:
+    """A folder in the user's cache with {train,valid,test}.txt: the modules at the top of Python's standard library.
+
+    Of every 20 files in alphabetical order the first is in `valid`, the second in `test`.
+    """
+    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    texts = [path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n").rstrip() + "\n\n" for path in files]
+    train = [text for number, text in enumerate(texts) if number % 20 > 1]
+
+    def write(folder: Path) -> None:
+        for split, parts in {"train": train, "valid": texts[::20], "test": texts[1::20]}.items():
+            (folder / f"{split}.txt").write_bytes("".join(parts).encode())
+
+    # Builds of one version differ.
+    digest = fingerprints([{"text": texts}])["text"]
+    return cached_folder(f"python-{platform.python_version()}-{digest[:8]}", write)
 
 
 def _no_file(folder: Path, name: str) -> UserError:

@@ -144,11 +144,11 @@ def read_file(
         decode = partial(_named, [ours.get(name, name) for name in names])
 
     # A list: all examples of a line, or none if one is malformed.
-    def parse(number: int, row: dict[str, Any]) -> list[GlueExample]:
-        return [_example(task, each, number - first, subset) for each in flatten(row)]
+    def parse(number: int, line: str) -> list[GlueExample]:
+        return [_example(task, row, number - first, subset) for row in flatten(decode(line))]
 
     # The official file of QQP has malformed lines.
-    return parse_lines(path, lines, parse, skip_bad_lines or task.name == "qqp", decode=decode)
+    return parse_lines(path, lines, parse, skip_bad_lines or task.name == "qqp")
 
 
 def _named(names: Sequence[str], line: str) -> dict[str, Any]:

@@ -1,22 +1,23 @@
-"""Where the rows of a split are: local files, or a data set on the Hugging Face hub.
+"""The rows of a split, in local files or a data set on the Hugging Face hub, and what tasks make of them.
 
-`datasets`, which reads the hub, is imported only when data is read.
+Records are read when they are needed: large text is never held as a whole. `datasets`, which reads the hub, is imported
+only when data is read.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import UserError, require
-from .files import parse_lines, read_rows, split_files
+from .files import Parse, chunks, count_characters, fingerprints, parse_lines, read_rows, split_files, texts_of
 
-# Makes records of a row and its number.
-Parse = Callable[[int, Any], Iterable[Any]]
 _PREFIX = "hub:"
 # Compressed text is about this many times as large.
 _COMPRESSION = 4
@@ -29,14 +30,6 @@ class NoSplitError(UserError):
 def is_hub_name(data: Path) -> bool:
     """Whether `data` is the name of a data set on the hub, hub:OWNER/NAME, and not a path."""
     return str(data).startswith(_PREFIX)
-
-
-def import_datasets(purpose: str) -> Any:
-    """The library `datasets`, without its progress bars and log lines."""
-    datasets = require("datasets", "train", purpose)
-    datasets.disable_progress_bars()
-    datasets.logging.set_verbosity_error()
-    return datasets
 
 
 @dataclass(frozen=True)
@@ -92,22 +85,21 @@ class Source:
         if self.hub:
             yield from parse_lines(str(self), enumerate(self.rows(columns), start=1), parse, skip_bad_lines, "row")
         for path in self.files:
-            rows, decode = read_rows(path, has_header)
-            yield from parse_lines(path, rows, parse, skip_bad_lines, decode=decode)
+            rows, parse_row = read_rows(path, parse, has_header)
+            yield from parse_lines(path, rows, parse_row, skip_bad_lines)
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
         """The rows on the hub. A missing split raises NoSplitError."""
-        with self._opened() as table:
-            known = table.column_names
-            if missing := [column for column in columns if column not in known]:
-                raise UserError(f"{self}: no column {', '.join(missing)}; its columns are: {', '.join(known)}")
-            yield from table
+        table = self._table()
+        if missing := [column for column in columns if column not in table.column_names]:
+            known = ", ".join(table.column_names)
+            raise UserError(f"{self}: no column {', '.join(missing)}; its columns are: {known}")
+        yield from table
 
     def bytes(self) -> int:
         """The approximate size of the text; a split on the hub is downloaded."""
         if self.hub:
-            with self._opened() as table:
-                return int(table.data.nbytes)
+            return int(self._table().data.nbytes)
         return sum(path.stat().st_size * (_COMPRESSION if path.suffix == ".gz" else 1) for path in self.files)
 
     def digest(self) -> str:
@@ -118,15 +110,127 @@ class Source:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
         return digest.hexdigest()
 
-    @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        datasets, split = import_datasets(f"reading {self}"), "validation" if self.split == "valid" else self.split
+    def _table(self) -> Any:
+        datasets = require("datasets", "train", f"reading {self}")
+        datasets.disable_progress_bars()
+        datasets.logging.set_verbosity_error()
+        split = "validation" if self.split == "valid" else self.split
         try:
-            yield datasets.load_dataset(self.hub, self.subset, split=split, revision=self.revision)
-        except UserError:
-            raise
+            return datasets.load_dataset(self.hub, self.subset, split=split, revision=self.revision)
         # A missing split or subset is a ValueError, a missing network an OSError.
         except (OSError, RuntimeError, ValueError) as error:
             text = " ".join(str(error).split())
             kind = NoSplitError if text.startswith("Unknown split") else UserError
             raise kind(f"{self}: cannot be read: {text}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Split(ABC):
+    """A split as text.
+
+    Args:
+        skipped: malformed lines.
+        first: the number of the first row, in messages.
+
+    Attributes:
+        counted: the word for its rows in fingerprints.
+        has_labels: whether outputs can be scored against it; some test sets hide their labels.
+    """
+
+    name: str
+    _: KW_ONLY
+    skipped: int = 0
+    first: int = 1
+    counted: ClassVar[str] = "texts"
+    has_labels: ClassVar[Any] = True
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def all_texts(self) -> list[str]:
+        """All texts, for a tokenizer."""
+
+    @abstractmethod
+    def columns(self) -> Mapping[str, Iterable[str]]:
+        """By the names of the digests, the lines of which they are."""
+
+    def fingerprint(self) -> dict[str, str | int]:
+        """Digests that tell whether two runs read the same data."""
+        return {"split": self.name, self.counted: len(self), **fingerprints([self.columns()])}
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of a split, read anew in every iteration: texts or tuples of texts; None is a malformed line.
+
+    Args:
+        source: where they are.
+        read: begins to read.
+        make: the split that has some of the records; it takes `first` and `skipped` as well.
+    """
+
+    source: Source
+    read: Callable[[], Iterator[Any]]
+    make: Callable[..., Any]
+
+    def split(self, rows: Sequence[Any], first: int = 1) -> Any:
+        """The split that has some of the records, of which `first` is the number of the first."""
+        kept = [row for row in rows if row is not None]
+        return self.make(kept, first=first, skipped=len(rows) - len(kept))
+
+    def load(self) -> Any:
+        """The whole split."""
+        split = self.split([*self.read()])
+        if not any(map(str.strip, split.all_texts())):
+            malformed = f" ({split.skipped} malformed)" if split.skipped else ""
+            raise UserError(f"{self.source}: there is no text; expected at least one record{malformed}")
+        return split
+
+    def parts(self, characters: int) -> Iterator[tuple[Any, int]]:
+        """Splits of neighboring records with about so many characters, each with its number of characters."""
+        first = 1
+        for rows in chunks(self.read(), characters):
+            yield self.split(rows, first), count_characters(rows)
+            first += len(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus(Split):
+    """The lines or documents of a split. The text is its own label."""
+
+    texts: list[str]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def all_texts(self) -> list[str]:
+        return self.texts
+
+    def columns(self) -> dict[str, Sequence[str]]:
+        return {"sha256": self.texts}
+
+
+def text_records(
+    source: Source,
+    name: str,
+    fields: Sequence[str],
+    option: str,
+    clean: Callable[[str], str],
+    keep_blank: bool = False,
+    skip_bad_lines: bool | None = None,
+    most: int | None = None,
+) -> Records:
+    """The lines of text files, or the `clean` text in the first of `fields` that a row of another file has.
+
+    On the hub the first field is the column. `option` is the task's option that sets the field.
+    """
+
+    def parse(_: int, row: Any) -> list[str]:
+        text = row if isinstance(row, str) else clean(" ".join(texts_of(row, *fields, option=option)))
+        return [text] if keep_blank or text.strip() else []
+
+    def read() -> Iterator[str | None]:
+        return islice(source.parse(parse, skip_bad_lines, fields[:1]), most)
+
+    return Records(source, read, partial(Corpus, name))

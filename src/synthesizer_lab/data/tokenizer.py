@@ -6,25 +6,28 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-from tokenizers import Encoding, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+import tokenizers
+from tokenizers import Encoding, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from ..errors import UserError, damage_reported
+from .files import chunks
 
 # In the order of their ids, which are the defaults of SynthesizerConfig.
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+Tokenizer = PreTrainedTokenizerFast
 Tokens = np.ndarray[tuple[int], np.dtype[np.int32]]
 # Characters to encode at once: what the tokenizer returns for a text needs many times the memory of its ids.
 _CHUNK_CHARACTERS = 2**18
 
 
-def train_tokenizer(lines: Iterable[str], vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
+def train_tokenizer(lines: Iterable[str], vocab_size: int, max_length: int) -> Tokenizer:
     """Train byte-level BPE of at most `vocab_size` tokens. Every encoded sequence ends with `</s>`."""
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     smallest = len(alphabet) + len(SPECIAL_TOKENS)
     if vocab_size < smallest:
         raise UserError(f"got vocab_size={vocab_size}; expected at least {smallest}: all bytes and the special tokens")
-    tokenizer = Tokenizer(models.BPE())
+    tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -48,7 +51,7 @@ def train_tokenizer(lines: Iterable[str], vocab_size: int, max_length: int) -> P
     )
 
 
-def frame_texts(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+def frame_texts(tokenizer: Tokenizer) -> Tokenizer:
     """Make `tokenizer` encode `<s> text </s>`, and a pair as `<s> text </s> text </s>`."""
     start, end = SPECIAL_TOKENS["bos_token"], SPECIAL_TOKENS["eos_token"]
     ids = [(token, tokenizer.backend_tokenizer.token_to_id(token)) for token in (start, end)]
@@ -62,7 +65,7 @@ def frame_texts(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
 
 
 def encodings(
-    tokenizer: PreTrainedTokenizerFast, texts: Sequence[str | tuple[str, str]], maximum: int | None = None
+    tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]], maximum: int | None = None
 ) -> Iterator[Encoding]:
     """Encode texts, or pairs, with special tokens and without padding; `maximum` truncates the longer text first."""
     backend = tokenizer.backend_tokenizer
@@ -71,31 +74,24 @@ def encodings(
     backend.encode_special_tokens = True
     if maximum is not None:
         backend.enable_truncation(maximum)
-    chunk: list[str | tuple[str, str]] = []
-    size = 0
     with damage_reported(f"{tokenizer.name_or_path or 'the new tokenizer'}: tokenizer.json"):
-        for text in texts:
-            chunk.append(text)
-            size += len(text) if isinstance(text, str) else sum(map(len, text))
-            if size >= _CHUNK_CHARACTERS:
-                yield from backend.encode_batch_fast(chunk)
-                chunk, size = [], 0
-        yield from backend.encode_batch_fast(chunk)
+        for chunk in chunks(texts, _CHUNK_CHARACTERS):
+            yield from backend.encode_batch_fast(chunk)
     backend.no_truncation()
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, lines: Sequence[str]) -> list[Tokens]:
+def encode(tokenizer: Tokenizer, lines: Sequence[str]) -> list[Tokens]:
     """The ids of each line, special tokens included, without truncation or padding."""
     return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings(tokenizer, lines)]
 
 
-def special_ids(tokenizer: PreTrainedTokenizerFast) -> set[int]:
+def special_ids(tokenizer: Tokenizer) -> set[int]:
     """The ids of `SPECIAL_TOKENS`, and of those with other names, as tokenizers from elsewhere have."""
     named = {getattr(tokenizer, f"{name}_id") for name in SPECIAL_TOKENS}
     return {*map(tokenizer.convert_tokens_to_ids, SPECIAL_TOKENS.values()), *named} - {None}
 
 
-def decode(tokenizer: PreTrainedTokenizerFast, ids: Sequence[Sequence[int]]) -> list[str]:
+def decode(tokenizer: Tokenizer, ids: Sequence[Sequence[int]]) -> list[str]:
     """The text of each sequence of ids, with spaces for newlines, without `special_ids`.
 
     Sentinels that a model writes stay: without them a wrong output could look like a label.

@@ -63,7 +63,7 @@ class Conversion:
     distill_steps: int = 0
     max_length: int | None = None
     seed: int = 0
-    task: Task[Any, Any] | None = None
+    task: Task | None = None
     data: Path | None = None
 
     def __post_init__(self) -> None:
@@ -163,7 +163,7 @@ def _open(name: str, how: Conversion, report: Callable[[str], object]) -> tuple[
 
 
 def _make_run(
-    name: str, model: Any, tokenizer: Any, task: Task[Any, Any], data: Path
+    name: str, model: Any, tokenizer: Any, task: Task, data: Path
 ) -> tuple[PreTrainedTokenizerFast, dict[str, Any]]:
     """Give a model the form that it has in a run of a task; the tokenizer and the info of this run."""
     kind, config = type(model), model.config

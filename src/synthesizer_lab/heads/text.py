@@ -29,7 +29,7 @@ def read_batches(
     model: Any,
     tokenizer: Any,
     text: Path,
-    task: Task[Any, Any] | None = None,
+    task: Task | None = None,
     examples: int = 1000,
     batch_tokens: int = 2048,
 ) -> tuple[Batches, Batches]:

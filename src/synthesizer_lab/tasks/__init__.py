@@ -31,7 +31,7 @@ def known_tasks() -> list[str]:
     return sorted(_HOMES)
 
 
-def get_task(name: str) -> type[Task[Any, Any]]:
+def get_task(name: str) -> type[Task]:
     """The class of the task called `name`; raises UserError if there is none."""
     if name not in _HOMES:
         raise UserError(f"got unknown task {name!r}; expected one of: {', '.join(known_tasks())}")
@@ -48,7 +48,7 @@ def example_data(name: str) -> tuple[Path, dict[str, Any]] | None:
         return default_data(), dict(zip(("source", "target"), LANGUAGES, strict=True))
     if name == "language-modeling":
         # The source of Python's standard library: running text, since its lines do not stand alone.
-        from ..data.corpus import standard_library_data as standard_library
+        from ..data.files import standard_library_data
 
-        return standard_library(), {"mode": "blocks"}
+        return standard_library_data(), {"mode": "blocks"}
     return None

@@ -7,37 +7,34 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast, get_type_hints
 
 import numpy as np
 import torch
+from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from torch import Tensor
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedModel
 
-from synthetic_attention.models import SynthesizerForConditionalGeneration, SynthesizerForSequenceClassification
+from synthetic_attention.models import (
+    SynthesizerConfig,
+    SynthesizerForConditionalGeneration,
+    SynthesizerForSequenceClassification,
+)
 
 from ..data.classification import listed
 from ..data.examples import IGNORED, Examples, OnLong, OnLongInput, pad, padded_inputs, token_batches
-from ..data.records import Records
-from ..data.records import Split as Split
-from ..data.tokenizer import train_tokenizer
+from ..data.source import Records
+from ..data.tokenizer import Tokenizer, train_tokenizer
 from ..errors import UserError
 from ..validation import check_value
-from .options import TaskOptions
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-    from transformers import PreTrainedTokenizerFast as Tokenizer
-
-    from synthetic_attention.models import SynthesizerConfig
-
-_S = TypeVar("_S", bound=Split)
-_E = TypeVar("_E", bound=Examples)
 _T = TypeVar("_T")
 Scores = dict[str, float | str]
+# Options of tasks and training in older runs that have no effect any more.
+FORMER_OPTIONS = frozenset({"packed", "stream", "streaming"})
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,6 @@ class EvaluationLoop:
         generation: the settings of text generation; by default the task's.
         inputs: the name of the inputs in messages.
         rank, world_size: this process, and the number of processes.
-        gather: joins the lists of all processes; every process has to call it.
         is_sharded: whether all processes have to run the model equally often, as each has only a part of its weights.
     """
 
@@ -80,18 +76,14 @@ class EvaluationLoop:
     inputs: str = "input"
     rank: int = 0
     world_size: int = 1
-    gather: Callable[[list[Any]], list[Any]] = lambda mine: mine
     is_sharded: bool = False
-
-    def __post_init__(self) -> None:
-        check_value("on_long", self.on_long, OnLongInput)
 
     @property
     def max_length(self) -> int:
         """The model's maximum length in tokens."""
         return cast(int, self.model.config.max_position_embeddings)
 
-    def batch(self, task: Task[Any, Any], examples: Examples, rows: Sequence[int]) -> dict[str, Tensor]:
+    def batch(self, task: Task, examples: Examples, rows: Sequence[int]) -> dict[str, Tensor]:
         """The collated examples on the model's device."""
         batch = task.collate([examples[row] for row in rows], cast(int, self.model.config.pad_token_id))
         return {name: value.to(self.model.device) for name, value in batch.items()}
@@ -110,7 +102,8 @@ class EvaluationLoop:
                     results[number] = result
         finally:
             self.model.train(was_training)
-        merged = dict(chain.from_iterable(part.items() for part in self.gather([results])))
+        parts = gather_object([results]) if self.world_size > 1 else [results]
+        merged = dict(chain.from_iterable(part.items() for part in parts))
         return [merged[number] for number in range(len(batches))]
 
     def run_each(
@@ -128,35 +121,62 @@ class EvaluationLoop:
 
 
 @dataclass(frozen=True)
-class Task(TaskOptions, ABC, Generic[_S, _E]):
-    """A task. `_S` is a split as text, `_E` an encoded split. All methods raise UserError for errors in the data.
+class Task(ABC):
+    """A task, with its own kinds of `Split` and `Examples`. All methods raise UserError for errors in the data.
 
     Class attributes:
+        name: the name on the command line.
         model_class: the model that is trained. It takes `labels` and `num_items_in_batch`: the loss is the sum over
             labels other than −100, divided by that number. A causal model shifts the labels itself, so the first label
             of each row has to be −100.
         score_labels: the scores of a validation that are shown, in order, with their titles. Every task has "loss".
         metric_for_best_model: the score that selects the checkpoint; higher is better except for "loss".
         unit: the word for the examples in messages.
+        evaluation_options: options that do not affect training, so that an evaluation can override them.
     """
 
+    name: ClassVar[str]
     model_class: ClassVar[type]
     score_labels: ClassVar[Mapping[str, str]] = {"loss": "loss"}
     metric_for_best_model: ClassVar[str] = "loss"
     unit: ClassVar[str] = "examples"
+    evaluation_options: ClassVar[frozenset[str]] = frozenset()
 
-    def check_requirements(self) -> None:
+    @classmethod
+    def option_types(cls) -> dict[str, Any]:
+        """The types of the options."""
+        hints = get_type_hints(cls)
+        return {field.name: hints[field.name] for field in fields(cls)}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """The task with these options; raises UserError for a wrong one."""
+        types = cls.option_types()
+        options = {name: value for name, value in options.items() if name not in FORMER_OPTIONS}
+        for name, value in options.items():
+            if name not in types:
+                raise UserError(f"got unknown option {name!r} of task {cls.name}; expected some of: {', '.join(types)}")
+            check_value(name, value, types[name])
+            least = int(name.startswith("max_"))
+            if isinstance(value, int) and value < least:
+                raise UserError(f"got {name}={value}; expected at least {least}")
+        for field in fields(cls):
+            if field.default is MISSING and field.name not in options:
+                raise UserError(f"task {cls.name} needs {field.name}; pass --{field.name} or --set {field.name}=…")
+        return cls(**options)
+
+    def check_requirements(self) -> None:  # noqa: B027
         """Raise UserError at the start of training if a package or file that scoring needs is missing."""
 
     @abstractmethod
     def records(self, data: Path, split: str) -> Records:
         """The records of a split of `data`, a folder, a file or a hub data set. Training needs "train" and "valid"."""
 
-    def read(self, data: Path, split: str) -> _S:
+    def read(self, data: Path, split: str) -> Any:
         """Read a whole split."""
         return self.records(data, split).load()
 
-    def train_tokenizer(self, split: _S, vocab_size: int, max_length: int) -> Tokenizer:
+    def train_tokenizer(self, split: Any, vocab_size: int, max_length: int) -> Tokenizer:
         """Train a tokenizer on the training split."""
         return self.adapt_tokenizer(train_tokenizer(split.all_texts(), vocab_size, max_length))
 
@@ -166,8 +186,8 @@ class Task(TaskOptions, ABC, Generic[_S, _E]):
 
     @abstractmethod
     def encode(
-        self, split: _S, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
-    ) -> _E:
+        self, split: Any, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
+    ) -> Examples:
         """Encode a split, for training or for scoring; `max_length` is the model's maximum length in tokens.
 
         Training may use a part of a split; NoExamplesError means that nothing is left of it.
@@ -181,69 +201,59 @@ class Task(TaskOptions, ABC, Generic[_S, _E]):
         sources, targets = zip(*examples, strict=True)
         return {**padded_inputs(sources, pad_token_id), "labels": pad(targets, IGNORED)}
 
-    def config_changes(self, split: _S, tokenizer: Tokenizer) -> dict[str, Any]:
+    def config_changes(self, split: Any, tokenizer: Tokenizer) -> dict[str, Any]:
         """Fields of the model's configuration that follow from the task and its training data."""
         return {"vocab_size": len(tokenizer)}
 
-    def validate(self, loop: EvaluationLoop, split: _S, examples: _E, loss: float) -> Scores:
+    def validate(self, loop: EvaluationLoop, split: Any, examples: Any, loss: float) -> Scores:
         """Scores of a validation during training, besides `loss`; the same in every process."""
         return {}
 
+    def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig | None:
+        """The settings of text generation: the task's defaults updated by `options`; None without generation."""
+        if options:
+            flags = ", ".join(f"--{option.replace('_', '-')}" for option in options)
+            raise UserError(f"got {flags}, but task {self.name} generates no text; leave it out")
+        return None
+
+    def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:
+        """One output line per input line, and the number of truncated inputs; messages count from `first_line`."""
+        raise UserError(f"a run of task {self.name} gives no text for a line; synthesizer evaluate scores it")
+
     @abstractmethod
-    def evaluate(self, loop: EvaluationLoop, split: _S) -> Evaluation:
+    def evaluate(self, loop: EvaluationLoop, split: Any) -> Evaluation:
         """Score a trained model on a split."""
 
 
-@dataclass(frozen=True)
-class LineTask(Task[_S, _E]):
-    """A task that makes an output of a line of text."""
-
-    @abstractmethod
-    def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:
-        """One output line per input line, and the number of truncated inputs; messages count from `first_line`."""
-
-    def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig | None:
-        """The settings of text generation: the task's defaults updated by `options`; None without generation."""
-        refuse_generation(self, options)
-        return None
-
-
-def refuse_generation(task: Task[Any, Any], options: Mapping[str, Any]) -> None:
-    """Raise UserError if there are options of generation."""
-    if options:
-        flags = ", ".join(f"--{option.replace('_', '-')}" for option in options)
-        raise UserError(f"got {flags}, but task {task.name} generates no text; leave it out")
-
-
-def possible_starts(task: Task[Any, Any] | type[Task[Any, Any]]) -> tuple[type, ...]:
+def possible_starts(task: Task | type[Task]) -> tuple[type, ...]:
     """The classes of pretrained models that a run can start from: a classifier also from an encoder-decoder."""
     if task.model_class is SynthesizerForSequenceClassification:
         return task.model_class, SynthesizerForConditionalGeneration
     return (task.model_class,)
 
 
-def larger_is_better(task: Task[Any, Any] | type[Task[Any, Any]]) -> bool:
+def larger_is_better(task: Task | type[Task]) -> bool:
     """Whether larger values of the score that selects the checkpoint are better."""
     return task.metric_for_best_model != "loss"
 
 
-def tokens_name(task: Task[Any, Any] | type[Task[Any, Any]]) -> str:
+def tokens_name(task: Task | type[Task]) -> str:
     """The title of the tokens that the speed counts."""
     return "source + target tokens" if task.model_class is SynthesizerForConditionalGeneration else "tokens"
 
 
-def build_model(task: Task[Any, Any], config: SynthesizerConfig) -> PreTrainedModel:
+def build_model(task: Task, config: SynthesizerConfig) -> PreTrainedModel:
     """A new model for a task. A sequence-to-sequence model generates up to its maximum length by default."""
     model: PreTrainedModel = task.model_class(config)
     reset_generation(task, model)
     return model
 
 
-def reset_generation(task: Task[Any, Any], model: PreTrainedModel) -> None:
+def reset_generation(task: Task, model: PreTrainedModel) -> None:
     """Generate as the model's configuration says; a sequence-to-sequence model up to its maximum length."""
     if model.can_generate():
         model.generation_config = config = GenerationConfig.from_model_config(model.config)
-        if model.config.is_encoder_decoder and isinstance(task, LineTask):
+        if model.config.is_encoder_decoder and task.generation_config({}):
             config.max_new_tokens = model.config.max_position_embeddings - 1
 
 
@@ -282,8 +292,8 @@ def count_tokens(batch: Mapping[str, Tensor], with_targets: bool) -> Tensor:
 
 
 def batch_losses(
-    task: Task[Any, Any], loop: EvaluationLoop, examples: Examples, batches: Sequence[list[int]]
-) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    task: Task, loop: EvaluationLoop, examples: Examples, batches: Sequence[list[int]]
+) -> list[tuple[float, int]]:
     """The summed loss and the number of labels of each batch, without dropout and label smoothing."""
 
     def step(rows: list[int]) -> tuple[float, int]:
@@ -293,17 +303,20 @@ def batch_losses(
         count = labels.numel() if labels.is_floating_point() else int((labels != IGNORED).sum())
         return loop.model(**batch, num_items_in_batch=1).loss.item(), count
 
-    losses, counts = zip(*loop.run(batches, step), strict=True)
-    return losses, counts
+    return loop.run(batches, step)
 
 
-def evaluate_loss(task: Task[Any, Any], loop: EvaluationLoop, examples: Examples) -> float:
+def evaluate_loss(task: Task, loop: EvaluationLoop, examples: Examples) -> float:
     """The mean loss per label."""
     lengths = examples.lengths()
     # Sorted by the last sequence, to which the loss belongs, then by the others.
     batches = token_batches(lengths.sum(axis=1), np.lexsort(lengths.T), loop.batch_tokens)
-    losses, counts = batch_losses(task, loop, examples, batches)
-    return sum(losses) / sum(counts)
+    return mean_loss(batch_losses(task, loop, examples, batches))
+
+
+def mean_loss(losses: Sequence[tuple[float, int]]) -> float:
+    """The mean loss per label of batches with these sums and numbers of labels."""
+    return sum(loss for loss, _ in losses) / sum(count for _, count in losses)
 
 
 def format_score(score: float | str) -> str:

@@ -21,12 +21,11 @@ from synthetic_attention.models import SynthesizerForSequenceClassification
 from ..data.classification import ENDINGS, Columns, LabeledText, clean_br, find_classes, listed, read_labeled
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, padded_inputs
 from ..data.files import find_files, named_split
-from ..data.records import Records, Split
-from ..data.source import NoSplitError, Source, is_hub_name
+from ..data.source import NoSplitError, Records, Source, Split, is_hub_name
 from ..data.tokenizer import encodings, frame_texts
 from ..errors import UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
-from .base import Evaluation, EvaluationLoop, LineTask, Scores
+from .base import Evaluation, EvaluationLoop, Scores, Task
 from .seq2seq import json_lines
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class TextSplit(Split):
 
 
 @dataclass(frozen=True)
-class Classification(LineTask[TextSplit, Examples]):
+class Classification(Task):
     """A class, or a number, for a text or a pair of texts, by an encoder: a new one, or that of a pretrained model.
 
     Args:

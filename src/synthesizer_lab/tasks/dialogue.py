@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from ..data.persona import ConvAI2, Turn, json_turn
-from ..data.records import Records
-from ..data.source import Source, is_hub_name
+from ..data.source import Records, Source, is_hub_name
 from ..data.tokenizer import encode
 from ..errors import UserError
 from ..metrics.embeddings import OWN_VECTORS, embedding_scores, read_word_vectors

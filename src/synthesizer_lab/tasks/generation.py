@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,15 +14,15 @@ from synthetic_attention.models import SynthesizerForConditionalGeneration
 from synthetic_attention.validation import LIMIT
 
 from ..data.examples import padded_inputs, token_batches
-from ..data.tokenizer import Tokens, special_ids
+from ..data.tokenizer import Tokenizer, Tokens, special_ids
 from ..errors import UserError
-from .base import EvaluationLoop, LineTask, Task, refuse_generation
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast as Tokenizer
+from .base import EvaluationLoop, Task
 
 _BEAMS = {"num_beams": 4, "length_penalty": 0.6, "min_new_tokens": 0, "max_new_tokens": None, "no_repeat_ngram_size": 0}
 _SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": None}
+# The range of an option is from 0, or this, to LIMIT − 1, or this. A power of a length has to be a float.
+_LEAST = {"num_beams": 1, "max_new_tokens": 1, "temperature": 1e-6, "top_p": 1e-6}
+_MOST = {"length_penalty": 30, "top_p": 1}
 
 
 def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> GenerationConfig:
@@ -39,34 +39,26 @@ def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> Gener
     if unknown := options.keys() - known:
         raise UserError(f"got unknown option {', '.join(sorted(unknown))}; expected some of: {', '.join(known)}")
     values = {"do_sample": False, "num_beams": 1, **known, **options}
-    if not 0 < values.get("top_p", 1.0) <= 1:
-        raise UserError(f"got top_p={values['top_p']}; expected more than 0 and at most 1 (all tokens)")
-    if 0 < values.get("temperature", 1.0) < 1e-6:
-        raise UserError(
-            f"got temperature={values['temperature']}; expected 0 (the most probable token), or 1e-6 or more"
-        )
+    if values.get("temperature") == 0:
+        values = {"do_sample": False, "num_beams": 1, "max_new_tokens": values["max_new_tokens"]}
     for name, value in values.items():
-        least = 1 if name in ("num_beams", "max_new_tokens") else 0
-        # A power of a length that is still a float.
-        most = 30 if name == "length_penalty" else LIMIT
-        if value is not None and not least <= value < most:
-            raise UserError(f"got {name}={value}; expected a number, at least {least} and below {most}")
-    least, most = values.get("min_new_tokens", 0), values["max_new_tokens"]
-    if most is not None and most <= least:
-        raise UserError(f"got max_new_tokens={most}; expected more than min_new_tokens={least}")
+        least, most = _LEAST.get(name, 0), _MOST.get(name, LIMIT - 1)
+        if value is not None and not least <= value <= most:
+            raise UserError(f"got {name}={value}; expected a number from {least:g} to {most:g}")
+    fewest, limit = values.get("min_new_tokens", 0), values["max_new_tokens"]
+    if limit is not None and limit <= fewest:
+        raise UserError(f"got max_new_tokens={limit}; expected more than min_new_tokens={fewest}")
     if values["num_beams"] == 1:
         values["length_penalty"] = 1.0
-    if values.get("temperature") == 0:
-        values = {"do_sample": False, "num_beams": 1, "max_new_tokens": most}
     return GenerationConfig(**values)
 
 
-def evaluation_config(task: Task[Any, Any], options: Mapping[str, Any]) -> GenerationConfig | None:
+def evaluation_config(task: Task, options: Mapping[str, Any]) -> GenerationConfig | None:
     """The settings of generation in an evaluation of `task`, updated by `options`; None if it generates no text."""
-    if isinstance(task, LineTask) and issubclass(task.model_class, SynthesizerForConditionalGeneration):
+    if issubclass(task.model_class, SynthesizerForConditionalGeneration):
         return task.generation_config(options)
-    refuse_generation(task, options)
-    return None
+    # Language models generate, but are scored without.
+    return Task.generation_config(task, options)
 
 
 def generation_settings(config: GenerationConfig) -> dict[str, Any]:
@@ -89,18 +81,27 @@ def output_limit(source_length: int, max_length: int) -> int:
     return min(2 * source_length + 32, max_length - 1)
 
 
-def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation: GenerationConfig) -> list[list[int]]:
+def generate_tokens(
+    loop: EvaluationLoop, prompts: Sequence[Tokens], generation: GenerationConfig, stops: bool = True
+) -> list[list[int]]:
     """The generated tokens for each prompt, without the prompt of a causal model and without `</s>` and padding.
 
     Sources of an encoder are padded to a batch. Prompts of a causal model form batches of equal length, so that no
-    prompt depends on the others; it writes none of the special tokens except `</s>`.
+    prompt depends on the others; it writes none of the special tokens except `</s>`, and goes on after it unless
+    `stops`.
     """
     model, config = loop.model, loop.model.config
     lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
     beams, most = generation.num_beams or 1, generation.max_new_tokens
     if beams > config.vocab_size:
         raise UserError(f"got num_beams={beams}; expected at most the size of the vocabulary, {config.vocab_size}")
-    settings = {name: value for name, value in generation_settings(generation).items() if value}
+    if generation.do_sample:
+        settings = {name: getattr(generation, name) for name in _SAMPLING}
+    else:
+        settings = {name: value for name, value in generation_settings(generation).items() if value}
+        settings["do_sample"] = False
+    if not stops:
+        settings["eos_token_id"] = None
     if not config.is_encoder_decoder:
         settings["suppress_tokens"] = suppressed_tokens(loop.tokenizer)
     if loop.is_sharded:
@@ -117,8 +118,8 @@ def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation:
         bounds = {"max_new_tokens": limit(width)}
         if generation.min_new_tokens:
             bounds["min_new_tokens"] = min(generation.min_new_tokens, bounds["max_new_tokens"])
-        output = generate(model, **batch, do_sample=False, **{**settings, **bounds})
-        start, end = 1 if config.is_encoder_decoder else width, config.eos_token_id
+        output = generate(model, **batch, **{**settings, **bounds})
+        start, end = 1 if config.is_encoder_decoder else width, config.eos_token_id if stops else None
         texts = [row[start:] for row in output.tolist()]
         return [row[: row.index(end)] if end in row else row for row in texts]
 

@@ -17,8 +17,7 @@ import numpy as np
 from ..data.examples import IGNORED, Examples, OnLong
 from ..data.files import check_folder, named_split
 from ..data.glue import HUB_NAMES, SUITES, GlueExample, GlueTask, read_file, read_hub, task_files
-from ..data.records import Records
-from ..data.source import Source, is_hub_name
+from ..data.source import Records, Source, is_hub_name
 from ..data.tokenizer import encode
 from ..errors import UserError, require
 from ..metrics.glue import record_scores, suite_average, task_scores
@@ -172,8 +171,9 @@ class Glue(SequenceToSequence):
         has its usual name.
         """
         split = named_split(split)
+        # No files: nothing of its size leads to parts.
         source = Source(str(data))
-        return Records(source, partial(self._examples, data, split), partial(GlueSplit.of, split), in_parts=False)
+        return Records(source, partial(self._examples, data, split), partial(GlueSplit.of, split))
 
     def _examples(self, data: Path, split: str) -> Iterator[GlueExample | None]:
         tasks = self._chosen()

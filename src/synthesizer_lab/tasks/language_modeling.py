@@ -8,45 +8,28 @@ is predicted from, and the `</s>` after it, which is predicted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
+from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
-import torch
 from tokenizers import processors
 from torch import Tensor
+from transformers import GenerationConfig
 
-from synthetic_attention.generation import generate
 from synthetic_attention.models import SynthesizerForCausalLM
 
-from ..data.corpus import Corpus
-from ..data.examples import (
-    IGNORED,
-    Examples,
-    NoExamplesError,
-    OnLong,
-    find_long,
-    pad,
-    padded_inputs,
-    token_batches,
-)
-from ..data.files import matching_files, texts_of
-from ..data.records import Records
-from ..data.source import Source, is_hub_name
-from ..data.tokenizer import encode
+from ..data.examples import IGNORED, Examples, NoExamplesError, OnLong, find_long, pad, padded_inputs
+from ..data.files import matching_files
+from ..data.source import Corpus, Records, Source, is_hub_name, text_records
+from ..data.tokenizer import Tokenizer, encode
 from ..errors import UserError
 from ..metrics.language_modeling import count_text, text_scores
-from .base import Evaluation, EvaluationLoop, LineTask, Scores
-from .generation import generate_tokens, make_generation_config, suppressed_tokens
+from .base import Evaluation, EvaluationLoop, Scores, Task
+from .generation import generate_tokens, make_generation_config
 from .seq2seq import json_lines
-
-if TYPE_CHECKING:
-    from transformers import GenerationConfig
-    from transformers import PreTrainedTokenizerFast as Tokenizer
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,7 +53,7 @@ class LanguageRows(Examples):
 
 
 @dataclass(frozen=True)
-class LanguageModeling(LineTask[Corpus, LanguageRows]):
+class LanguageModeling(Task):
     """Predict each token of a text from those before it; scored by perplexity.
 
     Args:
@@ -103,29 +86,18 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
     def records(self, data: Path, split: str) -> Records:
         """The texts of a split: lines of files, or the column of a hub data set."""
         patterns = getattr(self, f"{split}_files", None)
-        if not is_hub_name(data):
-            if patterns:
-                # Such files may begin alike: wiki.train.tokens, wiki.valid.tokens.
-                source = Source(split, tuple(matching_files(data, patterns)))
-            else:
-                source = Source.of(data, split, (".txt",), several=True)
-        elif isinstance(patterns, list):
-            raise UserError(f"got {split}_files={patterns}; expected the name of one split of {data}")
-        else:
+        if is_hub_name(data):
+            if isinstance(patterns, list):
+                raise UserError(f"got {split}_files={patterns}; expected the name of one split of {data}")
             source = Source.of(data, patterns or split, (), self.subset, self.revision)
-
-        def parse(_: int, row: str | dict[str, Any]) -> list[str]:
-            text = (
-                row
-                if isinstance(row, str)
-                else " ".join(texts_of(row, self.column, option="column")).removesuffix("\n")
-            )
-            return [text] if self.mode == "blocks" or text.strip() else []
-
-        def read() -> Iterator[str | None]:
-            return islice(source.parse(parse, None, (self.column,)), self.max_documents)
-
-        return Records(source, read, partial(Corpus, split if source.hub else source.split))
+        elif patterns:
+            # Such files may begin alike: wiki.train.tokens, wiki.valid.tokens.
+            source = Source(split, tuple(matching_files(data, patterns)))
+        else:
+            source = Source.of(data, split, (".txt",), several=True)
+        name, is_blocks = split if source.hub else source.split, self.mode == "blocks"
+        clean = methodcaller("removesuffix", "\n")
+        return text_records(source, name, (self.column,), "column", clean, is_blocks, most=self.max_documents)
 
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """Make sequences begin with `</s>` and end with the text."""
@@ -155,8 +127,8 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
             items = [(stream[start : start + max_length], context if start else 1) for start in starts]
             words, size = (0, 0) if training else count_text(split.texts)
             return LanguageRows.of(items, words=words, bytes=size)
-        lengths, advice = [len(ids) + 1 for ids in rows], "pass --on-long truncate, or in training --on-long drop"
-        over = find_long({f"{split.name} sentences": lengths}, max_length, on_long, advice, split.first)
+        lengths = [len(ids) + 1 for ids in rows]
+        over = find_long({f"{split.name} sentences": lengths}, max_length, on_long, first=split.first)
         kept = [row for row in range(len(rows)) if on_long == "truncate" or not over[row]]
         if not kept:
             raise NoExamplesError(f"{split.name}: no sentence is left of {len(split)}")
@@ -187,8 +159,7 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
             losses = cast(Any, loop.model).token_losses(batch["input_ids"], batch["attention_mask"])
             return losses.double().masked_fill(batch["labels"] == IGNORED, 0).sum(dim=1).tolist()
 
-        batches = token_batches(lengths, np.argsort(lengths, kind="stable"), loop.batch_tokens)
-        nats = loop.run_each(lengths, step, batches)
+        nats = loop.run_each(lengths, step)
         rows = [
             {"id": number, "tokens": tokens, "nats": loss}
             for number, (tokens, loss) in enumerate(zip(scored.tolist(), nats, strict=True))
@@ -203,41 +174,28 @@ class LanguageModeling(LineTask[Corpus, LanguageRows]):
 
     def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:
         """The continuation of each line, up to its end. Truncation keeps the end: half of the maximum length."""
-        tokenizer, prompts, over = loop.tokenizer, encode(loop.tokenizer, lines), 0
-        for row, prompt in enumerate(prompts):
-            if loop.on_long != "truncate":
-                _check_room(len(prompt), loop.max_length, f"input, line {first_line + row},", "pass --on-long truncate")
-            elif len(prompt) >= loop.max_length:
-                prompts[row] = np.append(prompt[:1], prompt[len(prompt) - max(1, loop.max_length // 2 - 1) :])
-                over += 1
+        prompts, tail = encode(loop.tokenizer, lines), max(1, loop.max_length // 2 - 1)
+        over = find_long({loop.inputs: [*map(len, prompts)]}, loop.max_length - 1, loop.on_long, first=first_line)
+        for row in np.flatnonzero(over).tolist():
+            prompts[row] = np.append(prompts[row][:1], prompts[row][-tail:])
         results = generate_tokens(loop, prompts, loop.generation or self.generation_config({}))
         # A space at the beginning of a continuation is part of the text.
-        return [re.sub(r"[\r\n]+", " ", text) for text in tokenizer.backend_tokenizer.decode_batch(results)], over
+        texts = loop.tokenizer.backend_tokenizer.decode_batch(results)
+        return [re.sub(r"[\r\n]+", " ", text) for text in texts], int(over.sum())
 
-    @torch.inference_mode()
     def continuation(self, loop: EvaluationLoop, prompt: str) -> str:
         """The continuation of a prompt: to the end of the sentence, or line after line of running text.
 
         Sampling uses torch's global random state.
         """
-        many_lines, generation = self.mode == "blocks", loop.generation or self.generation_config({})
+        many_lines = self.mode == "blocks"
         ids = np.concatenate(encode(loop.tokenizer, prompt.split("\n") if many_lines else [prompt]))
-        _check_room(len(ids), loop.max_length, "the prompt", "give a shorter one")
-        input_ids, room = torch.from_numpy(ids.astype(np.int64))[None].to(loop.model.device), loop.max_length - len(ids)
-        names = ("temperature", "top_k", "top_p") if generation.do_sample else ()
-        loop.model.eval()
-        output = generate(
-            loop.model,
-            input_ids=input_ids,
-            attention_mask=torch.ones_like(input_ids),
-            max_new_tokens=min(room, generation.max_new_tokens or room),
-            eos_token_id=None if many_lines else loop.tokenizer.eos_token_id,
-            suppress_tokens=suppressed_tokens(loop.tokenizer),
-            **{name: getattr(generation, name) for name in (*names, "do_sample")},
-        )
-        text = loop.tokenizer.decode(output[0, len(ids) :], skip_special_tokens=False)
-        # </s> is the end of a line, or of the sentence.
-        return str(text).replace(str(loop.tokenizer.eos_token), "\n").removesuffix("\n")
+        find_long({"the prompt": [len(ids)]}, loop.max_length - 1, "error", "give a shorter one")
+        generation = loop.generation or self.generation_config({})
+        (tokens,) = generate_tokens(loop, [ids], generation, stops=not many_lines)
+        # </s> is the end of a line.
+        text = str(loop.tokenizer.decode(tokens, skip_special_tokens=False))
+        return text.replace(str(loop.tokenizer.eos_token), "\n").removesuffix("\n")
 
 
 def _cut(text: str, tokenizer: Tokenizer, max_length: int) -> str:
@@ -245,12 +203,3 @@ def _cut(text: str, tokenizer: Tokenizer, max_length: int) -> str:
     ends = [end for _, end in tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).offsets]
     # Both </s> are no part of it.
     return text[: ends[max_length - 3]] if max_length > 2 else ""
-
-
-def _check_room(length: int, max_length: int, where: str, advice: str) -> None:
-    """Check that a token fits after a prompt of `length` tokens, the leading `</s>` included."""
-    if length >= max_length:
-        raise UserError(
-            f"{where} has {length} tokens, the one that begins a text included; expected at most {max_length - 1}, one "
-            f"less than the model's maximum; {advice}"
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import math
@@ -10,27 +9,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm  # type: ignore[import-untyped]
-from transformers import PreTrainedTokenizerFast
 
 from ..data.examples import Examples, NoExamplesError, OnLong
 from ..data.files import fingerprints, read_cached
-from ..data.records import Records, Split, ahead, count_characters
+from ..data.source import Records, Split
+from ..data.tokenizer import Tokenizer
 from ..errors import UserError
 from .base import Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast as Tokenizer
 
 # Text of more characters is not held in memory.
 IN_MEMORY = 5 * 10**7
 # The characters of a part, which are tokenized at once.
 _BLOCK = 2**20
 # Raised when the cache is written in another form.
-_VERSION = 4
+_VERSION = 5
 _COUNTS = ("dropped", "truncated", "skipped")
 Report = Callable[[str], object]
 
@@ -43,7 +39,7 @@ class LargeSplit(Split):
         sample_characters: a new tokenizer is trained on about so many characters.
     """
 
-    task: Task[Any, Any]
+    task: Task
     records: Records
     sample_characters: int
 
@@ -56,13 +52,11 @@ class LargeSplit(Split):
 
     def parts(self) -> Iterator[Split]:
         """Splits of neighboring records."""
-        return (self.records.split(rows, first + 1) for first, rows in self.records.windows(_BLOCK))
+        return (part for part, _ in self.records.parts(_BLOCK))
 
     def head(self) -> Split:
         """The first part."""
-        for split in self.parts():
-            return split
-        raise UserError(f"{self.records.source}: there is no text; expected at least one record")
+        return next(self.parts())
 
     def columns(self) -> Mapping[str, Iterable[str]]:
         """Those of the first part."""
@@ -70,11 +64,11 @@ class LargeSplit(Split):
 
     def all_texts(self) -> list[str]:
         """A sample for a new tokenizer, spread over the whole."""
-        rows, share = list[Any](), min(1.0, self.sample_characters / max(1, self.summary["characters"]))
-        for number, (_, part) in enumerate(self.records.windows(_BLOCK // 16)):
+        texts, share = list[str](), min(1.0, self.sample_characters / max(1, self.summary["characters"]))
+        for number, (part, _) in enumerate(self.records.parts(_BLOCK // 16)):
             if math.floor((number + 1) * share) > math.floor(number * share):
-                rows += part
-        return self.records.split(rows).all_texts()
+                texts += part.all_texts()
+        return texts
 
     @cached_property
     def key(self) -> str:
@@ -98,22 +92,17 @@ class LargeSplit(Split):
         totals = {"records": 0, "characters": 0}
 
         def columns() -> Iterator[Mapping[str, Iterable[str]]]:
-            for first, rows in self.records.windows(_BLOCK):
-                split = self.records.split(rows, first + 1)
-                totals["records"] += len(split)
-                totals["characters"] += count_characters(rows)
-                yield split.columns()
+            for part, characters in self.records.parts(_BLOCK):
+                totals["records"] += len(part)
+                totals["characters"] += characters
+                yield part.columns()
 
         digests, counted = fingerprints(columns()), self.records.split([]).counted
         return {**totals, "fingerprint": {"split": self.name, counted: totals["records"], **digests}}
 
 
 def new_tokenizer(
-    task: Task[Any, Any],
-    split: Split,
-    vocab_size: int,
-    max_length: int,
-    report: Report = lambda line: None,
+    task: Task, split: Split, vocab_size: int, max_length: int, report: Report = lambda line: None
 ) -> Tokenizer:
     """A tokenizer trained on a split, or on a sample of large text, from the cache if it is the same sample."""
     if not isinstance(split, LargeSplit):
@@ -127,28 +116,26 @@ def new_tokenizer(
     # Not in `write`, which another process may call.
     report(f"{split.name}: a tokenizer trained on {size} (--set tokenizer_characters=…)")
     name = _digest([split.key, split.sample_characters, vocab_size, max_length])
-    return read_cached(f"tokenizer-{name}", write, PreTrainedTokenizerFast.from_pretrained)
+    return read_cached(f"tokenizer-{name}", write, Tokenizer.from_pretrained)
 
 
 def encode_large(split: LargeSplit, tokenizer: Tokenizer, max_length: int, on_long: OnLong, report: Report) -> Examples:
     """The examples of large text, for training, from the cache if it was tokenized before."""
-    # Text is tokenized in another thread.
-    own = copy.deepcopy(tokenizer)
 
     def encoded(part: Split) -> Examples:
         try:
-            return split.task.encode(part, own, max_length, on_long, training=True)
+            return split.task.encode(part, tokenizer, max_length, on_long, training=True)
         except NoExamplesError:
             return Examples.of([], dropped=len(part))
 
     def write(folder: Path) -> None:
-        sizes, numbers, counts = list[np.ndarray](), list[np.ndarray](), dict.fromkeys(_COUNTS, 0)
+        sizes, numbers, counts = list[np.ndarray](), list[np.ndarray](), np.zeros(len(_COUNTS), dtype=np.int64)
         with (
             (folder / "tokens").open("wb") as file,
             tqdm(desc=f"tokenizing {split.name}", total=len(split), disable=None, leave=False) as bar,
         ):
-            for part in ahead(map(encoded, split.parts())):
-                counts = {name: count + getattr(part, name) for name, count in counts.items()}
+            for part in map(encoded, split.parts()):
+                counts += [getattr(part, name) for name in _COUNTS]
                 if len(part.sizes):
                     part.tokens.tofile(file)
                     sizes.append(part.sizes)
@@ -156,17 +143,15 @@ def encode_large(split: LargeSplit, tokenizer: Tokenizer, max_length: int, on_lo
                 bar.update(len(part.sizes))
         if not sizes:
             raise UserError("no example is left of the training data")
-        np.savez(folder / "rows.npz", sizes=np.concatenate(sizes), numbers=np.concatenate(numbers))
-        (folder / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
+        np.savez(folder / "rows.npz", sizes=np.concatenate(sizes), numbers=np.concatenate(numbers), counts=counts)
 
     def read(folder: Path) -> dict[str, Any]:
         with np.load(folder / "rows.npz") as rows:
-            found = {name: rows[name] for name in ("sizes", "numbers")}
+            sizes, numbers, counts = (rows[name] for name in ("sizes", "numbers", "counts"))
         # Copy on write: PyTorch warns of arrays that cannot be written. Slices of a plain array are faster.
-        tokens = np.asarray(np.memmap(folder / "tokens", np.int32, "c"))
-        if len(tokens) != (total := found["sizes"].sum()):
-            raise ValueError(f"got {len(tokens)} tokens; expected {total}")
-        return {"tokens": tokens, **found, **json.loads((folder / "counts.json").read_text(encoding="utf-8"))}
+        tokens = np.asarray(np.memmap(folder / "tokens", np.int32, "c", shape=int(sizes.sum())))
+        found = dict(zip(_COUNTS, counts.tolist(), strict=True))
+        return {"tokens": tokens, "sizes": sizes, "numbers": numbers, **found}
 
     settings = json.loads(tokenizer.backend_tokenizer.to_str())
     # `encode` sets these two.
@@ -178,8 +163,6 @@ def encode_large(split: LargeSplit, tokenizer: Tokenizer, max_length: int, on_lo
     # What the examples of a task have besides their tokens.
     like = next(part for part in map(encoded, split.parts()) if len(part.sizes))
     examples = replace(like, rows=(), **found)
-    if not len(examples):
-        raise UserError("no example is left of the training data")
     report(f"{split.name}: {len(examples):,} {split.task.unit}, {len(examples.tokens):,} tokens")
     return examples
 

@@ -6,20 +6,18 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from transformers import GenerationConfig
 
 from synthetic_attention.models import SynthesizerForConditionalGeneration
 
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, truncated
-from ..data.records import Split
-from ..data.tokenizer import Tokens, decode, encode
+from ..data.source import Split
+from ..data.tokenizer import Tokenizer, Tokens, decode, encode
 from ..metrics.text import rouge_per_example
-from .base import Evaluation, EvaluationLoop, LineTask, Scores
+from .base import Evaluation, EvaluationLoop, Scores, Task
 from .generation import generate_tokens, make_generation_config
-
-if TYPE_CHECKING:
-    from transformers import GenerationConfig
-    from transformers import PreTrainedTokenizerFast as Tokenizer
 
 # The id, the source, and one or several references.
 PairRecord = tuple[str, str, tuple[str, ...]]
@@ -45,9 +43,9 @@ class TextPairs(Split):
     @classmethod
     def of(cls, name: str, rows: Sequence[PairRecord], **options: Any) -> TextPairs:
         """From the records of a reader; the target is the first reference, on one line."""
-        ids, sources, references = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
-        targets = [" ".join(several[0].split()) for several in references]
-        return cls(name, sources, targets, ids=ids, references=references, **options)
+        targets = [" ".join(references[0].split()) for _, _, references in rows]
+        ids, references = [row[0] for row in rows], [row[2] for row in rows]
+        return cls(name, [row[1] for row in rows], targets, ids=ids, references=references, **options)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -79,7 +77,7 @@ class TextPairs(Split):
 
 
 @dataclass(frozen=True)
-class SequenceToSequence(LineTask[TextPairs, Examples]):
+class SequenceToSequence(Task):
     """A task from text to text. A validation generates greedily, an evaluation by default with beam search."""
 
     model_class: ClassVar[type] = SynthesizerForConditionalGeneration
@@ -112,8 +110,7 @@ class SequenceToSequence(LineTask[TextPairs, Examples]):
         targets = encode(tokenizer, split.targets)
         sides = zip(split.sides, (sources, targets), strict=True)
         columns = {f"{split.name}{side}": [*map(len, rows)] for side, rows in sides}
-        advice = "pass --on-long drop to leave such pairs out, or --truncate to cut them"
-        over = find_long(columns, max_length, on_long, advice, split.first)
+        over = find_long(columns, max_length, on_long, first=split.first)
         rows = [row for row in split.complete() if on_long == "truncate" or not over[row]]
         if not rows:
             raise NoExamplesError(f"{' | '.join(columns)}: no pair of texts is left of {len(sources)}")
@@ -162,13 +159,12 @@ class SequenceToSequence(LineTask[TextPairs, Examples]):
         self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1, references: Sequence[Any] = ()
     ) -> tuple[list[str], int]:
         """One output per line, blank for a blank line; and the number of truncated lines."""
-        sources, shortened = self._encode_sources(lines, references, loop.tokenizer, loop.max_length, loop.on_long)
-        lengths, advice = {loop.inputs: [*map(len, sources)]}, "pass --on-long truncate"
-        over = find_long(lengths, loop.max_length, loop.on_long, advice, first_line)
+        sources, cut = self._encode_sources(lines, references, loop.tokenizer, loop.max_length, loop.on_long)
+        find_long({loop.inputs: [*map(len, sources)]}, loop.max_length, loop.on_long, first=first_line)
         filled = [truncated(ids, loop.max_length) for ids, line in zip(sources, lines, strict=True) if line.strip()]
-        generation = loop.generation or self.generation_config({})
-        texts = iter(decode(loop.tokenizer, generate_tokens(loop, filled, generation)))
-        return [next(texts) if line.strip() else "" for line in lines], max(int(over.sum()), shortened)
+        tokens = generate_tokens(loop, filled, loop.generation or self.generation_config({}))
+        texts = iter(decode(loop.tokenizer, tokens))
+        return [next(texts) if line.strip() else "" for line in lines], cut
 
 
 def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -13,29 +13,21 @@ Data: plain text or JSON lines {train,valid,test…}, or a hub data set.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
 from synthetic_attention.models import SynthesizerForConditionalGeneration
 
-from ..data.corpus import Corpus
 from ..data.examples import Examples, NoExamplesError, OnLong
-from ..data.files import texts_of
-from ..data.records import Records
-from ..data.source import Source
-from ..data.tokenizer import SPECIAL_TOKENS, Tokens, encode
+from ..data.source import Corpus, Records, Source, text_records
+from ..data.tokenizer import Tokenizer, Tokens, encode
 from ..errors import UserError
-from .base import Evaluation, EvaluationLoop, Scores, Task, batch_losses
+from .base import Evaluation, EvaluationLoop, Scores, Task, batch_losses, mean_loss
 from .seq2seq import json_lines
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast as Tokenizer
 
 # The field with the text: plain corpora, CNN/DailyMail, SciTLDR, XSum.
 DOCUMENT_FIELDS = ("text", "article", "source", "document")
@@ -181,7 +173,7 @@ class SpanExamples(Examples):
 
 
 @dataclass(frozen=True)
-class SpanCorruption(Task[Corpus, SpanExamples]):
+class SpanCorruption(Task):
     """Pretraining by span corruption. The noise of a validation is the same for all runs.
 
     Args:
@@ -215,29 +207,11 @@ class SpanCorruption(Task[Corpus, SpanExamples]):
         """The documents in all files of a split, or in a column of a hub data set."""
         source = Source.of(data, split, (".txt", ".jsonl", ".json"), self.subset, self.revision, several=True)
         fields = (self.text_field,) if self.text_field else DOCUMENT_FIELDS
-        columns = (self.text_field or "text",) if source.hub else ()
-
-        def parse(_: int, row: str | dict[str, Any]) -> list[str]:
-            text = (
-                row
-                if isinstance(row, str)
-                else " ".join(texts_of(row, *(columns or fields), option="text_field")).strip()
-            )
-            return [text] if text.strip() else []
-
-        def read() -> Iterator[str | None]:
-            return islice(source.parse(parse, self.skip_bad_lines, columns), self.max_documents)
-
-        return Records(source, read, partial(Corpus, source.split))
+        skip, most = self.skip_bad_lines, self.max_documents
+        return text_records(source, source.split, fields, "text_field", str.strip, skip_bad_lines=skip, most=most)
 
     def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
         """A vocabulary with the sentinels at its end: `<extra_id_0>` is the last token, `<extra_id_1>` before it."""
-        least = 256 + len(SPECIAL_TOKENS) + self.sentinels
-        if vocab_size < least:
-            raise UserError(
-                f"got vocab_size={vocab_size}; expected at least {least}: bytes, special tokens and "
-                f"{self.sentinels} sentinels"
-            )
         tokenizer = super().train_tokenizer(split, vocab_size - self.sentinels, max_length)
         tokenizer.backend_tokenizer.add_special_tokens([f"<extra_id_{i}>" for i in reversed(range(self.sentinels))])
         return tokenizer
@@ -288,12 +262,9 @@ class SpanCorruption(Task[Corpus, SpanExamples]):
         """Loss and perplexity of the targets; the predictions file has the loss of each example."""
         examples = self.encode(split, loop.tokenizer, loop.max_length)
         # Each example is a batch: the model returns the loss of a batch as a whole.
-        losses, counts = batch_losses(self, loop, examples, [[index] for index in range(len(examples))])
-        loss = sum(losses) / sum(counts)
-        lines = [
-            {"id": index, "tokens": count, "loss": total / count}
-            for index, (total, count) in enumerate(zip(losses, counts, strict=True))
-        ]
+        losses = batch_losses(self, loop, examples, [[index] for index in range(len(examples))])
+        loss = mean_loss(losses)
+        lines = [{"id": index, "tokens": count, "loss": total / count} for index, (total, count) in enumerate(losses)]
         return Evaluation(
             {"loss": loss, "perplexity": math.exp(loss)}, len(examples), json_lines(lines), skipped=split.skipped
         )

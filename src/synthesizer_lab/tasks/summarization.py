@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from transformers import GenerationConfig
 
 from ..data.files import MalformedLineError, texts_of
-from ..data.records import Records
-from ..data.source import Source
+from ..data.source import Records, Source
 from ..metrics.text import rouge, rouge_signature
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
 from .seq2seq import PairRecord, SequenceToSequence, TextPairs
-
-if TYPE_CHECKING:
-    from transformers import GenerationConfig
-
 
 # (document, summary) in CNN/DailyMail, SciTLDR, XSum, arXiv.
 KNOWN_FIELDS = (("article", "highlights"), ("source", "target"), ("document", "summary"), ("article", "abstract"))

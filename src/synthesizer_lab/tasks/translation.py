@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..data.files import MalformedLineError, find_split, parallel_lines
-from ..data.records import Records
-from ..data.source import Source, is_hub_name
+from ..data.source import Records, Source, is_hub_name
 from ..errors import UserError
 from .base import EvaluationLoop, Scores
 from .seq2seq import SequenceToSequence, TextPairs
@@ -47,23 +46,23 @@ class Translation(SequenceToSequence):
         """Pairs of lines, or of texts in a column or two of a hub data set."""
         languages = (self.source, self.target)
         if is_hub_name(data):
-            columns = languages if self.column is None else (self.column,)
             source = Source.of(data, split, (), self.subset, self.revision)
-            return Records(source, lambda: source.parse(self._parse, None, columns), partial(self._split, split))
-        stem, first, second = find_split(data, split, languages)
-        source = Source(stem, (first, second))
-        return Records(source, lambda: parallel_lines(first, second), partial(self._split, stem))
+            columns = languages if self.column is None else (self.column,)
+            read = partial(source.parse, self._parse, None, columns)
+        else:
+            stem, *files = find_split(data, split, languages)
+            source, read = Source(stem, tuple(files)), partial(parallel_lines, *files)
 
-    def _split(self, name: str, rows: Sequence[tuple[str, str]], **options: Any) -> TextPairs:
-        sources, targets = map(list, zip(*rows, strict=True)) if rows else ([], [])
-        return TextPairs(name, sources, targets, sides=(f".{self.source}", f".{self.target}"), **options)
+        def make(rows: Sequence[tuple[str, str]], **options: Any) -> TextPairs:
+            sources, targets = [row[0] for row in rows], [row[1] for row in rows]
+            return TextPairs(source.split, sources, targets, sides=(f".{self.source}", f".{self.target}"), **options)
+
+        return Records(source, read, make)
 
     def _parse(self, _: int, row: dict[str, Any]) -> list[tuple[str, ...]]:
         languages, texts = (self.source, self.target), row if self.column is None else row[self.column]
-        if not isinstance(texts, dict):
-            raise MalformedLineError(f"got {type(texts).__name__}; expected texts by language")
-        if not all(isinstance(texts.get(language), str) for language in languages):
-            raise MalformedLineError(f"no text for {' and '.join(languages)}; got {', '.join(texts)}")
+        if not isinstance(texts, dict) or not all(isinstance(texts.get(language), str) for language in languages):
+            raise MalformedLineError(f"no text for {' and '.join(languages)}; got {texts!r:.80}")
         # Predictions are files of lines.
         return [tuple(" ".join(texts[language].split()) for language in languages)]
 

@@ -29,7 +29,7 @@ _NEVER = 10**9
 
 
 def dry_run(
-    task: Task[Any, Any],
+    task: Task,
     data: Path,
     settings: Settings,
     *,

@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
-from accelerate.utils import gather_object  # type: ignore[import-untyped]
 
 from ..data.examples import OnLongInput
 from ..errors import UserError, damage_reported
 from ..tasks import get_task
-from ..tasks.base import EvaluationLoop, LineTask, format_score, tokens_name
+from ..tasks.base import EvaluationLoop, format_score, tokens_name
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from ..tasks.language_modeling import LanguageModeling
@@ -57,7 +56,8 @@ def evaluate_run(
     """
     run = RunFolder.find(path)
     info = run.read_info()
-    task = run.read_task(info).with_evaluation_options(scoring or {})
+    task = run.read_task(info)
+    task = task.from_options({**asdict(task), **(scoring or {})})
     generation = evaluation_config(task, generation_options)
     task.check_requirements()
     path_of_data = data_path(info, data)
@@ -73,7 +73,7 @@ def evaluate_run(
             model, tokenizer = run.load(task, building_device("fsdp"), bf16)
         # The model moves to the devices part by part.
         shard_model(model, place)
-        options |= {"rank": state.process_index, "world_size": state.num_processes, "gather": gather_object}
+        options |= {"rank": state.process_index, "world_size": state.num_processes}
         loop = EvaluationLoop(model, tokenizer, is_sharded=True, **options)
     else:
         loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), **options)
@@ -138,8 +138,6 @@ def generate_chunks(
     """
     run = RunFolder.find(path)
     task = run.read_task(run.read_info())
-    if not isinstance(task, LineTask):
-        raise UserError(f"a run of task {task.name} gives no text for a line; synthesizer evaluate scores it")
     generation = task.generation_config(generation_options)
     loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
     first_line = 1

@@ -120,7 +120,7 @@ def _rows(run: RunFolder, best: Mapping[str, Any]) -> dict[tuple[str, str], Mapp
     return rows
 
 
-def _table(rows: Mapping[tuple[str, str], Mapping[str, Any]], task: Task[Any, Any]) -> Iterator[str]:
+def _table(rows: Mapping[tuple[str, str], Mapping[str, Any]], task: Task) -> Iterator[str]:
     """A line for each row, with the scores that the task shows."""
     labels = {key: label for key, label in task.score_labels.items() if any(key in row for row in rows.values())}
     yield f"| | {' | '.join(labels.values())} |\n{'|---' * (len(labels) + 1)}|"

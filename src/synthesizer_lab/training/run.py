@@ -17,9 +17,9 @@ from accelerate import PartialState  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast, TrainerCallback, set_seed
 
 from ..data.examples import Examples
-from ..data.source import is_hub_name
+from ..data.source import Split, is_hub_name
 from ..errors import UserError, damage_reported
-from ..tasks.base import Split, Task, build_model
+from ..tasks.base import Task, build_model
 from ..tasks.large import IN_MEMORY, LargeSplit, encode_large, new_tokenizer
 from .arguments import Sharding, SynthesizerTrainingArguments
 from .checkpoint import last_checkpoint, remove_others
@@ -57,10 +57,10 @@ class Outcome(NamedTuple):
     signal: int | None
 
 
-def read_splits(task: Task[Any, Any], data: Path, training: SynthesizerTrainingArguments) -> dict[str, Split]:
+def read_splits(task: Task, data: Path, training: SynthesizerTrainingArguments) -> dict[str, Split]:
     """The splits that training needs: "train", in parts if it is large, and "valid"."""
     records, limit = task.records(data, "train"), training.tokenizer_characters
-    is_large = records.in_parts and records.source.bytes() > min(IN_MEMORY, limit)
+    is_large = records.source.bytes() > min(IN_MEMORY, limit)
     train = LargeSplit(records.split([]).name, task, records, limit) if is_large else records.load()
     return {"train": train, "valid": task.read(data, "valid")}
 
@@ -78,7 +78,7 @@ def join_processes(
 
 def start_run(
     *,
-    task: Task[Any, Any],
+    task: Task,
     data: Path,
     settings: Settings,
     output: Path,
@@ -211,7 +211,7 @@ def _check_expected(info: Mapping[str, Any], expected: Mapping[str, Any], output
 
 @failing_together()
 def prepare_inputs(
-    task: Task[Any, Any],
+    task: Task,
     data: Path,
     settings: Settings,
     report: Report,

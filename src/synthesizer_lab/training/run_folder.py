@@ -35,8 +35,7 @@ from ..data.source import is_hub_name
 from ..errors import UserError, damage_reported, one_line
 from ..staging import LOCK, lock_file, staged
 from ..tasks import get_task
-from ..tasks.base import Task, load_pretrained, possible_starts, reset_generation
-from ..tasks.options import FORMER_OPTIONS
+from ..tasks.base import FORMER_OPTIONS, Task, load_pretrained, possible_starts, reset_generation
 from .settings import Settings, load_yaml
 
 # The entries of config.json that make transformers load kernels from the hub, other weights, or other libraries.
@@ -181,7 +180,7 @@ class RunFolder:
                 raise ValueError(f"no {', '.join(missing)}")
         return info
 
-    def read_task(self, info: Mapping[str, Any]) -> Task[Any, Any]:
+    def read_task(self, info: Mapping[str, Any]) -> Task:
         """The task in `info`, the result of `read_info`."""
         with damage_reported(f"{self.path}: the task"):
             return get_task(info["task"]).from_options(info["options"])
@@ -208,7 +207,7 @@ class RunFolder:
             return tokenizer
 
     def load(
-        self, task: Task[Any, Any], device: torch.device, bf16: bool = False
+        self, task: Task, device: torch.device, bf16: bool = False
     ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
         """The best model of the run, in evaluation mode, and the tokenizer; `bf16` for weights in bfloat16."""
         self.check_model()
@@ -279,14 +278,14 @@ class PretrainedRun:
     """A run to start from; `open` makes it. With `scratch`, only its architecture and tokenizer are used."""
 
     run: RunFolder
-    task: Task[Any, Any]
+    task: Task
     settings: Settings
     weights_sha256: str
     finished: bool
     scratch: bool = False
 
     @classmethod
-    def open(cls, path: Path, task: type[Task[Any, Any]], scratch: bool = False) -> PretrainedRun:
+    def open(cls, path: Path, task: type[Task], scratch: bool = False) -> PretrainedRun:
         """The run at `path`, as the start of a run of `task`.
 
         Raises:
@@ -307,7 +306,7 @@ class PretrainedRun:
         return cls(run, own, settings, digest, run.is_finished(info), scratch)
 
     @classmethod
-    def reopen(cls, record: Mapping[str, Any], task: type[Task[Any, Any]]) -> PretrainedRun:
+    def reopen(cls, record: Mapping[str, Any], task: type[Task]) -> PretrainedRun:
         """The run of a `record`."""
         pretrained = cls.open(Path(record["path"]), task, record["scratch"])
         if pretrained.weights_sha256 != record["weights_sha256"]:

@@ -23,8 +23,7 @@ from synthetic_attention.validation import did_you_mean
 
 from ..errors import UserError, one_line, user_errors
 from ..tasks import get_task, known_tasks
-from ..tasks.base import Task
-from ..tasks.options import FORMER_OPTIONS
+from ..tasks.base import FORMER_OPTIONS, Task
 from ..validation import check_value
 from .arguments import SynthesizerTrainingArguments, argument_types
 from .options import TrainingOptions
@@ -135,7 +134,7 @@ def read_settings(
     synthesizer: str | None = None,
     preset: str,
     overrides: Sequence[str] = (),
-    task: type[Task[Any, Any]] | None = None,
+    task: type[Task] | None = None,
     start: Settings | None = None,
     **training: Any,
 ) -> Settings:
@@ -254,7 +253,7 @@ def _meanings(kind: Any) -> dict[str, str]:
 
 
 def read_task_options(
-    task: type[Task[Any, Any]], overrides: Sequence[str], given: Mapping[str, Any] | None = None
+    task: type[Task], overrides: Sequence[str], given: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The options of a task: those in `given` that are not None, and those in `overrides`."""
     options = {name: value for name, value in (given or {}).items() if value is not None}

@@ -26,8 +26,9 @@ from synthetic_attention.synthesizers import Mixture, SynthesizingFunction
 
 from ..data.examples import Examples
 from ..data.sampler import TokenBatchSampler
+from ..data.source import Split
 from ..errors import UserError, damage_reported
-from ..tasks.base import EvaluationLoop, Split, Task, count_tokens, evaluate_loss, larger_is_better
+from ..tasks.base import EvaluationLoop, Task, count_tokens, evaluate_loss, larger_is_better
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
 from .device import failing_together, gather
@@ -41,7 +42,7 @@ from .sharding import gather_optimizer, gather_weights, is_sharded, load_optimiz
 class TrainingInputs:
     """What a run trains: settings, model and data."""
 
-    task: Task[Any, Any]
+    task: Task
     settings: Settings
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
@@ -339,7 +340,6 @@ class SynthesizerTrainer(Trainer):
             batch_tokens=self.args.eval_batch_tokens,
             rank=self.args.process_index,
             world_size=self.args.world_size,
-            gather=gather_object,
             is_sharded=is_sharded(self.inputs.model),
         )
         loss = evaluate_loss(self.task, loop, examples)
