@@ -84,7 +84,7 @@ def test_position_ids_are_those_of_the_mask(tiny_lm: Callable, rows: Rows) -> No
     more = {"attention_mask": F.pad(mask, (0, 1), value=1), "past_key_values": expected.past_key_values}
     step = model(ids[:, :1], position_ids=positions[:, -1:] + 1, **more).logits
     torch.testing.assert_close(step[:, 0], model(torch.cat([ids, ids[:, :1]], 1), more["attention_mask"]).logits[:, -1])
-    for bad in ({"position_ids": positions[:, :1]}, {"position_ids": positions + 1}, {"seq_idx": positions}):
+    for bad in ({"position_ids": positions[:, :1]}, {"position_ids": positions + 1}):
         with pytest.raises(ValueError, match="position_ids"):
             model(ids, mask, **bad)
     with pytest.raises(ValueError, match="after 8 in the cache"):

@@ -43,7 +43,3 @@ def test_resize_position_embeddings(
             loaded(longer, decoder_input_ids=ids)
     with pytest.raises(ValueError, match="max_length=0"):
         model.resize_position_embeddings(0)
-    embeddings = model.get_position_embeddings()
-    assert (embeddings is None) == (positions == "relative")
-    if positions == "learned":
-        assert [each.weight.shape for each in embeddings] == [(17, 22), (17, 22)]

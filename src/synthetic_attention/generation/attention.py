@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from transformers import DynamicCache
 
 from ..attention import SelfAttention, SynthesizerAttention
+from ..baselines import Baseline
 from ..kernels import is_fast, is_plain, is_unchanged, onednn_linear, packed_linear
 from ..layout import places_before
 from ..logits import Positions
@@ -56,6 +57,9 @@ def prepare(module: Any, rows: int) -> Operation:
         return lambda x: torch.rms_norm(x, shape, weight, eps)
     if is_unchanged(module, nn.ReLU):
         return torch.relu
+    if is_unchanged(module, nn.Embedding) and module.max_norm is None:
+        weight = module.weight
+        return lambda tokens: torch.embedding(weight, tokens)
     # A hook or an adapter finds the shape of a batch of single tokens.
     return lambda x: module(x[:, None]).squeeze(1)
 
@@ -156,6 +160,13 @@ class Slots:
             self._hidden_of[heads] = all_heads.reshape(self.sources * heads, self.beams, -1)
         return self._hidden_of[heads]
 
+    def join_heads(self, y: Tensor, heads: int) -> Tensor:
+        """Results (B · H, M, K), or with shared values (B · G, H/G · M, K), to (N, H · K)."""
+        if self.beams == 1:
+            return y.view(self.sources, -1)
+        y = y.view(self.sources, heads, self.beams, -1).transpose(1, 2)
+        return y.reshape(self.sources * self.beams, -1)
+
     def reorder(self, rows: Tensor) -> None:
         """Row n becomes what row rows[n] was, of the same source."""
         assert self._ancestors is not None
@@ -221,8 +232,11 @@ class HeadGroup:
     `computed` ones are made by the function from the new token. Dot products read the keys of all slots.
     """
 
-    def __init__(self, function: SynthesizingFunction, heads: int, unit: int, width: int, rows: int) -> None:
-        self.heads, self.unit, self.values = heads, unit, Buffer(heads // unit, width)
+    def __init__(self, function: SynthesizingFunction, heads: range, unit: int, width: int, rows: int) -> None:
+        shared = len(heads) // unit
+        self.heads, self.unit, self.values, self.start = len(heads), unit, Buffer(shared, width), heads.start // unit
+        # The part of a bias (…, H, T, S).
+        self.own = (..., slice(heads.start, heads.stop), slice(None), slice(None))
         self.fixed: list[tuple[Any, Tensor | None]] = []
         self.computed: list[tuple[Any, Tensor | None]] = []
         self.keys: Buffer | None = None
@@ -231,7 +245,7 @@ class HeadGroup:
             weight = None if alpha is None else alpha[index][:, None, None]
             if part.key_heads:
                 assert isinstance(part, Vanilla)
-                self.keys, self.vanilla = Buffer(heads // unit, width), part
+                self.keys, self.vanilla = Buffer(shared, width), part
                 self.query_scale: float | Tensor = part.scale if weight is None else weight[..., 0] * part.scale
                 self.project_query = self._normalized(prepare(part.q_proj, rows), part.q_norm)
                 self.project_key = self._normalized(prepare(part.k_proj, rows), part.k_norm)
@@ -255,10 +269,10 @@ class HeadGroup:
         return self.vanilla.rotary(heads, slots.positions).transpose(1, 2).reshape(x.shape)
 
     def make_rows(self, first: int, last: int, bias: Tensor | None) -> None:
-        """Make the fixed logits of positions from `first` to before `last`; bias (H, rows, columns) is added."""
+        """Make the fixed logits of positions from `first` to before `last`; bias (H, rows, columns) is of all heads."""
         rows = last - first
         scores = [_weighted(part((), Positions(rows, last), None).dense(), weight) for part, weight in self.fixed]
-        scores += [] if bias is None else [bias]
+        scores += [] if bias is None else [bias[self.own]]
         if not scores:
             return
         table = sum(scores[1:], start=scores[0])
@@ -278,7 +292,7 @@ class HeadGroup:
             now = slots.positions
             row = Positions(1, now.columns, now.queries(x.device)[..., :1], now.key_index)
             terms = [_weighted(part((), row, None).dense(), weight) for part, weight in self.fixed]
-            terms += [] if bias is None else [bias]
+            terms += [] if bias is None else [bias[self.own]]
         elif self._rows:
             terms.append(self._rows[slots.length - 1 - self._first].narrow(3, 0, slots.length))
         for part, weight in self.computed:
@@ -314,10 +328,7 @@ class HeadGroup:
             weights = softmax(scores)
         if self.unit > 1:
             weights = weights.reshape(len(values), self.unit * slots.beams, -1)
-        y = torch.bmm(weights, values)
-        if slots.beams == 1:
-            return y.view(slots.sources, -1)
-        return y.view(slots.sources, self.heads, slots.beams, -1).transpose(1, 2).reshape(len(x), -1)
+        return slots.join_heads(torch.bmm(weights, values), self.heads)
 
 
 def _weighted(scores: Tensor, weight: Tensor | None) -> Tensor:
@@ -336,11 +347,10 @@ class SelfAttentionStep:
 
     def __init__(self, layer: SynthesizerAttention, rows: int) -> None:
         self.project, self.add_projected = prepare(layer.v_proj, rows), prepare_sum(layer.out_proj, rows)
-        heads = [(range(layer.num_heads)[part], function) for part, function in layer.function.groups()]
-        self.ranges = [part for part, _ in heads]
-        unit = self.unit = layer.group_size
-        self.groups = [HeadGroup(function, len(part), unit, layer.head_dim, rows) for part, function in heads]
-        self.sizes = [len(part) // unit * layer.head_dim for part in self.ranges]
+        heads, sizes = range(layer.num_heads), (layer.group_size, layer.head_dim, rows)
+        self.groups = [HeadGroup(function, heads[part], *sizes) for part, function in layer.function.groups()]
+        self.sizes = [group.values.heads * layer.head_dim for group in self.groups]
+        self.buffers = [x for group in self.groups for x in (group.values, group.keys) if x is not None]
 
     @staticmethod
     def can_step(layer: SelfAttention) -> bool:
@@ -351,29 +361,22 @@ class SelfAttentionStep:
         # Adapters of a function's parameters apply inside of a call only.
         if any(isinstance(getattr(part, "base_layer", None), SynthesizingFunction) for part in layer.modules()):
             return False
-        parts = [part for _, function in layer.function.groups() for part in (function, *function.components)]
-        if not all(is_unchanged(part, type(part)) for part in (layer.function, *parts)):
-            return False
+        groups = [function for _, function in layer.function.groups()]
+        parts = [layer.function, *groups, *(part for function in groups for part in function.components)]
         # At most one function of a group has keys, and that is vanilla.
-        components = [function.components for _, function in layer.function.groups()]
-        keyed = [[type(part) for part in several if part.key_heads] for several in components]
-        return all(kinds in ([], [Vanilla]) for kinds in keyed)
-
-    def reserve(self, capacity: int, slots: Slots, like: Tensor) -> None:
-        """Make room for tokens."""
-        for buffer in self._buffers():
-            buffer.reserve(capacity, slots, like)
+        keyed = [[type(part) for part in function.components if part.key_heads] for function in groups]
+        return all(is_unchanged(part, type(part)) for part in parts) and all(k in ([], [Vanilla]) for k in keyed)
 
     def make_rows(self, first: int, last: int, bias: Tensor | None) -> None:
         """Make ahead what does not depend on the tokens."""
-        for part, group in zip(self.ranges, self.groups, strict=True):
-            group.make_rows(first, last, _of_heads(bias, part))
+        for group in self.groups:
+            group.make_rows(first, last, bias)
 
     def fill(self, keys: Tensor, values: Tensor, slots: Slots) -> None:
         """Store the states of prompts: keys (B, those of all groups, P, K), values (B, G, P, K)."""
         start = 0
-        for part, group in zip(self.ranges, self.groups, strict=True):
-            group.values.fill(values[:, part.start // self.unit : part.stop // self.unit])
+        for group in self.groups:
+            group.values.fill(values[:, group.start : group.start + group.values.heads])
             if group.keys is not None:
                 group.keys.fill(keys[:, start : start + group.keys.heads])
                 start += group.keys.heads
@@ -383,38 +386,21 @@ class SelfAttentionStep:
         value = self.project(x)
         if len(self.groups) == 1:
             return self.add_projected(total, self.groups[0](x, value, slots, bias))
-        parts = zip(self.ranges, self.groups, value.split(self.sizes, dim=1), strict=True)
-        y = [group(x, own, slots, _of_heads(bias, part)) for part, group, own in parts]
+        values = value.split(self.sizes, dim=1)
+        y = [group(x, own, slots, bias) for group, own in zip(self.groups, values, strict=True)]
         return self.add_projected(total, torch.cat(y, dim=1))
-
-    def reorder(self, rows: Tensor) -> None:
-        """Nothing to do: the slots know which beam came from which."""
-
-    def keep(self, sources: Tensor, rows: Tensor, length: int) -> None:
-        """Drop all sources but these."""
-        for buffer in self._buffers():
-            buffer.keep(sources, length)
-
-    def _buffers(self) -> list[Buffer]:
-        return [x for group in self.groups for x in (group.values, group.keys) if x is not None]
-
-
-def _of_heads(bias: Tensor | None, heads: range) -> Tensor | None:
-    """The part of a bias (…, H, T, S) for some heads."""
-    return None if bias is None else bias[..., heads.start : heads.stop, :, :]
 
 
 class LayerStep:
     """A step of any other layer, by the layer itself and its cache: the baselines, and layers that were changed."""
 
-    def __init__(self, layer: SelfAttention, cache: DynamicCache, takes_bias: bool) -> None:
-        self.layer, self.cache, self.takes_bias = layer, cache, takes_bias
+    def __init__(self, layer: SelfAttention, cache: DynamicCache) -> None:
+        self.layer, self.cache, self.takes_bias = layer, cache, not isinstance(layer, Baseline)
         assert layer.layer_idx is not None
         self.cached: Any = cache.layers[layer.layer_idx]
         self._bias: tuple[int, Tensor] | None = None
-
-    def reserve(self, capacity: int, slots: Slots, like: Tensor) -> None:
-        """Nothing to do: the cache grows."""
+        # The cache grows.
+        self.buffers: list[Buffer] = []
 
     def make_rows(self, first: int, last: int, bias: Tensor | None) -> None:
         """Store the bias of these rows."""
@@ -437,11 +423,3 @@ class LayerStep:
         mask = None if slots.mask is None else slots.mask.repeat_interleave(slots.beams, 0)
         y: Tensor = self.layer(x[:, None], mask, bias, True, cache=self.cache)[:, 0]
         return total + y
-
-    def reorder(self, rows: Tensor) -> None:
-        """Row n becomes what row rows[n] was."""
-        self.cached.reorder_cache(rows)
-
-    def keep(self, sources: Tensor, rows: Tensor, length: int) -> None:
-        """Drop all rows but these."""
-        self.cached.batch_select_indices(rows)

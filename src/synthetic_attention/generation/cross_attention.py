@@ -84,16 +84,14 @@ class CrossAttentionStep:
             scores = torch.addmm(self.key_bias, x, self.keys).view(len(x), self.heads, -1)
             return torch.addmm(total, softmax(scores).flatten(1), self.values)
         query = self.project(x)
-        shape, hidden = query.shape, self.source.hidden
+        hidden = self.source.hidden
         if slots.beams == 1:
             query = query.reshape(slots.sources * self.heads, 1, -1)
         else:
             query = query.view(slots.sources, slots.beams, self.heads, -1).transpose(1, 2).flatten(0, 1)
         scores = torch.bmm(query, self.keys) if hidden is None else torch.baddbmm(hidden, query, self.keys)
         y = torch.bmm(softmax(scores), self.values)
-        if slots.beams > 1:
-            y = y.view(slots.sources, self.heads, slots.beams, -1).transpose(1, 2)
-        return self.add_projected(total, y.reshape(shape))
+        return self.add_projected(total, slots.join_heads(y, self.heads))
 
     def keep(self, sources: Tensor) -> None:
         """Drop all sources but these."""

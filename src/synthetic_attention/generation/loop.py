@@ -31,13 +31,8 @@ from ..layout import check_mask
 from .settings import Settings
 from .step import GROUPS, Decoder, can_step, has_hooks
 
-# transformers' search of each mode.
-_SEARCHES = {
-    GenerationMode.GREEDY_SEARCH: "_sample",
-    GenerationMode.SAMPLE: "_sample",
-    GenerationMode.BEAM_SEARCH: "_beam_search",
-    GenerationMode.BEAM_SAMPLE: "_beam_search",
-}
+_ROW_MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
+_MODES = (*_ROW_MODES, GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE)
 # What else a step may be given. The mask of a decoder's prompt, for example, is read by the model only.
 _INPUTS = {"attention_mask", "encoder_outputs", "past_key_values", "use_cache", "logits_to_keep"}
 # Arguments that transformers does not hand to a custom loop.
@@ -74,10 +69,9 @@ def generate(model: Any, inputs: Any = None, generation_config: Any = None, *arg
     merged = copy.copy(model.generation_config)
     for values in ({"top_k": 50}, vars(model.generation_config), vars(generation_config or merged), given):
         vars(merged).update({name: value for name, value in values.items() if value is not None})
-    if merged.get_generation_mode() not in _SEARCHES:
-        return model.generate(inputs, generation_config, **kwargs)
-    loop = partial(decode, streamer=kwargs.get("streamer"))
-    return model.generate(inputs, generation_config, custom_generate=loop, **kwargs)
+    if merged.get_generation_mode() in _MODES:
+        kwargs["custom_generate"] = partial(decode, streamer=kwargs.get("streamer"))
+    return model.generate(inputs, generation_config, **kwargs)
 
 
 def decode(
@@ -101,7 +95,7 @@ def decode(
             does not fit.
     """
     mode, beams = generation_config.get_generation_mode(), generation_config.num_beams
-    if mode not in _SEARCHES:
+    if mode not in _MODES:
         raise ValueError(
             f"got settings of {mode.value}; expected those of greedy search, sampling or beam search. Call "
             "model.generate() without custom_generate"
@@ -114,10 +108,7 @@ def decode(
         # One prompt, mask and source for all beams.
         given = (input_ids, mask, None if encoded is None else encoded[0])
         every: list[Any] = [None if x is None else x[::beams].contiguous().to(model.device) for x in given]
-        prompts, mask, states = every
-        source: dict[str, Any] = {"encoder_hidden_states": states, "encoder_mask": mask}
-        source = {"mask": mask} if states is None else source
-        make_decoder = partial(Decoder, model, prompts, beams=beams, **source)
+        prompts, make_decoder = every[0], partial(Decoder, model, *every, beams=beams)
         settings = Settings.read(generation_config, logits_processor, stopping_criteria, input_ids.shape[1])
         # transformers draws random numbers on the device of the tokens. Hooks may keep what they see.
         if settings and streamer is None and input_ids.device == model.device and not has_hooks(model):
@@ -131,7 +122,7 @@ def decode(
         # Only the criteria say how long a sequence becomes.
         target = _Stepper(model, make_decoder(max_length=sys.maxsize))
         inputs = {"use_cache": True}
-    search = getattr(GenerationMixin, _SEARCHES[mode])
+    search: Any = GenerationMixin._sample if mode in _ROW_MODES else GenerationMixin._beam_search
     return search(
         target,
         input_ids,
@@ -157,14 +148,11 @@ def _can_decode(model: Any, config: GenerationConfig, prompts: Tensor, inputs: M
     # transformers does not repeat a plain tuple for the beams, and raises an error.
     if encoded is not None and not (isinstance(encoded, ModelOutput | tuple) and len(encoded[0]) == len(prompts)):
         return False
-    # Hooks see the calls: a prompt, then single tokens.
-    if has_hooks(model) and prompts.shape[1] > 1:
-        return False
     # Prompts may be padded on the left only.
-    if mask is not None and encoded is None:
-        is_left_padded = mask.dim() == 2 and bool(mask[:, -1].all()) and not bool((mask[:, 1:] < mask[:, :-1]).any())
-        return is_left_padded and can_step(model, config.num_beams)
-    return can_step(model, config.num_beams)
+    if mask is not None and encoded is None and (mask.dim() != 2 or not mask[:, -1].all() or mask.diff().lt(0).any()):
+        return False
+    # Hooks see the calls: a prompt, then single tokens.
+    return can_step(model) and not (has_hooks(model) and prompts.shape[1] > 1)
 
 
 class _Stepper(GenerationMixin):

@@ -30,7 +30,7 @@ _SHORTEST = (MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor)
 _LARGEST_PENALTY = 10.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Settings:
     """The settings of a search.
 
@@ -62,7 +62,7 @@ class Settings:
     ) -> Settings | None:
         """The settings of a call, as `decode` gets them; None if there is something that the searches do not know."""
         ends = [] if config._eos_token_tensor is None else config._eos_token_tensor.tolist()
-        pad = 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
+        filler = 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
         for each in criteria:
             if type(each) is MaxLengthCriteria and each.max_length == config.max_length:
                 continue
@@ -84,16 +84,8 @@ class Settings:
             if config.do_sample or abs(config.length_penalty) > _LARGEST_PENALTY:
                 return None
             # transformers' beam search fills with the end token where the padding token is 0.
-            pad = (pad or ends[0]) if ends else -1
-        return cls(
-            config=config,
-            prompt_length=prompt_length,
-            min_length=min_length,
-            ends=ends,
-            filler=pad,
-            suppressed=suppressed,
-            processors=others,
-        )
+            filler = (filler or ends[0]) if ends else -1
+        return cls(config, prompt_length, min_length, ends, filler, suppressed, others)
 
     def process(self, scores: Tensor, width: int, rows: Sequence[list[int]]) -> None:
         """Change scores (N, columns), of which `width` are of tokens, in place, after these rows of tokens."""

@@ -8,53 +8,42 @@ Shape legend: B sources, M beams, N = B · M rows, P tokens of a prompt, V vocab
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, EncoderDecoderCache
+from transformers import DynamicCache
 
-from ..attention import SelfAttention
-from ..baselines import Baseline
 from ..kernels import is_fast, is_plain, is_unchanged, packed_linear
 from ..layout import read_mask
 from ..models import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerModel
 from ..models.blocks import MLP, CrossAttention, SynthesizerBlock
-from ..models.cache import adapt_layers
+from ..models.cache import DynamicKeysValuesLayer
 from ..models.modeling import SynthesizerStack
 from .attention import LayerStep, Operation, SelfAttentionStep, Slots, prepare, prepare_sum
 from .cross_attention import CrossAttentionStep, Source
 
 # Rows of softmax(R), of positions and of biases are made for so many steps at a time, and slots at first.
 _AHEAD = 32
-# With more, transformers' cache, which copies the keys of each beam, is faster.
-_MOST_BEAMS = 24
 # Columns of the scores that are one group in the search for the best ones.
 GROUPS = 32
 
 
-def can_step(model: Any, beams: int = 1) -> bool:
+def can_step(model: Any) -> bool:
     """Whether `Decoder` computes what a call of the model does.
 
     Projections, norms and self-attention may be replaced or have hooks; the containers around them may not. Not in
-    training (dropout), under autocast, nor in float16 on a CPU, where products of large numbers need care. Not with
-    many beams of heads with keys: the time of a step grows with their square.
+    training (dropout), under autocast, nor in float16 on a CPU, where products of large numbers need care.
     """
     if not is_unchanged(model, SynthesizerForCausalLM, SynthesizerForConditionalGeneration):
         return False
-    if beams > _MOST_BEAMS and any(model.config.key_heads):
-        return False
-    stack = model.model.decoder
-    if not is_unchanged(model.model, SynthesizerModel) or not is_unchanged(stack, SynthesizerStack):
-        return False
-    weight = model.model.embed_tokens.weight
+    stack, weight = model.model.decoder, model.model.embed_tokens.weight
     device, is_float16 = weight.device.type, weight.dtype == torch.float16
-    if model.training or stack.training or torch.is_autocast_enabled(device) or (is_float16 and device == "cpu"):
+    if model.training or torch.is_autocast_enabled(device) or (is_float16 and device == "cpu"):
         return False
-    parts = [part for block in stack.layers for part in (block, block.mlp, block.cross_attn) if part is not None]
-    return not any(part.training or not is_unchanged(part, SynthesizerBlock, MLP, CrossAttention) for part in parts)
+    layers = [part for block in stack.layers for part in (block, block.mlp, block.cross_attn) if part is not None]
+    kinds = (SynthesizerModel, SynthesizerStack, SynthesizerBlock, MLP, CrossAttention)
+    return not any(part.training or not is_unchanged(part, *kinds) for part in (model.model, stack, *layers))
 
 
 def has_hooks(model: nn.Module) -> bool:
@@ -65,16 +54,10 @@ def has_hooks(model: nn.Module) -> bool:
 class BlockStep:
     """A step of a `SynthesizerBlock`."""
 
-    def __init__(self, block: Any, caches: Callable[[], DynamicCache], source: Source | None, rows: int) -> None:
-        layer: SelfAttention = block.self_attn
-        self.attention: SelfAttentionStep | LayerStep
-        if SelfAttentionStep.can_step(layer):
-            self.attention = SelfAttentionStep(layer, rows)  # type: ignore[arg-type]
-        else:
-            self.attention = LayerStep(layer, caches(), takes_bias=not isinstance(layer, Baseline))
-        self.cross: CrossAttentionStep | None = None
-        if source is not None:
-            self.cross = CrossAttentionStep(block.cross_attn, source, rows)
+    def __init__(self, block: Any, cache: DynamicCache, source: Source | None, rows: int) -> None:
+        layer, is_known = block.self_attn, SelfAttentionStep.can_step(block.self_attn)
+        self.attention = SelfAttentionStep(layer, rows) if is_known else LayerStep(layer, cache)
+        self.cross = None if source is None else CrossAttentionStep(block.cross_attn, source, rows)
         self.pre_norm, mlp = block.pre_norm, block.mlp
         self.norm, self.mlp_norm = prepare(block.self_attn_norm, rows), prepare(block.mlp_norm, rows)
         self.cross_norm = prepare(block.cross_attn_norm, rows)
@@ -104,58 +87,53 @@ class Decoder:
 
     Args:
         prompts: (B, P), the tokens before the first new one, P ≥ 1.
-        mask: (B, P), 1/True at real tokens, padded on the left; None where all are real.
+        mask: (B, P), 1/True at real tokens, padded on the left, or with an encoder that of the source, (B, S); None
+            where all are real.
+        states: (B, S, d_model), the encoder's output; None for a causal model.
         beams: M, rows that begin with the same prompt.
         max_length: the longest sequence that will be generated, prompt included.
-        encoder_hidden_states, encoder_mask: (B, S, d_model) and (B, S) of an encoder–decoder.
 
     Raises:
         ValueError: a mask that does not fit.
     """
 
     def __init__(
-        self,
-        model: Any,
-        prompts: Tensor,
-        mask: Tensor | None = None,
-        *,
-        beams: int = 1,
-        max_length: int,
-        encoder_hidden_states: Tensor | None = None,
-        encoder_mask: Tensor | None = None,
+        self, model: Any, prompts: Tensor, mask: Tensor | None, states: Tensor | None, *, beams: int, max_length: int
     ) -> None:
         self.stack, self.is_causal = model.model.decoder, not model.config.is_encoder_decoder
         self.like, self.max_length = model.model.embed_tokens.weight, max_length
-        mask = None if mask is None else read_mask(mask, *prompts.shape)[0]
         sources, past = prompts.shape[0], prompts.shape[1] - 1
-        self.slots = Slots(sources, beams, None if mask is None else mask[:, :past], self.like)
-        source = None
-        if encoder_hidden_states is not None:
-            source = Source(encoder_hidden_states, encoder_mask, model.config.num_heads)
-        self.source, rows = source, sources * beams
-
-        @cache
-        def caches() -> DynamicCache:
-            # One for all layers that use transformers' cache.
-            made = DynamicCache(config=model.config)
-            adapt_layers(made, model.config.layer_types)
-            return made
-
-        self.blocks = [BlockStep(block, caches, source, rows) for block in self.stack.layers]
+        rows, tokens = sources * beams, prompts[:, :past]
+        self.source: Source | None = None
+        inputs: dict[str, Any]
+        if states is not None:
+            self.source = Source(states, mask, model.config.num_heads)
+            inputs = {"attention_mask": mask, "decoder_input_ids": tokens, "encoder_outputs": (states,)}
+            mask = None
+        else:
+            mask = None if mask is None else read_mask(mask, *prompts.shape)[0]
+            mask = None if mask is None else mask[:, :past]
+            inputs = {"input_ids": tokens, "attention_mask": mask}
+        self.slots = Slots(sources, beams, mask, self.like)
+        # Of the layers without a step of their own.
+        self.cache = DynamicCache()
+        self.cache.layers = [DynamicKeysValuesLayer() for _ in self.stack.layers]
+        self.blocks = [BlockStep(block, self.cache, self.source, rows) for block in self.stack.layers]
+        self.buffers = [buffer for block in self.blocks for buffer in block.attention.buffers]
         self.head = Head(model.lm_head, rows)
         self._prepare_embedding(model.model, rows)
         self.capacity = self.rows_end = 0
         self._reserve(past + _AHEAD)
         if past:
-            self._read_prompts(model, prompts[:, :past], mask, encoder_hidden_states, encoder_mask)
-        self.rows_end = past
+            # Run the model on prompts, without their last token, and store what it cached.
+            cached = model.model(**inputs, use_cache=True, return_dict=True).past_key_values
+            cached = cached if self.source is None else cached.self_attention_cache
+            for block, layer in zip(self.blocks, cached.layers, strict=True):
+                block.attention.fill(layer.keys, layer.values, self.slots)
+        self.slots.length = self.rows_end = past
 
     def _prepare_embedding(self, model: SynthesizerModel, rows: int) -> None:
-        embedding: Any = model.embed_tokens
-        self.embed: Operation = lambda tokens: embedding(tokens[:, None]).squeeze(1)
-        if is_unchanged(embedding, nn.Embedding) and embedding.max_norm is None:
-            weight = embedding.weight
-            self.embed = lambda tokens: torch.embedding(weight, tokens)
+        self.embed = prepare(model.embed_tokens, rows)
         self.token_type: Tensor | None = None
         if model.token_types is not None:
             types = model.token_types(torch.zeros(1, dtype=torch.long, device=self.like.device))
@@ -164,27 +142,11 @@ class Decoder:
         self.embedding_norm, self.norm = (None if norm is None else prepare(norm, rows) for norm in norms)
         self.position_rows: Tensor | None = None
 
-    def _read_prompts(
-        self, model: Any, tokens: Tensor, mask: Tensor | None, states: Tensor | None, encoder_mask: Tensor | None
-    ) -> None:
-        """Run the model on prompts, without their last token, and store what it cached."""
-        inputs: dict[str, Any]
-        if states is None:
-            mask = None if mask is None else mask[:, : tokens.shape[1]]
-            inputs = {"input_ids": tokens, "attention_mask": mask}
-        else:
-            inputs = {"attention_mask": encoder_mask, "decoder_input_ids": tokens, "encoder_outputs": (states,)}
-        cache = model.model(**inputs, use_cache=True, return_dict=True).past_key_values
-        cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-        for block, layer in zip(self.blocks, cache.layers, strict=True):
-            block.attention.fill(layer.keys, layer.values, self.slots)
-        self.slots.length = tokens.shape[1]
-
     def _reserve(self, capacity: int) -> None:
         self.capacity = min(capacity, self.max_length)
         self.slots.reserve(self.capacity)
-        for block in self.blocks:
-            block.attention.reserve(self.capacity, self.slots, self.like)
+        for buffer in self.buffers:
+            buffer.reserve(self.capacity, self.slots, self.like)
 
     def _make_rows(self) -> None:
         """Make ahead what depends on positions alone. Under padding each row has positions of its own."""
@@ -206,20 +168,20 @@ class Decoder:
 
     def _embed(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
         """The input of the first layer (N, d_model), and under padding the bias (B, H, 1, length)."""
-        stack, slots, bias = self.stack, self.slots, None
+        stack, slots, bias, row = self.stack, self.slots, None, None
         x = self.embed(tokens)
         if slots.mask is not None:
             positions = slots.positions
             assert positions.row_index is not None
             assert positions.key_index is not None
-            rows = positions.row_index[:, :1]
             if stack.relative_attention_bias is not None:
-                bias = stack.relative_attention_bias(rows, positions.key_index).to(x.dtype)
-            x = x * stack.scale
+                bias = stack.relative_attention_bias(positions.row_index[:, :1], positions.key_index).to(x.dtype)
             if stack.embed_positions is not None:
-                x = x + stack.embed_positions(positions.row_index.flatten()).to(x.dtype)
+                row = stack.embed_positions(positions.row_index.flatten()).to(x.dtype)
         elif self.position_rows is not None:
-            x = torch.add(self.position_rows[slots.length - 1 - self.first_row], x, alpha=stack.scale)
+            row = self.position_rows[slots.length - 1 - self.first_row]
+        if row is not None:
+            x = torch.add(row, x, alpha=stack.scale)
         elif stack.scale != 1.0:
             x = x * stack.scale
         x = x if self.token_type is None else x + self.token_type
@@ -240,18 +202,18 @@ class Decoder:
             x = block(x, slots, bias)
         return self.head(x if self.norm is None else self.norm(x))
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: Any) -> None:
         """Row n becomes what row rows[n] was, of the same source."""
         self.slots.reorder(rows)
-        for block in self.blocks:
-            block.attention.reorder(rows)
+        self.cache.reorder_cache(rows)
 
     def keep(self, sources: Tensor) -> None:
         """Drop all sources but these."""
         beams = torch.arange(self.slots.beams, device=sources.device)
-        rows = (sources[:, None] * self.slots.beams + beams).flatten()
+        self.cache.batch_select_indices((sources[:, None] * self.slots.beams + beams).flatten())
+        for buffer in self.buffers:
+            buffer.keep(sources, self.slots.length)
         for block in self.blocks:
-            block.attention.keep(sources, rows, self.slots.length)
             if block.cross is not None:
                 block.cross.keep(sources)
         if self.source is not None:
@@ -270,6 +232,7 @@ class Head:
 
     def __init__(self, module: Any, rows: int) -> None:
         self.width = 0
+        # Buffers for all steps: large results in fresh memory cost as much as the product.
         self._buffer: Tensor | None = None
         self._log_probs: Tensor | None = None
         self.packed: Operation | None = None
@@ -279,34 +242,30 @@ class Head:
         if is_plain(module) and module.weight.dtype == torch.float32:
             weight, self.bias, self.width = module.weight, module.bias, module.weight.shape[0]
             self.packed = packed_linear(weight, self.bias, rows, GROUPS)
-            self.weight = None if is_fast(weight.new_empty(rows, weight.shape[1]), weight) else weight.t()
+            if not self.is_one_row and not is_fast(weight.new_empty(rows, weight.shape[1]), weight):
+                self.weight = weight.t()
         self.project = module if self.packed is not None else prepare(module, rows)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(N, d_model) to (N, columns)."""
         if self.packed is not None:
             return self.packed(x)
-        if self.weight is None or self.is_one_row:
+        if self.weight is None:
             logits = self.project(x)
             self.width = logits.shape[1]
             if self.is_one_row:
                 return logits.float()
-            scores = self._scores(x)
+        if self._buffer is None:
+            columns = self.width + -self.width % GROUPS
+            self._buffer = torch.full((len(x), columns), -torch.inf, dtype=torch.float32, device=x.device)
+        scores = self._buffer[: len(x)]
+        if self.weight is None:
             scores[:, : self.width] = logits
-            return scores
-        scores = self._scores(x)
-        if self.bias is None:
+        elif self.bias is None:
             torch.mm(x, self.weight, out=scores[:, : self.width])
         else:
             torch.addmm(self.bias, x, self.weight, out=scores[:, : self.width])
         return scores
-
-    def _scores(self, x: Tensor) -> Tensor:
-        """(N, columns), in one buffer for all steps: large results in fresh memory cost as much as the product."""
-        if self._buffer is None:
-            columns = self.width + -self.width % GROUPS
-            self._buffer = torch.full((len(x), columns), -torch.inf, dtype=torch.float32, device=x.device)
-        return self._buffer[: len(x)]
 
     def log_softmax(self, scores: Tensor) -> Tensor:
         """log softmax of the scores that `__call__` returned, in a buffer."""

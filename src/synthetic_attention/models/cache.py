@@ -140,6 +140,10 @@ def layer_type(key_heads: int, num_heads: int) -> str:
 
 def adapt_layers(cache: Cache, layer_types: Sequence[str]) -> None:
     """Replace transformers' dynamic layers without tokens by ours. ValueError for others that count keys."""
+    if isinstance(cache, EncoderDecoderCache):
+        for half in (cache.self_attention_cache, cache.cross_attention_cache):
+            adapt_layers(half, layer_types)
+        return
     for index, kind in enumerate(layer_types):
         layer = cache.layers[index] if index < len(cache.layers) else None
         is_stock = (cache.layer_class_to_replicate if layer is None else type(layer)) is DynamicLayer

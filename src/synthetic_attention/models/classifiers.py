@@ -15,9 +15,10 @@ from transformers.utils.generic import can_return_tuple
 
 from ..kernels.dropout import dropout
 from .configuration import SynthesizerConfig
-from .heads import HiddenLayer, PerToken
-from .loss import IGNORED, check_labels, cross_entropy, mean_loss
+from .heads import PerToken, hidden_layer
+from .loss import IGNORED, mean_loss
 from .modeling import SynthesizerModel
+from .positions import read_positions
 from .pretrained import SynthesizerPreTrainedModel, init_linears
 
 _CLASS, _CLASSES, _REGRESSION = "single_label_classification", "multi_label_classification", "regression"
@@ -49,8 +50,7 @@ class SynthesizerForSequenceClassification(_Classifier):
 
     def __init__(self, config: SynthesizerConfig) -> None:
         super().__init__(config)
-        name = config.classifier_activation
-        self.pooler = None if name is None else HiddenLayer(config, name)
+        self.pooler = hidden_layer(config, config.classifier_activation)
 
     @can_return_tuple
     def forward(
@@ -87,7 +87,7 @@ class SynthesizerForSequenceClassification(_Classifier):
             ValueError: a sequence that is too long, a mask or labels that do not fit, or inputs missing or twice.
         """
         x: Any = input_ids if inputs_embeds is None else inputs_embeds
-        if x is not None and self.model.read_positions(position_ids, x, attention_mask)[0] is not None:
+        if x is not None and read_positions(position_ids, x, attention_mask)[0] is not None:
             raise ValueError("got position_ids of several texts in a row; expected one text per row, with one label")
         outputs: Any = self.model(
             input_ids,
@@ -150,19 +150,7 @@ class SynthesizerForTokenClassification(PerToken, _Classifier):
         ValueError: the configuration has no labels.
     """
 
-    def _scored_rows(self, labels: Tensor | None) -> None:
-        return None
+    head_name, _is_fused = "classifier", False
 
-    def _loss_and_logits(
-        self,
-        hidden: Tensor,
-        labels: Tensor | None,
-        scored: None,
-        smoothing: float,
-        num_items_in_batch: Tensor | int | None,
-    ) -> tuple[Tensor | None, Tensor]:
-        logits = self.classifier(dropout(hidden, self.config.dropout_rate, self.training))
-        if labels is None:
-            return None, logits
-        check_labels(labels, hidden.shape[:-1])
-        return mean_loss(cross_entropy(logits, labels, smoothing), labels, num_items_in_batch), logits
+    def _loss_and_logits(self, hidden: Tensor, *arguments: Any) -> tuple[Tensor | None, Tensor | None]:
+        return super()._loss_and_logits(dropout(hidden, self.config.dropout_rate, self.training), *arguments)

@@ -2,7 +2,6 @@
 
 # No annotations from __future__: the strict dataclass checks types, and ignores those that are strings.
 import copy
-import inspect
 import os
 import sys
 from dataclasses import fields
@@ -34,6 +33,8 @@ _CHOICES = {
     "norm_type": ("layer_norm", "rms_norm"),
     "classifier_pooling": ("mean", "first"),
     "problem_type": (None, "regression", "single_label_classification", "multi_label_classification"),
+    "feed_forward_proj": (*ACT2FN, *(f"gated-{name}" for name in ACT2FN)),
+    **dict.fromkeys(("lm_head_activation", "classifier_activation"), (None, *ACT2FN)),
 }
 # What PEFT's methods adapt by default.
 _ADAPTED = {
@@ -179,7 +180,8 @@ class SynthesizerConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         kwargs.pop("auto_map", None)
-        self._check_keywords(kwargs, from_file=kwargs.pop(_FROM_FILE, False))
+        if not kwargs.pop(_FROM_FILE, False):
+            self._check_keywords(kwargs)
         for name in self.attribute_map.keys() & kwargs.keys():
             setattr(self, self.attribute_map[name], kwargs.pop(name))
         if self.d_kv is None:
@@ -223,16 +225,12 @@ class SynthesizerConfig(PreTrainedConfig):
         super().to_json_file(json_file_path, use_diff)
         Path(json_file_path).with_name(f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")
 
-    def _check_keywords(self, given: dict[str, Any], from_file: bool) -> None:
+    def _check_keywords(self, given: dict[str, Any]) -> None:
         known = [field.name for field in fields(cast(Any, self))]
         for name in given.keys() - {*self.attribute_map, "model_type", "_name_or_path"}:
             # Fields are not among these; transformers' other keywords are properties of its class.
-            member = inspect.getattr_static(SynthesizerConfig, name, None)
-            settable = [member, inspect.getattr_static(SynthesizerConfig, f"_{name}", None)]
-            if any(isinstance(each, property) and each.fset for each in settable) and name != "per_layer_config":
-                continue
-            # Attributes that a subclass adds can be set.
-            if member is not None or not (from_file or hasattr(type(self), name)):
+            settable = (getattr(SynthesizerConfig, each, None) for each in (name, f"_{name}"))
+            if not any(isinstance(each, property) and each.fset for each in settable):
                 # Where other libraries have the longest sequence.
                 hint = did_you_mean({"max_length": "max_position_embeddings"}.get(name, name), known)
                 raise ValueError(f"got unknown field {name!r}{hint}")
@@ -241,11 +239,6 @@ class SynthesizerConfig(PreTrainedConfig):
         for name, (low, high) in _RANGES.items():
             if not low <= getattr(self, name) < high:
                 raise ValueError(f"got {name}={getattr(self, name)}; expected at least {low} and below {high}")
-        for name in ("feed_forward_proj", "lm_head_activation", "classifier_activation"):
-            given = getattr(self, name)
-            activation = given.removeprefix("gated-") if name == "feed_forward_proj" else given
-            if activation is not None and activation not in ACT2FN:
-                raise ValueError(f"got {name}={given!r}; expected one of: {', '.join(ACT2FN)}")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"got {name}={getattr(self, name)!r}; expected one of: {', '.join(map(str, choices))}")
@@ -257,16 +250,13 @@ class SynthesizerConfig(PreTrainedConfig):
             )
 
     def _check_tokens(self) -> None:
-        # The model embeds these. No token is eos_token_id where generation never ends, so that may be any number.
+        # The model embeds these. No token is eos_token_id where generation never ends: that may be any number.
         for name in ("pad_token_id", "bos_token_id", "decoder_start_token_id"):
             token = getattr(self, name)
             if token is not None and not 0 <= token < self.vocab_size:
                 raise ValueError(
                     f"got {name}={token} with vocab_size={self.vocab_size}; expected None, or a token of the vocabulary"
                 )
-        ends = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
-        if not all(token is None or -LIMIT < token < LIMIT for token in ends):
-            raise ValueError(f"got eos_token_id={self.eos_token_id}; expected a token of the vocabulary")
 
     def _check_stacks(self) -> None:
         split = isinstance(self.synthesizer, dict) or self.num_decoder_layers != self.num_layers
@@ -341,14 +331,14 @@ class SynthesizerConfig(PreTrainedConfig):
         return group_size(self.num_heads, self.num_key_value_heads)
 
     @property
-    def layer_types(self) -> list[str]:
-        """What the self-attention of each decoder layer caches. transformers builds its caches from it."""
-        return [layer_type(keys, cast(int, self.num_key_value_heads)) for keys in self.key_heads]
-
-    @property
     def key_heads(self) -> list[int]:
         """How many keys the self-attention of each decoder layer caches for a token."""
         return [key_heads(name, self.num_heads, self.group_size) for name in self.synthesizers("decoder")]
+
+    @property
+    def layer_types(self) -> list[str]:
+        """What the self-attention of each decoder layer caches. transformers builds its caches from it."""
+        return [layer_type(keys, cast(int, self.num_key_value_heads)) for keys in self.key_heads]
 
     def validate_layer_type(self) -> None:
         """Replaces transformers' check, which knows only its own layer types; ours are derived."""

@@ -5,8 +5,8 @@ Shape legend: B batch, T tokens, V vocabulary, N labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections import OrderedDict
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,22 +37,23 @@ from .loss import (
     up_to_last_scored,
 )
 from .modeling import SynthesizerModel
+from .positions import read_positions
 from .pretrained import SynthesizerPreTrainedModel, init_linears
 
 
-class _LanguageModel(SynthesizerPreTrainedModel):
-    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+class _TokenScores(SynthesizerPreTrainedModel):
+    """The loss and the logits of heads that score each token."""
 
-    def __init__(self, config: SynthesizerConfig) -> None:
-        super().__init__(config)
-        self.model = SynthesizerModel(config)
-        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=config.lm_head_bias)
-        self._init_weights(self.lm_head)
-        self.post_init()
+    head_name = "lm_head"
+
+    @property
+    def _is_fused(self) -> bool:
+        """Whether the loss is computed without storing the logits."""
+        return self.training and self.config.fused_loss
 
     def _scored_rows(self, labels: Tensor | None) -> Tensor | None:
         """`scored_rows` of the labels for a fused loss, else None."""
-        return scored_rows(labels) if labels is not None and self.training and self.config.fused_loss else None
+        return scored_rows(labels) if labels is not None and self._is_fused else None
 
     def _loss_and_logits(
         self,
@@ -66,12 +67,11 @@ class _LanguageModel(SynthesizerPreTrainedModel):
 
         `scored` is `_scored_rows(labels)`, from before the layers.
         """
-        head = self.lm_head
+        head: Any = getattr(self, self.head_name)
         if labels is None:
             return None, linear(head, hidden)
         check_labels(labels, hidden.shape[:-1])
-        is_fused = self.training and self.config.fused_loss
-        logits = None if is_fused else linear(head, hidden)
+        logits = None if self._is_fused else linear(head, hidden)
         # The weight is used directly, unless something else happens when the head is called (a hook, an adapter).
         if logits is None and is_plain(head):
             loss = linear_cross_entropy(hidden, head.weight, labels, smoothing, head.bias, scored)
@@ -80,8 +80,20 @@ class _LanguageModel(SynthesizerPreTrainedModel):
         return mean_loss(loss, labels, num_items_in_batch), logits
 
 
+class _LanguageModel(_TokenScores):
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: SynthesizerConfig) -> None:
+        super().__init__(config)
+        self.model = SynthesizerModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=config.lm_head_bias)
+        self._init_weights(self.lm_head)
+        self.post_init()
+
+
 class _GenerationMixin(GenerationMixin):
     config: SynthesizerConfig
+    model: Any
 
     def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         """transformers' `generate()`; ValueError for a batch without rows, or prompts without tokens."""
@@ -95,10 +107,16 @@ class _GenerationMixin(GenerationMixin):
         parent: Any = super()
         return parent.generate(inputs, *args, **kwargs)
 
-    def prepare_inputs_for_generation(self, input_ids: Tensor, *args: Any, tokenizer: Any = None, **kwargs: Any) -> Any:
-        """The input of one step; the tokenizer, for `stop_strings`, is not passed to `forward`."""
+    # `generate()` accepts `inputs_embeds` only if it is among these arguments. The tokenizer is for `stop_strings`.
+    def prepare_inputs_for_generation(
+        self, input_ids: Tensor, *args: Any, inputs_embeds: Tensor | None = None, tokenizer: Any = None, **kwargs: Any
+    ) -> Any:
+        """The input of one step of `generate()`; ValueError if the sequence of a causal model is full."""
+        if not self.config.is_encoder_decoder:
+            # A prompt of embeddings is not among these ids: then `forward` raises, one token later.
+            self.model.decoder.check_length(input_ids.shape[1] + 1)
         parent: Any = super()
-        return parent.prepare_inputs_for_generation(input_ids, *args, **kwargs)
+        return parent.prepare_inputs_for_generation(input_ids, *args, inputs_embeds=inputs_embeds, **kwargs)
 
 
 class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
@@ -158,7 +176,7 @@ class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
         x: Any = input_ids if inputs_embeds is None else inputs_embeds
         # Labels follow the segments. Without labels the model reads the positions.
         if labels is not None and segment_ids is None and x is not None:
-            segment_ids, attention_mask = self.model.read_positions(position_ids, x, attention_mask, past_key_values)
+            segment_ids, attention_mask = read_positions(position_ids, x, attention_mask, past_key_values)
         # Trainer expects all arguments with "label" in their names in every batch.
         targets: Tensor | None = kwargs.pop("shift_labels", None)
         if labels is not None and targets is None and x is not None:
@@ -209,16 +227,6 @@ class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
 
     def _prepare_position_ids_for_generation(self, *args: Any) -> None:
         """None: `generate()` need not make the positions that the mask says."""
-
-    # `generate()` accepts `inputs_embeds` only if it is among these arguments.
-    def prepare_inputs_for_generation(
-        self, input_ids: Tensor, *args: Any, inputs_embeds: Tensor | None = None, **kwargs: Any
-    ) -> Any:
-        """The input of one step of `generate()`; ValueError if the sequence is full, so that no token can follow."""
-        # A prompt of embeddings is not among these ids: then `forward` raises, one token later.
-        self.model.decoder.check_length(input_ids.shape[1] + 1)
-        parent: Any = super()
-        return parent.prepare_inputs_for_generation(input_ids, *args, inputs_embeds=inputs_embeds, **kwargs)
 
 
 def _next_tokens(labels: Tensor, attention_mask: Tensor | None, segment_ids: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -300,7 +308,10 @@ class SynthesizerForConditionalGeneration(_LanguageModel, _GenerationMixin):
         if labels is not None and decoder_input_ids is None and kwargs.get("decoder_inputs_embeds") is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         scored = self._scored_rows(labels)
-        if scored is not None and labels is not None and not self._keeps_tokens(past_key_values, use_cache, kwargs):
+        decoder: Any = self.model.decoder
+        # Unless more is looked at than the loss: a cache, states, weights, or rows inside of the decoder.
+        keeps = use_cache or past_key_values is not None or any(self.model.recorded(kwargs).values())
+        if scored is not None and labels is not None and not keeps and decoder.leaves_out_padding:
             x: Any = kwargs.get("decoder_inputs_embeds") if decoder_input_ids is None else decoder_input_ids
             check_labels(labels, x.shape[:2])
             given = None if decoder_attention_mask is None else read_mask(decoder_attention_mask, *labels.shape)[0]
@@ -321,20 +332,13 @@ class SynthesizerForConditionalGeneration(_LanguageModel, _GenerationMixin):
         loss, logits = self._loss_and_logits(hidden, labels, scored, smoothing, num_items_in_batch)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
 
-    def _keeps_tokens(self, cache: Cache | None, use_cache: bool | None, arguments: Mapping[str, Any]) -> bool:
-        """Whether more is looked at than the loss: a cache, states, weights, or rows inside of the decoder."""
-        names = ("output_attentions", "output_hidden_states")
-        asked = (getattr(self.config, name) if arguments.get(name) is None else arguments[name] for name in names)
-        decoder: Any = self.model.decoder
-        return cache is not None or bool(use_cache) or any(asked) or not decoder.leaves_out_padding
 
-
-class PerToken:
+class PerToken(_TokenScores):
     """The `forward` of heads with one prediction per token."""
 
     @can_return_tuple
     def forward(
-        self: Any,
+        self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
@@ -360,11 +364,11 @@ class PerToken:
             ValueError: a sequence that is too long, a mask or labels that do not fit, or inputs missing or twice.
         """
         given = {"inputs_embeds": inputs_embeds, "token_type_ids": token_type_ids, "use_cache": False, **kwargs}
-        scored = self._scored_rows(labels)
-        outputs = self.model(input_ids, attention_mask, return_dict=True, **given)
+        scored, model = self._scored_rows(labels), cast(SynthesizerModel, self.model)
+        outputs: Any = model(input_ids, attention_mask, return_dict=True, **given)
         hidden = outputs.last_hidden_state
         loss, logits = self._loss_and_logits(hidden, labels, scored, smoothing, num_items_in_batch)
-        output = MaskedLMOutput if isinstance(self, _LanguageModel) else TokenClassifierOutput
+        output: Any = MaskedLMOutput if isinstance(self, _LanguageModel) else TokenClassifierOutput
         return output(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -379,23 +383,17 @@ class SynthesizerForMaskedLM(PerToken, _LanguageModel):
 
     def __init__(self, config: SynthesizerConfig) -> None:
         super().__init__(config.with_one_stack(is_decoder=False))
-        name = config.lm_head_activation
-        self.transform = None if name is None else HiddenLayer(config, name, make_norm(config))
+        self.transform = hidden_layer(config, config.lm_head_activation, make_norm(config))
 
     def _loss_and_logits(self, hidden: Tensor, *arguments: Any) -> tuple[Tensor | None, Tensor | None]:
         return super()._loss_and_logits(hidden if self.transform is None else self.transform(hidden), *arguments)
 
 
-class HiddenLayer(nn.Module):
-    """A linear layer, an activation, and a norm or none."""
-
-    def __init__(self, config: SynthesizerConfig, activation: str, norm: nn.Module | None = None) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.d_model, config.d_model)
-        self.activation, self.norm = ACT2FN[activation], norm
-        init_linears(self, config.initializer_factor)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(…, d_model) to the same shape."""
-        x = self.activation(self.dense(x))
-        return x if self.norm is None else self.norm(x)
+def hidden_layer(config: SynthesizerConfig, activation: str | None, norm: nn.Module | None = None) -> nn.Module | None:
+    """A linear layer over d_model, an activation, and a norm or none; None without an activation."""
+    if activation is None:
+        return None
+    layers = {"dense": nn.Linear(config.d_model, config.d_model), "activation": ACT2FN[activation], "norm": norm}
+    layer = nn.Sequential(OrderedDict((name, part) for name, part in layers.items() if part is not None))
+    init_linears(layer, config.initializer_factor)
+    return layer

@@ -5,6 +5,7 @@ Shape legend: B batch, H heads, T (target) tokens, S source tokens, K width of a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Literal, cast
@@ -23,11 +24,8 @@ from ..synthesizers import Rotary, has_logits, needs_max_length
 from .blocks import SynthesizerBlock, make_embedding, make_norm
 from .cache import KEYS_AND_VALUES, adapt_layers
 from .configuration import SynthesizerConfig
-from .positions import LearnedPositions, RelativePositionBias, SinusoidalPositions, segments_of
+from .positions import LearnedPositions, RelativePositionBias, SinusoidalPositions, read_positions
 from .pretrained import SynthesizerPreTrainedModel
-
-# What collators pass with flattened batches besides `position_ids`.
-_FLATTENED = frozenset(("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"))
 
 
 class SynthesizerStack(nn.Module):
@@ -91,7 +89,9 @@ class SynthesizerStack(nn.Module):
         """
         positions = layout.positions
         self.check_length(positions.columns)
-        if not self._may_pack(layout, source, past_key_values, need_weights):
+        has_padding = any(each is not None and each.real_tokens is not None for each in (layout, source))
+        # Blocks may see packed tokens if no cache keeps their slots, and no weights are wanted of them.
+        if has_padding and (past_key_values is not None or need_weights or not self.leaves_out_padding):
             layout, source = layout.padded, None if source is None else source.padded
         inner, outer = layout.packed, layout
         queries = positions.queries(inputs_embeds.device)
@@ -136,14 +136,6 @@ class SynthesizerStack(nn.Module):
                 cross_weights.append(cross)
         x = outer.unpack(x if self.norm is None else self.norm(x))
         return x, (*states, x) if keep_states else None, tuple(weights) or None, tuple(cross_weights) or None
-
-    def _may_pack(
-        self, layout: TokenLayout, source: TokenLayout | None, cache: Cache | None, need_weights: bool
-    ) -> bool:
-        """Whether blocks may see packed tokens: no cache keeps their slots, and no weights are wanted of them."""
-        if layout.real_tokens is None and (source is None or source.real_tokens is None):
-            return True
-        return cache is None and not need_weights and self.leaves_out_padding
 
     @property
     def leaves_out_padding(self) -> bool:
@@ -234,7 +226,6 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
             position_ids: (B or 1, S), one stack only: the positions that the mask says, or, as in flattened batches,
                 positions that begin again with 0 at each sequence, which act as `segment_ids`. Not read if these are
                 given, nor when a model is exported.
-            kwargs: what else describes flattened batches (`cu_seq_lens_q`, `seq_idx`, …); `position_ids` say the same.
             use_cache: return a cache; by default as the configuration says, in inference without labels.
             output_attentions, output_hidden_states: return them, in the slots of the input.
 
@@ -248,15 +239,10 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         """
         if "cache" in kwargs:
             return self._paged(self._embed(input_ids, inputs_embeds), attention_mask, position_ids, kwargs)
-        if unknown := kwargs.keys() - _FLATTENED:
-            raise TypeError(f"got unexpected keywords {sorted(unknown)}; expected those of {type(self).__name__}")
-        if kwargs and position_ids is None and segment_ids is None:
-            raise ValueError(f"got {', '.join(sorted(kwargs))} without position_ids; expected the position_ids too")
-        config, is_seq2seq, mask = self.config, self.encoder is not None and self.decoder is not None, attention_mask
-        record: dict[str, bool] = {
-            "need_weights": bool(config.output_attentions if output_attentions is None else output_attentions),
-            "keep_states": bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states),
-        }
+        if kwargs:
+            raise TypeError(f"got unexpected keywords {sorted(kwargs)}; expected those of {type(self).__name__}")
+        is_seq2seq, mask = self.config.is_encoder_decoder, attention_mask
+        record = self.recorded({"output_attentions": output_attentions, "output_hidden_states": output_hidden_states})
         encoded: Any = None
         source: TokenLayout | None = None
         if is_seq2seq:
@@ -269,15 +255,13 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
             _refuse("a model with one stack", encoder_outputs=encoder_outputs, **unused)
         embeds = self._embed(input_ids, inputs_embeds, token_type_ids, "decoder_" if is_seq2seq else "")
         if segment_ids is None:
-            segment_ids, mask = self.read_positions(position_ids, embeds, mask, past_key_values)
+            segment_ids, mask = read_positions(position_ids, embeds, mask, past_key_values)
         if segment_ids is not None:
             given = {"past_key_values": past_key_values, "use_cache=True": use_cache or None}
             _refuse("rows with several sentences", attention_mask=mask, **given)
-            if segment_ids.shape != embeds.shape[:2]:
-                shape = tuple(segment_ids.shape)
-                raise ValueError(f"got segment_ids of shape {shape}; expected (B, T) = {tuple(embeds.shape[:2])}")
         cache = self._cache(past_key_values, use_cache if segment_ids is None else False)
-        layout = self._layout(mask if segment_ids is None else TokenLayout.of_segments(segment_ids), embeds, cache)
+        own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        layout = TokenLayout.of(mask if segment_ids is None else TokenLayout.of_segments(segment_ids), embeds, own)
         stack: Any = self.encoder if self.decoder is None else self.decoder
         hidden = encoded.last_hidden_state if is_seq2seq else None
         x, states, weights, cross_weights = stack(embeds, layout, hidden, source, past_key_values=cache, **record)
@@ -294,15 +278,13 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
             encoder_attentions=encoded.attentions,
         )
 
-    def read_positions(
-        self, position_ids: Tensor | None, x: Tensor, attention_mask: Tensor | None, cache: Cache | None = None
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """`segment_ids` if positions of x (B, T, …) begin again within a row, and the mask otherwise; None for both."""
-        if position_ids is None or torch.compiler.is_exporting():
-            return None, attention_mask
-        past = 0 if cache is None else int(cache.get_seq_length())
-        segments = segments_of(position_ids, attention_mask, (x.shape[0], x.shape[1]), past)
-        return (None, attention_mask) if segments is None else (segments, None)
+    def recorded(self, asked: Mapping[str, Any]) -> dict[str, bool]:
+        """What a stack has to record: as an argument of `forward` says, or the configuration where it is None."""
+        names = {"need_weights": "output_attentions", "keep_states": "output_hidden_states"}
+        given = {
+            key: getattr(self.config, name) if asked.get(name) is None else asked[name] for key, name in names.items()
+        }
+        return {key: bool(value) for key, value in given.items()}
 
     def _paged(self, embeds: Tensor, pair_mask: Any, position_ids: Any, arguments: Any) -> BaseModelOutputWithPast:
         """A step of `generate_batch`: new tokens (1, T, d_model) of several sequences, earlier ones in a paged cache.
@@ -361,21 +343,13 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
             by_default = self.config.use_cache and not self.training and not torch.compiler.is_exporting()
             if not (by_default if use_cache is None else use_cache):
                 return None
-            own = DynamicCache(config=self.config)
-            return EncoderDecoderCache(own, DynamicCache(config=self.config)) if both else own
+            given = DynamicCache(config=self.config)
+            given = EncoderDecoderCache(given, DynamicCache(config=self.config)) if both else given
         if isinstance(given, EncoderDecoderCache) != both:
             expected = "an EncoderDecoderCache" if both else "a decoder's, without cross-attention"
             raise ValueError(f"got past_key_values of type {type(given).__name__}; expected {expected}")
+        adapt_layers(given, self.config.layer_types)
         return given
-
-    def _layout(self, mask: Tensor | TokenLayout | None, embeds: Tensor, cache: Cache | None) -> TokenLayout:
-        own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-        layout = TokenLayout.of(mask, embeds, own)
-        if own is not None:
-            adapt_layers(own, self.config.layer_types)
-            if isinstance(cache, EncoderDecoderCache):
-                adapt_layers(cache.cross_attention_cache, self.config.layer_types)
-        return layout
 
 
 def _refuse(where: str, **inputs: object) -> None:

@@ -11,21 +11,25 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import Cache
+from transformers.models.t5.modeling_t5 import T5Attention
 
 from ..synthesizers import resize
 from .configuration import SynthesizerConfig
 
 
-def segments_of(
-    position_ids: Tensor, attention_mask: Tensor | None, shape: tuple[int, int], past: int
-) -> Tensor | None:
-    """The `segment_ids` (B, T) of rows whose positions begin again; None where they are those of the mask.
+def read_positions(
+    position_ids: Tensor | None, x: Tensor, attention_mask: Tensor | None, cache: Cache | None = None
+) -> tuple[Tensor | None, Tensor | None]:
+    """`segment_ids` (B, T) where positions of x (B, T, …) begin again in a row, else the mask; None for the other.
 
-    Position_ids (B, T) or (1, T) are read at real tokens only; the mask is (B, past + T) or longer, None where all
-    tokens are real. ValueError for other positions.
+    Position_ids (B, T) or (1, T) are read at real tokens only, and not when a model is exported. The mask is
+    (B, past + T) or longer, None where all tokens are real. ValueError for other positions.
     """
-    batch, length = shape
-    mask = attention_mask
+    if position_ids is None or torch.compiler.is_exporting():
+        return None, attention_mask
+    past, mask = 0 if cache is None else int(cache.get_seq_length()), attention_mask
+    batch, length = shape = (x.shape[0], x.shape[1])
     if mask is None:
         mask = torch.ones(batch, past + length, dtype=torch.bool, device=position_ids.device)
     real = mask[:, past : past + length].bool()
@@ -36,9 +40,9 @@ def segments_of(
         checks = (positions == own) | ~real, starts | ~real | (positions == before + 1)
         is_own, begins_again = torch.stack(checks).flatten(1).all(1).tolist()
         if is_own:
-            return None
+            return None, attention_mask
         if begins_again and not past:
-            return starts.cumsum(1).where(real, 0)
+            return starts.cumsum(1).where(real, 0), None
     raise ValueError(
         f"got position_ids of shape {tuple(position_ids.shape)} from {int(position_ids.min())} to "
         f"{int(position_ids.max())} for {shape} tokens after {past} in the cache; expected 0, 1, … at the real tokens "
@@ -77,26 +81,12 @@ class LearnedPositions(nn.Embedding):
         self.num_embeddings = max_length
 
 
-def relative_buckets(relative: Tensor, bidirectional: bool, num_buckets: int, max_distance: int) -> Tensor:
-    """T5's buckets of the distances key − query: exact for near keys, logarithmic for far ones.
-
-    Half of the buckets of one direction hold the distances 0, 1, 2, …; the rest divide the distances up to
-    `max_distance` evenly on a log scale, and the last holds everything beyond. With `bidirectional`, keys after the
-    query have the second half of all buckets; otherwise they count as distance 0.
-    """
-    later: Tensor | int = 0
-    distance = (-relative).clamp_min(0)
-    if bidirectional:
-        num_buckets //= 2
-        later, distance = (relative > 0).long() * num_buckets, relative.abs()
-    near = num_buckets // 2
-    log_distance = torch.log(distance.clamp_min(1).float() / near) / math.log(max_distance / near)
-    far = near + (log_distance * (num_buckets - near)).long()
-    return later + torch.where(distance < near, distance, far.clamp_max(num_buckets - 1))
-
-
 class RelativePositionBias(nn.Embedding):
-    """A learned scalar per bucket of the distance between query and key and per head, added to the logits."""
+    """A learned scalar per bucket of the distance between query and key and per head, added to the logits.
+
+    T5's buckets of the distances: exact for near keys, logarithmic for far ones up to `max_distance`. Those of a
+    bidirectional stack tell keys before the query from keys after it.
+    """
 
     def __init__(self, config: SynthesizerConfig, bidirectional: bool) -> None:
         # T5's. Zeros would stay near zero under an optimizer that scales updates by the weights, as T5's does.
@@ -111,5 +101,7 @@ class RelativePositionBias(nn.Embedding):
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:  # type: ignore[override]
         """Positions (T,) and (S,) to (H, T, S); (B, T) and (B, S) to (B, H, T, S)."""
         relative = keys.unsqueeze(-2) - queries.unsqueeze(-1)
-        buckets = relative_buckets(relative, self.bidirectional, self.num_embeddings, self.max_distance)
+        buckets = T5Attention._relative_position_bucket(
+            relative, self.bidirectional, self.num_embeddings, self.max_distance
+        )
         return super().forward(buckets).movedim(-1, -3)

@@ -31,6 +31,7 @@ class SynthesizerPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["SynthesizerBlock"]  # noqa: RUF012
+    # "sdpa" and "eager" mean the same: the logits' form chooses the kernel.
     _supports_sdpa = True
     _can_compile_fullgraph = True
     # Losses divide by `num_items_in_batch`: gradient accumulation equals one large batch.
@@ -43,13 +44,6 @@ class SynthesizerPreTrainedModel(PreTrainedModel):
     def _can_set_attn_implementation(cls) -> bool:
         # transformers guesses from the source code.
         return True
-
-    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Raises ValueError unless "sdpa" or "eager". They mean the same: the logits' form chooses the kernel."""
-        chosen: str = super().get_correct_attn_implementation(requested_attention, is_init_check)
-        if chosen not in ("sdpa", "eager", "paged|eager"):
-            raise ValueError(f"got attn_implementation={requested_attention!r}; expected 'sdpa' or 'eager'")
-        return chosen
 
     def init_weights(self) -> None:
         """Tie the weights. Constructors have initialised all modules already."""
@@ -67,12 +61,6 @@ class SynthesizerPreTrainedModel(PreTrainedModel):
             init_linears(module, self.config.initializer_factor)
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
-
-    def get_position_embeddings(self) -> nn.Module | tuple[nn.Module, ...] | None:  # type: ignore[override]
-        """The module of the absolute positions, of encoder and decoder a pair; None if positions are relative."""
-        found = [getattr(stack, "embed_positions", None) for stack in self.modules()]
-        modules = tuple(module for module in found if module is not None)
-        return modules if len(modules) > 1 else modules[0] if modules else None
 
     def resize_position_embeddings(self, new_num_position_embeddings: int) -> None:
         """Change `max_position_embeddings` in place, in all stacks and in the configuration.
