@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from layers import drawn_layer
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.kernels import blockwise, is_fast, matmul, onednn_linear, product
+from synthetic_attention.kernels import blockwise, matmul
+from synthetic_attention.kernels.matmul import is_fast, onednn_linear, product
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
 

@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize, prune
 
 from layers import drawn_layer
 from synthetic_attention import SynthesizerAttention, SynthesizerConfig, SynthesizerForCausalLM
-from synthetic_attention.kernels import linear, matmul, packed_linear
+from synthetic_attention.kernels.matmul import linear, packed_linear
 
 D, H, N = 16, 2, 12
 # One for each way from the input to the heads.
@@ -115,12 +115,10 @@ def test_a_head_with_a_bias_or_a_hook(training: bool, has_hook: bool) -> None:
     assert not found[:, 0].any()
 
 
-@pytest.mark.parametrize("shape", [(11,), (3, 4), (5, 13), (63,), (4, 4, 4), (0,)])
+@pytest.mark.parametrize("shape", [(11,), (3, 4), (4, 4, 4), (0,)])
 @pytest.mark.parametrize("bias", [False, True])
 @torch.no_grad()
-def test_linear_is_the_module(shape: tuple[int, ...], bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    # On processors of AMD the order of the factors does not change.
-    monkeypatch.setattr(matmul, "is_faster", lambda: False)
+def test_linear_is_the_module(shape: tuple[int, ...], bias: bool) -> None:
     module, x = nn.Linear(7, 17, bias=bias), torch.randn(*shape, 7)
     y = linear(module, x)
     torch.testing.assert_close(y, module(x))

@@ -71,10 +71,14 @@ class SelfAttention(nn.Module):
         """
         check_size("max_length", max_length)
 
-    def _reset_projections(self) -> None:
+    def reset_parameters(self) -> None:
+        """Initialise all parameters, and R of fixed random, anew."""
         inputs = [m for m in self.modules() if isinstance(m, nn.Linear) and m is not self.out_proj]
         for projection in (*inputs, self.out_proj):
             reset_projection(projection)
+
+    def extra_repr(self) -> str:
+        return f"{self.synthesizer!r}, d_model={self.d_model}, num_heads={self.num_heads}, max_length={self.max_length}"
 
     def one_sequence(self, x: Tensor, mask: Any, attn_bias: Tensor | None, is_causal: bool, **arguments: Any) -> Any:
         """The layer's result for one sequence (T, d_model), as a batch of one."""
@@ -150,20 +154,16 @@ class SynthesizerAttention(SelfAttention):
         super().__init__(dims, dropout, layer_idx)
         self.synthesizer, self.function = synthesizer, function
         self.max_length, self.caches_keys = function.max_length, function.key_heads > 0
-        self._reset_projections()
+        super().reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise all parameters, and R of fixed random, anew."""
-        self._reset_projections()
+        super().reset_parameters()
         self.function.reset_parameters()
 
     def extend(self, max_length: int) -> None:
         super().extend(max_length)
         self.function.extend(max_length)
         self.max_length = self.function.max_length
-
-    def extra_repr(self) -> str:
-        return f"{self.synthesizer!r}, d_model={self.d_model}, num_heads={self.num_heads}, max_length={self.max_length}"
 
     def forward(
         self,

@@ -226,14 +226,7 @@ class TokenLayout(Movable):
 
     @property
     def token_slots(self) -> Tensor:
-        """(B, S), the slot of each row's n-th real token, then its other slots; computed once for all layers."""
-        return self._order_slots() if torch.compiler.is_compiling() else self._token_slots
-
-    @cached_property
-    def _token_slots(self) -> Tensor:
-        return self._order_slots()
-
-    def _order_slots(self) -> Tensor:
+        """(B, S), the slot of each row's n-th real token, then its other slots."""
         assert self.mask is not None
         mask = self.mask
         slots = torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)
@@ -256,7 +249,7 @@ class TokenLayout(Movable):
             return x
         if dim == 1 and self.tokens is not None:
             return self.tokens.put(self.tokens.take(x), aligned=True)
-        return _gather(x, self.token_slots, dim)
+        return x.take_along_dim(_spread(self.token_slots, x, dim), dim)
 
     def restore(self, x: Tensor, dim: int = 1) -> Tensor:
         """Undo `align`; padded slots become zeros."""
@@ -381,14 +374,10 @@ def _spread(per_slot: Tensor, x: Tensor, dim: int) -> Tensor:
     return per_slot.view(shape)
 
 
-def _gather(x: Tensor, index: Tensor, dim: int) -> Tensor:
-    return x.gather(dim, _spread(index, x, dim).expand_as(x))
-
-
 def _restore(x: Tensor, mask: Tensor, places: Tensor | None, dim: int) -> Tensor:
     """From the front to the real slots of a mask (B, S); zeros elsewhere."""
     assert places is not None
-    return _gather(x, places, dim).masked_fill(~_spread(mask, x, dim), 0)
+    return x.take_along_dim(_spread(places, x, dim), dim).masked_fill(~_spread(mask, x, dim), 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -467,11 +456,10 @@ class RealTokens(Movable):
         if tokens.device.type != "cpu":
             slots = tokens.new_zeros(tokens.shape[0], self.aligned_shape[0] * self.aligned_shape[1])
             return slots.index_copy_(1, self.front, tokens).unflatten(1, self.aligned_shape)
-        padded, start = tokens.new_empty(tokens.shape[0], *self.aligned_shape), 0
-        for row, length in enumerate(self.lengths):
-            padded[:, row, :length] = tokens[:, start : start + length]
-            padded[:, row, length:] = 0
-            start += length
+        padded = tokens.new_empty(tokens.shape[0], *self.aligned_shape)
+        for row, part in enumerate(tokens.split(self.lengths, dim=1)):
+            padded[:, row, : part.shape[1]] = part
+            padded[:, row, part.shape[1] :] = 0
         return padded
 
 

@@ -110,24 +110,15 @@ class Logits:
     """Attention logits (B, H, T, S), held as factors.
 
     Attributes:
-        rows: T.
+        rows, columns: T and S.
         shape: (B, H, T, S), where shared scores may have 1 for B or H; mixtures and groups have only their terms'.
-        groups: the logits of each group of heads; without groups, these logits alone.
-        sizes: heads of each group; empty without groups.
         is_shared: whether they are the same for all examples.
     """
 
     rows: int
+    columns: int
     shape: tuple[int, ...]
-    sizes: tuple[int, ...] = ()
-
-    @property
-    def groups(self) -> tuple[Logits, ...]:
-        return (self,)
-
-    @property
-    def is_shared(self) -> bool:
-        return False
+    is_shared: bool = False
 
     def plus(self, scores: Tensor) -> Logits:
         """The sum with scores (H or 1, T, S) or (B, H or 1, T, S)."""
@@ -139,6 +130,10 @@ class Logits:
         Args:
             length: number of keys S; by default as many as the form has.
         """
+        return self._dense(self.columns if length is None else length)
+
+    def _dense(self, columns: int) -> Tensor:
+        """The first columns of the logits."""
         raise NotImplementedError
 
 
@@ -156,7 +151,7 @@ class SharedLogits(Logits):
     def __init__(self, scores: Tensor) -> None:
         if scores.dim() not in (3, 4):
             raise ValueError(f"got scores of shape {tuple(scores.shape)}; expected (H, T, S) or (B, H, T, S)")
-        self.scores, self.rows = scores, scores.shape[-2]
+        self.scores, self.is_shared, (self.rows, self.columns) = scores, scores.dim() == 3, scores.shape[-2:]
         self.shape = scores.shape if scores.dim() == 4 else (1, *scores.shape)
 
     @classmethod
@@ -177,12 +172,8 @@ class SharedLogits(Logits):
         scores = bias.view(shape).expand(-1, heads, -1, -1)
         return cls(scores if shape[0] > 1 else scores[0])
 
-    @property
-    def is_shared(self) -> bool:
-        return self.scores.dim() == 3
-
-    def dense(self, length: int | None = None) -> Tensor:
-        return self.scores if length is None else leading(self.scores, length, -1)
+    def _dense(self, columns: int) -> Tensor:
+        return leading(self.scores, columns, -1)
 
 
 def without_overflow(x: Tensor) -> Tensor:
@@ -207,40 +198,33 @@ class InnerLogits(Logits):
     """
 
     def __init__(self, query: Tensor, key: Tensor, bias: Tensor | None = None, *, scale: float = 1.0) -> None:
-        if len(query.shape) != 4:
-            raise ValueError(f"got query of shape {tuple(query.shape)}; expected (B, H, T, K)")
-        batch, heads, _, width = query.shape
-        fits = len(key.shape) == 4 and key.shape[0] in (1, batch) and key.shape[3] == width
-        if not fits or (key.shape[1] != heads and (not key.shape[1] or heads % key.shape[1])):
+        fits = len(query.shape) == len(key.shape) == 4 and query.shape[3] == key.shape[3]
+        fits = fits and key.shape[0] in (1, query.shape[0]) and key.shape[1] > 0
+        if not fits or query.shape[1] % key.shape[1]:
             raise ValueError(
-                f"got query {tuple(query.shape)} with key {tuple(key.shape)}; expected key (B or 1, H, S, K) with the "
-                "query's H and K, or a divisor of its H"
+                f"got query {tuple(query.shape)} with key {tuple(key.shape)}; expected (B, H, T, K) and (B or 1, H, S, "
+                "K), where the key may have a divisor of H"
             )
-        if bias is not None and bias.shape != (heads, key.shape[2]):
-            raise ValueError(f"got bias {tuple(bias.shape)}; expected (H, S) = {(heads, key.shape[2])}")
         self.query, self.key, self.bias, self.scale = query, key, bias, scale
-        self.rows, self.shape = query.shape[2], (*query.shape[:3], key.shape[2])
+        self.rows, self.columns = query.shape[2], key.shape[2]
+        self.shape = (*query.shape[:3], self.columns)
+        if bias is not None and bias.shape != self.shape[1::2]:
+            raise ValueError(f"got bias {tuple(bias.shape)}; expected (H, S) = {self.shape[1::2]}")
 
     @property
     def scaled_query(self) -> Tensor:
         """scale · query."""
         return self.query if self.scale == 1.0 else self.query * self.scale
 
-    def dense(self, length: int | None = None) -> Tensor:
-        query, key = without_overflow(self.scaled_query), without_overflow(self.key).mT
-        bias = None if self.bias is None else without_overflow(self.bias)[:, None]
-        if length is not None:
-            key, bias = leading(key, length, -1), None if bias is None else leading(bias, length, -1)
+    def _dense(self, columns: int) -> Tensor:
+        query, key = without_overflow(self.scaled_query), without_overflow(leading(self.key, columns, 2)).mT
         if key.shape[0] != 1 or query.shape[0] == 1:
             logits = shared_product(query, key)
-            return logits if bias is None else logits + bias
-        # All examples of a head in one product: a broadcast key would be copied for each.
-        tokens = query.transpose(0, 1).flatten(1, 2)
-        if bias is not None and bias.dtype == tokens.dtype:
-            product = torch.baddbmm(bias, tokens, key[0])
         else:
-            product = tokens @ key[0] if bias is None else tokens @ key[0] + bias
-        return product.unflatten(1, (query.shape[0], self.rows)).transpose(0, 1)
+            # All examples of a head in one product: a broadcast key would be copied for each.
+            product = query.transpose(0, 1).flatten(1, 2) @ key[0]
+            logits = product.unflatten(1, (query.shape[0], self.rows)).transpose(0, 1)
+        return logits if self.bias is None else logits + without_overflow(leading(self.bias, columns, 1))[:, None]
 
 
 class OuterLogits(Logits):
@@ -260,15 +244,13 @@ class OuterLogits(Logits):
                 f"got tiled {tuple(tiled.shape)} with repeated {tuple(repeated.shape)}; expected (B, H, T, a) and "
                 "(B, H, T, b)"
             )
-        self.tiled, self.repeated, self.rows = tiled, repeated, tiled.shape[2]
-        self.shape = (*tiled.shape[:3], tiled.shape[3] * repeated.shape[3])
+        self.tiled, self.repeated = tiled, repeated
+        self.rows, self.columns = tiled.shape[2], tiled.shape[3] * repeated.shape[3]
+        self.shape = (*tiled.shape[:3], self.columns)
 
-    def dense(self, length: int | None = None) -> Tensor:
-        if length is not None and length > self.shape[-1]:
-            raise ValueError(f"got length {length}; expected at most a·b = {self.shape[-1]}")
+    def _dense(self, columns: int) -> Tensor:
         repeated, tiled = without_overflow(self.repeated), without_overflow(self.tiled)
-        product = (repeated.unsqueeze(-1) * tiled.unsqueeze(-2)).flatten(-2)
-        return product if length is None else leading(product, length, -1)
+        return leading((repeated.unsqueeze(-1) * tiled.unsqueeze(-2)).flatten(-2), columns, -1)
 
 
 class MixedLogits(Logits):
@@ -287,19 +269,13 @@ class MixedLogits(Logits):
             raise ValueError("got no terms; expected at least one form of logits")
         if weights is not None and (len(weights.shape) != 2 or weights.shape[0] != len(terms)):
             raise ValueError(f"got weights {tuple(weights.shape)}; expected (terms, H) with terms = {len(terms)}")
-        if any(term.sizes for term in terms):
+        if any(isinstance(term, GroupedLogits) for term in terms):
             raise ValueError("got groups of heads in a mixture; expected mixtures in the groups")
-        self.terms, self.weights, self.rows = tuple(terms), weights, terms[0].rows
+        self.terms, self.weights, self.is_shared = tuple(terms), weights, all(term.is_shared for term in terms)
+        self.rows, self.columns = terms[0].rows, min(term.columns for term in terms)
 
-    @property
-    def is_shared(self) -> bool:
-        return all(term.is_shared for term in self.terms)
-
-    def dense(self, length: int | None = None) -> Tensor:
-        dense = [without_overflow(term.dense(length)) for term in self.terms]
-        if length is None:
-            columns = min(term.shape[-1] for term in dense)
-            dense = [term[..., :columns] for term in dense]
+    def _dense(self, columns: int) -> Tensor:
+        dense = [without_overflow(term.dense(columns)) for term in self.terms]
         if self.weights is not None:
             weights = self.weights[..., None, None]
             dense = [term * weights[i] for i, term in enumerate(dense)]
@@ -320,25 +296,15 @@ class GroupedLogits(Logits):
     def __init__(self, groups: Sequence[Logits], sizes: Sequence[int]) -> None:
         if not groups or len(groups) != len(sizes):
             raise ValueError(f"got {len(groups)} groups with sizes {tuple(sizes)}; expected a size for each")
-        self._groups, self.sizes, self.rows = tuple(groups), tuple(sizes), groups[0].rows
-
-    @property
-    def groups(self) -> tuple[Logits, ...]:
-        return self._groups
-
-    @property
-    def is_shared(self) -> bool:
-        return all(group.is_shared for group in self.groups)
+        self.groups, self.sizes, self.is_shared = tuple(groups), tuple(sizes), all(group.is_shared for group in groups)
+        self.rows, self.columns = groups[0].rows, min(group.columns for group in groups)
 
     def plus(self, scores: Tensor) -> Logits:
         own = [scores] * len(self.sizes) if scores.shape[-3] == 1 else scores.split(self.sizes, dim=-3)
         return GroupedLogits([group.plus(part) for group, part in zip(self.groups, own, strict=True)], self.sizes)
 
-    def dense(self, length: int | None = None) -> Tensor:
-        dense = [group.dense(length) for group in self.groups]
-        if length is None:
-            columns = min(x.shape[-1] for x in dense)
-            dense = [x[..., :columns] for x in dense]
+    def _dense(self, columns: int) -> Tensor:
+        dense = [group.dense(columns) for group in self.groups]
         batch = torch.broadcast_shapes(*(x.shape[:-3] for x in dense))
         return torch.cat([x.expand(*batch, n, -1, -1) for x, n in zip(dense, self.sizes, strict=True)], dim=-3)
 
@@ -362,7 +328,7 @@ class FactoredLogits:
 
     @classmethod
     def of(cls, logits: Logits) -> FactoredLogits:
-        """Flatten `logits`; raises TypeError if a term is none of the forms that mix."""
+        """Flatten `logits`, which are no groups of heads."""
         factored = cls()
         factored._add(logits, None)
         return factored
@@ -390,8 +356,6 @@ class FactoredLogits:
             for i, term in enumerate(logits.terms):
                 own = None if logits.weights is None else logits.weights[i]
                 self._add(term, own if weight is None else weight if own is None else own * weight)
-        else:
-            raise TypeError(f"got {type(logits).__name__} in a mixture; expected one of the other forms of logits")
 
     def weighted_shared(self) -> Tensor:
         """The shared scores, multiplied by their weight."""

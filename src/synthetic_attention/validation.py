@@ -30,9 +30,7 @@ def check_size(name: str, value: Any) -> None:
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Whether a value has a type, or the entries of a dictionary of types; an int is a float too, a bool is neither."""
-    if isinstance(kind, dict):
-        return isinstance(value, Mapping) and all(fits(value.get(name), each) for name, each in kind.items())
+    """Whether a value has a type; an int is a float too, a bool is neither."""
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return any(fits(value, choice) for choice in get_args(kind))

@@ -27,7 +27,7 @@ from transformers import DynamicCache
 
 from ..attention import SelfAttention, SynthesizerAttention
 from ..baselines import Baseline
-from ..kernels import is_fast, is_plain, is_unchanged, onednn_linear, packed_linear
+from ..kernels.matmul import is_fast, is_plain, is_unchanged, onednn_linear, packed_linear
 from ..layout import places_before
 from ..logits import Positions
 from ..synthesizers import SynthesizingFunction

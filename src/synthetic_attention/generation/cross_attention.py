@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..kernels import is_plain
+from ..kernels.matmul import is_plain
 from ..layout import read_mask
 from ..models.blocks import CrossAttention
 from .attention import Slots, prepare, prepare_sum, softmax

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from ..kernels import is_fast, is_plain, is_unchanged, packed_linear
+from ..kernels.matmul import is_fast, is_plain, is_unchanged, packed_linear
 from ..layout import read_mask
 from ..models import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerModel
 from ..models.blocks import MLP, CrossAttention, SynthesizerBlock

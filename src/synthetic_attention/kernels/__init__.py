@@ -2,18 +2,7 @@
 
 from .dispatch import attend
 from .eager import attention_weights, sum_values
-from .matmul import (
-    is_fast,
-    is_plain,
-    is_unchanged,
-    join_heads,
-    linear,
-    onednn_linear,
-    packed_linear,
-    product,
-    project_by_feature,
-    split_heads,
-)
+from .matmul import join_heads, linear, project_by_feature, split_heads
 from .shared import CachedLogits, SoftmaxCache
 
 __all__ = [
@@ -21,14 +10,8 @@ __all__ = [
     "SoftmaxCache",
     "attend",
     "attention_weights",
-    "is_fast",
-    "is_plain",
-    "is_unchanged",
     "join_heads",
     "linear",
-    "onednn_linear",
-    "packed_linear",
-    "product",
     "project_by_feature",
     "split_heads",
     "sum_values",

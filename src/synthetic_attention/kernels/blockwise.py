@@ -40,7 +40,7 @@ class Factors:
     outer: Sequence[tuple[Tensor, Tensor]]
 
     def tensors(self) -> list[Tensor | None]:
-        """All in one list, as an operator takes them."""
+        """All in one list."""
         pairs = [x for pair in (*self.inner, *self.outer) for x in pair]
         return [self.value, self.shared, self.shared_weight, self.bias, *pairs]
 
@@ -132,13 +132,10 @@ class Attention:
     seed: Tensor | None
 
     @classmethod
-    def of(cls, tensors: Sequence[Tensor], present: Sequence[bool], count_inner: int, *others: Any) -> Attention:
-        """From the arguments of an operator: of `Factors.tensors()` those that are not None, as `present` says."""
-        given = iter(tensors)
-        every: list[Any] = [next(given) if each else None for each in present]
-        value, shared, weight, bias, *factors = every
-        pairs = list(zip(factors[::2], factors[1::2], strict=True))
-        return cls(Factors(value, shared, weight, bias, pairs[:count_inner], pairs[count_inner:]), *others)
+    def of(cls, value: Tensor, shared: Any, weight: Any, bias: Any, inner: Any, outer: Any, *others: Any) -> Attention:
+        """From the arguments of an operator, with the tensors of inner and of outer terms in one list each."""
+        pairs = (list(zip(terms[::2], terms[1::2], strict=True)) for terms in (inner, outer))
+        return cls(Factors(value, shared, weight, bias, *pairs), *others)
 
     def empty_outputs(self) -> Tensor:
         """(B, T, H, D)."""
@@ -172,7 +169,6 @@ class Attention:
         return (None,)
 
     def backward(self, grad: Tensor, saved: Sequence[None], needs: Sequence[bool]) -> list[Tensor]:
-        # The second tensor is the shared scores, if there are any.
         return self._as_inputs(self.gradients(grad, needs[1]), needs)
 
     def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor]:
@@ -180,8 +176,8 @@ class Attention:
 
     def _as_inputs(self, total: Factors, needs: Sequence[bool]) -> list[Tensor]:
         """The gradients that are needed, in the dtypes of the inputs."""
-        pairs = [(x, y) for x, y in zip(total.tensors(), self.factors.tensors(), strict=True) if y is not None]
-        return [x.to(y.dtype) for (x, y), need in zip(pairs, needs, strict=False) if need and x is not None]
+        pairs = zip(total.tensors(), self.factors.tensors(), needs, strict=False)
+        return [x.to(y.dtype) for x, y, need in pairs if need and x is not None and y is not None]
 
     def gradients(self, grad: Tensor, train_shared: bool) -> Factors:
         """The gradients of all factors, in float32 or higher; without `train_shared` shared has none."""
@@ -324,7 +320,8 @@ def _weigh_shared(total: Factors, factors: Factors, train_shared: bool) -> None:
 
 
 _ARGUMENTS = (
-    "Tensor[] tensors, bool[] present, int count_inner, Tensor? mask, SymInt? offset, float dropout_p, Tensor? seed"
+    "Tensor value, Tensor? shared, Tensor? shared_weight, Tensor? bias, Tensor[] inner, Tensor[] outer, Tensor? mask, "
+    "SymInt? offset, float dropout_p, Tensor? seed"
 )
 _forward = operator("blockwise", Attention.of, _ARGUMENTS, 1, torch.Tag.cudagraph_unsafe)
 
@@ -333,10 +330,8 @@ def blockwise_attention(
     factored: FactoredLogits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float
 ) -> Tensor:
     """softmax(logits) · value as in `attend`, row t sees keys ≤ offset + t; a view of a contiguous (B, T, H, D)."""
-    inner = [(term.scaled_query, term.key) for term in factored.inner]
-    outer = [(term.tiled, term.repeated) for term in factored.outer]
-    pairs = [[(x.to(value.dtype), y.to(value.dtype)) for x, y in terms] for terms in (inner, outer)]
-    tensors = Factors(value, factored.shared, factored.shared_weight, factored.bias, *pairs).tensors()
-    given, present = [x for x in tensors if x is not None], [x is not None for x in tensors]
+    inner = [x.to(value.dtype) for term in factored.inner for x in (term.scaled_query, term.key)]
+    outer = [x.to(value.dtype) for term in factored.outer for x in (term.tiled, term.repeated)]
+    shared = factored.shared, factored.shared_weight, factored.bias
     seed = torch.randint(2**62, (1,)) if dropout_p > 0 else None
-    return _forward(given, present, len(inner), mask, offset, dropout_p, seed).transpose(1, 2)
+    return _forward(value, *shared, inner, outer, mask, offset, dropout_p, seed).transpose(1, 2)

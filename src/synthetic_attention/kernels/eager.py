@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..layout import is_traced
-from ..logits import Logits, shared_product
+from ..logits import GroupedLogits, Logits, SharedLogits, shared_product
 
 
 def allowed_keys(
@@ -64,19 +64,16 @@ def attention_weights(
     Returns:
         (B, H, T, S), or (1, H, T, S) where neither the logits nor the mask differ by example.
     """
-    return _weights(logits.dense(), attention_mask, query_offset if is_causal else None)
-
-
-def _weights(scores: Tensor, mask: Tensor | None, offset: int | None) -> Tensor:
-    scores = scores if len(scores.shape) == 4 else scores[None]
+    scores = logits.dense()
+    scores, offset = scores if len(scores.shape) == 4 else scores[None], query_offset if is_causal else None
     rows, columns = scores.shape[-2:]
-    return masked_softmax(scores, allowed_keys(rows, columns, mask, offset, scores.device))
+    return masked_softmax(scores, allowed_keys(rows, columns, attention_mask, offset, scores.device))
 
 
 def eager_attention(logits: Logits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float) -> Tensor:
     """softmax(logits) · value through the whole matrix; arguments as in `attend`, row t sees keys ≤ offset + t."""
-    scores = logits.dense(value.shape[-2])
-    return sum_values(logits, _weights(scores, mask, offset), value, dropout_p)
+    scores = SharedLogits(logits.dense(value.shape[-2]))
+    return sum_values(logits, attention_weights(scores, mask, offset is not None, offset or 0), value, dropout_p)
 
 
 def sum_values(logits: Logits, weights: Tensor, value: Tensor, dropout_p: float = 0.0) -> Tensor:
@@ -85,7 +82,11 @@ def sum_values(logits: Logits, weights: Tensor, value: Tensor, dropout_p: float 
     Where all examples share the logits they share the dropout mask, even under key masks of their own.
     """
     if dropout_p > 0:
-        pairs = zip(logits.groups, weights.split(logits.sizes or weights.shape[1], dim=1), strict=True)
+        groups: tuple[Logits, ...] = (logits,)
+        sizes: tuple[int, ...] = (weights.shape[1],)
+        if isinstance(logits, GroupedLogits):
+            groups, sizes = logits.groups, logits.sizes
+        pairs = zip(groups, weights.split(sizes, dim=1), strict=True)
         drawn_for = [(part, part[:1] if group.is_shared else part) for group, part in pairs]
         weights = torch.cat([x * F.dropout(torch.ones_like(like), dropout_p) for x, like in drawn_for], dim=1)
     return shared_product(weights.to(value.dtype), value)

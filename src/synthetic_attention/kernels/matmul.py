@@ -2,8 +2,7 @@
 
 PyTorch multiplies float32 matrices on a CPU with MKL, which does not use AVX-512 on processors of AMD; oneDNN, which
 PyTorch contains for other data types, does. On an AMD EPYC (Zen 5) it is twice as fast (docs/performance.md).
-`torch.backends.mkldnn.set_flags(False)` turns it off. On other processors (measured on a Xeon) MKL multiplies x Wᵀ with
-12 to 63 rows, as PyTorch asks it to, more slowly than W xᵀ and the copy that puts the result into order.
+`torch.backends.mkldnn.set_flags(False)` turns it off.
 
 Shape legend: B batch, H heads, T tokens of a row, n real tokens, K width of a head, C features.
 """
@@ -26,8 +25,6 @@ from .blocks import wide, without_autocast
 
 # Smaller products take less time than to call oneDNN: multiplications, and for few rows the size of the weights.
 _LEAST_PRODUCTS, _LEAST_WEIGHTS = 2**22, 2**18
-# Rows for which MKL is slow.
-_SLOW_ROWS = range(12, 64)
 # The fewest rows, and the smallest weights, for which another order of the weights pays within some 20 calls.
 _PACKED_ROWS, _PACKED_SIZE = 4, 2**18
 # Up to this many slots in a row, values by feature are projected with their padding: moving them costs more.
@@ -44,21 +41,10 @@ def linear(module: Any, x: Tensor) -> Tensor:
     if x.dim() == 3 and x.device.type != "cpu" and x.stride(1) == 1 and x.shape[-1] > 1:
         # Laid out by feature. As a matrix it is multiplied, and its gradient written, in this layout without a copy.
         return module(x.flatten(0, 1)).unflatten(0, x.shape[:2])
-    if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or not is_plain(module):
+    if x.device.type != "cpu" or not is_plain(module) or not is_fast(x, module.weight):
         return module(x)
-    weight, bias = module.weight, module.bias
-    if is_fast(x, weight):
-        rows = x.reshape(-1, x.shape[-1])
-        return onednn_linear(rows, weight, bias).view(*x.shape[:-1], len(weight))
-    if x.numel() // x.shape[-1] not in _SLOW_ROWS or is_faster():
-        return module(x)
-    # In training the backward is PyTorch's.
-    trains = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-    if trains or weight.dtype != x.dtype or not torch.backends.mkl.is_available():
-        return module(x)
-    columns = x.reshape(-1, x.shape[-1]).t()
-    product = weight @ columns if bias is None else torch.addmm(bias[:, None], weight, columns)
-    return product.t().contiguous().view(*x.shape[:-1], weight.shape[0])
+    rows = x.reshape(-1, x.shape[-1])
+    return onednn_linear(rows, module.weight, module.bias).view(*x.shape[:-1], len(module.weight))
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -145,10 +131,8 @@ def packed_linear(
     """
     if rows < _PACKED_ROWS or weight.numel() < _PACKED_SIZE:
         return None
-    if weight.dtype != torch.float32 or weight.device.type != "cpu":
-        _COPIES.pop(weight, None)
-        return None
-    if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
+    has_onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
+    if weight.dtype != torch.float32 or weight.device.type != "cpu" or not has_onednn:
         return None
     if missing := -weight.shape[0] % multiple:
         bias = weight.new_zeros(len(weight)) if bias is None else bias

@@ -22,8 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -241,23 +240,12 @@ def nonzero(norm: Tensor) -> Tensor:
     return norm.masked_fill(norm == 0, 1)
 
 
-@dataclass
-class CachedSoftmax:
-    """R and softmax(R), (H, T, S), where row t sees keys ≤ offset + t (None: all)."""
+class CachedSoftmax(NamedTuple):
+    """R and softmax(R), (H, T, S), and whether every row keeps a nonzero weight under any mask."""
 
     scores: Tensor
-    offset: int | None
-
-    @cached_property
-    def weights(self) -> Tensor:
-        """softmax(R)."""
-        with without_autocast("cpu"):
-            return softmax(self.scores, self.offset)
-
-    @cached_property
-    def has_small_range(self) -> bool:
-        """Whether every row keeps a nonzero weight under any mask."""
-        return has_small_range(self.scores)
+    weights: Tensor
+    has_small_range: bool
 
 
 class SoftmaxCache:
@@ -284,7 +272,10 @@ class SoftmaxCache:
         entry = self._entry
         # NaN is not equal to itself: scores that are not finite are never found in the cache.
         if entry is None or entry[0] != key:
-            entry = self._entry = key, CachedSoftmax(make(), offset)
+            scores = make()
+            with without_autocast("cpu"):
+                made = CachedSoftmax(scores, softmax(scores, offset), has_small_range(scores))
+            entry = self._entry = key, made
         return entry[1]
 
     def __reduce__(self) -> tuple[type[SoftmaxCache], tuple[()]]:
@@ -300,9 +291,10 @@ class CachedLogits(SharedLogits):
     def __init__(
         self, cache: SoftmaxCache, positions: Positions, parameters: Sequence[Tensor], make: Callable[[], Tensor]
     ) -> None:
-        self._cache, self._source, self.rows = cache, (positions, parameters, make), positions.rows
-        columns = positions.columns if positions.key_index is None else positions.key_index.shape[-1]
-        self.shape = (1, 1, self.rows, columns)
+        self._cache, self._source, self.is_shared = cache, (positions, parameters, make), positions.key_index is None
+        self.rows = positions.rows
+        self.columns = positions.columns if positions.key_index is None else positions.key_index.shape[-1]
+        self.shape = (1, 1, self.rows, self.columns)
         self._made: Tensor | None = None
 
     @property

@@ -12,7 +12,8 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
-from ..synthesizers import Rotary, group_size, key_heads, validate
+from ..synthesizers import Rotary, validate
+from ..synthesizers.registry import group_size, key_heads
 from ..validation import LIMIT, did_you_mean
 from .cache import layer_type
 

@@ -22,7 +22,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils.generic import can_return_tuple
 
-from ..kernels import is_plain, linear
+from ..kernels.matmul import is_plain, linear
 from ..layout import check_mask, read_mask
 from .blocks import make_norm
 from .configuration import SynthesizerConfig

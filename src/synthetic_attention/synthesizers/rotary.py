@@ -54,9 +54,6 @@ class Rotary:
         self.frequencies = frequencies.float()
         self._last: tuple[Any, ...] = (None, None)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": (None, None)}
-
     def __call__(self, x: Tensor, positions: Positions) -> Tensor:
         """Turn the new tokens x (B, H, T, K)."""
         cos, sin = self.factors(x, positions)
