@@ -249,7 +249,7 @@ class TokenLayout(Movable):
             return x
         if dim == 1 and self.tokens is not None:
             return self.tokens.put(self.tokens.take(x), aligned=True)
-        return x.take_along_dim(_spread(self.token_slots, x, dim), dim)
+        return _gather(x, self.token_slots, dim)
 
     def restore(self, x: Tensor, dim: int = 1) -> Tensor:
         """Undo `align`; padded slots become zeros."""
@@ -374,10 +374,14 @@ def _spread(per_slot: Tensor, x: Tensor, dim: int) -> Tensor:
     return per_slot.view(shape)
 
 
+def _gather(x: Tensor, index: Tensor, dim: int) -> Tensor:
+    return x.gather(dim, _spread(index, x, dim).expand_as(x))
+
+
 def _restore(x: Tensor, mask: Tensor, places: Tensor | None, dim: int) -> Tensor:
     """From the front to the real slots of a mask (B, S); zeros elsewhere."""
     assert places is not None
-    return x.take_along_dim(_spread(places, x, dim), dim).masked_fill(~_spread(mask, x, dim), 0)
+    return _gather(x, places, dim).masked_fill(~_spread(mask, x, dim), 0)
 
 
 @dataclass(frozen=True, eq=False)
