@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 # The lock file of a folder; it stays, and means nothing while no process holds it.
 LOCK = ".lock"
+# The errors of a file system without locks.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def lock_file(path: Path, refusal: Exception | None = None) -> AbstractContextManager[object]:
@@ -21,20 +24,33 @@ def lock_file(path: Path, refusal: Exception | None = None) -> AbstractContextMa
         return FileLock(path).acquire(timeout=-1 if refusal is None else 0)
     except Timeout:
         raise (refusal or OSError()) from None
-    # A file system without locks. Whatever else is wrong shows when the first file is written.
-    except (OSError, NotImplementedError):
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+            raise
         return nullcontext()
 
 
 @contextmanager
 def staged(home: Path, prefix: str) -> Iterator[Path]:
-    """A new folder inside a temporary one in `home`; those with this prefix, which killed processes left, are removed.
+    """A new folder inside a temporary one in `home`; those with this prefix of killed processes are removed."""
+    remove_left(home, f"{glob.escape(prefix)}????????")
+    folder, lock = Path(tempfile.mkdtemp(dir=home, prefix=prefix)), None
+    while lock is None:
+        # Another process may remove the folder while it has no lock; the lock makes it again.
+        with suppress(FileNotFoundError, FileExistsError):
+            lock = lock_file(folder / LOCK)
+    try:
+        with lock:
+            (folder / "new").mkdir(parents=True)
+            yield folder / "new"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
-    Only one process at a time may use a prefix.
-    """
-    for left in home.glob(f"{glob.escape(prefix)}????????"):
-        shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=home, prefix=prefix, ignore_cleanup_errors=True) as folder:
-        # Unlike the temporary folder, it can be read by others.
-        (new := Path(folder) / "new").mkdir()
-        yield new
+
+def remove_left(home: Path, pattern: str) -> None:
+    """Remove the folders of `staged` that killed processes left; folders of others have no lock file."""
+    for lock_path in home.glob(f"{pattern}/{LOCK}"):
+        folder = lock_path.parent
+        with suppress(OSError), lock_file(lock_path, BlockingIOError("its process is alive")) as lock:
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -39,15 +39,15 @@ def test_personas_of_one_both_and_none(tmp_path: Path) -> None:
     assert second.history == ("hi there !", "hello , do you like boats ?", "only clocks .")
     # Nothing of the first dialogue is left in the second, and silence is nothing that was said.
     assert (silence.persona, silence.partner_persona) == ((), ("i never sleep .",))
-    assert (silence.history, silence.references) == (("",), ("good evening .",))
-    assert after.history == ("", "good evening .", "good morning .")
+    assert (silence.history, silence.references) == ((), ("good evening .",))
+    assert after.history == ("good evening .", "good morning .")
     assert (bare.persona, bare.partner_persona, bare.history) == ((), (), ("what's up ?",))
 
 
 def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> None:
     lines = ("1 __SILENCE__\ta", "2 b\tc", "3 __SILENCE__\td", "4 e\tf")
     turns = _read(tmp_path / "a.txt", "\n\n".join(lines))[0]
-    assert turns[-1].history == ("", "a", "b", "c", "", "d", "e")
+    assert [turn.history for turn in turns] == [(), ("a", "b"), ("a", "b", "c", ""), ("a", "b", "c", "", "d", "e")]
     task = Dialogue(history=3)
     assert [task.source(turn) for turn in turns] == [
         "reply:",
@@ -61,8 +61,9 @@ def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> 
     ("line", "message"),
     [
         ("hello\thi", "no number before the text"),
-        ("4 hello", "expected 'N utterance<TAB>reply'"),
-        ("4 hello\t ", "expected 'N utterance<TAB>reply'"),
+        ("4 hello", "no tab; expected 'utterance<TAB>reply'"),
+        ("4 hello\t ", "the reply is blank"),
+        ("3 hello\thi", "number 3 follows 3"),
     ],
 )
 def test_malformed_lines_are_named_or_counted(tmp_path: Path, line: str, message: str) -> None:

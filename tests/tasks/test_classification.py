@@ -187,6 +187,7 @@ def test_test_files_may_lack_the_class(news: Path, metrics: Any, last: str | Non
     name, value = ("", "") if last is None else (",Class Index", f",{last}")
     (news / "test.csv").write_text(f"Title,Description{name}\na,b{value}\nc,d{value}\n", encoding="utf-8")
     split = task.read(news, "test")
+    assert [record.label for record in split.records] == ["", ""]
     assert not split.has_labels
     found = task.evaluate(loop, split)
     golds = [json.loads(line)["gold"] for line in found.predictions.splitlines()]
@@ -214,7 +215,7 @@ def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None
     split = Classification().read(data, "train")
     assert (len(split), split.skipped, split.classes) == (4, 3, {"0": "0", "1": "1"})
     hidden = Classification().read(data, "test")
-    assert (hidden.values(), hidden.skipped) == ([None, None], 1)
+    assert ([record.label for record in hidden.records], hidden.skipped) == (["", ""], 1)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +223,7 @@ def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None
     [
         (("1", "-1", "-1"), (), ("-1", "1"), [1, 0, 0]),
         (("1", "-1", "-1"), ("bad", "good"), ("bad", "good"), [1, 0, 0]),
+        (("0", "1", "-1"), ("bad", "good"), ("bad", "good"), [0, 1, None]),
         (("1", "-1", ""), (), ("0", "1"), [1, None, None]),
         (("-1", "-1", "-1"), (), ("0", "1"), [None, None, None]),
     ],

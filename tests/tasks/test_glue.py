@@ -144,6 +144,8 @@ def test_what_cannot_be_trained_on_is_not_validated_on(tmp_path: Path) -> None:
     assert {*_counts(Glue(tasks="qnli").read(tmp_path, "valid"))} == {"glue/qnli"}
     with pytest.raises(UserError, match=r"no official files of CoLA, .* for split 'test'"):
         Glue().read(tmp_path, "test")
+    with pytest.raises(UserError, match="any task of superglue for split 'train'"):
+        Glue(together=True).read(tmp_path, "train")
 
 
 def test_of_both_suites_wnli_is_left_out_and_rte_counts_once(tmp_path: Path) -> None:

@@ -156,6 +156,9 @@ def test_no_example_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "valid.txt").write_text("\n\n")
     with pytest.raises(UserError, match=r"valid\.txt: there is no text"):
         read_splits(task, tmp_path, _arguments(tokenizer_characters=50))
+    (tmp_path / "train.txt").write_text("\n\n")
+    with pytest.raises(UserError, match=r"train\.txt: there is no text"):
+        LargeSplit("train", task, task.records(tmp_path, "train"), 50).head()
 
 
 @pytest.mark.parametrize("option", [False, True])

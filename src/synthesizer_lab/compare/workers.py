@@ -71,8 +71,10 @@ def _start(call: Callable[[], _T], threads: int) -> Future[_T]:
     pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _prepare, (threads,))
     # A process inherits which signals are blocked: it never receives Ctrl-C, only our SIGTERM.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    future = pool.submit(call)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        future = pool.submit(call)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     pool.shutdown(wait=False)
     return future
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -54,7 +55,7 @@ class Columns:
         texts = [clean_br(" ".join(_value(row, column) for column in side)) for side in (self.text, self.pair) if side]
         if not all(texts):
             raise MalformedLineError(f"field {self.text[0]!r} is blank, or its pair")
-        return LabeledText(str(row.get("id", number)), tuple(texts), label)
+        return LabeledText(str(row["id"] if row.get("id") is not None else number), tuple(texts), label)
 
 
 def find_classes(source: object, labels: Iterable[str], names: Sequence[str] = ()) -> dict[str, str]:
@@ -127,7 +128,8 @@ def read_labeled(source: Source, columns: Columns, skip_bad_lines: bool = False)
 def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False) -> str:
     value = row.get(column)
     text = "" if value is None else str(value).strip()
-    if isinstance(value, list | dict):
+    is_text = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+    if value is not None and not is_text:
         raise MalformedLineError(f"field {column!r} is not text")
     if column not in row and not may_lack:
         raise MalformedLineError(f"no field {column!r}; the fields are: {', '.join(map(str, row)) or 'none'}")

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from ..errors import UserError
 from .files import MalformedLineError, as_number, json_object, numbered_lines, parse_lines
 from .source import Source
 
@@ -137,11 +138,14 @@ def read_file(
     flatten = NESTED.get(task.name, lambda row: iter([row]))
     if task.suite == "glue":
         number, line = next(lines, (1, ""))
-        names, first = line.split("\t"), number + 1
-        if task.name == "cola" and len(names) == len(_COLA):
+        given, first, ours = line.split("\t"), number + 1, {"index": "idx", "id": "idx", **task.columns}
+        names = [ours.get(name, name) for name in given]
+        if task.name == "cola" and len(names) == len(_COLA) and "sentence" not in names:
             names, first, lines = [*_COLA], number, chain([(number, line)], lines)
-        ours = {"index": "idx", "id": "idx", **task.columns}
-        decode = partial(_named, [ours.get(name, name) for name in names])
+        if not {*task.texts} <= {*names}:
+            expected = [name for name in (*task.columns, *task.texts) if ours.get(name, name) in task.texts]
+            raise UserError(f"{path}: got the columns {', '.join(given)}; expected a header with {', '.join(expected)}")
+        decode = partial(_named, names)
 
     # A list: all examples of a line, or none if one is malformed.
     def parse(number: int, line: str) -> list[GlueExample]:

@@ -14,7 +14,7 @@ from synthetic_attention.attention import SynthesizerAttention
 from synthetic_attention.logits import Positions
 from synthetic_attention.synthesizers import SynthesizingFunction
 
-from ..attention.layers import AttentionLayer, attention_layers, run
+from ..attention.layers import AttentionLayer, attention_layers
 from ..data.examples import padded_inputs
 from ..data.tokenizer import decode, encode
 from ..errors import UserError
@@ -84,7 +84,9 @@ def attention_weights(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> d
     names = {attention_layers(model)[0].stack: "attentions"}
     if model.config.is_encoder_decoder:
         names = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", CROSS: "cross_attentions"}
-    output = run(model, inputs, need_weights=True)
+    else:
+        inputs = {name: value for name, value in inputs.items() if name != "labels"}
+    output = model(**{name: value.to(model.device) for name, value in inputs.items()}, output_attentions=True)
     return {stack: [_to_array(weights[0]) for weights in output[name]] for stack, name in names.items()}
 
 

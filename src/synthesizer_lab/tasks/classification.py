@@ -43,7 +43,7 @@ class TextSplit(Split):
     """Labeled texts.
 
     Args:
-        records: texts and labels; a hidden label is "", or "-1" where that is no class.
+        records: texts and labels; a hidden label is "".
         class_names: names of the classes in the options of the task.
         classes: the labels in the training data and their names; None without training data, and for a regression.
         regression: whether labels are numbers.
@@ -62,7 +62,12 @@ class TextSplit(Split):
     @property
     def has_labels(self) -> bool:
         """Whether any label is known."""
-        return not {record.label for record in self.records} <= {"", _HIDDEN}
+        return not {record.label for record in self.records} <= {"", *self._hidden}
+
+    @property
+    def _hidden(self) -> tuple[str, ...]:
+        """The label that may be a hidden one, if there is no training data that tells."""
+        return () if self.regression or self.classes else (_HIDDEN,)
 
     def all_texts(self) -> list[str]:
         """The texts, or both of each pair."""
@@ -82,12 +87,14 @@ class TextSplit(Split):
         if classes is None:
             # Files have the names, or if there are as many, other labels in their order.
             found = {*labels} - {""}
-            has_others = len(found) == len(self.class_names) and not found <= {*self.class_names}
-            classes = find_classes(self.name, found, self.class_names) if has_others else {each: each for each in names}
+            possible = (each for each in (found, found - {_HIDDEN}) if len(each) == len(self.class_names) > 0)
+            others = next(possible, {*self.class_names})
+            is_named = others <= {*self.class_names}
+            classes = {each: each for each in names} if is_named else find_classes(self.name, others, self.class_names)
         if names and [*classes.values()] != [*names]:
             data, model = listed(classes.values()), listed(names)
             raise UserError(f"{self.name}: the classes of the data are {data}, those of the model {model}")
-        indices = {"": None, _HIDDEN: None, **{value: index for index, value in enumerate(classes)}}
+        indices = {**dict.fromkeys(("", *self._hidden)), **{value: index for index, value in enumerate(classes)}}
         for record in self.records:
             if record.label not in indices:
                 source = "the model" if self.classes is None else "the training data"
@@ -179,7 +186,10 @@ class Classification(Task):
 
         def read() -> Iterator[LabeledText | None]:
             for record in self._labeled(source, hidden):
-                if record is None or not share or _is_held_out(record, share) == (name == "valid"):
+                # Test data may hide classes; without training data, `TextSplit` decides.
+                if record and hidden and record.label == _HIDDEN and (known := classes()) and _HIDDEN not in known:
+                    yield record._replace(label="")
+                elif record is None or not share or _is_held_out(record, share) == (name == "valid"):
                     yield record
 
         def make(rows: list[LabeledText], **options: int) -> TextSplit:

@@ -39,17 +39,18 @@ def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> Gener
     if unknown := options.keys() - known:
         raise UserError(f"got unknown option {', '.join(sorted(unknown))}; expected some of: {', '.join(known)}")
     values = {"do_sample": False, "num_beams": 1, **known, **options}
-    if values.get("temperature") == 0:
-        values = {"do_sample": False, "num_beams": 1, "max_new_tokens": values["max_new_tokens"]}
     for name, value in values.items():
         least, most = _LEAST.get(name, 0), _MOST.get(name, LIMIT - 1)
-        if value is not None and not least <= value <= most:
-            raise UserError(f"got {name}={value}; expected a number from {least:g} to {most:g}")
+        or_zero = " or 0 (the most probable token)" if name == "temperature" else ""
+        if value is not None and not least <= value <= most and not (or_zero and value == 0):
+            raise UserError(f"got {name}={value}; expected a number from {least:g} to {most}{or_zero}")
     fewest, limit = values.get("min_new_tokens", 0), values["max_new_tokens"]
     if limit is not None and limit <= fewest:
         raise UserError(f"got max_new_tokens={limit}; expected more than min_new_tokens={fewest}")
     if values["num_beams"] == 1:
         values["length_penalty"] = 1.0
+    if values.get("temperature") == 0:
+        values = {"do_sample": False, "num_beams": 1, "max_new_tokens": limit}
     return GenerationConfig(**values)
 
 

@@ -191,7 +191,9 @@ class Glue(SequenceToSequence):
             trained = [task for task in tasks if task_files(data, task, "train")] or tasks
             tasks = [task for task in trained if task_files(data, task, split)] or tasks
         files = {task: task_files(data, task, split) for task in tasks}
-        if missing := [task.folder for task in tasks if not files[task]]:
+        missing = [task.folder for task in tasks if not files[task]]
+        suites = {task.suite for task in self._chosen()} - {task.suite for task in tasks}
+        if missing := [*missing, *(f"any task of {suite}" for suite in sorted(suites))]:
             raise UserError(
                 f"{data}: no official files of {', '.join(missing)} for split {split!r}; expected CoLA/train.tsv, "
                 "CoLA/dev.tsv, CB/train.jsonl, CB/val.jsonl, … in this folder or in its folders glue and superglue, or "

@@ -190,7 +190,9 @@ class LanguageModeling(Task):
         """
         many_lines = self.mode == "blocks"
         ids = np.concatenate(encode(loop.tokenizer, prompt.split("\n") if many_lines else [prompt]))
-        find_long({"the prompt": [len(ids)]}, loop.max_length - 1, "error", "give a shorter one")
+        if len(ids) >= loop.max_length:
+            most = loop.max_length - 1
+            raise UserError(f"the prompt has {len(ids)} tokens; expected at most {most}, one less than the maximum")
         generation = loop.generation or self.generation_config({})
         (tokens,) = generate_tokens(loop, [ids], generation, stops=not many_lines)
         # </s> is the end of a line.

@@ -56,7 +56,9 @@ class LargeSplit(Split):
 
     def head(self) -> Split:
         """The first part."""
-        return next(self.parts())
+        for part in self.parts():
+            return part
+        raise UserError(f"{self.records.source}: there is no text; expected at least one record")
 
     def columns(self) -> Mapping[str, Iterable[str]]:
         """Those of the first part."""

@@ -24,7 +24,7 @@ from synthetic_attention.models import SynthesizerForConditionalGeneration
 
 from ..data.examples import Examples, NoExamplesError, OnLong
 from ..data.source import Corpus, Records, Source, text_records
-from ..data.tokenizer import Tokenizer, Tokens, encode
+from ..data.tokenizer import SPECIAL_TOKENS, Tokenizer, Tokens, encode
 from ..errors import UserError
 from .base import Evaluation, EvaluationLoop, Scores, Task, batch_losses, mean_loss
 from .seq2seq import json_lines
@@ -212,6 +212,12 @@ class SpanCorruption(Task):
 
     def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
         """A vocabulary with the sentinels at its end: `<extra_id_0>` is the last token, `<extra_id_1>` before it."""
+        least = 256 + len(SPECIAL_TOKENS) + self.sentinels
+        if vocab_size < least:
+            raise UserError(
+                f"got vocab_size={vocab_size}; expected at least {least}: bytes, special tokens and "
+                f"{self.sentinels} sentinels"
+            )
         tokenizer = super().train_tokenizer(split, vocab_size - self.sentinels, max_length)
         tokenizer.backend_tokenizer.add_special_tokens([f"<extra_id_{i}>" for i in reversed(range(self.sentinels))])
         return tokenizer

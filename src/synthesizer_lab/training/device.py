@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -11,6 +12,8 @@ from accelerate import PartialState  # type: ignore[import-untyped]
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 
 from ..errors import UserError, one_line
+
+LOST_PROCESS = "the connection to another process broke: it failed, see its message, or it was killed"
 
 
 def choose_device(name: str | None = None) -> torch.device:
@@ -31,7 +34,13 @@ def choose_training_device(name: str | None = None) -> torch.device:
     if device.index:
         variable = f"{device.type.upper()}_VISIBLE_DEVICES={device.index}"
         raise UserError(f"got device {name!r}; expected {device.type} for training, and {variable} in the environment")
-    PartialState(cpu=device.type == "cpu")
+    several = PartialState(cpu=device.type == "cpu").num_processes > 1
+    # `accelerate launch` sets the address for several processes.
+    if not several and os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ:
+        raise UserError(
+            "accelerate launch has started one process, though it was told to start several: on a CPU it needs MPI for "
+            "that; use torchrun --nproc-per-node N"
+        )
     return device
 
 
@@ -82,8 +91,12 @@ def any_process(condition: bool) -> bool:
 
 def gather(value: Any) -> list[Any]:
     """The value of each process; every process has to call this."""
-    gathered: list[Any] = gather_object([value])
-    return gathered
+    if PartialState().num_processes == 1:
+        return [value]
+    try:
+        return gather_object([value])
+    except RuntimeError as error:
+        raise UserError(LOST_PROCESS) from error
 
 
 @contextmanager
@@ -98,15 +111,20 @@ def shortage_reported(less_memory: str, left: Callable[[], str]) -> Iterator[Non
     except BrokenPipeError:
         raise
     except (OSError, MemoryError, RuntimeError) as error:
-        problem = one_line(error)
-        # PyTorch has an exception class for the memory of devices, none for that of the CPU.
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in problem:
-            problem = f"out of memory; {less_memory}"
-        elif type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            problem = f"torch.compile failed: {problem}; leave out --torch-compile"
-        # Gloo has no exception class.
-        elif isinstance(error, torch.distributed.DistError) or "/gloo/" in problem:
-            problem = "the connection to another process broke: it failed, see its message, or it was killed"
-        elif not isinstance(error, OSError):
+        if (problem := describe_shortage(error, less_memory)) is None:
             raise
         raise UserError(f"{problem}; {left()}") from error
+
+
+def describe_shortage(error: Exception, less_memory: str = "") -> str | None:
+    """The message of an error that `shortage_reported` reports; None for others."""
+    problem = one_line(error)
+    # PyTorch has an exception class for the memory of devices, none for that of the CPU.
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in problem:
+        return f"out of memory; {less_memory}"
+    if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        return f"torch.compile failed: {problem}; leave out --torch-compile"
+    # Gloo has no exception class.
+    if isinstance(error, torch.distributed.DistError) or "/gloo/" in problem:
+        return LOST_PROCESS
+    return problem if isinstance(error, OSError) else None
