@@ -226,7 +226,14 @@ class TokenLayout(Movable):
 
     @property
     def token_slots(self) -> Tensor:
-        """(B, S), the slot of each row's n-th real token, then its other slots."""
+        """(B, S), the slot of each row's n-th real token, then its other slots; computed once for all layers."""
+        return self._order_slots() if torch.compiler.is_compiling() else self._token_slots
+
+    @cached_property
+    def _token_slots(self) -> Tensor:
+        return self._order_slots()
+
+    def _order_slots(self) -> Tensor:
         assert self.mask is not None
         mask = self.mask
         slots = torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)

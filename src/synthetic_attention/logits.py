@@ -130,7 +130,11 @@ class Logits:
         Args:
             length: number of keys S; by default as many as the form has.
         """
-        return self._dense(self.columns if length is None else length)
+        if length is None:
+            return self._dense(self.columns)
+        if not torch.compiler.is_exporting() and length > self.columns:
+            raise ValueError(f"got length {length}; expected at most {self.columns}")
+        return self._dense(length)
 
     def _dense(self, columns: int) -> Tensor:
         """The first columns of the logits."""
@@ -328,7 +332,7 @@ class FactoredLogits:
 
     @classmethod
     def of(cls, logits: Logits) -> FactoredLogits:
-        """Flatten `logits`, which are no groups of heads."""
+        """Flatten `logits`; raises TypeError if a term is none of the forms that mix."""
         factored = cls()
         factored._add(logits, None)
         return factored
@@ -356,6 +360,8 @@ class FactoredLogits:
             for i, term in enumerate(logits.terms):
                 own = None if logits.weights is None else logits.weights[i]
                 self._add(term, own if weight is None else weight if own is None else own * weight)
+        else:
+            raise TypeError(f"got {type(logits).__name__} in a mixture; expected one of the other forms of logits")
 
     def weighted_shared(self) -> Tensor:
         """The shared scores, multiplied by their weight."""

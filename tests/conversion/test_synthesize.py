@@ -82,13 +82,18 @@ def test_pure_functions_keep_values_and_output(build: Build) -> None:
 
 def test_errors(build: Build) -> None:
     model = build("causal", **SIZES)
-    for name, fact in (
-        ("randum", "randum"),
-        ("random:9/vanilla:1", "4 heads"),
-        ("local_dense", "baseline"),
-        (["vanilla"], "2 layers"),
+    for name, heads, fact in (
+        ("randum", None, "randum"),
+        ("random:9/vanilla:1", None, "4 heads"),
+        ("local_dense", None, "baseline"),
+        (["vanilla"], None, "2 layers"),
+        ("vanilla", [[0, 1, 2, 3]], "2 layers"),
+        ("vanilla", [[0, 1, 2, 2]] * 2, "permutation"),
     ):
         with pytest.raises(ValueError, match=fact):
-            synthesize(model, name)
+            synthesize(model, name, heads)
     with pytest.raises(ValueError, match=r"'random' in layer 1 of the decoder"):
         synthesize(synthesize(model, "random"), "vanilla")
+    relative = build("causal", **SIZES, position_embedding_type="relative")
+    with pytest.raises(ValueError, match="share one bias"):
+        synthesize(relative, "vanilla", [[1, 0, 2, 3]] * 2)

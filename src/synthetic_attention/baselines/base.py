@@ -39,7 +39,10 @@ class Baseline(SelfAttention):
 
     def __init__(self, dims: Dimensions, options: object, dropout: float = 0.0, layer_idx: int | None = None) -> None:
         super().__init__(dims, dropout, layer_idx)
-        self.synthesizer = self.name
+        self.synthesizer, self.options = self.name, options
+
+    def extra_repr(self) -> str:
+        return f"d_model={self.d_model}, num_heads={self.num_heads}, {self.options}"
 
     def forward(
         self,

@@ -44,24 +44,22 @@ class WindowLayer(Baseline):
         rows, columns = layout.aligned.shape[1], value.shape[2]
         # If kernel_size is even, one more token comes after the middle than before it.
         before = self.kernel_size - 1 if is_causal else (self.kernel_size - 1) // 2
-        # Tokens with gaps between them are summed with a matrix of weights. So is an exported graph, which the sizes of
-        # blocks would bind to some lengths.
         has_gaps = layout.has_past and (layout.mask is not None or layout.slots is not None)
+        # The sizes of blocks would bind an exported graph to some lengths.
         has_gaps = has_gaps or torch.compiler.is_exporting()
-        slots = None
-        if need_weights or self.only_inside or has_gaps:
-            slots = self._window_slots(layout, before, value)
+        needs_slots = need_weights or self.only_inside or has_gaps
+        slots = self._window_slots(layout, before, value) if needs_slots else None
         shares = self._shares(parts, None if slots is None else slots >= 0)
         dropped = F.dropout(shares, self.dropout, self.training)
         if has_gaps and slots is not None:
-            y = _matrix(dropped, slots, columns) @ value
+            y = _gathered_sum(_each(dropped, rows), value, slots)
         else:
             first = columns - rows - before
             padding = (0, 0, max(0, -first), self.kernel_size - 1 - before)
             y = _window_sum(dropped, F.pad(value[:, :, max(0, first) :], padding))
         if not need_weights or slots is None:
             return y, None
-        return y, _matrix(shares, slots, columns).expand(value.shape[0], -1, -1, -1)
+        return y, _place_weights(_each(shares, rows), slots, columns).expand(value.shape[0], -1, -1, -1)
 
     def _window_slots(self, layout: TokenLayout, before: int, value: Tensor) -> Tensor:
         """(B or 1, T, C): the slots of the tokens in the window of each new one; −1 where there are none."""
@@ -74,6 +72,21 @@ class WindowLayer(Baseline):
             last = value.shape[2] - 1
             slots = layout.token_slots.gather(1, slots.clamp(0, last).flatten(1)).view_as(slots)
         return torch.where(inside, slots, -1)
+
+
+def _each(weights: Tensor, rows: int) -> Tensor:
+    """(B or 1, H, T, C), the weights of each token."""
+    return weights if weights.dim() == 4 else weights[None, :, None].expand(-1, -1, rows, -1)
+
+
+def _gathered_sum(weights: Tensor, values: Tensor, slots: Tensor) -> Tensor:
+    """(B, H, T, K): the values (B, H, S, K) at slots (B or 1, T, C), summed with weights (B or 1, H, T, C)."""
+    batch, heads, _, features = values.shape
+    where = slots.clamp_min(0).expand(batch, -1, -1)
+    picked = where.flatten(1)[:, :, None, None].expand(-1, -1, heads, features)
+    taken = values.transpose(1, 2).gather(1, picked).unflatten(1, where.shape[1:]).permute(0, 3, 1, 2, 4)
+    weights = weights.masked_fill((slots < 0)[:, None], 0)
+    return (weights[..., None, :] @ taken).squeeze(-2)
 
 
 def _window_sum(weights: Tensor, padded: Tensor) -> Tensor:
@@ -115,11 +128,10 @@ def _band(weights: Tensor) -> Tensor:
     return skewed.unflatten(-1, (rows, rows + width - 1))
 
 
-def _matrix(weights: Tensor, slots: Tensor, columns: int) -> Tensor:
-    """(B or 1, H, T, columns): weights (B, H, T, C) or (H, C) at slots (B or 1, T, C), −1 for none."""
-    weights = weights if weights.dim() == 4 else weights[None, :, None]
-    slots = slots[:, None]
-    weights = weights.masked_fill(slots < 0, 0)
-    return weights.new_zeros(*weights.shape[:3], columns).scatter_add(
-        -1, slots.clamp_min(0).expand_as(weights), weights
-    )
+def _place_weights(weights: Tensor, slots: Tensor, columns: int) -> Tensor:
+    """(B, H, T, columns) from the weights (B or 1, H, T, C) at slots (B or 1, T, C), −1 for none."""
+    batch, heads = torch.broadcast_shapes(weights.shape[:1], slots.shape[:1])[0], weights.shape[1]
+    slots = slots[:, None].expand(batch, heads, -1, -1)
+    matrix = weights.new_zeros(*slots.shape[:3], columns + 1)
+    matrix = matrix.scatter(-1, torch.where(slots < 0, columns, slots), weights.expand(batch, -1, -1, -1))
+    return matrix[..., :columns]

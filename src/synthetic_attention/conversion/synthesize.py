@@ -18,15 +18,15 @@ from ..models.modeling import SynthesizerStack
 from ..synthesizers import SynthesizerOptions, has_logits
 
 _M = TypeVar("_M", bound=SynthesizerPreTrainedModel)
-# For each side the order of the heads in each layer.
-Orders = Mapping[str, Sequence[Sequence[int]]]
+# The order of the heads in each layer of a model with one stack, or by side.
+Heads = Sequence[Sequence[int]] | Mapping[str, Sequence[Sequence[int]]]
 _ATTENTION = ".self_attn."
 
 
 def synthesize(
     model: _M,
     synthesizer: str | list[str] | dict[str, Any],
-    orders: Orders | None = None,
+    heads: Heads | None = None,
     *,
     synthesizer_options: SynthesizerOptions | None = None,
 ) -> _M:
@@ -38,13 +38,13 @@ def synthesize(
     Args:
         model: a model with `vanilla` in all layers.
         synthesizer: as in `SynthesizerConfig`: a name, a list with one per layer, or {"encoder": …, "decoder": …}.
-        orders: by side ("encoder", "decoder") and layer the heads (from 0) in the order that they get in the new model:
-            with "random:1/vanilla:3", [2, 0, 1, 3] replaces head 2. By default, and where all layers share T5's
-            relative position bias, as they are. Heads that share a value stay together.
+        heads: for each layer its heads (from 0) in the order that they get in the new model: with "random:1/vanilla:3",
+            [2, 0, 1, 3] replaces head 2. A list of these, or {"encoder": …, "decoder": …}; by default as they are.
         synthesizer_options: options by function; by default those in the configuration.
 
     Raises:
-        ValueError: a model with other layers; a synthesizer that is not known, does not fit or is a baseline.
+        ValueError: a model with other layers; a synthesizer that is not known, does not fit or is a baseline; heads
+            that are no permutations, or another order where all layers share T5's relative position bias.
     """
     changed: dict[str, Any] = {"synthesizer": synthesizer}
     if synthesizer_options is not None:
@@ -56,7 +56,9 @@ def synthesize(
                 raise ValueError(
                     f"got {name!r} in layer {number} of the {stack.side}; expected a model with vanilla in all layers"
                 )
-        if unfit := [name for name in config.synthesizers(stack.side) if not has_logits(name)]:
+    orders = _orders(model, heads)
+    for side in orders:
+        if unfit := [name for name in config.synthesizers(cast(Any, side)) if not has_logits(name)]:
             raise ValueError(
                 f"got {unfit[0]!r}; expected functions, mixtures or groups of heads: a baseline has no heads"
             )
@@ -64,9 +66,8 @@ def synthesize(
     kept = {name: tensor for name, tensor in model.state_dict().items() if _ATTENTION not in name}
     new.load_state_dict(kept, strict=False)
     for old_stack, new_stack in zip(stacks_of(model), stacks_of(new), strict=True):
-        order = orders[old_stack.side] if orders else [[*range(model.config.num_heads)]] * len(old_stack.layers)
-        for old, other, mine in zip(old_stack.layers, new_stack.layers, order, strict=True):
-            _copy_attention(cast(Any, old).self_attn, cast(Any, other).self_attn, mine)
+        for old, other, order in zip(old_stack.layers, new_stack.layers, orders[old_stack.side], strict=True):
+            _copy_attention(cast(Any, old).self_attn, cast(Any, other).self_attn, order)
     if model.can_generate():
         new.generation_config = copy.deepcopy(model.generation_config)
     return cast(Any, new).to(device=model.device, dtype=model.dtype).train(model.training)
@@ -75,6 +76,29 @@ def synthesize(
 def stacks_of(model: nn.Module) -> list[SynthesizerStack]:
     """The stacks of a model, the encoder first."""
     return [module for module in model.modules() if isinstance(module, SynthesizerStack)]
+
+
+def _orders(model: SynthesizerPreTrainedModel, heads: Heads | None) -> dict[str, list[list[int]]]:
+    """For each side and layer the order of the heads."""
+    count, orders = model.config.num_heads, dict[str, list[list[int]]]()
+    for stack in stacks_of(model):
+        mine: Any = heads.get(stack.side) if isinstance(heads, Mapping) else heads
+        order = [[*range(count)]] * len(stack.layers) if mine is None else [list(map(int, each)) for each in mine]
+        if len(order) != len(stack.layers) or any(sorted(each) != [*range(count)] for each in order):
+            raise ValueError(
+                f"got heads {mine!r} for the {len(stack.layers)} layers of the {stack.side}; expected for each a "
+                f"permutation of 0 … {count - 1}"
+            )
+        if stack.relative_attention_bias is not None and any(each != sorted(each) for each in order):
+            raise ValueError(
+                f"got heads {mine!r} with relative positions; expected the heads as they are, since all layers share "
+                "one bias; groups of heads may come in any order: vanilla:2/random:1/vanilla:1"
+            )
+        unit = model.config.group_size
+        if any(each[i] // unit != each[i - i % unit] // unit for each in order for i in range(count)):
+            raise ValueError(f"got heads {mine!r}; expected the {unit} heads that share a value one after the other")
+        orders[stack.side] = order
+    return orders
 
 
 def _copy_attention(old: SynthesizerAttention, new: SynthesizerAttention, order: Sequence[int]) -> None:

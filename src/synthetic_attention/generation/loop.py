@@ -149,10 +149,14 @@ def _can_decode(model: Any, config: GenerationConfig, prompts: Tensor, inputs: M
     if encoded is not None and not (isinstance(encoded, ModelOutput | tuple) and len(encoded[0]) == len(prompts)):
         return False
     # Prompts may be padded on the left only.
-    if mask is not None and encoded is None and (mask.dim() != 2 or not mask[:, -1].all() or mask.diff().lt(0).any()):
+    if (
+        mask is not None
+        and encoded is None
+        and (mask.dim() != 2 or not mask[:, -1].all() or (mask[:, 1:] < mask[:, :-1]).any())
+    ):
         return False
     # Hooks see the calls: a prompt, then single tokens.
-    return can_step(model) and not (has_hooks(model) and prompts.shape[1] > 1)
+    return can_step(model, config.num_beams) and not (has_hooks(model) and prompts.shape[1] > 1)
 
 
 class _Stepper(GenerationMixin):

@@ -25,25 +25,30 @@ from .cross_attention import CrossAttentionStep, Source
 
 # Rows of softmax(R), of positions and of biases are made for so many steps at a time, and slots at first.
 _AHEAD = 32
+# With more, transformers' cache, which copies the keys of each beam, is faster.
+_MOST_BEAMS = 24
 # Columns of the scores that are one group in the search for the best ones.
 GROUPS = 32
 
 
-def can_step(model: Any) -> bool:
+def can_step(model: Any, beams: int = 1) -> bool:
     """Whether `Decoder` computes what a call of the model does.
 
     Projections, norms and self-attention may be replaced or have hooks; the containers around them may not. Not in
-    training (dropout), under autocast, nor in float16 on a CPU, where products of large numbers need care.
+    training (dropout), under autocast, nor in float16 on a CPU, where products of large numbers need care. Not with
+    many beams of heads with keys: the time of a step grows with their square.
     """
     if not is_unchanged(model, SynthesizerForCausalLM, SynthesizerForConditionalGeneration):
+        return False
+    if not is_unchanged(model.model, SynthesizerModel) or (beams > _MOST_BEAMS and any(model.config.key_heads)):
         return False
     stack, weight = model.model.decoder, model.model.embed_tokens.weight
     device, is_float16 = weight.device.type, weight.dtype == torch.float16
     if model.training or torch.is_autocast_enabled(device) or (is_float16 and device == "cpu"):
         return False
     layers = [part for block in stack.layers for part in (block, block.mlp, block.cross_attn) if part is not None]
-    kinds = (SynthesizerModel, SynthesizerStack, SynthesizerBlock, MLP, CrossAttention)
-    return not any(part.training or not is_unchanged(part, *kinds) for part in (model.model, stack, *layers))
+    kinds = (SynthesizerStack, SynthesizerBlock, MLP, CrossAttention)
+    return not any(part.training or not is_unchanged(part, *kinds) for part in (stack, *layers))
 
 
 def has_hooks(model: nn.Module) -> bool:

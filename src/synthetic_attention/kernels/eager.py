@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..layout import is_traced
-from ..logits import GroupedLogits, Logits, SharedLogits, shared_product
+from ..logits import GroupedLogits, Logits, shared_product
 
 
 def allowed_keys(
@@ -64,16 +64,19 @@ def attention_weights(
     Returns:
         (B, H, T, S), or (1, H, T, S) where neither the logits nor the mask differ by example.
     """
-    scores = logits.dense()
-    scores, offset = scores if len(scores.shape) == 4 else scores[None], query_offset if is_causal else None
+    return _weights(logits.dense(), attention_mask, query_offset if is_causal else None)
+
+
+def _weights(scores: Tensor, mask: Tensor | None, offset: int | None) -> Tensor:
+    scores = scores if len(scores.shape) == 4 else scores[None]
     rows, columns = scores.shape[-2:]
-    return masked_softmax(scores, allowed_keys(rows, columns, attention_mask, offset, scores.device))
+    return masked_softmax(scores, allowed_keys(rows, columns, mask, offset, scores.device))
 
 
 def eager_attention(logits: Logits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float) -> Tensor:
     """softmax(logits) · value through the whole matrix; arguments as in `attend`, row t sees keys ≤ offset + t."""
-    scores = SharedLogits(logits.dense(value.shape[-2]))
-    return sum_values(logits, attention_weights(scores, mask, offset is not None, offset or 0), value, dropout_p)
+    scores = logits.dense(value.shape[-2])
+    return sum_values(logits, _weights(scores, mask, offset), value, dropout_p)
 
 
 def sum_values(logits: Logits, weights: Tensor, value: Tensor, dropout_p: float = 0.0) -> Tensor:

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -240,12 +241,23 @@ def nonzero(norm: Tensor) -> Tensor:
     return norm.masked_fill(norm == 0, 1)
 
 
-class CachedSoftmax(NamedTuple):
-    """R and softmax(R), (H, T, S), and whether every row keeps a nonzero weight under any mask."""
+@dataclass
+class CachedSoftmax:
+    """R and softmax(R), (H, T, S), where row t sees keys ≤ offset + t (None: all)."""
 
     scores: Tensor
-    weights: Tensor
-    has_small_range: bool
+    offset: int | None
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """softmax(R)."""
+        with without_autocast("cpu"):
+            return softmax(self.scores, self.offset)
+
+    @cached_property
+    def has_small_range(self) -> bool:
+        """Whether every row keeps a nonzero weight under any mask."""
+        return has_small_range(self.scores)
 
 
 class SoftmaxCache:
@@ -272,10 +284,7 @@ class SoftmaxCache:
         entry = self._entry
         # NaN is not equal to itself: scores that are not finite are never found in the cache.
         if entry is None or entry[0] != key:
-            scores = make()
-            with without_autocast("cpu"):
-                made = CachedSoftmax(scores, softmax(scores, offset), has_small_range(scores))
-            entry = self._entry = key, made
+            entry = self._entry = key, CachedSoftmax(make(), offset)
         return entry[1]
 
     def __reduce__(self) -> tuple[type[SoftmaxCache], tuple[()]]:

@@ -2,6 +2,7 @@
 
 # No annotations from __future__: the strict dataclass checks types, and ignores those that are strings.
 import copy
+import inspect
 import os
 import sys
 from dataclasses import fields
@@ -181,8 +182,7 @@ class SynthesizerConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         kwargs.pop("auto_map", None)
-        if not kwargs.pop(_FROM_FILE, False):
-            self._check_keywords(kwargs)
+        self._check_keywords(kwargs, from_file=kwargs.pop(_FROM_FILE, False))
         for name in self.attribute_map.keys() & kwargs.keys():
             setattr(self, self.attribute_map[name], kwargs.pop(name))
         if self.d_kv is None:
@@ -226,12 +226,16 @@ class SynthesizerConfig(PreTrainedConfig):
         super().to_json_file(json_file_path, use_diff)
         Path(json_file_path).with_name(f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")
 
-    def _check_keywords(self, given: dict[str, Any]) -> None:
+    def _check_keywords(self, given: dict[str, Any], from_file: bool) -> None:
         known = [field.name for field in fields(cast(Any, self))]
         for name in given.keys() - {*self.attribute_map, "model_type", "_name_or_path"}:
             # Fields are not among these; transformers' other keywords are properties of its class.
-            settable = (getattr(SynthesizerConfig, each, None) for each in (name, f"_{name}"))
-            if not any(isinstance(each, property) and each.fset for each in settable):
+            member = inspect.getattr_static(SynthesizerConfig, name, None)
+            settable = [member, inspect.getattr_static(SynthesizerConfig, f"_{name}", None)]
+            if any(isinstance(each, property) and each.fset for each in settable) and name != "per_layer_config":
+                continue
+            # Attributes that a subclass adds can be set.
+            if member is not None or not (from_file or hasattr(type(self), name)):
                 # Where other libraries have the longest sequence.
                 hint = did_you_mean({"max_length": "max_position_embeddings"}.get(name, name), known)
                 raise ValueError(f"got unknown field {name!r}{hint}")

@@ -259,6 +259,9 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         if segment_ids is not None:
             given = {"past_key_values": past_key_values, "use_cache=True": use_cache or None}
             _refuse("rows with several sentences", attention_mask=mask, **given)
+            if segment_ids.shape != embeds.shape[:2]:
+                shape = tuple(segment_ids.shape)
+                raise ValueError(f"got segment_ids of shape {shape}; expected (B, T) = {tuple(embeds.shape[:2])}")
         cache = self._cache(past_key_values, use_cache if segment_ids is None else False)
         own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         layout = TokenLayout.of(mask if segment_ids is None else TokenLayout.of_segments(segment_ids), embeds, own)
