@@ -168,7 +168,7 @@ def test_sampling(call: Call, language_models: dict[str, Path]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "pattern", "code"),
     [
-        (["--prompt", "x " * 99], "63.* 199", 1),
+        (["--prompt", "x " * 99], "199.* 63", 1),
         (["x", "y " * 99], " 63 .*line 2.*--on-long", 1),
         (["x", "--prompt", "y"], "TEXT.*--prompt", 2),
         (["--prompt", "y", "--num-beams", 2, "--truncate"], "--num-beams, --on-long.*--prompt", 2),

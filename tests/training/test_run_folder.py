@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from synthesizer_lab.staging import LOCK, lock_file
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.training.run import resume_run
 from synthesizer_lab.training.run_folder import RunFolder
@@ -84,6 +85,10 @@ def test_a_full_disk_leaves_what_is_there(corpus: Path, tmp_path: Path, small: S
 
 def test_the_next_start_removes_what_killed_ones_left(corpus: Path, tmp_path: Path, small: Small) -> None:
     run = tmp_path / "run"
-    (run / ".partial-abcdefgh/new").mkdir(parents=True)
-    start(corpus, run, small("max_steps=1"))
-    assert not [*run.glob(".partial-*")]
+    dead, alive = (run / f".partial-{name}" for name in ("abcdefgh", "12345678"))
+    for path in (dead, alive):
+        (path / "new").mkdir(parents=True)
+        (path / LOCK).touch()
+    with lock_file(alive / LOCK):
+        start(corpus, run, small("max_steps=1"))
+    assert [*run.glob(".partial-*")] == [alive]
