@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from synthesizer_lab.staging import LOCK, lock_file
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.training.run import resume_run
 from synthesizer_lab.training.run_folder import RunFolder
-from training.runs import Kill, Small, full_disk, silent, snapshot, start
+from training.runs import Kill, Small, full_disk, generate_lines, silent, snapshot, start
 
 
 def test_what_is_there_is_not_overwritten_unasked(corpus: Path, tmp_path: Path, small: Small) -> None:
@@ -27,6 +29,25 @@ def test_what_is_there_is_not_overwritten_unasked(corpus: Path, tmp_path: Path, 
             start(corpus, output, settings, overwrite=True)
     with pytest.raises(UserError, match="not a folder"):
         start(corpus, run / "run.yaml", settings, overwrite=True)
+
+
+def test_a_run_that_was_killed_as_it_began_starts_again(corpus: Path, tmp_path: Path, small: Small) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/tokenizer.json").write_text("{", encoding="utf-8")
+    # Perhaps a user's.
+    with pytest.raises(UserError, match="has files and is not a run"):
+        start(corpus, tmp_path / "run", small("max_steps=1"))
+    (tmp_path / "run" / LOCK).touch()
+    start(corpus, tmp_path / "run", small("max_steps=1"))
+    assert (tmp_path / "run/model.safetensors").exists()
+
+
+def test_weights_that_are_not_finite_are_refused(corpus: Path, tmp_path: Path, small: Small) -> None:
+    start(corpus, run := tmp_path / "run", small("max_steps=1"))
+    weights = {name: weight * torch.nan for name, weight in load_file(run / "model.safetensors").items()}
+    save_file(weights, run / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"model\.safetensors has weights that are not finite: "):
+        generate_lines(run, ["one"])
 
 
 def test_an_empty_folder_is_filled_and_a_link_to_it_stays(corpus: Path, tmp_path: Path, small: Small) -> None:

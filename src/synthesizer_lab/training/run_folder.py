@@ -46,6 +46,8 @@ _FOREIGN = (
 # The entries of run.yaml that every run has.
 _INFO = ("task", "data", "options", "fingerprints", "commands", "settings")
 _PARTIAL = ".partial-"
+# The files that a new run gets before its run.yaml.
+_FIRST = {"tokenizer.json", "tokenizer_config.json"}
 
 
 def data_path(info: Mapping[str, Any], data: Path | None) -> Path:
@@ -125,7 +127,9 @@ class RunFolder:
         if self.exists and not overwrite:
             way_out = "choose another --output (train: --resume continues it, --overwrite replaces it)"
             raise UserError(f"{self.path}: a run exists; {way_out}")
-        if self.content() and not self.exists:
+        # A run that was killed as it began has a lock and its tokenizer only.
+        left = _FIRST if (self.path / LOCK).exists() else set()
+        if {path.name for path in self.content()} - left and not self.exists:
             raise UserError(f"{self.path}: the folder has files and is not a run; choose another --output")
 
     @contextmanager
@@ -229,6 +233,9 @@ class RunFolder:
             # transformers would initialise missing weights.
             if problems := [f"{name} {kind}" for kind in ("missing", "unexpected") for name in found[f"{kind}_keys"]]:
                 raise ValueError(f"the weights do not fit config.json: {', '.join(problems[:3])}")
+            weights = {} if device.type == "meta" else model.state_dict()
+            if infinite := [name for name, weight in weights.items() if not weight.isfinite().all()]:
+                raise ValueError(f"model.safetensors has weights that are not finite: {', '.join(infinite[:3])}")
             if len(tokenizer) > model.config.vocab_size:
                 raise ValueError(f"tokenizer.json has {len(tokenizer)} tokens, the model {model.config.vocab_size}")
             # Commands take settings of generation as options, not from generation_config.json.
@@ -262,8 +269,7 @@ class RunFolder:
         """A temporary folder inside; its files, `name` among them, move into the run, each in one step."""
         with damage_reported(self.path / name, "written"):
             self.path.mkdir(parents=True, exist_ok=True)
-            # A prefix for each file: an evaluation may write while the run is trained.
-            with staged(self.path, f"{_PARTIAL}{Path(name).name}") as stage:
+            with staged(self.path, _PARTIAL) as stage:
                 yield stage
                 # run.yaml after the tokenizer: with it the folder is a run. The weights last: with them it has a model.
                 files = [path for path in stage.rglob("*") if path.is_file()]
