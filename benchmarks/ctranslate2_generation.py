@@ -43,11 +43,6 @@ def generate(case: GenerationCase, *arguments: Any) -> None:
     make_engine(*arguments)(case)
 
 
-def generate_in(pool: ProcessPoolExecutor, *arguments: Any) -> None:
-    """`generate` in the process of a pool."""
-    pool.submit(generate, *arguments).result()
-
-
 def make_ctranslate2(model: Any, compute_type: str, threads: int) -> Engine:
     """CTranslate2 with the weights of a Marian model."""
     import ctranslate2
@@ -87,13 +82,13 @@ def measure(cases: Sequence[GenerationCase], variants: Sequence[str], repeats: i
     """As `measure_generation`, with each engine in a process of its own."""
     longest, found = max(case.longest for case in cases), list[Measurement]()
     pools = {name: ProcessPoolExecutor(1, get_context("spawn")) for name in ("marian", *variants)}
+
+    def turn(name: str, case: GenerationCase) -> None:
+        pools[name].submit(generate, case, name, cases[0], longest, torch.get_num_threads()).result()
+
     for case in cases:
-        turns = {
-            name: partial(generate_in, pool, case, name, cases[0], longest, torch.get_num_threads())
-            for name, pool in pools.items()
-        }
-        times = time_turns(turns, repeats, warmup=1)
-        found += [Measurement(name, case, False, *times[name]) for name in turns]
+        times = time_turns({name: partial(turn, name, case) for name in pools}, repeats, warmup=1)
+        found += [Measurement(name, case, False, *times[name]) for name in pools]
     return found
 
 

@@ -26,9 +26,8 @@ from synthetic_attention import export_model, generate
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from onnx_generation import OnnxGenerator
 
-Translate = Callable[[list[str]], list[str]]
 # Bytes of the weights, and how to translate.
-Served = tuple[int, Translate]
+Served = tuple[int, Callable[[list[str]], list[str]]]
 TIMED, BATCH, TURNS, SCORED = 16, 32, 7, 320
 
 

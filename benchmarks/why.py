@@ -64,12 +64,9 @@ def draw_heads(runs: Sequence[Run], part: str, place: Callable[[pd.DataFrame], A
 
 def draw_shares(runs: Sequence[Run]) -> Figure:
     """Each head by what position alone and what the own token alone explains."""
-
-    def place(heads: pd.DataFrame) -> Any:
-        return [100 * heads[f"explained_by_{name}"].clip(lower=-0.05) for name in ("random", "dense")]
-
-    options: dict[str, Any] = {"xlabel": "% by position", "ylabel": "% by the own token"}
-    return draw_heads(runs, "explained", place, xlim=(-8, 105), ylim=(-8, 105), **options)
+    columns = ["explained_by_random", "explained_by_dense"]
+    axes = {"xlim": (-8, 105), "ylim": (-8, 105), "xlabel": "% by position", "ylabel": "% by the own token"}
+    return draw_heads(runs, "explained", lambda heads: 100 * heads[columns].clip(lower=-0.05).to_numpy().T, **axes)
 
 
 def draw_spread(runs: Sequence[Run]) -> Figure:

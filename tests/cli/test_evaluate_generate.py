@@ -54,7 +54,9 @@ def test_a_line_is_generated_for_each_line(
     assert call("generate", tmp_path / "moved", "one plus two", "", "three")[1] == expected
 
 
-def test_a_run_of_the_hub(call: Call, trained: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_the_hub(
+    call: Call, trained: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def download(name: str, **_: object) -> str:
         if name == "owner/run":
             return str(trained)
@@ -62,7 +64,13 @@ def test_a_run_of_the_hub(call: Call, trained: Path, corpus: Path, monkeypatch: 
 
     monkeypatch.setattr("synthesizer_lab.training.run_folder.snapshot_download", download)
     assert call("generate", "owner/run", "one plus two") == call("generate", trained, "one plus two")
+    before = snapshot(trained)
+    monkeypatch.chdir(tmp_path)
     assert call("evaluate", "owner/run", "--data", corpus, "--num-beams", 1)[0] == 0
+    assert call("inspect", "owner/run", "one plus two")[0] == 0
+    assert snapshot(trained) == before
+    assert len([*Path("run/evaluation").glob("*.json")]) == 1
+    assert Path("run/inspect/index.html").exists()
     check_error(call("generate", "owner/none", "one"), "owner/none: no such folder", "404: no such repository")
 
 

@@ -10,7 +10,7 @@ from .options import Device, argument, option
 
 def inspect(
     *,
-    run: Path = argument("RUN", "Folder of a trained run."),
+    run: str = argument("RUN", "Folder of a trained run, or the name of one on the hub."),
     text: list[str] | None = argument("TEXT", "Texts to inspect. [default: examples of the data]", None),
     data: Path | None = option("The data. [default: the data of the run]", metavar="PATH"),
     split: str = option("Split of the data.", "valid"),

@@ -36,7 +36,7 @@ _NOTE = (
 
 
 def inspect_run(
-    run: Path,
+    run: str | Path,
     texts: Sequence[str] = (),
     *,
     data: Path | None = None,
@@ -50,17 +50,19 @@ def inspect_run(
     """Draw the attention of a run's best model; write an HTML page, whose path is returned, and the numbers.
 
     Args:
-        run: the folder of the run.
+        run: the folder, or OWNER/NAME of a run on the hub.
         texts: to inspect it on; without any, `examples` of its data, or of `data`, are drawn, and statistics are over
             `sample` of them.
-        output: the folder to write, by default inspect/ in the run. Files of an earlier call are overwritten.
+        output: the folder to write, by default inspect/ in the run, for a run of the hub in ./NAME. Files of an earlier
+            call are overwritten.
         device: as for `choose_device`.
         report: called with each line for the user.
 
     Raises:
         UserError: the run, the data, a text or the folder cannot be used.
     """
-    folder, target = RunFolder(run), output or run / "inspect"
+    folder = RunFolder.find(run)
+    target = output or folder.results / "inspect"
     info = folder.read_info()
     task = folder.read_task(info)
     model, tokenizer = folder.load(task, choose_device(device))

@@ -43,6 +43,8 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Score the best model of a run on a split, and write predictions and scores to the folder `evaluation` of the run.
 
+    Those of a run of the hub go to NAME/evaluation in the current folder.
+
     Args:
         path: the folder, or OWNER/NAME of a run on the hub.
         data: the data; by default the data of training.
@@ -103,19 +105,19 @@ def evaluate_run(
         "dtype": "bfloat16" if bf16 else "float32",
         "seconds": round(seconds, 3),
         "examples_per_second": round((evaluation.examples or len(part)) / seconds, 2),
-        "predictions": str(run.path / predictions),
+        "predictions": str(run.results / predictions),
     }
     if loop.rank:
         return results
     # The scores may have taken hours: return them even if the run cannot be written.
     try:
-        run.write_text(predictions, evaluation.predictions)
-        run.write_json(f"{name}.json", results)
+        RunFolder(run.results).write_text(predictions, evaluation.predictions)
+        RunFolder(run.results).write_json(f"{name}.json", results)
     except OSError as error:
         results.update(predictions=None)
         report(f"predictions and scores not written: {error}")
     try:
-        if metrics := run.read_metrics():
+        if not run.hub_name and (metrics := run.read_metrics()):
             with damage_reported(f"the scores of {run.path}/metrics.json"):
                 update_model_card(run, metrics)
     except (UserError, OSError) as error:

@@ -68,6 +68,7 @@ class RunFolder:
     """A run at `path`. Only its methods read and write; they raise UserError for files that are missing or damaged."""
 
     path: Path
+    hub_name: str = ""
 
     @classmethod
     def find(cls, name: str | Path) -> RunFolder:
@@ -80,12 +81,18 @@ class RunFolder:
             return cls(Path(name))
         try:
             patterns = ["*.json", "*.yaml", "*.safetensors"]
-            return cls(Path(snapshot_download(str(name), allow_patterns=patterns, ignore_patterns=["*/*"])))
+            path = snapshot_download(str(name), allow_patterns=patterns, ignore_patterns=["*/*"])
+            return cls(Path(path), str(name))
         except (OSError, ValueError) as error:
             raise UserError(
                 f"{name}: no such folder; as a name on the hub: {one_line(error)} (expected a folder made by "
                 "`synthesizer train`, or OWNER/NAME of such a folder on the hub)"
             ) from error
+
+    @property
+    def results(self) -> Path:
+        """Where evaluations go: the run; for OWNER/NAME the folder NAME here, not the hub's cache."""
+        return Path(Path(self.hub_name).name) if self.hub_name else self.path
 
     @property
     def checkpoints(self) -> Path:
