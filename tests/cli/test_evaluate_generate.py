@@ -69,8 +69,8 @@ def test_a_run_of_the_hub(
     assert call("evaluate", "owner/run", "--data", corpus, "--num-beams", 1)[0] == 0
     assert call("inspect", "owner/run", "one plus two")[0] == 0
     assert snapshot(trained) == before
-    assert len([*Path("run/evaluation").glob("*.json")]) == 1
-    assert Path("run/inspect/index.html").exists()
+    assert len([*Path("owner--run/evaluation").glob("*.json")]) == 1
+    assert Path("owner--run/inspect/index.html").exists()
     check_error(call("generate", "owner/none", "one"), "owner/none: no such folder", "404: no such repository")
 
 

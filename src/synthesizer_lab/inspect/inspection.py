@@ -53,8 +53,8 @@ def inspect_run(
         run: the folder, or OWNER/NAME of a run on the hub.
         texts: to inspect it on; without any, `examples` of its data, or of `data`, are drawn, and statistics are over
             `sample` of them.
-        output: the folder to write, by default inspect/ in the run, for a run of the hub in ./NAME. Files of an earlier
-            call are overwritten.
+        output: the folder to write, by default inspect/ in the run, for a run of the hub in ./OWNER--NAME. Files of an
+            earlier call are overwritten.
         device: as for `choose_device`.
         report: called with each line for the user.
 

@@ -91,8 +91,8 @@ class RunFolder:
 
     @property
     def results(self) -> Path:
-        """Where evaluations go: the run; for OWNER/NAME the folder NAME here, not the hub's cache."""
-        return Path(Path(self.hub_name).name) if self.hub_name else self.path
+        """Where evaluations go: the run; for OWNER/NAME of the hub ./OWNER--NAME, not the hub's cache."""
+        return Path(self.hub_name.replace("/", "--")) if self.hub_name else self.path
 
     @property
     def checkpoints(self) -> Path:
