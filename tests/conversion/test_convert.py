@@ -31,6 +31,7 @@ from documents import ROOT
 from models.conftest import word_tokenizer
 from synthesizer_lab.compare.documents import condense
 from synthesizer_lab.compare.results import read_results
+from synthesizer_lab.heads.run import Conversion, convert_to
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, convert, export_model
 from tasks.glue_files import write_glue
 
@@ -197,6 +198,20 @@ def test_the_example_trains_a_model_to_convert(tmp_path: Path, monkeypatch: pyte
     assert inputs["input_ids"][0, -1] == model.config.eos_token_id
     expected = MarianMTModel.from_pretrained(output).generate(**inputs, max_new_tokens=5)
     assert torch.equal(model.generate(**inputs, max_new_tokens=5), expected)
+
+
+def test_pooling_and_normalization_of_a_sentence_encoder_are_kept(tmp_path: Path) -> None:
+    source, new = tmp_path / "model", tmp_path / "new"
+    for each in (make_source("bert-model"), word_tokenizer()):
+        each.save_pretrained(source)
+    (source / "1_Pooling").mkdir()
+    files = {"modules.json": [{"idx": 0, "path": ""}], "1_Pooling/config.json": {"pooling_mode_cls_token": True}}
+    for name, content in {**files, "sentence_bert_config.json": {"max_seq_length": 15, "do_lower_case": True}}.items():
+        (source / name).write_text(json.dumps(content), encoding="utf-8")
+    convert_to(str(source), new, Conversion(synthesizer="vanilla", max_length=12))
+    assert {name: json.loads((new / name).read_text("utf-8")) for name in files} == files
+    limits = json.loads((new / "sentence_bert_config.json").read_text("utf-8"))
+    assert limits == {"max_seq_length": 12, "do_lower_case": True}
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from huggingface_hub import snapshot_download
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, set_seed
 
 from synthetic_attention.conversion.convert import convert
@@ -35,6 +38,8 @@ from .text import read_batches
 _CALIBRATED = (*FUNCTIONS, "factorized_random")
 # Heads are chosen by their loss on so many tokens of the text: every head is measured, several times.
 _TOKENS = 4096
+# What sentence-transformers reads besides the model: pooling, normalization, the longest input.
+_SENTENCE_FILES = ("modules.json", "*sentence*.json", "[1-9]_*/*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,4 +262,19 @@ def _write(
             changed = {"commands": [*info["commands"], command], "settings": {**info["settings"], **settings}}
             folder.write_yaml("run.yaml", {**info, **changed, "converted_from": report["model"]})
         folder.write_json("report.json", report)
+        _copy_sentence_files(report["model"], folder.path, new.config.max_position_embeddings)
         folder.save_model(new)
+
+
+def _copy_sentence_files(name: str, target: Path, longest: int) -> None:
+    source = Path(name) if Path(name).is_dir() else Path(snapshot_download(name, allow_patterns=[*_SENTENCE_FILES]))
+    if (source / "modules.json").is_file():
+        for path in (path for pattern in _SENTENCE_FILES for path in source.glob(pattern)):
+            new = target / path.relative_to(source)
+            new.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, new)
+        if (limits := target / "sentence_bert_config.json").exists():
+            with damage_reported(source / limits.name):
+                values = json.loads(limits.read_text(encoding="utf-8"))
+                values["max_seq_length"] = min(values.get("max_seq_length") or longest, longest)
+            limits.write_text(json.dumps(values, indent=2), encoding="utf-8")
