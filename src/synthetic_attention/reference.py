@@ -77,7 +77,9 @@ def outer(a: Tensor, b: Tensor, length: int) -> Tensor:
 def factorized_dense(
     x: Tensor, w_1: Tensor, w_a: Tensor, w_b: Tensor, b_1: Bias = None, b_a: Bias = None, b_b: Bias = None
 ) -> Tensor:
-    """Row i is the flattened outer product of H_A(F(X_i)) and H_B(F(X_i)); F = relu(W₁ X_i + b₁) is common to both.
+    """Row i is the outer product of B and A, flattened: [j] = A[j mod a] · B[j div a].
+
+    A = W_A F + b_A and B = W_B F + b_B with the common F = relu(W₁ X_i + b₁).
 
     Args:
         x, w_1, b_1: as in `dense`.
