@@ -16,7 +16,7 @@ def inspect(
     split: str = option("Split of the data.", "valid"),
     examples: int = option("Number of examples to draw, if no text is given.", 2, least=1),
     sample: int = option("Number of examples for histograms and statistics.", 200, least=1),
-    output: Path | None = option("Folder to write to. [default: RUN/inspect]"),
+    output: Path | None = option("Folder to write to. [default: inspect/ in RUN, or in ./OWNER--NAME]"),
     place: Device,
 ) -> None:
     """Draw attention weights, logit matrices, biases and gates.

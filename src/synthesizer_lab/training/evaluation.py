@@ -43,7 +43,7 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Score the best model of a run on a split, and write predictions and scores to the folder `evaluation` of the run.
 
-    Those of a run of the hub go to ./OWNER--NAME/evaluation.
+    For a run of the hub the folder is ./OWNER--NAME/evaluation.
 
     Args:
         path: the folder, or OWNER/NAME of a run on the hub.

@@ -80,7 +80,7 @@ class RunFolder:
         if Path(name).parent.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
             return cls(Path(name))
         try:
-            patterns = ["*.json", "*.yaml", "*.safetensors"]
+            patterns = ["*.json", "*.jsonl", "*.yaml", "*.safetensors"]
             path = snapshot_download(str(name), allow_patterns=patterns, ignore_patterns=["*/*"])
             return cls(Path(path), str(name))
         except (OSError, ValueError) as error:
