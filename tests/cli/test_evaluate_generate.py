@@ -64,9 +64,12 @@ def test_a_run_of_the_hub(
 
     monkeypatch.setattr("synthesizer_lab.training.run_folder.snapshot_download", download)
     assert call("generate", "owner/run", "one plus two") == call("generate", trained, "one plus two")
-    before = snapshot(trained)
+    before, written = snapshot(trained), (trained / "README.md").stat().st_mtime_ns
     monkeypatch.chdir(tmp_path)
-    assert call("evaluate", "owner/run", "--data", corpus, "--num-beams", 1)[0] == 0
+    code, output, _ = call("evaluate", "owner/run", "--data", corpus, "--num-beams", 1, "--json")
+    assert code == 0
+    assert json.loads(output)["predictions"].startswith("owner--run/evaluation/")
+    assert (trained / "README.md").stat().st_mtime_ns == written
     assert call("inspect", "owner/run", "one plus two")[0] == 0
     assert snapshot(trained) == before
     assert len([*Path("owner--run/evaluation").glob("*.json")]) == 1

@@ -107,6 +107,11 @@ def convert_to(
     place = choose_device(device)
     set_seed(how.seed)
     model, tokenizer, task, info = _open(name, how, report)
+    source = Path(name)
+    if not source.is_dir():
+        # Before the long work: the hub may not be there later.
+        with user_errors():
+            source = Path(snapshot_download(name, allow_patterns=[*_SENTENCE_FILES]))
     dtype = model.dtype
     # Mean attention and its logarithm need more digits than half precision has.
     model.eval().to(place, torch.float32)
@@ -129,7 +134,7 @@ def convert_to(
         for each in (model, new):
             each.to(dtype)
         found = {"model": name, "synthesizer": new.config.synthesizer, **compare_speed(model, new, sample), **found}
-        _write(output, new, tokenizer, info, found)
+        _write(output, source, new, tokenizer, info, found)
     return found
 
 
@@ -248,7 +253,12 @@ def _replace(
 
 
 def _write(
-    output: Path, new: SynthesizerPreTrainedModel, tokenizer: Any, info: dict[str, Any], report: dict[str, Any]
+    output: Path,
+    source: Path,
+    new: SynthesizerPreTrainedModel,
+    tokenizer: Any,
+    info: dict[str, Any],
+    report: dict[str, Any],
 ) -> None:
     with RunFolder(output.resolve()).written() as folder:
         if tokenizer is not None:
@@ -262,14 +272,13 @@ def _write(
             changed = {"commands": [*info["commands"], command], "settings": {**info["settings"], **settings}}
             folder.write_yaml("run.yaml", {**info, **changed, "converted_from": report["model"]})
         folder.write_json("report.json", report)
-        _copy_sentence_files(report["model"], folder.path, new.config.max_position_embeddings)
+        _copy_sentence_files(source, folder.path, new.config.max_position_embeddings)
         folder.save_model(new)
 
 
-def _copy_sentence_files(name: str, target: Path, longest: int) -> None:
-    source = Path(name) if Path(name).is_dir() else Path(snapshot_download(name, allow_patterns=[*_SENTENCE_FILES]))
+def _copy_sentence_files(source: Path, target: Path, longest: int) -> None:
     if (source / "modules.json").is_file():
-        for path in (path for pattern in _SENTENCE_FILES for path in source.glob(pattern)):
+        for path in (path for pattern in _SENTENCE_FILES for path in source.glob(pattern) if path.is_file()):
             new = target / path.relative_to(source)
             new.parent.mkdir(exist_ok=True)
             shutil.copyfile(path, new)
