@@ -95,11 +95,10 @@ def head_logits(f: nn.Module, h: int):
 
 
 def drawn(name: str) -> SynthesizerAttention:
-    """A layer in float64 whose biases and gates are not zero, and whose logits are not small."""
+    """A layer in float64 of whose parameters and buffers none is zero or small."""
     layer = make(name, dtype=torch.float64)
-    for key, tensor in layer.state_dict().items():
-        if any(part in key for part in ("bias", "gate", "table", "offsets")):
-            nn.init.normal_(tensor)
+    for tensor in layer.state_dict().values():
+        nn.init.normal_(tensor)
     return layer
 
 
@@ -191,9 +190,9 @@ def test_reset_parameters_and_the_meta_device(name):
     layer.reset_parameters()
     assert layer(x).isfinite().all()
     assert layer.state_dict().keys() == fresh.state_dict().keys()
-    for key, tensor in layer.state_dict().items():
-        if "bias" not in key and "gate" not in key:
-            assert not torch.equal(tensor, fresh.state_dict()[key]), key
+    for key, tensor in fresh.state_dict().items():
+        is_constant = tensor.unique().numel() == 1
+        assert torch.equal(tensor, layer.state_dict()[key]) == is_constant, key
     layer.load_state_dict(fresh.state_dict())
     assert torch.equal(layer(x), fresh(x))
 
@@ -217,6 +216,12 @@ def test_training_memory_is_linear_in_length():
         assert sum(n for n in saved if n >= length**2) <= 2 * heads * length**2, name
 
 
+def call_without_features(name: str) -> None:
+    layer = make(name)
+    layer.function.functions[-1].num_features = 0
+    layer(torch.randn(B, T, D))
+
+
 @pytest.mark.parametrize(
     ("make_layer", "message"),
     [
@@ -225,6 +230,7 @@ def test_training_memory_is_linear_in_length():
         (lambda: SynthesizerAttention(D, H, "linformer", N), r"'linformer'.*SynthesizerConfig"),
         (lambda: SynthesizerAttention(D, H, "random"), "max_length"),
         (lambda: SynthesizerAttention(D, H, "vanilla", dropout=1.5), r"dropout=1\.5"),
+        (lambda: call_without_features("random+dense"), r"got 1 projections.*num_features=0"),
         (lambda: make("random", synthesizer_options={"nonsense": {}}), r"nonsense.*factorized_random.*mixture"),
         (lambda: make("random", synthesizer_options={"random": {"sigma": 1}}), r"'sigma'.*'random'.*std"),
         (lambda: make("random", synthesizer_options={"random": {"std": -1.0}}), r"std=-1\.0.*positive"),

@@ -151,7 +151,7 @@ for name in VARIANTS:
     with torch.no_grad():
         # Mixtures start near plain dot products: draw R as large as it is after training.
         for key, parameter in each.named_parameters():
-            if key.endswith("scores"):
+            if key.endswith("table"):
                 parameter.normal_()
         before, after = (each(each_x, need_weights=True)[1] for each_x in (x, changed))
     rows = ((before - after).abs().amax(dim=(0, 1, 3)) > 1e-6).nonzero().flatten().tolist()

@@ -205,7 +205,13 @@ class CompositeFunction(SynthesizingFunction):
         self.max_length = None if self.max_length is None else max_length
 
     def project(self, x: Tensor) -> Sequence[Tensor]:
-        return [feature for function in self.components for feature in function.project(x)]
+        features: list[Tensor] = []
+        for function in self.components:
+            own, expected = function.project(x), function.num_features
+            if len(own) != expected:
+                raise ValueError(f"got {len(own)} projections from {function.name!r}; expected num_features={expected}")
+            features += own
+        return features
 
     def rotate(self, features: Sequence[Tensor], positions: Positions) -> Sequence[Tensor]:
         return [x for function, part in self._split(features) for x in function.rotate(part, positions)]
