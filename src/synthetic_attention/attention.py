@@ -210,13 +210,12 @@ class SynthesizerAttention(SelfAttention):
         values = tokens if value is None else layout.pack(value)
         # A group of heads has features for its heads only.
         parts = (layout.pad(part) for part in function.project(tokens))
-        split = [split_heads(part, part.shape[-1] // self.head_dim) for part in parts]
-        features = function.rotate(split, layout.positions)
+        features = [split_heads(part, part.shape[-1] // self.head_dim) for part in parts]
         if function.values_by_feature:
             value = project_by_feature(self.v_proj, values, layout, heads)
         else:
             value = split_heads(layout.pad(linear(self.v_proj, values)), heads)
-        key = function.keys(features)
+        key = function.keys(features, layout.positions)
         key, value = layout.update(cache, value[:, :0] if key is None else key, value, self.layer_idx)
         logits = self._biased(self.function(features, layout.positions, key), attn_bias, layout, value.dtype)
 

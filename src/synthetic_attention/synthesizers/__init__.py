@@ -7,9 +7,17 @@ import pkgutil
 from dataclasses import replace
 from typing import cast
 
-from .base import Dimensions, SynthesizingFunction, reset_map, reset_projection, resize, unwrap
-from .head_groups import HeadGroups
-from .mixture import Mixture, MixtureOptions
+from .base import (
+    Dimensions,
+    HeadGroups,
+    Mixture,
+    MixtureOptions,
+    SynthesizingFunction,
+    reset_map,
+    reset_projection,
+    resize,
+    unwrap,
+)
 from .registry import (
     OPTIONS,
     REGISTRY,

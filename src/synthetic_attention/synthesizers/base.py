@@ -1,20 +1,21 @@
-"""The base class of the synthesizing functions, and the sizes that they are made with.
+"""The base class of the synthesizing functions, mixtures and head groups of them, and the sizes of a layer.
 
 Shape legend: B batch, H heads, T rows (new tokens), S columns (keys in use), K width of a head, N maximum length.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from ..logits import Logits, Positions
+from ..logits import GroupedLogits, Logits, MixedLogits, Positions
 from ..validation import check_size
-from .registry import Options, group_size
+from .registry import OPTIONS, Options, group_size
 from .rotary import Rotary
 
 
@@ -141,11 +142,7 @@ class SynthesizingFunction(nn.Module):
         """The projections (…, H·K) of the input (…, d_model)."""
         return ()
 
-    def rotate(self, features: Sequence[Tensor], positions: Positions) -> Sequence[Tensor]:
-        """The projections (B, H, T, K) with rotary positions, where the function has these."""
-        return features
-
-    def keys(self, features: Sequence[Tensor]) -> Tensor | None:
+    def keys(self, features: Sequence[Tensor], positions: Positions) -> Tensor | None:
         """The keys (B, key_heads, T, K) that a cache has to keep, from the projections (B, H, T, K); None for none."""
         return None
 
@@ -213,12 +210,9 @@ class CompositeFunction(SynthesizingFunction):
             features += own
         return features
 
-    def rotate(self, features: Sequence[Tensor], positions: Positions) -> Sequence[Tensor]:
-        return [x for function, part in self._split(features) for x in function.rotate(part, positions)]
-
-    def keys(self, features: Sequence[Tensor]) -> Tensor | None:
+    def keys(self, features: Sequence[Tensor], positions: Positions) -> Tensor | None:
         # Two steps: torch.compile breaks the graph at an assignment inside of a list.
-        all_keys = [function.keys(part) for function, part in self._split(features)]
+        all_keys = [function.keys(part, positions) for function, part in self._split(features)]
         keys = [key for key in all_keys if key is not None]
         return torch.cat(keys, dim=1) if len(keys) > 1 else keys[0] if keys else None
 
@@ -238,6 +232,76 @@ class CompositeFunction(SynthesizingFunction):
             parts.append((function, features[start : start + function.num_features]))
             start += function.num_features
         return parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureOptions(Options):
+    """Options of mixtures, under the key "mixture".
+
+    Attributes:
+        gate: "softmax", α is a softmax over the components in each head; "sigmoid", one scalar s in each layer, the
+            first of two components has weight s and the second 1 − s (the authors' code); "sum", no weights.
+    """
+
+    gate: Literal["softmax", "sigmoid", "sum"] = "softmax"
+
+
+OPTIONS["mixture"] = MixtureOptions
+
+
+class Mixture(CompositeFunction):
+    """A sum of synthesizing functions, weighted by learned α that sum to 1. All start with the same weight."""
+
+    near_zero = ("gate",)
+
+    def __init__(self, functions: Sequence[SynthesizingFunction], dims: Dimensions, options: MixtureOptions) -> None:
+        super().__init__(functions)
+        self.kind = options.gate
+        shapes = {"softmax": (len(functions), dims.num_heads), "sigmoid": (1,)}
+        self.gate = dims.parameter(*shapes[self.kind]) if self.kind in shapes else None
+        if self.gate is not None:
+            nn.init.zeros_(self.gate)
+
+    def reset_parameters(self) -> None:
+        if self.gate is not None:
+            nn.init.zeros_(self.gate)
+        super().reset_parameters()
+
+    def weights(self) -> Tensor | None:
+        if self.gate is None:
+            return None
+        if self.kind == "softmax":
+            return torch.softmax(self.gate, dim=0)
+        gate = torch.sigmoid(self.gate)
+        return torch.stack([gate, 1 - gate])
+
+    def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> MixedLogits:
+        return MixedLogits(self.terms(features, positions, keys), self.weights())
+
+
+class HeadGroups(CompositeFunction):
+    """Synthesizing functions side by side: the first one makes the logits of the first `sizes[0]` heads, and so on.
+
+    Each is made for its heads only, and so are its projections of the input and the keys that a cache keeps.
+    """
+
+    def __init__(self, functions: Sequence[SynthesizingFunction], sizes: Sequence[int]) -> None:
+        super().__init__(functions)
+        self.sizes = tuple(sizes)
+
+    @property
+    def values_by_feature(self) -> bool:
+        # The smaller part is copied.
+        pairs = zip(self.components, self.sizes, strict=True)
+        return 2 * sum(size for function, size in pairs if function.values_by_feature) >= sum(self.sizes)
+
+    def groups(self) -> list[tuple[slice, SynthesizingFunction]]:
+        ends = itertools.accumulate(self.sizes)
+        pairs = zip(self.components, ends, self.sizes, strict=True)
+        return [(slice(end - size, end), function) for function, end, size in pairs]
+
+    def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> GroupedLogits:
+        return GroupedLogits(self.terms(features, positions, keys), self.sizes)
 
 
 def unwrap(function: Any) -> SynthesizingFunction:

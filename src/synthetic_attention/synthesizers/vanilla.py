@@ -46,12 +46,12 @@ class Vanilla(SynthesizingFunction):
         """Apply a norm to each head of x (…, H·K)."""
         return x if norm is None else norm(x.unflatten(-1, (-1, *norm.normalized_shape))).flatten(-2)
 
-    def rotate(self, features: Sequence[Tensor], positions: Positions) -> Sequence[Tensor]:
-        return features if self.rotary is None else [self.rotary(x, positions) for x in features]
-
-    def keys(self, features: Sequence[Tensor]) -> Tensor:
-        return features[1]
+    def keys(self, features: Sequence[Tensor], positions: Positions) -> Tensor:
+        return self._rotate(features[1], positions)
 
     def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> InnerLogits:
         assert keys is not None
-        return InnerLogits(features[0], keys, scale=self.scale)
+        return InnerLogits(self._rotate(features[0], positions), keys, scale=self.scale)
+
+    def _rotate(self, x: Tensor, positions: Positions) -> Tensor:
+        return x if self.rotary is None else self.rotary(x, positions)
