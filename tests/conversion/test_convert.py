@@ -31,7 +31,7 @@ from documents import ROOT
 from models.conftest import word_tokenizer
 from synthesizer_lab.compare.documents import condense
 from synthesizer_lab.compare.results import read_results
-from synthesizer_lab.heads.run import Conversion, convert_to
+from synthesizer_lab.heads import run
 from synthetic_attention import SynthesizerConfig, SynthesizerForCausalLM, convert, export_model
 from tasks.glue_files import write_glue
 
@@ -200,16 +200,24 @@ def test_the_example_trains_a_model_to_convert(tmp_path: Path, monkeypatch: pyte
     assert torch.equal(model.generate(**inputs, max_new_tokens=5), expected)
 
 
-def test_pooling_and_normalization_of_a_sentence_encoder_are_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["model", "owner/model"])
+def test_pooling_and_normalization_of_a_sentence_encoder_are_kept(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, new = tmp_path / "model", tmp_path / "new"
+    if name == "owner/model":
+        opened = run._open
+        monkeypatch.setattr(run, "_open", lambda _, *others: opened(str(source), *others))
+        monkeypatch.setattr(run, "snapshot_download", lambda *_, **__: source)
+    monkeypatch.chdir(tmp_path)
     for each in (make_source("bert-model"), word_tokenizer()):
         each.save_pretrained(source)
     (source / "1_Pooling").mkdir()
     files = {"modules.json": [{"idx": 0, "path": ""}], "1_Pooling/config.json": {"pooling_mode_cls_token": True}}
-    for name, content in {**files, "sentence_bert_config.json": {"max_seq_length": 15, "do_lower_case": True}}.items():
-        (source / name).write_text(json.dumps(content), encoding="utf-8")
-    convert_to(str(source), new, Conversion(synthesizer="vanilla", max_length=12))
-    assert {name: json.loads((new / name).read_text("utf-8")) for name in files} == files
+    for file, content in {**files, "sentence_bert_config.json": {"max_seq_length": 15, "do_lower_case": True}}.items():
+        (source / file).write_text(json.dumps(content), encoding="utf-8")
+    run.convert_to(name, new, run.Conversion(synthesizer="vanilla", max_length=12))
+    assert {file: json.loads((new / file).read_text("utf-8")) for file in files} == files
     limits = json.loads((new / "sentence_bert_config.json").read_text("utf-8"))
     assert limits == {"max_seq_length": 12, "do_lower_case": True}
 

@@ -57,7 +57,7 @@ def evaluate_run(
         generation_options: fields of `GenerationConfig`, such as num_beams.
     """
     run = RunFolder.find(path)
-    info = run.read_info()
+    info, written = run.read_info(), RunFolder(run.results)
     task = run.read_task(info)
     task = task.from_options({**asdict(task), **(scoring or {})})
     generation = evaluation_config(task, generation_options)
@@ -105,14 +105,14 @@ def evaluate_run(
         "dtype": "bfloat16" if bf16 else "float32",
         "seconds": round(seconds, 3),
         "examples_per_second": round((evaluation.examples or len(part)) / seconds, 2),
-        "predictions": str(run.results / predictions),
+        "predictions": str(written.path / predictions),
     }
     if loop.rank:
         return results
     # The scores may have taken hours: return them even if the run cannot be written.
     try:
-        RunFolder(run.results).write_text(predictions, evaluation.predictions)
-        RunFolder(run.results).write_json(f"{name}.json", results)
+        written.write_text(predictions, evaluation.predictions)
+        written.write_json(f"{name}.json", results)
     except OSError as error:
         results.update(predictions=None)
         report(f"predictions and scores not written: {error}")

@@ -91,8 +91,20 @@ class RunFolder:
 
     @property
     def results(self) -> Path:
-        """Where evaluations go: the run; for OWNER/NAME of the hub ./OWNER--NAME, not the hub's cache."""
-        return Path(self.hub_name.replace("/", "--")) if self.hub_name else self.path
+        """Where evaluations go: the run; for OWNER/NAME of the hub ./OWNER--NAME, not the hub's cache.
+
+        Raises:
+            UserError: ./OWNER--NAME is a file or another run.
+        """
+        if not self.hub_name:
+            return self.path
+        path = Path(self.hub_name.replace("/", "--"))
+        if path.is_file() or RunFolder(path).exists:
+            raise UserError(
+                f"{path}: a file or a run; expected a folder for the results of {self.hub_name}: move it, or work in "
+                f"another folder (to use the run, pass ./{path})"
+            )
+        return path
 
     @property
     def checkpoints(self) -> Path:
@@ -182,9 +194,8 @@ class RunFolder:
         path = self.path / "run.yaml"
         if not path.is_file():
             problem = "no such folder" if not self.path.exists() else "not a run (no run.yaml)"
-            raise UserError(
-                f"{self.path}: {problem}; expected a folder made by `synthesizer train` or `convert --task`"
-            )
+            name = self.hub_name or self.path
+            raise UserError(f"{name}: {problem}; expected a folder made by `synthesizer train` or `convert --task`")
         with damage_reported(path):
             info: dict[str, Any] = dict(load_yaml(path.read_text(encoding="utf-8")))
             if missing := [name for name in _INFO if name not in info]:
