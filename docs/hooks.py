@@ -24,7 +24,8 @@ REFERENCE = {
     "SynthesizerForCausalLM SynthesizerForMaskedLM SynthesizerForSequenceClassification "
     "SynthesizerForTokenClassification",
     "functions": "generate convert export_model",
-    "logits": "InnerLogits OuterLogits SharedLogits MixedLogits GroupedLogits",
+    "own functions": "synthesizers.SynthesizingFunction synthesizers.Dimensions synthesizers.register "
+    "synthesizers.Options logits.Positions InnerLogits OuterLogits SharedLogits MixedLogits GroupedLogits",
     "equations": "reference",
 }
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
@@ -38,7 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages |= {"reference/command.md": "\n".join(command_page()), "reference/settings.md": "\n".join(settings_page())}
     for page, names in REFERENCE.items():
         blocks = (f"::: synthetic_attention.{name}" for name in names.split())
-        pages[f"reference/{page}.md"] = "\n\n".join([f"# {page.capitalize()}", *blocks])
+        pages[f"reference/{page.replace(' ', '-')}.md"] = "\n\n".join([f"# {page.capitalize()}", *blocks])
     for source in (ROOT / "docs/notebooks").glob("*.ipynb"):
         text, found = MarkdownExporter().from_filename(source, resources={"unique_key": source.stem})
         pages[f"notebooks/{source.stem}.md"] = text
