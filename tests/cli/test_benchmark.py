@@ -28,11 +28,7 @@ def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path)
         ("memory", TINY, ("mha", "4×8")),
         ("encoder", (*TINY, "--layers", 2, "--repeats", 1, "--forward"), ("nn.TransformerEncoder", "4×8")),
         ("generation", MODELS, ("cache MB", "gpt2")),
-        (
-            "generation",
-            (*MODELS, "--task=translation", "--num-beams=1,2", "--prompt=1-3"),
-            ("2 beams",),
-        ),
+        ("generation", (*MODELS, "--task=translation", "--num-beams=1,2", "--prompt=1-3"), ("2 beams",)),
     ):
         code, out, err = call("benchmark", name, *options, "--json", tmp_path / "figures.json")
         assert code == 0, err
@@ -53,5 +49,4 @@ def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path)
     ],
 )
 def test_a_wrong_option_is_one_line(call: Call, arguments: tuple[str, ...], fact: str) -> None:
-    code, out, err = call("benchmark", *arguments)
-    check_error((code, out, err), fact, code=2 if "--task" in arguments else 1)
+    check_error(call("benchmark", *arguments), fact, code=2 if "--task" in arguments else 1)

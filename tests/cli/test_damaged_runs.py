@@ -31,11 +31,7 @@ def command(call: Call, name: str, run: Path) -> Result:
 
 @pytest.mark.parametrize(
     ("name", "missing"),
-    [
-        ("model.safetensors", "no model yet"),
-        ("config.json", "config.json"),
-        ("tokenizer.json", "tokenizer.json is missing"),
-    ],
+    [("model.safetensors", "no model yet"), ("config.json", "config.json"), ("tokenizer.json", "is missing")],
 )
 def test_files_of_the_model(call: Call, run: Path, name: str, missing: str) -> None:
     for content in (b"damaged", b"{}"):

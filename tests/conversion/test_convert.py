@@ -137,7 +137,7 @@ def refused(model: Any, *facts: str, **arguments: Any) -> None:
     assert len(str(caught.value)) <= 400
 
 
-def test_what_cannot_be_converted(tmp_path: Path) -> None:
+def test_what_cannot_be_converted(sources: Sources, tmp_path: Path) -> None:
     sizes = {"hidden_size": 22, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 31}
     refused(torch.nn.Linear(2, 2), "got a Linear", "a model of transformers")
     refused(ViTModel(ViTConfig(**sizes)), "ViTModel", "expected one of: T5, MT5, BART, Marian, GPT2, BERT")
@@ -168,9 +168,6 @@ def test_what_cannot_be_converted(tmp_path: Path) -> None:
     for text in ("{}", '{"model_type": "bert"}', "["):
         (tmp_path / "config.json").write_text(text)
         refused(tmp_path, "cannot be loaded")
-
-
-def test_missing_weights_are_refused(sources: Sources, tmp_path: Path) -> None:
     model = sources("bert-classifier")
     weights = {name: tensor for name, tensor in model.state_dict().items() if "pooler.dense.bias" not in name}
     model.save_pretrained(tmp_path, state_dict=weights)
