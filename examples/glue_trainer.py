@@ -20,7 +20,8 @@ from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, Trai
 from synthesizer_lab.compare.results import SPEEDS, over_seeds, read_results
 from synthesizer_lab.compare.rows import Row, parse_rows
 from synthesizer_lab.compare.tables import difference_table, markdown, score_columns, score_table
-from synthesizer_lab.data.glue import SUITES, read_file, task_files
+from synthesizer_lab.data.glue import SUITES, read_examples, task_files
+from synthesizer_lab.data.source import Source
 from synthesizer_lab.heads.run import Conversion, convert_to
 from synthesizer_lab.metrics.glue import task_scores
 from synthetic_attention import SynthesizerForSequenceClassification
@@ -49,7 +50,8 @@ for row in args.synthesizers:
 def read(name: str, split: str, tokenizer: Any) -> list[dict[str, Any]]:
     """The encoded examples of a split, with their labels."""
     task = TASKS[name]
-    examples = [each for path in task_files(args.data, task, split).values() for each in read_file(path, task) if each]
+    files = task_files(args.data, task, split)
+    examples = [each for each in read_examples(Source(split, (*files.values(),)), task) if each]
     if not examples:
         parser.error(f"{args.data}: no {split} file of {task.folder}")
     texts = ([each.texts[column] for each in examples] for column in task.texts)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from synthesizer_lab.data.glue import NESTED, SUITES, GlueExample, read_file
+from synthesizer_lab.data.glue import NESTED, SUITES, GlueExample, read_examples
+from synthesizer_lab.data.source import Source
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks.glue import Glue, SuperGlue
 from tasks.glue_files import superglue_row, write_superglue
@@ -15,10 +16,10 @@ from tasks.glue_files import superglue_row, write_superglue
 def read(folder: Path, task: str, *rows: str | dict[str, Any], skip: bool = False) -> tuple[list[GlueExample], int]:
     """Read rows of SuperGLUE, which are objects, or of GLUE, whose columns have "|" between them here."""
     lines = [row.replace("|", "\t") if isinstance(row, str) else json.dumps(row) for row in rows]
-    path = folder / "a.txt"
+    suite, ending = ("glue", "tsv") if isinstance(rows[0], str) else ("superglue", "jsonl")
+    path = folder / f"a.{ending}"
     path.write_text("\n".join(lines), encoding="utf-8")
-    suite = SUITES["glue" if isinstance(rows[0], str) else "superglue"]
-    found = [*read_file(path, suite[task], skip_bad_lines=skip)]
+    found = [*read_examples(Source("", (path,)), SUITES[suite][task], skip_bad_lines=skip)]
     return [example for example in found if example is not None], found.count(None)
 
 
@@ -54,7 +55,7 @@ def test_malformed_lines_of_qqp_are_counted(tmp_path: Path) -> None:
     ],
 )
 def test_errors_in_glue_files_are_named(tmp_path: Path, task: str, rows: tuple[str, ...], message: str) -> None:
-    with pytest.raises(UserError, match=f"a.txt.*{message}"):
+    with pytest.raises(UserError, match=rf"a\.tsv.*{message}"):
         read(tmp_path, task, *rows)
     if task != "rte":
         parsed = read(tmp_path, task, *rows, skip=True)
@@ -118,7 +119,7 @@ def test_wsc_marks_the_pronoun_and_writes_the_referent_as_in_the_text(tmp_path: 
     ],
 )
 def test_malformed_superglue_lines_are_named(tmp_path: Path, task: str, row: dict[str, Any], fact: str) -> None:
-    with pytest.raises(UserError, match=f"a.txt, line 1: .*{fact}"):
+    with pytest.raises(UserError, match=rf"a\.jsonl, line 1: .*{fact}"):
         read(tmp_path, task, row)
 
 
@@ -180,4 +181,4 @@ def test_superglue_is_what_the_official_files_are(task: str, asked: Asked, tmp_p
     (path,) = tmp_path.rglob("val.jsonl")
     items = SuperGlue(tasks=task).read(Path("hub:aps/super_glue"), "valid").references
     assert asked == [("aps/super_glue", task, "validation", None)]
-    assert items == [*read_file(path, SUITES["superglue"][task])]
+    assert items == [*read_examples(Source("", (path,)), SUITES["superglue"][task])]

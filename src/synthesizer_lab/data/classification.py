@@ -121,8 +121,8 @@ def read_labeled(source: Source, columns: Columns, skip_bad_lines: bool = False)
         return [columns.parse(number, row)]
 
     names = [*columns.text, *columns.pair, columns.label]
-    has_header = not any(isinstance(name, int) for name in names)
-    return source.parse(parse, skip_bad_lines, [*map(str, names[:-1] if columns.hidden else names)], has_header)
+    header = () if any(isinstance(name, int) for name in names) else None
+    return source.parse(parse, skip_bad_lines, [*map(str, names[:-1] if columns.hidden else names)], header)
 
 
 def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False) -> str:

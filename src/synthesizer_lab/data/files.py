@@ -29,8 +29,6 @@ from ..errors import UserError, damage_reported
 from ..staging import lock_file, staged
 
 _T = TypeVar("_T")
-# Makes records of a row and its number.
-Parse = Callable[[int, Any], Iterable[Any]]
 # Data sets have several names for the validation split.
 _VALID = ("valid", "val", "validation", "dev")
 
@@ -80,55 +78,37 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip())
 
 
-def parse_lines(
-    path: Path | str,
-    lines: Iterable[tuple[int, Any]],
-    parse: Callable[[int, Any], Iterable[_T]],
-    skip_bad_lines: bool | None = False,
-    unit: str = "line",
-) -> Iterator[_T | None]:
-    """Parse the numbered lines of a file; fail at those that raise MalformedLineError, or yield None.
+def read_rows(path: Path, header: Sequence[str] | None = None) -> tuple[Iterator[tuple[int, Any]], Callable[..., Any]]:
+    """The numbered rows of a file, and what decodes one, or raises MalformedLineError.
 
-    With `skip_bad_lines` None, the task has no option of that name.
-    """
-    for number, line in lines:
-        try:
-            yield from parse(number, line)
-        except MalformedLineError as error:
-            if not skip_bad_lines:
-                advice = "" if skip_bad_lines is None else "; correct it, or train with --set skip_bad_lines=true"
-                raise UserError(f"{path}, {unit} {number}: {error}{advice}") from None
-            yield None
-
-
-def read_rows(path: Path, parse: Parse, has_header: bool = True) -> tuple[Iterator[tuple[int, Any]], Parse]:
-    """The numbered rows of a file, and what parses one: it makes a row what `parse` expects.
-
-    Rows of CSV, TSV and JSON lines are objects with named fields; other files have lines, blank ones too.
+    Rows of CSV, TSV and JSON lines become objects with named fields; other files have lines, blank ones too. `header`
+    has the names of the columns of a table, () for numbers from 1; by default these are in its first row.
     """
     ending = Path(path.name.removesuffix(".gz")).suffix
     if ending in (".json", ".jsonl"):
-        return numbered_lines(path), lambda number, line: parse(number, json_object(line))
+        return numbered_lines(path), json_object
     if ending not in (".csv", ".tsv"):
-        return enumerate(read_lines(path), start=1), parse
-    rows = _table_rows(path, ending == ".csv")
-    header = [name.strip() for name in next(rows, (0, []))[1]] if has_header else []
+        return enumerate(read_lines(path), start=1), str
+    if ending == ".csv":
+        rows = _csv_rows(path)
+    else:
+        # In TSV quotes are text.
+        rows = ((number, line.split("\t")) for number, line in numbered_lines(path))
+    names = [name.strip() for name in next(rows, (0, []))[1]] if header is None else header
 
-    def parse_named(number: int, row: list[str]) -> Iterable[Any]:
-        if header and len(row) != len(header):
-            raise MalformedLineError(f"got {len(row)} columns; expected {len(header)}")
-        return parse(number, dict(zip(header or range(1, len(row) + 1), row, strict=True)))
+    def decode(row: list[str]) -> dict[Any, str]:
+        if names and len(row) != len(names):
+            raise MalformedLineError(f"got {len(row)} columns; expected {len(names)}: {', '.join(names)}")
+        return dict(zip(names or range(1, len(row) + 1), row, strict=True))
 
-    return rows, parse_named
+    return rows, decode
 
 
-def _table_rows(path: Path, is_csv: bool) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not blank, with the numbers of their first lines. In CSV quotes are as in RFC 4180."""
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, with the numbers of their first lines; quotes are as in RFC 4180."""
     # The default limit is 131,072 characters.
     csv.field_size_limit(sys.maxsize)
-    # In TSV quotes are text.
-    dialect: dict[str, Any] = {"strict": True} if is_csv else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    reader, number = csv.reader((f"{line}\n" for line in read_lines(path)), **dialect), 1
+    reader, number = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True), 1
     try:
         for row in reader:
             if any(value.strip() for value in row):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .files import MalformedLineError, as_number, json_object, numbered_lines, parse_lines
+from .files import MalformedLineError, as_number, numbered_lines
 from .source import Source
 
 HUB_NAMES: Mapping[str, str] = {"glue": "nyu-mll/glue", "superglue": "aps/super_glue"}
@@ -127,44 +125,36 @@ def task_files(data: Path, task: GlueTask, split: str) -> dict[str, Path]:
     return {}
 
 
-def read_file(
-    path: Path, task: GlueTask, subset: str = "", skip_bad_lines: bool = False
+def read_examples(
+    source: Source, task: GlueTask, subset: str = "", skip_bad_lines: bool = False
 ) -> Iterator[GlueExample | None]:
-    """Read an official file: JSON lines of SuperGLUE, tab-separated values of GLUE, in which quotes are text.
+    """Read a split on the hub, or an official file: JSON lines of SuperGLUE, tab-separated values of GLUE.
 
     MultiRC gives an example per answer, ReCoRD one per query. WSC's `referent` is the noun that the label is about.
     """
-    lines, first, decode = numbered_lines(path), 1, json_object
-    flatten = NESTED.get(task.name, lambda row: iter([row]))
-    if task.suite == "glue":
-        number, line = next(lines, (1, ""))
-        given, first, ours = line.split("\t"), number + 1, {"index": "idx", "id": "idx", **task.columns}
-        names = [ours.get(name, name) for name in given]
-        if task.name == "cola" and len(names) == len(_COLA) and "sentence" not in names:
-            names, first, lines = [*_COLA], number, chain([(number, line)], lines)
-        if not {*task.texts} <= {*names}:
-            expected = [name for name in (*task.columns, *task.texts) if ours.get(name, name) in task.texts]
-            raise UserError(f"{path}: got the columns {', '.join(given)}; expected a header with {', '.join(expected)}")
-        decode = partial(_named, names)
+    names, header, first = dict(task.columns), None, 1
+    flatten = NESTED.get(task.name) if source.files else None
+    if task.suite == "glue" and source.files:
+        names |= {"index": "idx", "id": "idx"}
+        first, line = next(numbered_lines(source.files[0]), (1, ""))
+        given = [name.strip() for name in line.split("\t")]
+        if task.name == "cola" and len(given) == len(_COLA) and "sentence" not in given:
+            header = _COLA
+        elif {*task.texts} <= {names.get(name, name) for name in given}:
+            first += 1
+        else:
+            expected = [name for name in (*task.columns, *task.texts) if names.get(name, name) in task.texts]
+            columns = f"got the columns {', '.join(given)}; expected a header with {', '.join(expected)}"
+            raise UserError(f"{source}: {columns}")
 
     # A list: all examples of a line, or none if one is malformed.
-    def parse(number: int, line: str) -> list[GlueExample]:
-        return [_example(task, row, number - first, subset) for row in flatten(decode(line))]
+    def parse(number: int, row: dict[str, Any]) -> list[GlueExample]:
+        named = {names.get(name, name): value for name, value in row.items()}
+        return [_example(task, each, number - first, subset) for each in (flatten(named) if flatten else [named])]
 
     # The official file of QQP has malformed lines.
-    return parse_lines(path, lines, parse, skip_bad_lines or task.name == "qqp")
-
-
-def _named(names: Sequence[str], line: str) -> dict[str, Any]:
-    values = line.split("\t")
-    if len(values) != len(names):
-        raise MalformedLineError(f"got {len(values)} columns; expected {len(names)}: {', '.join(names)}")
-    return dict(zip(names, values, strict=True))
-
-
-def read_hub(source: Source, task: GlueTask, subset: str = "") -> Iterator[GlueExample | None]:
-    """Read a split of a task from the data set of its suite on the hub."""
-    return source.parse(lambda number, row: [_example(task, row, number, subset)], None, ["idx"])
+    skip = None if source.hub else skip_bad_lines or task.name == "qqp"
+    return source.parse(parse, skip, ["idx"], header)
 
 
 def _get(row: Any, name: str, kind: type) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..errors import UserError, require
-from .files import Parse, chunks, count_characters, fingerprints, parse_lines, read_rows, split_files, texts_of
+from .files import MalformedLineError, chunks, count_characters, fingerprints, read_rows, split_files, texts_of
 
 _PREFIX = "hub:"
 # Compressed text is about this many times as large.
@@ -76,17 +76,31 @@ class Source:
         return " and ".join(map(str, self.files)) or self.split
 
     def parse(
-        self, parse: Parse, skip_bad_lines: bool | None = None, columns: Sequence[str] = (), has_header: bool = True
+        self,
+        parse: Callable[[int, Any], Iterable[Any]],
+        skip_bad_lines: bool | None = None,
+        columns: Sequence[str] = (),
+        header: Sequence[str] | None = None,
     ) -> Iterator[Any]:
-        """Parse the numbered rows: objects with named fields, on the hub at least `columns`; else lines.
+        """The records that `parse` makes of each number and row: objects with named fields, or lines.
 
-        A malformed row is an error, or None with `skip_bad_lines`. Without header the columns of a table have numbers.
+        A malformed row is an error, or None with `skip_bad_lines`; if that is None, the task has no such option.
+        `columns` are needed of a data set on the hub, `header` is that of `read_rows`.
         """
+        advice = "" if skip_bad_lines is None else "; correct it, or train with --set skip_bad_lines=true"
+        parts: Iterable[tuple[str, Iterator[tuple[int, Any]], Callable[..., Any]]]
         if self.hub:
-            yield from parse_lines(str(self), enumerate(self.rows(columns), start=1), parse, skip_bad_lines, "row")
-        for path in self.files:
-            rows, parse_row = read_rows(path, parse, has_header)
-            yield from parse_lines(path, rows, parse_row, skip_bad_lines)
+            parts = [(f"{self}, row", enumerate(self.rows(columns), start=1), dict)]
+        else:
+            parts = ((f"{path}, line", *read_rows(path, header)) for path in self.files)
+        for place, rows, decode in parts:
+            for number, row in rows:
+                try:
+                    yield from parse(number, decode(row))
+                except MalformedLineError as error:
+                    if not skip_bad_lines:
+                        raise UserError(f"{place} {number}: {error}{advice}") from None
+                    yield None
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
         """The rows on the hub. A missing split raises NoSplitError."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..data.examples import IGNORED, Examples, OnLong
 from ..data.files import check_folder, named_split
-from ..data.glue import HUB_NAMES, SUITES, GlueExample, GlueTask, read_file, read_hub, task_files
+from ..data.glue import HUB_NAMES, SUITES, GlueExample, GlueTask, read_examples, task_files
 from ..data.source import Records, Source, is_hub_name
 from ..data.tokenizer import encode
 from ..errors import UserError, require
@@ -183,7 +183,7 @@ class Glue(SequenceToSequence):
                 source = own if task.suite == self.name else Source("", hub=HUB_NAMES[task.suite])
                 for subset in task.subsets(split):
                     part = "_".join(filter(None, ("validation" if split == "valid" else split, subset)))
-                    yield from read_hub(replace(source, subset=task.name, split=part), task, subset)
+                    yield from read_examples(replace(source, subset=task.name, split=part), task, subset)
             return
         check_folder(data)
         if not self.tasks:
@@ -201,7 +201,7 @@ class Glue(SequenceToSequence):
             )
         for task, paths in files.items():
             for subset, path in paths.items():
-                yield from read_file(path, task, subset, self.skip_bad_lines)
+                yield from read_examples(Source(split, (path,)), task, subset, self.skip_bad_lines)
 
     def encode(
         self, split: TextPairs, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
