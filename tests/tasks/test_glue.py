@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synthesizer_lab.data.examples import IGNORED
+from synthesizer_lab.data.examples import IGNORED, TokenBatchSampler
 from synthesizer_lab.data.glue import SUITES, GlueExample
-from synthesizer_lab.data.sampler import TokenBatchSampler
 from synthesizer_lab.data.tokenizer import decode, encode
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.glue import Glue, GlueSplit, SuperGlue

@@ -15,7 +15,7 @@ from synthesizer_lab.data.source import Corpus
 from synthesizer_lab.data.tokenizer import encode
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.base import EvaluationLoop, count_tokens, evaluate_loss
-from synthesizer_lab.tasks.language_modeling import LanguageModeling, LanguageRows
+from synthesizer_lab.tasks.language_modeling import LanguageModeling, LanguageRows, count_text, text_scores
 from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM
 
 END = 2
@@ -152,3 +152,15 @@ def test_files_and_data_sets_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert asked == [("owner/name", "small", "train", "v1"), ("owner/name", "small", "test[:10%]", "v1")]
     with pytest.raises(UserError, match="expected the name of one split of hub:owner/name"):
         LanguageModeling(train_files=["a", "b"]).read(Path("hub:owner/name"), "train")
+
+
+def test_words_and_bytes_are_counted_with_line_ends() -> None:
+    assert count_text(["a  cat", "", "zoë !"]) == (4 + 3, 6 + 0 + 6 + 3)
+
+
+def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary() -> None:
+    # 256 bytes and an end, all equally likely, over "ab c": 5 symbols, 2 words and the end, 5 bytes with the newline.
+    scores = text_scores(5 * math.log(257), tokens=5, words=3, size=5)
+    expected = {"loss": math.log(257), "perplexity": 257, "word_perplexity": 257 ** (5 / 3)}
+    assert scores == pytest.approx({**expected, "bits_per_byte": math.log2(257)})
+    assert text_scores(1e6, 1, 1, 1)["perplexity"] == "not a finite number"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from synthesizer_lab.data.sampler import TokenBatchSampler
+from synthesizer_lab.data.examples import TokenBatchSampler
 from synthesizer_lab.tasks import UserError, large
 from synthesizer_lab.tasks.glue import Glue
 from synthesizer_lab.tasks.language_modeling import LanguageModeling

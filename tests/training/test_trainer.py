@@ -4,8 +4,7 @@ import itertools
 
 import numpy as np
 
-from synthesizer_lab.data.examples import Examples, token_batches
-from synthesizer_lab.data.sampler import TokenBatchSampler
+from synthesizer_lab.data.examples import Examples, TokenBatchSampler, token_batches
 
 LENGTHS = np.random.default_rng(0).integers(3, 80, size=101)
 EXAMPLES = Examples.of([(np.zeros(length, dtype=np.int32),) for length in LENGTHS])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count, islice
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
 from ..errors import UserError
 from .tokenizer import Tokens
@@ -144,3 +145,39 @@ def cuts(costs: np.ndarray, budget: int, first: int) -> list[int]:
         found.append(start)
         limit = ends[start - 1] + budget
     return found
+
+
+class TokenBatchSampler(Sampler[list[int]]):
+    """Batches of examples with at most `budget` tokens: `num_batches` of an endless stream, from batch `start`.
+
+    In pass p over N examples, index p·N + i is example i: a batch that is fetched late has the noise of its own pass.
+
+    The stream depends on the arguments only. Each pass over the data shuffles, sorts by length (by the first column
+    first; equal lengths stay shuffled), cuts batches and shuffles them. The first cut is at a random place, so passes
+    differ even if no two lengths are equal. It is one stream, without epochs, for all processes together, so a run can
+    resume at any batch with any number of processes. The tokens of all columns of `examples.lengths()` count, such as
+    source and target.
+    """
+
+    def __init__(self, examples: Examples, budget: int, seed: int, num_batches: int, start: int = 0) -> None:
+        self.examples, self.budget, self.seed, self.num_batches, self.start = examples, budget, seed, num_batches, start
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        size = len(self.examples)
+        passes = ((number * size, batch) for number in count() for batch in self.batches(number))
+        taken = islice(passes, self.start, self.start + self.num_batches)
+        return ((first + batch).tolist() for first, batch in taken)
+
+    def batches(self, epoch: int) -> Iterator[np.ndarray]:
+        """The batches of one pass, of indices below N."""
+        # Older versions had a third number here, with which runs resume exactly.
+        rng = np.random.default_rng([self.seed, epoch, 0])
+        shuffled, lengths = self.examples.draw(rng, self.seed, epoch), self.examples.lengths()
+        # The last key of lexsort is the first to sort by.
+        order = shuffled[np.lexsort(lengths[shuffled].T[::-1])]
+        first = int(rng.integers(1, self.budget + 1))
+        batches = np.split(order, cuts(lengths.sum(axis=1)[order], self.budget, first))
+        return (batches[index] for index in rng.permutation(len(batches)))

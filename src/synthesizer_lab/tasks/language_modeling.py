@@ -7,8 +7,9 @@ is predicted from, and the `</s>` after it, which is predicted.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 from pathlib import Path
@@ -26,7 +27,6 @@ from ..data.files import matching_files
 from ..data.source import Corpus, Records, Source, is_hub_name, text_records
 from ..data.tokenizer import Tokenizer, encode
 from ..errors import UserError
-from ..metrics.language_modeling import count_text, text_scores
 from .base import Evaluation, EvaluationLoop, Scores, Task
 from .generation import generate_tokens, make_generation_config
 from .seq2seq import json_lines
@@ -205,3 +205,33 @@ def _cut(text: str, tokenizer: Tokenizer, max_length: int) -> str:
     ends = [end for _, end in tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).offsets]
     # Both </s> are no part of it.
     return text[: ends[max_length - 3]] if max_length > 2 else ""
+
+
+def text_scores(nats: float, tokens: int, words: int, size: int) -> dict[str, float | str]:
+    """The scores of a text of `size` bytes from its loss in nats, −Σ ln p(token | tokens before), line ends included.
+
+    loss             nats / tokens
+    perplexity       exp(nats / tokens)              not comparable between vocabularies
+    word_perplexity  exp(nats / words)               words between whitespace, plus the line ends
+    bits_per_byte    nats / (ln 2 · bytes)           bytes of the text in UTF-8, plus the line ends
+    """
+    return {
+        "loss": nats / tokens,
+        "perplexity": _exp(nats / tokens),
+        "word_perplexity": _exp(nats / words),
+        "bits_per_byte": nats / (math.log(2) * size),
+    }
+
+
+def _exp(nats: float) -> float | str:
+    """exp, or a text: JSON has no infinity, and a model that has not learned yet must not stop training."""
+    return math.exp(nats) if nats < 700 else "not a finite number"
+
+
+def count_text(lines: Iterable[str]) -> tuple[int, int]:
+    """Words and bytes of lines; each line end is a word, as in LM1B, and a byte."""
+    words = size = 0
+    for line in lines:
+        words += len(line.split()) + 1
+        size += len(line.encode()) + 1
+    return words, size

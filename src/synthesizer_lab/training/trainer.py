@@ -24,8 +24,7 @@ from transformers.trainer_callback import PrinterCallback, TrainerCallback, Trai
 
 from synthetic_attention.synthesizers import Mixture, SynthesizingFunction
 
-from ..data.examples import Examples
-from ..data.sampler import TokenBatchSampler
+from ..data.examples import Examples, TokenBatchSampler
 from ..data.source import Split
 from ..errors import UserError, damage_reported
 from ..tasks.base import EvaluationLoop, Task, count_tokens, evaluate_loss, larger_is_better
