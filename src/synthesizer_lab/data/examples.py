@@ -22,7 +22,6 @@ IGNORED = -100
 # How to handle texts that are too long: in an evaluation, and in training.
 OnLongInput = Literal["error", "truncate"]
 OnLong = Literal["error", "truncate", "drop"]
-_ADVICE = "pass --on-long truncate, or in training --on-long drop"
 
 
 class NoExamplesError(UserError):
@@ -96,10 +95,8 @@ class Examples(Dataset[Any]):
         return float(self.lengths().sum())
 
 
-def find_long(
-    columns: Mapping[str, Sequence[int]], maximum: int, on_long: OnLong, advice: str = _ADVICE, first: int = 1
-) -> np.ndarray:
-    """(N,) bool: rows with a length over `maximum` in some column; on "error" they raise UserError with `advice`."""
+def find_long(columns: Mapping[str, Sequence[int]], maximum: int, on_long: OnLong, first: int = 1) -> np.ndarray:
+    """(N,) bool: rows with a length over `maximum` in some column; on "error" they raise UserError."""
     lengths = np.array([*columns.values()], dtype=np.int64)
     over = lengths > maximum
     if on_long == "error" and over.any():
@@ -109,7 +106,7 @@ def find_long(
             for name, mine, longest in zip(columns, over, lengths.max(axis=1), strict=True)
             if mine.any()
         ]
-        raise UserError(f"{'; '.join(sides)}; {advice}")
+        raise UserError(f"{'; '.join(sides)}; pass --on-long truncate, or in training --on-long drop")
     return np.asarray(over.any(axis=0))
 
 

@@ -255,8 +255,7 @@ class Classification(Task):
             items.append((np.array(encoding.ids, dtype=np.int32), encoding.type_ids.count(0), label))
             cut += bool(encoding.overflowing)
         lengths = {f"{split.name} texts": [len(ids) for ids, *_ in items]}
-        advice = "pass --on-long truncate to cut them, or in training drop to leave them out"
-        items = [*compress(items, ~find_long(lengths, max_length, on_long, advice, split.first))]
+        items = [*compress(items, ~find_long(lengths, max_length, on_long, split.first))]
         if not items:
             raise NoExamplesError(f"{split.name}: no text is left of {len(split)}")
         dropped = len(split) - len(items)
