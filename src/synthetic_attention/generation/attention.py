@@ -18,15 +18,13 @@ slots, K width of a head.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import DynamicCache
 
 from ..attention import SelfAttention, SynthesizerAttention
-from ..baselines import Baseline
 from ..kernels.matmul import is_fast, is_plain, is_unchanged, onednn_linear, packed_linear
 from ..layout import places_before
 from ..logits import Positions
@@ -40,7 +38,7 @@ Addition = Callable[[Tensor, Tensor], Tensor]
 def prepare(module: Any, rows: int) -> Operation:
     """What a call of the module computes, from x (rows, in), as one operator where a call does nothing else.
 
-    The one place that decides this: a projection with hooks, an adapter or quantized weights is called as a module.
+    The one place that decides this: a projection with an adapter or quantized weights is called as a module.
     """
     if is_plain(module):
         weight, bias = module.weight, module.bias
@@ -49,18 +47,9 @@ def prepare(module: Any, rows: int) -> Operation:
         columns = weight.t()
         # The operators that F.linear calls in the end, in two thirds of its time for one row.
         return (lambda x: torch.mm(x, columns)) if bias is None else (lambda x: torch.addmm(bias, x, columns))
-    if is_unchanged(module, nn.LayerNorm):
-        shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
-        return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
-    if is_unchanged(module, nn.RMSNorm):
-        shape, weight, eps = module.normalized_shape, module.weight, module.eps
-        return lambda x: torch.rms_norm(x, shape, weight, eps)
-    if is_unchanged(module, nn.ReLU):
-        return torch.relu
-    if is_unchanged(module, nn.Embedding) and module.max_norm is None:
-        weight = module.weight
-        return lambda tokens: torch.embedding(weight, tokens)
-    # A hook or an adapter finds the shape of a batch of single tokens.
+    if is_unchanged(module, nn.LayerNorm, nn.RMSNorm, nn.ReLU, nn.Embedding):
+        return cast(Operation, module.forward)
+    # An adapter finds the shape of a batch of single tokens.
     return lambda x: module(x[:, None]).squeeze(1)
 
 
@@ -372,7 +361,7 @@ class SelfAttentionStep:
         for group in self.groups:
             group.make_rows(first, last, bias)
 
-    def fill(self, keys: Tensor, values: Tensor, slots: Slots) -> None:
+    def fill(self, keys: Tensor, values: Tensor) -> None:
         """Store the states of prompts: keys (B, those of all groups, P, K), values (B, G, P, K)."""
         start = 0
         for group in self.groups:
@@ -389,37 +378,3 @@ class SelfAttentionStep:
         values = value.split(self.sizes, dim=1)
         y = [group(x, own, slots, bias) for group, own in zip(self.groups, values, strict=True)]
         return self.add_projected(total, torch.cat(y, dim=1))
-
-
-class LayerStep:
-    """A step of any other layer, by the layer itself and its cache: the baselines, and layers that were changed."""
-
-    def __init__(self, layer: SelfAttention, cache: DynamicCache) -> None:
-        self.layer, self.cache, self.takes_bias = layer, cache, not isinstance(layer, Baseline)
-        assert layer.layer_idx is not None
-        self.cached: Any = cache.layers[layer.layer_idx]
-        self._bias: tuple[int, Tensor] | None = None
-        # The cache grows.
-        self.buffers: list[Buffer] = []
-
-    def make_rows(self, first: int, last: int, bias: Tensor | None) -> None:
-        """Store the bias of these rows."""
-        self._bias = None if bias is None else (first, bias)
-
-    def fill(self, keys: Tensor, values: Tensor, slots: Slots) -> None:
-        """Store the states of prompts."""
-        self.cached.update(keys, values)
-        self.cached.batch_repeat_interleave(slots.beams)
-
-    def __call__(self, total: Tensor, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
-        """total + layer(x), all (N, d_model)."""
-        if not self.takes_bias:
-            bias = None
-        elif bias is not None:
-            bias = bias.repeat_interleave(slots.beams, 0)
-        elif self._bias is not None:
-            first, rows = self._bias
-            bias = rows[None, :, slots.length - 1 - first, None, : slots.length]
-        mask = None if slots.mask is None else slots.mask.repeat_interleave(slots.beams, 0)
-        y: Tensor = self.layer(x[:, None], mask, bias, True, cache=self.cache)[:, 0]
-        return total + y

@@ -29,7 +29,7 @@ from transformers.utils.generic import ModelOutput
 
 from ..layout import check_mask
 from .settings import Settings
-from .step import GROUPS, Decoder, can_step, has_hooks
+from .step import GROUPS, Decoder, can_step
 
 _ROW_MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
 _MODES = (*_ROW_MODES, GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE)
@@ -110,8 +110,8 @@ def decode(
         every: list[Any] = [None if x is None else x[::beams].contiguous().to(model.device) for x in given]
         prompts, make_decoder = every[0], partial(Decoder, model, *every, beams=beams)
         settings = Settings.read(generation_config, logits_processor, stopping_criteria, input_ids.shape[1])
-        # transformers draws random numbers on the device of the tokens. Hooks may keep what they see.
-        if settings and streamer is None and input_ids.device == model.device and not has_hooks(model):
+        # transformers draws random numbers on the device of the tokens.
+        if settings and streamer is None and input_ids.device == model.device:
             own_search = _search_beams if beams > 1 else _search_rows
             with torch.inference_mode():
                 rows = own_search(make_decoder(max_length=generation_config.max_length), prompts.tolist(), settings)
@@ -155,8 +155,7 @@ def _can_decode(model: Any, config: GenerationConfig, prompts: Tensor, inputs: M
         and (mask.dim() != 2 or not mask[:, -1].all() or (mask[:, 1:] < mask[:, :-1]).any())
     ):
         return False
-    # Hooks see the calls: a prompt, then single tokens.
-    return can_step(model, config.num_beams) and not (has_hooks(model) and prompts.shape[1] > 1)
+    return can_step(model, config.num_beams)
 
 
 class _Stepper(GenerationMixin):
@@ -187,7 +186,7 @@ class _Stepper(GenerationMixin):
 
     def reorder_cache(self, rows: Tensor) -> None:
         """Row n becomes what row rows[n] was."""
-        self._decoder.reorder(rows)
+        self._decoder.slots.reorder(rows)
 
 
 def _search_rows(decoder: Decoder, prompts: list[list[int]], settings: Settings) -> list[list[int]]:
@@ -300,7 +299,7 @@ def _search_beams(decoder: Decoder, prompts: list[list[int]], settings: Settings
             running = [running[place] for place in kept]
         parents = [beams * place + beam for place, search in enumerate(running) for beam in search.parents]
         if parents != list(range(len(parents))):
-            decoder.reorder(torch.tensor(parents, device=device))
+            decoder.slots.reorder(torch.tensor(parents, device=device))
     return [row for search in searches for _, row in search.finished[: settings.config.num_return_sequences]]
 
 

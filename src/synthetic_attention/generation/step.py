@@ -8,19 +8,17 @@ Shape legend: B sources, M beams, N = B · M rows, P tokens of a prompt, V vocab
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
-from transformers import DynamicCache
+from torch import Tensor
 
 from ..kernels.matmul import is_fast, is_plain, is_unchanged, packed_linear
 from ..layout import read_mask
 from ..models import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerModel
 from ..models.blocks import MLP, CrossAttention, SynthesizerBlock
-from ..models.cache import DynamicKeysValuesLayer
 from ..models.modeling import SynthesizerStack
-from .attention import LayerStep, Operation, SelfAttentionStep, Slots, prepare, prepare_sum
+from .attention import Operation, SelfAttentionStep, Slots, prepare, prepare_sum
 from .cross_attention import CrossAttentionStep, Source
 
 # Rows of softmax(R), of positions and of biases are made for so many steps at a time, and slots at first.
@@ -34,9 +32,9 @@ GROUPS = 32
 def can_step(model: Any, beams: int = 1) -> bool:
     """Whether `Decoder` computes what a call of the model does.
 
-    Projections, norms and self-attention may be replaced or have hooks; the containers around them may not. Not in
-    training (dropout), under autocast, nor in float16 on a CPU, where products of large numbers need care. Not with
-    many beams of heads with keys: the time of a step grows with their square.
+    Projections and norms may be replaced; the containers around them may not. Not with hooks, which see the shapes of
+    calls, nor with baselines. Not in training (dropout), under autocast, nor in float16 on a CPU, where products of
+    large numbers need care. Not with many beams of heads with keys: the time of a step grows with their square.
     """
     if not is_unchanged(model, SynthesizerForCausalLM, SynthesizerForConditionalGeneration):
         return False
@@ -48,20 +46,18 @@ def can_step(model: Any, beams: int = 1) -> bool:
         return False
     layers = [part for block in stack.layers for part in (block, block.mlp, block.cross_attn) if part is not None]
     kinds = (SynthesizerStack, SynthesizerBlock, MLP, CrossAttention)
-    return not any(part.training or not is_unchanged(part, *kinds) for part in (stack, *layers))
-
-
-def has_hooks(model: nn.Module) -> bool:
-    """Whether a module has forward hooks."""
-    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    if any(part.training or not is_unchanged(part, *kinds) for part in (stack, *layers)):
+        return False
+    if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
+        return False
+    return all(SelfAttentionStep.can_step(cast(Any, block).self_attn) for block in stack.layers)
 
 
 class BlockStep:
     """A step of a `SynthesizerBlock`."""
 
-    def __init__(self, block: Any, cache: DynamicCache, source: Source | None, rows: int) -> None:
-        layer, is_known = block.self_attn, SelfAttentionStep.can_step(block.self_attn)
-        self.attention = SelfAttentionStep(layer, rows) if is_known else LayerStep(layer, cache)
+    def __init__(self, block: Any, source: Source | None, rows: int) -> None:
+        self.attention = SelfAttentionStep(block.self_attn, rows)
         self.cross = None if source is None else CrossAttentionStep(block.cross_attn, source, rows)
         self.pre_norm, mlp = block.pre_norm, block.mlp
         self.norm, self.mlp_norm = prepare(block.self_attn_norm, rows), prepare(block.mlp_norm, rows)
@@ -120,10 +116,7 @@ class Decoder:
             mask = None if mask is None else mask[:, :past]
             inputs = {"input_ids": tokens, "attention_mask": mask}
         self.slots = Slots(sources, beams, mask, self.like)
-        # Of the layers without a step of their own.
-        self.cache = DynamicCache()
-        self.cache.layers = [DynamicKeysValuesLayer() for _ in self.stack.layers]
-        self.blocks = [BlockStep(block, self.cache, self.source, rows) for block in self.stack.layers]
+        self.blocks = [BlockStep(block, self.source, rows) for block in self.stack.layers]
         self.buffers = [buffer for block in self.blocks for buffer in block.attention.buffers]
         self.head = Head(model.lm_head, rows)
         self._prepare_embedding(model.model, rows)
@@ -134,7 +127,7 @@ class Decoder:
             cached = model.model(**inputs, use_cache=True, return_dict=True).past_key_values
             cached = cached if self.source is None else cached.self_attention_cache
             for block, layer in zip(self.blocks, cached.layers, strict=True):
-                block.attention.fill(layer.keys, layer.values, self.slots)
+                block.attention.fill(layer.keys, layer.values)
         self.slots.length = self.rows_end = past
 
     def _prepare_embedding(self, model: SynthesizerModel, rows: int) -> None:
@@ -207,15 +200,8 @@ class Decoder:
             x = block(x, slots, bias)
         return self.head(x if self.norm is None else self.norm(x))
 
-    def reorder(self, rows: Any) -> None:
-        """Row n becomes what row rows[n] was, of the same source."""
-        self.slots.reorder(rows)
-        self.cache.reorder_cache(rows)
-
     def keep(self, sources: Tensor) -> None:
         """Drop all sources but these."""
-        beams = torch.arange(self.slots.beams, device=sources.device)
-        self.cache.batch_select_indices((sources[:, None] * self.slots.beams + beams).flatten())
         for buffer in self.buffers:
             buffer.keep(sources, self.slots.length)
         for block in self.blocks:
