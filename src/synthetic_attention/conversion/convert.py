@@ -21,7 +21,7 @@ from ..models import (
     SynthesizerPreTrainedModel,
 )
 from ..validation import check_size
-from .families import COMMON_NAMES, FAMILIES, Family
+from .families import COMMON_NAMES, FAMILIES, HEADS, Family
 from .synthesize import synthesize
 
 
@@ -87,31 +87,30 @@ def load_model(name: str) -> PreTrainedModel:
     return cast(PreTrainedModel, model)
 
 
-def _family_of(*classes: str) -> tuple[str, Family]:
-    """The first of the classes that has a family, and this family; ValueError if there is none."""
-    for name in classes:
-        for family in FAMILIES.values():
-            if name in family.heads:
-                return name, family
-    architecture = classes[0]
-    similar = [name for name in FAMILIES if architecture.lower().startswith(name.lower())]
-    expected = [head for name in similar for head in FAMILIES[name].heads]
-    raise ValueError(
-        f"got a model of class {architecture}; expected one of: {', '.join(expected or FAMILIES)} (docs/converting.md)"
-    )
+def _family_of(*classes: str) -> tuple[str, type[SynthesizerPreTrainedModel], Family]:
+    """The first of the classes that has a family, our class for it, and the family; ValueError if there is none."""
+    expected: list[str] = []
+    for architecture in classes:
+        for name, family in FAMILIES.items():
+            prefix, ending = architecture[: len(name)], architecture[len(name) :]
+            if prefix.lower() == name.lower():
+                if ending in family.heads:
+                    return architecture, HEADS[ending], family
+                expected += [prefix + head for head in family.heads]
+    known = ", ".join(dict.fromkeys(expected) or FAMILIES)
+    raise ValueError(f"got a model of class {classes[0]}; expected one of: {known} (docs/converting.md)")
 
 
 def _translate(source: PreTrainedModel) -> SynthesizerPreTrainedModel:
     """The model of ours that computes what `source` does."""
     # A subclass with a loss of its own has the layers of its parent.
-    architecture, family = _family_of(*(base.__name__ for base in type(source).__mro__))
+    architecture, kind, family = _family_of(*(base.__name__ for base in type(source).__mro__))
     _check(family, source.config)
     state = _rename(family, source.state_dict())
     output, embedding = state.get("lm_head.weight"), state["model.embed_tokens.weight"]
     is_tied = output is None or output.data_ptr() == embedding.data_ptr()
     family.adapt(source.config, state)
     _fit_biases(state)
-    kind = family.heads[architecture]
     config = SynthesizerConfig(**_fields(family, source.config, kind, state), tie_word_embeddings=is_tied)
     if kind is SynthesizerModel:
         state = {name.removeprefix("model."): state[name] for name in state if name.startswith("model.")}

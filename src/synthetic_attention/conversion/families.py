@@ -6,7 +6,7 @@ products by √d_kv, so its query weights are multiplied by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,6 @@ from ..models import (
     SynthesizerForSequenceClassification,
     SynthesizerForTokenClassification,
     SynthesizerModel,
-    SynthesizerPreTrainedModel,
 )
 
 State = dict[str, Tensor]
@@ -31,7 +30,7 @@ class Family:
     """Models with the same layers.
 
     Attributes:
-        heads: our class for each of theirs.
+        heads: the classes that can be converted, by the ends of their names (`HEADS`).
         fields: fields of `SynthesizerConfig`, and the fields of their configuration that have the values.
         constants: fields of `SynthesizerConfig` with one value for all models of the family.
         equal: pairs of fields of their configuration that have to be equal, as ours has one field for both.
@@ -42,7 +41,7 @@ class Family:
         adapt: changes the renamed weights in place, by the configuration of the source.
     """
 
-    heads: Mapping[str, type[SynthesizerPreTrainedModel]]
+    heads: tuple[str, ...]
     fields: Mapping[str, str]
     constants: Mapping[str, Any]
     names: Mapping[str, str]
@@ -102,7 +101,7 @@ def _adapt_llama(config: Any, state: State) -> None:
 
 
 # Our classes by the ends of the names of theirs.
-_HEADS = {
+HEADS = {
     "ForConditionalGeneration": SynthesizerForConditionalGeneration,
     "MTModel": SynthesizerForConditionalGeneration,
     "ForCausalLM": SynthesizerForCausalLM,
@@ -119,10 +118,6 @@ _CAUSAL = ("ForCausalLM", "ForSequenceClassification", "ForTokenClassification",
 _TEXT = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "Model")
 
 
-def _heads(prefix: str, endings: Sequence[str]) -> Mapping[str, type[SynthesizerPreTrainedModel]]:
-    return {prefix + ending: _HEADS[ending] for ending in endings}
-
-
 def _fields(activation: str, dropout: str, attention_dropout: str, **others: str) -> dict[str, str]:
     """Theirs for fields that most models have, and for others."""
     rates = {"dropout_rate": dropout, "attention_dropout_rate": attention_dropout}
@@ -130,7 +125,7 @@ def _fields(activation: str, dropout: str, attention_dropout: str, **others: str
 
 
 _T5 = Family(
-    heads=_heads("T5", _T5_HEADS),
+    heads=_T5_HEADS,
     fields=_fields(
         "feed_forward_proj",
         "dropout_rate",
@@ -170,7 +165,7 @@ _T5 = Family(
     adapt=_adapt_t5,
 )
 _BART = Family(
-    heads=_heads("Bart", _SEQ2SEQ),
+    heads=_SEQ2SEQ,
     fields=_fields(
         "activation_function",
         "dropout",
@@ -203,7 +198,7 @@ _BART = Family(
 )
 _MARIAN = replace(
     _BART,
-    heads=_heads("Marian", ("MTModel", "Model")),
+    heads=("MTModel", "Model"),
     constants={"position_embedding_type": "sinusoidal", "pre_norm": False, "layer_norm_epsilon": 1e-5},
     supported={"share_encoder_decoder_embeddings": True},
     # Sinusoids, which our model computes.
@@ -212,7 +207,7 @@ _MARIAN = replace(
 )
 _OPT = replace(
     _BART,
-    heads=_heads("OPT", ("ForCausalLM", "ForSequenceClassification", "Model")),
+    heads=("ForCausalLM", "ForSequenceClassification", "Model"),
     fields=_fields("activation_function", "dropout", "attention_dropout"),
     constants={"position_embedding_type": "learned", "scale_embedding": False, "layer_norm_epsilon": 1e-5},
     equal=(("word_embed_proj_dim", "hidden_size"),),
@@ -223,7 +218,7 @@ _OPT = replace(
     names={r"^(model\.)?decoder\.final_layer_norm": "model.decoder.norm", **_BART.names},
 )
 _GPT2 = Family(
-    heads=_heads("GPT2", ("LMHeadModel", *_CAUSAL[1:])),
+    heads=("LMHeadModel", *_CAUSAL[1:]),
     fields=_fields("activation_function", "resid_pdrop", "attn_pdrop", layer_norm_epsilon="layer_norm_epsilon"),
     constants={"position_embedding_type": "learned", "scale_embedding": False},
     supported={"add_cross_attention": False, "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False},
@@ -246,7 +241,7 @@ _BERT_FIELDS = _fields(
     "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", layer_norm_epsilon="layer_norm_eps"
 )
 _BERT = Family(
-    heads=_heads("Bert", _TEXT),
+    heads=_TEXT,
     fields={**_BERT_FIELDS, "lm_head_activation": "hidden_act"},
     constants={
         "position_embedding_type": "learned",
@@ -279,7 +274,7 @@ _BERT = Family(
 )
 _ROBERTA = replace(
     _BERT,
-    heads=_heads("Roberta", _TEXT),
+    heads=_TEXT,
     fields=_BERT_FIELDS,
     constants={**_BERT.constants, "lm_head_activation": "gelu"},
     names={
@@ -294,7 +289,7 @@ _ROBERTA = replace(
 )
 _DISTILBERT = replace(
     _BERT,
-    heads=_heads("DistilBert", _TEXT),
+    heads=_TEXT,
     fields=_fields("activation", "dropout", "attention_dropout", lm_head_activation="activation"),
     constants={**_BERT.constants, "classifier_activation": "relu", "layer_norm_epsilon": 1e-12},
     supported={},
@@ -320,7 +315,7 @@ _LLAMA_FIELDS = {
     "attention_dropout_rate": "attention_dropout",
 }
 _LLAMA = Family(
-    heads=_heads("Llama", _CAUSAL),
+    heads=_CAUSAL,
     fields={**_LLAMA_FIELDS, "d_kv": "head_dim"},
     constants={
         "position_embedding_type": "rotary",
@@ -340,22 +335,22 @@ _LLAMA = Family(
     },
     adapt=_adapt_llama,
 )
-# By the names that users know; the names of classes begin with them.
+# By the names that users know; the names of classes begin with them, in another case.
 FAMILIES = {
     "T5": _T5,
-    "MT5": replace(_T5, heads=_heads("MT5", _T5_HEADS)),
+    "MT5": _T5,
     "BART": _BART,
     "Marian": _MARIAN,
     "GPT2": _GPT2,
     "BERT": _BERT,
     "RoBERTa": _ROBERTA,
     "DistilBERT": _DISTILBERT,
-    "MBart": replace(_BART, heads=_heads("MBart", _SEQ2SEQ), constants={**_BART.constants, "pre_norm": True}),
-    "Pegasus": replace(_MARIAN, heads=_heads("Pegasus", _SEQ2SEQ), constants={**_MARIAN.constants, "pre_norm": True}),
+    "MBart": replace(_BART, constants={**_BART.constants, "pre_norm": True}),
+    "Pegasus": replace(_MARIAN, heads=_SEQ2SEQ, constants={**_MARIAN.constants, "pre_norm": True}),
     "OPT": _OPT,
-    "XLMRoberta": replace(_ROBERTA, heads=_heads("XLMRoberta", _TEXT)),
+    "XLMRoberta": _ROBERTA,
     "Llama": _LLAMA,
-    "Mistral": replace(_LLAMA, heads=_heads("Mistral", _CAUSAL)),
-    "Qwen2": replace(_LLAMA, heads=_heads("Qwen2", _CAUSAL), fields=_LLAMA_FIELDS),
-    "Qwen3": replace(_LLAMA, heads=_heads("Qwen3", _CAUSAL), constants={**_LLAMA.constants, "qk_norm": True}),
+    "Mistral": _LLAMA,
+    "Qwen2": replace(_LLAMA, fields=_LLAMA_FIELDS),
+    "Qwen3": replace(_LLAMA, constants={**_LLAMA.constants, "qk_norm": True}),
 }
