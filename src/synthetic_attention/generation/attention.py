@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..attention import SelfAttention, SynthesizerAttention
+from ..attention import SynthesizerAttention
 from ..kernels.matmul import is_fast, is_plain, is_unchanged, onednn_linear, packed_linear
 from ..layout import places_before
 from ..logits import Positions
@@ -342,11 +342,8 @@ class SelfAttentionStep:
         self.buffers = [x for group in self.groups for x in (group.values, group.keys) if x is not None]
 
     @staticmethod
-    def can_step(layer: SelfAttention) -> bool:
-        """Whether this class computes what a call of the layer does."""
-        if layer.training or not is_unchanged(layer, SynthesizerAttention):
-            return False
-        assert isinstance(layer, SynthesizerAttention)
+    def can_step(layer: SynthesizerAttention) -> bool:
+        """Whether this class computes what a call of the layer does, by its functions."""
         # Adapters of a function's parameters apply inside of a call only.
         if any(isinstance(getattr(part, "base_layer", None), SynthesizingFunction) for part in layer.modules()):
             return False

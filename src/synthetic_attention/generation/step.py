@@ -8,11 +8,12 @@ Shape legend: B sources, M beams, N = B · M rows, P tokens of a prompt, V vocab
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..attention import SynthesizerAttention
 from ..kernels.matmul import is_fast, is_plain, is_unchanged, packed_linear
 from ..layout import read_mask
 from ..models import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerModel
@@ -44,13 +45,14 @@ def can_step(model: Any, beams: int = 1) -> bool:
     device, is_float16 = weight.device.type, weight.dtype == torch.float16
     if model.training or torch.is_autocast_enabled(device) or (is_float16 and device == "cpu"):
         return False
-    layers = [part for block in stack.layers for part in (block, block.mlp, block.cross_attn) if part is not None]
-    kinds = (SynthesizerStack, SynthesizerBlock, MLP, CrossAttention)
-    if any(part.training or not is_unchanged(part, *kinds) for part in (stack, *layers)):
-        return False
     if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
         return False
-    return all(SelfAttentionStep.can_step(cast(Any, block).self_attn) for block in stack.layers)
+    attentions = [block.self_attn for block in stack.layers]
+    others = [part for block in stack.layers for part in (block, block.mlp, block.cross_attn) if part is not None]
+    kinds = (SynthesizerStack, SynthesizerBlock, SynthesizerAttention, MLP, CrossAttention)
+    if any(part.training or not is_unchanged(part, *kinds) for part in (stack, *attentions, *others)):
+        return False
+    return all(map(SelfAttentionStep.can_step, attentions))
 
 
 class BlockStep:
