@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from shutil import get_terminal_size
 
@@ -75,7 +76,8 @@ def compare(
         report=say,
         callbacks=[ProgressReport()],
     )
-    width = get_terminal_size().columns
+    # In a pipe the lines are as long as the table is wide.
+    width = get_terminal_size().columns if sys.stdout.isatty() else None
     write(f"{json.dumps(results, ensure_ascii=False)}\n" if as_json else terminal_page(results, width))
     if signal is not None:
         say("stopped; run the same command again to continue")

@@ -105,7 +105,7 @@ def markdown_page(results: Results) -> str:
     return f"{text}\n```console\n{commands}\n```\n" if commands else text
 
 
-def terminal_page(results: Results, width: int) -> str:
+def terminal_page(results: Results, width: int | None) -> str:
     """The table and the notes to read it as text; columns that are too wide together stand below one another."""
     cells = score_table(results, "{} *")
     cells.columns = pd.MultiIndex.from_tuples([name.partition(" ")[::2] for name in cells])
