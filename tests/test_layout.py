@@ -100,11 +100,12 @@ def test_pairs_of_tokens_are_of_one_sentence() -> None:
 @pytest.mark.parametrize("name", ["random", "dense", "factorized_dense", "vanilla", "random+vanilla", "dense+vanilla"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("own_value", [False, True])
+@pytest.mark.parametrize("short_row", [0, 40])
 def test_leaving_padding_out_changes_nothing(
-    name: str, kind: str, own_value: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, kind: str, own_value: bool, short_row: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    monkeypatch.setattr("synthetic_attention.kernels.matmul._SHORT_ROW", 0)
+    monkeypatch.setattr("synthetic_attention.layout._SHORT_ROW", short_row)
     layer = SynthesizerAttention(H * HEAD, H, name, N).double()
     x, v, g = (torch.randn(B, N, H * HEAD, dtype=torch.float64, requires_grad=True) for _ in range(3))
     # Of random, only the values see the input.

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # With less padding than this, moving tokens costs more than computing it.
 _LITTLE_PADDING = 0.1
+# On a CPU, columns of rows with more tokens than this on average are faster moved row by row than by an index.
+_SHORT_ROW = 40
 
 
 def is_transformed() -> bool:
@@ -256,7 +258,7 @@ class TokenLayout(Movable):
             return x
         if dim == 1 and self.tokens is not None:
             return self.tokens.put(self.tokens.take(x), aligned=True)
-        return _gather(x, self.token_slots, dim)
+        return x.gather(dim, _spread(self.token_slots, x, dim).expand_as(x))
 
     def restore(self, x: Tensor, dim: int = 1) -> Tensor:
         """Undo `align`; padded slots become zeros."""
@@ -381,14 +383,10 @@ def _spread(per_slot: Tensor, x: Tensor, dim: int) -> Tensor:
     return per_slot.view(shape)
 
 
-def _gather(x: Tensor, index: Tensor, dim: int) -> Tensor:
-    return x.gather(dim, _spread(index, x, dim).expand_as(x))
-
-
 def _restore(x: Tensor, mask: Tensor, places: Tensor | None, dim: int) -> Tensor:
     """From the front to the real slots of a mask (B, S); zeros elsewhere."""
     assert places is not None
-    return _gather(x, places, dim).masked_fill(~_spread(mask, x, dim), 0)
+    return x.gather(dim, _spread(places, x, dim).expand_as(x)).masked_fill(~_spread(mask, x, dim), 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -421,9 +419,17 @@ class RealTokens(Movable):
         return self.given.shape[0] <= (1 - _LITTLE_PADDING) * (self.shape[0] * self.shape[1])
 
     @cached_property
-    def lengths(self) -> tuple[int, ...]:
-        """`counts`, read once for all layers; on a CPU only."""
-        return tuple(self.counts.tolist())
+    def _lengths(self) -> tuple[int, ...]:
+        """`counts` on a CPU, if rows are so long on average that they are moved one by one; else nothing."""
+        is_long = self.counts.device.type == "cpu" and len(self.front) > _SHORT_ROW * len(self.counts)
+        return tuple(self.counts.tolist()) if is_long else ()
+
+    @cached_property
+    def _sources(self) -> Tensor:
+        """(B · T,), which real token is in each slot of the flattened aligned batch; n at padding."""
+        sources = self.front.new_full((self.aligned_shape[0] * self.aligned_shape[1],), len(self.front))
+        sources[self.front] = torch.arange(len(self.front), device=sources.device)
+        return sources
 
     @cached_property
     def positions(self) -> Tensor:
@@ -457,18 +463,16 @@ class RealTokens(Movable):
         """(C, n) into an aligned (C, B, T); the other slots are zeros."""
         return _move(tokens, self._put_columns, self._take_columns)
 
-    # On a CPU row by row of the batch: an index would copy number by number.
     def _take_columns(self, x: Tensor) -> Tensor:
-        if x.device.type != "cpu":
-            return x.flatten(1, 2).index_select(1, self.front)
-        return torch.cat([x[:, row, :length] for row, length in enumerate(self.lengths)], dim=1)
+        if self._lengths:
+            return torch.cat([x[:, row, :length] for row, length in enumerate(self._lengths)], dim=1)
+        return x.flatten(1, 2).index_select(1, self.front)
 
     def _put_columns(self, tokens: Tensor) -> Tensor:
-        if tokens.device.type != "cpu":
-            slots = tokens.new_zeros(tokens.shape[0], self.aligned_shape[0] * self.aligned_shape[1])
-            return slots.index_copy_(1, self.front, tokens).unflatten(1, self.aligned_shape)
+        if not self._lengths:
+            return torch.constant_pad_nd(tokens, (0, 1)).index_select(1, self._sources).unflatten(1, self.aligned_shape)
         padded = tokens.new_empty(tokens.shape[0], *self.aligned_shape)
-        for row, part in enumerate(tokens.split(self.lengths, dim=1)):
+        for row, part in enumerate(tokens.split(self._lengths, dim=1)):
             padded[:, row, : part.shape[1]] = part
             padded[:, row, part.shape[1] :] = 0
         return padded

@@ -27,8 +27,6 @@ from .blocks import wide, without_autocast
 _LEAST_PRODUCTS, _LEAST_WEIGHTS = 2**22, 2**18
 # The fewest rows, and the smallest weights, for which another order of the weights pays within some 20 calls.
 _PACKED_ROWS, _PACKED_SIZE = 4, 2**18
-# Up to this many slots in a row, values by feature are projected with their padding: moving them costs more.
-_SHORT_ROW = 128
 
 # For each weight its fingerprint, and a copy in oneDNN's order.
 _COPIES: Any = WeakTensorKeyDictionary()
@@ -57,8 +55,6 @@ def project_by_feature(module: Any, tokens: Tensor, layout: TokenLayout, heads: 
     if not is_plain(module):
         return split_heads(layout.pad(module(tokens)), heads)
     weight, bias, real = module.weight, module.bias, layout.real_tokens
-    if real is not None and real.aligned_shape[1] < _SHORT_ROW:
-        tokens, real = layout.pad(tokens), None
     rows = tokens.reshape(-1, tokens.shape[-1])
     columns = rows.t()
     if is_fast(weight.detach(), rows):
