@@ -65,7 +65,7 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 def test_malformed_rows_of_the_hub() -> None:
     split = Summarization().read(HUB, "train")
     assert (split.ids[4], split.sources[4], split.references[4]) == ("4", "a b", ("a",))
-    with pytest.raises(UserError, match=r"hub:owner/name, split 'train', row 1: .*'id'.*skip_bad_lines"):
+    with pytest.raises(UserError, match=r"hub:owner/name, split 'train', row 1: .*'id'.*skip-bad-lines"):
         Summarization("id", "text").read(HUB, "train")
     # No advice to use an option that the task does not have.
     with pytest.raises(UserError, match=r"row 1: field 'id': got int; expected text, or a list of texts$"):

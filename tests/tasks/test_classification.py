@@ -84,7 +84,7 @@ def test_a_tenth_of_the_training_data_is_held_out_by_default(tmp_path: Path) -> 
         assert train.classes == valid.classes == {"0": "0", "1": "1", "2": "2"}
         examples = task.encode(valid, task.train_tokenizer(train, 300, 64), 64)
         assert examples.note == valid.note
-    with pytest.raises(UserError, match=r"train\.csv: got split 'test' .* train and valid.* --data"):
+    with pytest.raises(UserError, match=r"train\.csv: got split 'test'.* train and valid.* --data"):
         task.read(file, "test")
 
 

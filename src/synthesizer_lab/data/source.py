@@ -87,7 +87,7 @@ class Source:
         A malformed row is an error, or None with `skip_bad_lines`; if that is None, the task has no such option.
         `columns` are needed of a data set on the hub, `header` is that of `read_rows`.
         """
-        advice = "" if skip_bad_lines is None else "; correct it, or train with --set skip_bad_lines=true"
+        advice = "" if skip_bad_lines is None else "; correct it, or train with --skip-bad-lines"
         parts: Iterable[tuple[str, Iterator[tuple[int, Any]], Callable[..., Any]]]
         if self.hub:
             parts = [(f"{self}, row", enumerate(self.rows(columns), start=1), dict)]

@@ -149,7 +149,8 @@ class Classification(Task):
         if not 0 <= (self.held_out or 0) < 1:
             raise UserError(f"got held_out={self.held_out}; expected 0 ≤ held_out < 1")
         if bool(self.text) != (self.label is not None) or bool(self.text_pair) > bool(self.text):
-            raise UserError("got one of the columns text and label; expected both, or neither if names are known")
+            missing = "text" if self.label is not None and not self.text else "label"
+            raise UserError(f"got no column {missing!r}; expected text and label, or neither: --set {missing}=NAME")
         if self.regression and self.classes:
             raise UserError("got regression and classes; expected one of them")
         if self.regression:
@@ -177,9 +178,10 @@ class Classification(Task):
             share = 0.0 if self._has(data, "valid") else _HELD_OUT
         asked = "train" if share else split
         if data.is_file() and (asked == "train") == (self.held_out == 0):
+            also = " with held_out=0" if self.held_out == 0 else ""
             raise UserError(
-                f"{data}: got split {split!r} and held_out={self.held_out}; one training file has the splits "
-                "train and valid, with held_out over 0; to score another file, pass --data"
+                f"{data}: got split {split!r}{also}; one file has the splits train and valid, a part that is held out: "
+                "pass --split valid, or --data with another file, or a folder with a file of each split"
             )
         source, classes = self._source(data, asked), cache(lambda: self._classes(data))
         note = f"{share:.0%} of the training data, held out (--set held_out=…)" if share and name == "valid" else ""

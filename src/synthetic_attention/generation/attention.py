@@ -344,9 +344,6 @@ class SelfAttentionStep:
     @staticmethod
     def can_step(layer: SynthesizerAttention) -> bool:
         """Whether this class computes what a call of the layer does, by its functions."""
-        # Adapters of a function's parameters apply inside of a call only.
-        if any(isinstance(getattr(part, "base_layer", None), SynthesizingFunction) for part in layer.modules()):
-            return False
         groups = [function for _, function in layer.function.groups()]
         parts = [layer.function, *groups, *(part for function in groups for part in function.components)]
         # At most one function of a group has keys, and that is vanilla.

@@ -19,6 +19,7 @@ from ..layout import read_mask
 from ..models import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerModel
 from ..models.blocks import MLP, CrossAttention, SynthesizerBlock
 from ..models.modeling import SynthesizerStack
+from ..synthesizers import SynthesizingFunction
 from .attention import Operation, SelfAttentionStep, Slots, prepare, prepare_sum
 from .cross_attention import CrossAttentionStep, Source
 
@@ -45,8 +46,12 @@ def can_step(model: Any, beams: int = 1) -> bool:
     device, is_float16 = weight.device.type, weight.dtype == torch.float16
     if model.training or torch.is_autocast_enabled(device) or (is_float16 and device == "cpu"):
         return False
-    if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
-        return False
+    for module in model.modules():
+        if module._forward_hooks or module._forward_pre_hooks:
+            return False
+        # Adapters of a function's parameters apply inside of a call only.
+        if isinstance(module._modules.get("base_layer"), SynthesizingFunction):
+            return False
     attentions = [block.self_attn for block in stack.layers]
     others = [part for block in stack.layers for part in (block, block.mlp, block.cross_attn) if part is not None]
     kinds = (SynthesizerStack, SynthesizerBlock, SynthesizerAttention, MLP, CrossAttention)
