@@ -42,9 +42,7 @@ parser.add_argument("--output", type=Path, required=True)
 args = parser.parse_args()
 for row in args.synthesizers:
     if row.overrides not in ((), ("calibrated=true",)) or (row.overrides and args.text is None):
-        parser.error(
-            f"got the row {row.label}; expected a synthesizer, or with --text also SYNTHESIZER@calibrated=true"
-        )
+        parser.error(f"got the row {row.label}; expected a synthesizer, or with --text SYNTHESIZER@calibrated=true")
 
 
 def read(name: str, split: str, tokenizer: Any) -> list[dict[str, Any]]:
