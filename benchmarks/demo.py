@@ -1,6 +1,6 @@
 """Train four models on example phrases, score and compare them: what `make demo` runs, in less than four minutes.
 
-    python benchmarks/demo.py [FOLDER] [--steps 800]
+    python benchmarks/demo.py [FOLDER] [--steps 600]
 
 The models differ only in their self-attention and are trained for the same number of steps. Everything is written to
 FOLDER (default: demo); when repeated after an interruption, the demo continues.
@@ -40,7 +40,7 @@ def main() -> None:
     """Parse the arguments and run the demo."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("demo"), help="output folder (default: demo)")
-    parser.add_argument("--steps", type=int, default=800, help="training steps of each model (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=600, help="training steps of each model (default: %(default)s)")
     options = parser.parse_args()
     started = time.monotonic()
     data, output = options.folder / "data", options.folder / "comparison"
