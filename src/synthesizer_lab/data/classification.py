@@ -120,9 +120,9 @@ def read_labeled(source: Source, columns: Columns, skip_bad_lines: bool = False)
             columns = guess_columns(source, row, columns)
         return [columns.parse(number, row)]
 
-    names = [*columns.text, *columns.pair, columns.label]
-    header = () if any(isinstance(name, int) for name in names) else None
-    return source.parse(parse, skip_bad_lines, [*map(str, names[:-1] if columns.hidden else names)], header)
+    names = [*columns.text, *columns.pair, *([] if columns.hidden else [columns.label])] if columns.text else []
+    header = () if any(isinstance(name, int) for name in (*names, columns.label)) else None
+    return source.parse(parse, skip_bad_lines, [*map(str, names)], header)
 
 
 def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False) -> str:
@@ -132,7 +132,8 @@ def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False) -> st
     if value is not None and not is_text:
         raise MalformedLineError(f"field {column!r} is not text")
     if column not in row and not may_lack:
-        raise MalformedLineError(f"no field {column!r}; the fields are: {', '.join(map(str, row)) or 'none'}")
+        known = ", ".join(map(str, row)) or "none"
+        raise MalformedLineError(f"no field {column!r}; the fields are: {known} (--set text=… label=…)")
     if not text and not may_lack:
         raise MalformedLineError(f"field {column!r} is blank")
     return text

@@ -25,6 +25,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
+from synthetic_attention.validation import did_you_mean
+
 from ..errors import UserError, damage_reported
 from ..staging import lock_file, staged
 
@@ -78,11 +80,14 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip())
 
 
-def read_rows(path: Path, header: Sequence[str] | None = None) -> tuple[Iterator[tuple[int, Any]], Callable[..., Any]]:
+def read_rows(
+    path: Path, header: Sequence[str] | None = None, columns: Sequence[str] = ()
+) -> tuple[Iterator[tuple[int, Any]], Callable[..., Any]]:
     """The numbered rows of a file, and what decodes one, or raises MalformedLineError.
 
     Rows of CSV, TSV and JSON lines become objects with named fields; other files have lines, blank ones too. `header`
-    has the names of the columns of a table, () for numbers from 1; by default these are in its first row.
+    has the names of the columns of a table, () for numbers from 1; by default these are in its first row, which must
+    have `columns`.
     """
     ending = Path(path.name.removesuffix(".gz")).suffix
     if ending in (".json", ".jsonl"):
@@ -95,6 +100,10 @@ def read_rows(path: Path, header: Sequence[str] | None = None) -> tuple[Iterator
         # In TSV quotes are text.
         rows = ((number, line.split("\t")) for number, line in numbered_lines(path))
     names = [name.strip() for name in next(rows, (0, []))[1]] if header is None else header
+    for name in columns if names else ():
+        if name not in names:
+            known = f"its columns are: {', '.join(names)}{did_you_mean(name, names)}"
+            raise UserError(f"{path}: no column {name!r}; {known}")
 
     def decode(row: list[str]) -> dict[Any, str]:
         if names and len(row) != len(names):

@@ -154,7 +154,7 @@ def read_examples(
 
     # The official file of QQP has malformed lines.
     skip = None if source.hub else skip_bad_lines or task.name == "qqp"
-    return source.parse(parse, skip, ["idx"], header)
+    return source.parse(parse, skip, ["idx"] if source.hub else [], header)
 
 
 def _get(row: Any, name: str, kind: type) -> Any:

@@ -85,14 +85,14 @@ class Source:
         """The records that `parse` makes of each number and row: objects with named fields, or lines.
 
         A malformed row is an error, or None with `skip_bad_lines`; if that is None, the task has no such option.
-        `columns` are needed of a data set on the hub, `header` is that of `read_rows`.
+        `columns` are needed of a table and of a data set on the hub, `header` is that of `read_rows`.
         """
         advice = "" if skip_bad_lines is None else "; correct it, or train with --skip-bad-lines"
         parts: Iterable[tuple[str, Iterator[tuple[int, Any]], Callable[..., Any]]]
         if self.hub:
             parts = [(f"{self}, row", enumerate(self.rows(columns), start=1), dict)]
         else:
-            parts = ((f"{path}, line", *read_rows(path, header)) for path in self.files)
+            parts = ((f"{path}, line", *read_rows(path, header, columns)) for path in self.files)
         for place, rows, decode in parts:
             for number, row in rows:
                 try:
@@ -245,6 +245,6 @@ def text_records(
         return [text] if keep_blank or text.strip() else []
 
     def read() -> Iterator[str | None]:
-        return islice(source.parse(parse, skip_bad_lines, fields[:1]), most)
+        return islice(source.parse(parse, skip_bad_lines, fields[:1] if source.hub else ()), most)
 
     return Records(source, read, partial(Corpus, name))
