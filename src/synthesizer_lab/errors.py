@@ -16,6 +16,10 @@ class UserError(ValueError):
     """Something the user can put right. The command line prints its message, one line, and exits without traceback."""
 
 
+class NoSplitError(UserError):
+    """A data set has no split of that name."""
+
+
 def require(module: str, extra: str, purpose: str) -> ModuleType:
     """Import a module that an optional extra of this package installs.
 

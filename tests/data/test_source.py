@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from synthesizer_lab.data.files import standard_library_data
-from synthesizer_lab.data.source import NoSplitError, Source, is_hub_name
-from synthesizer_lab.errors import UserError
+from synthesizer_lab.data.source import Source, is_hub_name
+from synthesizer_lab.errors import NoSplitError, UserError
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthesizer_lab.tasks.span_corruption import SpanCorruption
 from synthesizer_lab.tasks.summarization import Summarization

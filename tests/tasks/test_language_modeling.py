@@ -138,6 +138,8 @@ def test_files_and_data_sets_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_pat
         (tmp_path / f"wiki.{split}.tokens").write_text("a text\n", encoding="utf-8")
     task = LanguageModeling(train_files="wiki.train.tokens", valid_files="wiki.valid.*")
     assert [task.read(tmp_path, split).name for split in ("train", "valid")] == ["train", "valid"]
+    with pytest.raises(UserError, match=r"no file valid\.txt; .*wiki\.train\.tokens.*--set valid_files=…"):
+        LanguageModeling().read(tmp_path, "valid")
     asked: list[Any] = []
 
     def load_dataset(name: str, subset: str, **options: Any) -> Any:

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from synthetic_attention.validation import did_you_mean
 
-from ..errors import UserError, damage_reported
+from ..errors import NoSplitError, UserError, damage_reported
 from ..staging import lock_file, staged
 
 _T = TypeVar("_T")
@@ -210,8 +210,11 @@ def named_split(split: str) -> str:
 def check_folder(data: Path) -> None:
     """Raise UserError if `data` is not a folder."""
     if not data.is_dir():
-        found = "got a file" if data.is_file() else "no such folder"
-        raise UserError(f"{data}: {found}; expected the folder with the data files")
+        problem = "no such folder; expected that of the data files"
+        if data.is_file():
+            names = " and ".join(f"{split}{''.join(data.suffixes)}" for split in ("train", "valid"))
+            problem = f"got a file; expected a folder with {names}: divide the file between them"
+        raise UserError(f"{data}: {problem}")
 
 
 def split_files(data: Path, split: str, endings: Sequence[str], several: bool) -> list[Path]:
@@ -317,6 +320,6 @@ def standard_library_data() -> Path:
     return cached_folder(f"python-{platform.python_version()}-{digest[:8]}", write)
 
 
-def _no_file(folder: Path, name: str) -> UserError:
+def _no_file(folder: Path, name: str) -> NoSplitError:
     others = ", ".join(sorted(path.name for path in folder.glob("*") if path.is_file())) or "none"
-    return UserError(f"{folder}: no file {name}; the files there are: {others}")
+    return NoSplitError(f"{folder}: no file {name}; the files there are: {others}")

@@ -15,16 +15,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..errors import UserError, require
+from ..errors import NoSplitError, UserError, require
 from .files import MalformedLineError, chunks, count_characters, fingerprints, read_rows, split_files, texts_of
 
 _PREFIX = "hub:"
 # Compressed text is about this many times as large.
 _COMPRESSION = 4
-
-
-class NoSplitError(UserError):
-    """A data set has no split of that name."""
 
 
 def is_hub_name(data: Path) -> bool:

@@ -21,9 +21,9 @@ from synthetic_attention.models import SynthesizerForSequenceClassification
 from ..data.classification import ENDINGS, Columns, LabeledText, clean_br, find_classes, listed, read_labeled
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, padded_inputs
 from ..data.files import find_files, named_split
-from ..data.source import NoSplitError, Records, Source, Split, is_hub_name
+from ..data.source import Records, Source, Split, is_hub_name
 from ..data.tokenizer import encodings, frame_texts
-from ..errors import UserError, require
+from ..errors import NoSplitError, UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
 from .base import Evaluation, EvaluationLoop, Scores, Task
 from .seq2seq import json_lines

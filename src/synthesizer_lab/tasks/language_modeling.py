@@ -26,7 +26,7 @@ from ..data.examples import IGNORED, Examples, NoExamplesError, OnLong, find_lon
 from ..data.files import matching_files
 from ..data.source import Corpus, Records, Source, is_hub_name, text_records
 from ..data.tokenizer import Tokenizer, encode
-from ..errors import UserError
+from ..errors import NoSplitError, UserError
 from .base import Evaluation, EvaluationLoop, Scores, Task
 from .generation import generate_tokens, make_generation_config
 from .seq2seq import json_lines
@@ -94,7 +94,11 @@ class LanguageModeling(Task):
             # Such files may begin alike: wiki.train.tokens, wiki.valid.tokens.
             source = Source(split, tuple(matching_files(data, patterns)))
         else:
-            source = Source.of(data, split, (".txt",), several=True)
+            try:
+                source = Source.of(data, split, (".txt",), several=True)
+            except NoSplitError as error:
+                other = "for other names pass --set train_files=… and --set valid_files=…"
+                raise NoSplitError(f"{error}; {other}") from None
         name, is_blocks = split if source.hub else source.split, self.mode == "blocks"
         clean = methodcaller("removesuffix", "\n")
         return text_records(source, name, (self.column,), "column", clean, is_blocks, most=self.max_documents)
