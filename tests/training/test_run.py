@@ -32,7 +32,7 @@ LAYER = "model.encoder.layers.0.self_attn"
 
 def test_a_run_holds_everything(corpus: Path, tmp_path: Path, small: Small) -> None:
     run, lines = tmp_path / "run", []
-    outcome = start(corpus, run, small(), report=lines.append)
+    outcome = start(corpus, run, small("warmup_steps=20"), report=lines.append)
     metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     assert metrics == outcome.metrics
     assert metrics["finished"]
@@ -43,6 +43,7 @@ def test_a_run_holds_everything(corpus: Path, tmp_path: Path, small: Small) -> N
     assert [entry["step"] for entry in entries if "eval_bleu" in entry] == [4, 8]
     assert [entry["step"] for entry in entries if "loss" in entry] == [2, 4, 6, 8]
     assert any("60 pairs" in line for line in lines)
+    assert any("8 steps are fewer than warmup_steps, 20" in line for line in lines)
     tokenizer, model = AutoTokenizer.from_pretrained(run), AutoModelForSeq2SeqLM.from_pretrained(run)
     assert model.config.use_cache
     assert model.config.vocab_size == len(tokenizer)
