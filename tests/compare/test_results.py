@@ -37,11 +37,12 @@ def test_markdown_has_table_notes_and_commands(results: Results) -> None:
 
 
 def test_rows_without_a_finished_run_are_shown(results: Results) -> None:
+    results["tests"]["test_2017"], results["generation"] = {"split": "val"}, None
+    assert " | minutes | validation loss | " in markdown_page(results)
     results["rows"][1] |= {"finished": [0], "pending": [1]}
     assert "| 1 of 2 |" in markdown_page(results).splitlines()[3]
     results["rows"], results["runs"] = results["rows"][2:], results["runs"][4:]
     results["rows"][0] |= {"seeds": [0, 1], "failed": [], "pending": [0, 1]}
-    results["tests"]["test_2017"] = {"split": "val"}
     results.update(task="classification", options={"text": 1, "regression": True, "classes": None})
     page = markdown_page(results)
     assert page.splitlines()[2] == r"| a\|b | 0 of 2 | 2,093,568 | – | – |"

@@ -31,6 +31,12 @@ def score_columns(results: Results) -> dict[str, Score]:
         # The selected checkpoint may be of an early step.
         if group == "validation" and results["selected_by"] != "loss" and ("last", "loss") in scores:
             columns["validation loss, last step"] = ("last", "loss")
+    # Without generation, a test on the validation data repeats the validation.
+    for split, test in results["tests"].items():
+        if results.get("generation", True) is None and test["split"] == results["data"]["valid"]["split"]:
+            for label in results["score_labels"].values():
+                if f"{split} {label}" in columns:
+                    columns.pop(f"validation {label}", None)
     return columns
 
 

@@ -265,7 +265,7 @@ def prepare_inputs(
     report(f"{model.num_parameters(only_trainable=True):,} parameters, vocabulary of {len(tokenizer):,} tokens")
     steps, warmup = settings.training.max_steps, settings.training.warmup_steps
     if 0 < steps < warmup:
-        report(f"{steps} steps are fewer than warmup_steps, {warmup}; for the whole rate --set warmup_steps={steps // 10}")
+        report(f"{steps} steps are fewer than warmup_steps, {warmup}; pass --set warmup_steps={steps // 10}")
     return TrainingInputs(task, settings, model, tokenizer, examples, validation, valid, found)
 
 
