@@ -44,11 +44,12 @@ def score_table(results: Results, mark: str = "{}") -> pd.DataFrame:
     """The cells, a line for each row; `mark` formats scores that differ from the reference row's by their interval."""
     rows, reference = results["rows"], reference_row(results)
     unfinished = [f" of {len(row['seeds'])}" if row["failed"] or row["pending"] else "" for row in rows]
+    is_short = column(results, ("", "minutes")).max() < 1
     cells = {
         "seeds": [f"{len(row['finished'])}{rest}" for row, rest in zip(rows, unfinished, strict=True)],
         "parameters": [f"{row['parameters']:,}" for row in rows],
         "tokens/s": _means(results, ("", "tokens_per_second"), ",.0f"),
-        "minutes": _means(results, ("", "minutes"), ".1f"),
+        "minutes": _means(results, ("", "minutes"), ".2g" if is_short else ".1f"),
     }
     for name, score in score_columns(results).items():
         texts = _means(results, score, f".{decimals(column(results, score))}f")

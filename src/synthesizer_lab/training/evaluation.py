@@ -194,8 +194,9 @@ def describe_evaluation(results: Mapping[str, Any]) -> str:
 def describe_training(metrics: Mapping[str, Any]) -> str:
     """metrics.json for a terminal: duration, speed, and the scores of the best model."""
     task = get_task(metrics["task"])
-    speed = "{steps} steps in {minutes:.1f} minutes, {tokens_per_second:,.0f} ".format(**metrics)
-    speed, best = f"{speed}{tokens_name(task)}/s", metrics["best"]
+    minutes, best = metrics["minutes"], metrics["best"]
+    duration = f"{minutes:.1f} minutes" if minutes >= 1 else f"{60 * minutes:.1f} seconds"
+    speed = f"{metrics['steps']} steps in {duration}, {metrics['tokens_per_second']:,.0f} {tokens_name(task)}/s"
     if best is None:
         return f"{speed}; not validated yet"
     average = f" (average of the weights at {', '.join(map(str, best['averaged']))})" if "averaged" in best else ""
