@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
 # Raised by mistakes of the program, not by files.
 _BUGS = (AssertionError, AttributeError, NameError, TypeError)
@@ -53,6 +54,14 @@ def user_errors() -> Iterator[None]:
     # The strict dataclass of huggingface_hub reports a wrong type with exceptions of its own.
     except (ValueError, ImportError, StrictDataclassError) as error:
         raise UserError(one_line(error)) from error
+
+
+def check_value(name: str, value: Any, kind: Any) -> None:
+    """As the library's `check_value`, with a UserError."""
+    from synthetic_attention import validation
+
+    with user_errors():
+        validation.check_value(name, value, kind)
 
 
 @contextmanager

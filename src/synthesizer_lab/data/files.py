@@ -223,17 +223,6 @@ def split_files(data: Path, split: str, endings: Sequence[str], several: bool) -
     "valid" also finds val, validation and dev. No letter may follow the name: "train" finds train_news.txt and
     train-00001.txt, not training.txt. The names have one of `endings`, and may also end with .gz.
     """
-    if found := find_files(data, split, endings):
-        if len(found) > 1 and not several:
-            names = ", ".join(path.name for path in found)
-            raise UserError(f"{data}: several files for split {split!r}: {names}; expected one")
-        return found
-    ending = endings[0] if len(endings) == 1 else f"{{{' | '.join(endings)}}}"
-    raise _no_file(data, f"{split}{ending}")
-
-
-def find_files(data: Path, split: str, endings: Sequence[str]) -> list[Path]:
-    """The `split_files`; none if there are none."""
     check_folder(data)
     stems = {}
     for path in sorted(data.iterdir()):
@@ -246,8 +235,12 @@ def find_files(data: Path, split: str, endings: Sequence[str]) -> list[Path]:
             for path in paths:
                 if path.suffix == ".gz" and path.with_suffix("") in paths:
                     raise UserError(f"{data}: found both {path.stem} and {path.name}; expected one of them")
+            if len(paths) > 1 and not several:
+                names = ", ".join(path.name for path in paths)
+                raise UserError(f"{data}: several files for split {split!r}: {names}; expected one")
             return paths
-    return []
+    ending = endings[0] if len(endings) == 1 else f"{{{' | '.join(endings)}}}"
+    raise _no_file(data, f"{split}{ending}")
 
 
 def find_split(folder: Path, split: str, languages: tuple[str, str]) -> tuple[str, Path, Path]:

@@ -28,8 +28,7 @@ from ..data.classification import listed
 from ..data.examples import IGNORED, Examples, OnLong, OnLongInput, pad, padded_inputs, token_batches
 from ..data.source import Records
 from ..data.tokenizer import Tokenizer, train_tokenizer
-from ..errors import UserError
-from ..validation import check_value
+from ..errors import UserError, check_value
 
 _T = TypeVar("_T")
 Scores = dict[str, float | str]

@@ -20,8 +20,8 @@ from synthetic_attention.models import SynthesizerForSequenceClassification
 
 from ..data.classification import ENDINGS, Columns, LabeledText, clean_br, find_classes, listed, read_labeled
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, padded_inputs
-from ..data.files import find_files, named_split
-from ..data.source import Records, Source, Split, is_hub_name
+from ..data.files import named_split
+from ..data.source import Records, Source, Split
 from ..data.tokenizer import encodings, frame_texts
 from ..errors import NoSplitError, UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
@@ -204,10 +204,10 @@ class Classification(Task):
         """Whether there is data of "train" or "valid". A file is training data, or with `held_out` 0 neither."""
         if data.is_file():
             return split == "train" and self.held_out != 0
-        if not is_hub_name(data):
-            return bool(find_files(data, split, ENDINGS))
         with suppress(NoSplitError):
-            next(self._source(data, split).rows(), None)
+            source = self._source(data, split)
+            if source.hub:
+                next(source.rows(), None)
             return True
         return False
 

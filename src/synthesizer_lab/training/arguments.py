@@ -11,8 +11,7 @@ import torch
 from transformers import Seq2SeqTrainingArguments
 from transformers.integrations import get_available_reporting_integrations  # type: ignore[attr-defined]
 
-from ..errors import UserError
-from ..validation import check_value
+from ..errors import UserError, check_value
 from .options import Sharding, TrainingOptions
 
 __all__ = ["Sharding", "SynthesizerTrainingArguments", "argument_types"]

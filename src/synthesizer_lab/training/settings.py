@@ -21,10 +21,9 @@ from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.synthesizers import OPTIONS
 from synthetic_attention.validation import did_you_mean
 
-from ..errors import UserError, one_line, user_errors
+from ..errors import UserError, check_value, one_line, user_errors
 from ..tasks import get_task, known_tasks
 from ..tasks.base import FORMER_OPTIONS, Task
-from ..validation import check_value
 from .arguments import SynthesizerTrainingArguments, argument_types
 from .options import TrainingOptions
 
