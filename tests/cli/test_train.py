@@ -111,7 +111,11 @@ def test_wrong_options(call: Call, train: list[object], tmp_path: Path, extra: l
 
 @pytest.mark.parametrize(
     ("extra", "fact"),
-    [(["--set", "max_position_embeddings=1000000"], "memory"), (["--data", "nowhere"], "nowhere")],
+    [
+        (["--set", "max_position_embeddings=1000000"], "memory"),
+        (["--set", "max_position_embeddings=3"], "--on-long truncate, or --on-long drop"),
+        (["--data", "nowhere"], "nowhere"),
+    ],
 )
 def test_a_failed_overwrite_keeps_the_run(
     call: Call, train: list[object], trained: Path, tmp_path: Path, extra: list[str], fact: str

@@ -16,7 +16,7 @@ import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast, TrainerCallback, set_seed
 
-from ..data.examples import Examples
+from ..data.examples import Examples, LongTextError
 from ..data.source import Split, is_hub_name
 from ..errors import UserError, damage_reported
 from ..tasks.base import Task, build_model
@@ -252,11 +252,14 @@ def prepare_inputs(
         report(f"{split.name}: {len(examples):,} {task.unit}, {int(examples.lengths().sum()):,} tokens")
         return examples
 
-    if isinstance(train, LargeSplit):
-        examples, head = encode_large(train, tokenizer, maximum, on_long, report), train.head()
-    else:
-        examples, head = encode(train), train
-    validation = encode(valid)
+    try:
+        if isinstance(train, LargeSplit):
+            examples, head = encode_large(train, tokenizer, maximum, on_long, report), train.head()
+        else:
+            examples, head = encode(train), train
+        validation = encode(valid)
+    except LongTextError as error:
+        raise UserError(f"{error}, or --on-long drop") from None
     for split, encoded in ((train, examples), (valid, validation)):
         _report_left_out(split.name, encoded, task.unit, maximum, report)
     config = build_config(settings, **task.config_changes(head, tokenizer))
