@@ -124,7 +124,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield number, row
             number = reader.line_num + 1
     except csv.Error as error:
-        raise UserError(f"{path}, line {number}: {error}; expected CSV, with quotes doubled inside quotes") from None
+        advice = "expected CSV, with quotes doubled inside quotes; correct it, --skip-bad-lines cannot skip it"
+        raise UserError(f"{path}, line {number}: {error}; {advice}") from None
 
 
 def json_object(line: str) -> dict[str, Any]:
