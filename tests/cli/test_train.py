@@ -100,6 +100,7 @@ def test_malformed_lines_are_errors_or_counted(call: Call, tmp_path: Path) -> No
         (["--device", "tpu0"], "'tpu0'", 1),
         (["--resume", "--dry-run"], "--dry-run", 2),
         (["--truncate", "--on-long", "drop"], "--on-long drop", 2),
+        (["--set", "max_position_embeddings=3"], "--on-long truncate, or --on-long drop", 1),
         (["--set", "learning_rat=1"], "learning_rate", 1),
         (["--resume"], "run", 1),
     ],
@@ -111,11 +112,7 @@ def test_wrong_options(call: Call, train: list[object], tmp_path: Path, extra: l
 
 @pytest.mark.parametrize(
     ("extra", "fact"),
-    [
-        (["--set", "max_position_embeddings=1000000"], "memory"),
-        (["--set", "max_position_embeddings=3"], "--on-long truncate, or --on-long drop"),
-        (["--data", "nowhere"], "nowhere"),
-    ],
+    [(["--set", "max_position_embeddings=1000000"], "memory"), (["--data", "nowhere"], "nowhere")],
 )
 def test_a_failed_overwrite_keeps_the_run(
     call: Call, train: list[object], trained: Path, tmp_path: Path, extra: list[str], fact: str

@@ -70,12 +70,7 @@ def test_classes_are_ordered_and_named() -> None:
         ("a.jsonl", '{"text": "x", "class": "y"}', Columns(), "no field 'label'; .*: text, class .*label=….*skip"),
         ("a.jsonl", '{"text": ["x"], "label": 1}\n', Columns(), "line 1: field 'text' is not text"),
         ("a.jsonl", '{"text": "x", "label": "y"}', Columns(numeric=True), "got the label 'y'; expected a number"),
-        (
-            "a.txt",
-            '{"text": "x", "label": "y"}\n',
-            Columns(),
-            "expected a file with one of the endings .csv, .tsv, .jsonl, .json",
-        ),
+        ("a.txt", "x\n", Columns(), "expected a file with one of the endings .csv, .tsv, .jsonl, .json"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, text: str, columns: Columns, message: str) -> None:

@@ -143,10 +143,10 @@ def test_accumulation_equals_one_large_batch(corpus: Path, tmp_path: Path, small
     [
         ("run.yaml", "run.yaml cannot be loaded"),
         ("tokenizer.json", "the tokenizer cannot be loaded"),
-        ("checkpoints/checkpoint-8/progress.json", "the checkpoint cannot be loaded"),
-        ("checkpoints/checkpoint-8/model.safetensors", "the checkpoint cannot be loaded"),
-        ("checkpoints/checkpoint-8/optimizer.pt", "the checkpoint cannot be loaded"),
-        ("checkpoints/checkpoint-8/rng_state.pth", "the checkpoint cannot be loaded"),
+        *(
+            (f"checkpoints/checkpoint-8/{name}", "the checkpoint cannot be loaded")
+            for name in ("progress.json", "model.safetensors", "optimizer.pt", "rng_state.pth")
+        ),
     ],
 )
 def test_a_damaged_file_is_named(straight: Path, tmp_path: Path, name: str, message: str) -> None:

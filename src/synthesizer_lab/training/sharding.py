@@ -125,6 +125,10 @@ def load_optimizer(optimizer: Optimizer, path: Path) -> None:
     state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for index, own in state["state"].items():
+        # Fused AdamW would read beyond the end of smaller ones.
+        for name in own.keys() & {"exp_avg", "exp_avg_sq"}:
+            if (found := [*own[name].shape]) != (expected := [*parameters[index].shape]):
+                raise ValueError(f"{name} of parameter {index} has shape {found}; expected {expected}")
         own.update({name: sharded_as(parameters[index], value) for name, value in own.items()})
     optimizer.load_state_dict(state)
 
