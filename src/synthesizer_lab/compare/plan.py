@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from ..data.examples import OnLongInput
+from ..data.examples import OnLongInput, find_long
 from ..data.source import Split
 from ..data.tokenizer import encode
 from ..errors import UserError, damage_reported
@@ -151,14 +151,10 @@ def _check_lengths(task: Task, split: Split, tokenizer: PreTrainedTokenizerFast,
     """Refuse now what scoring would refuse after the training."""
     if isinstance(split, TextPairs):
         # The model does not read the targets.
-        over = sum(len(ids) > maximum for ids in encode(tokenizer, split.sources))
+        lengths = [*map(len, encode(tokenizer, split.sources))]
+        find_long({f"{split.name}{split.sides[0]}": lengths}, maximum, "error")
     else:
-        over = task.encode(split, tokenizer, maximum, "truncate").truncated
-    if over:
-        raise UserError(
-            f"{split.name}: {over} of {len(split)} {task.unit} are longer than the maximum of {maximum} tokens; "
-            "pass --on-long truncate, or raise max_position_embeddings"
-        )
+        task.encode(split, tokenizer, maximum)
 
 
 def _model_size(
