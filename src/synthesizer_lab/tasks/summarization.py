@@ -61,8 +61,8 @@ class Summarization(SequenceToSequence):
         """
         known = next((pair for pair in KNOWN_FIELDS if row.keys() >= {*pair}), KNOWN_FIELDS[0])
         fields = (self.document_field or known[0], self.summary_field or known[1])
-        document = " ".join(texts_of(row, fields[0]))
-        summaries = tuple(text for text in texts_of(row, fields[1]) if text.strip())
+        document = " ".join(texts_of(row, fields[0], option="document_field"))
+        summaries = tuple(filter(str.strip, texts_of(row, fields[1], option="summary_field")))
         if not document.strip() or not summaries:
             raise MalformedLineError(f"field {fields[bool(document.strip())]!r} is blank")
         return [(str(row.get("id", number)), document, summaries)]

@@ -204,16 +204,12 @@ def _check_expected(info: Mapping[str, Any], expected: Mapping[str, Any], output
     """Raise UserError if the run was started with other settings than `expected`."""
     source = {"from": info["from"]["path"]} if "from" in info else {}
     found = {**info, **source, **info["options"], **info["settings"], **info["settings"]["training"]}
-
-    def shown(name: str, value: Any) -> str:
-        if name == "overrides":
-            return " ".join(f"--set {shlex.quote(override)}" for override in value) or "no --set"
-        return f"{name} {'none' if value is None else value}"
-
     for name, value in expected.items():
         if value != (was := found.get(name)):
-            started = f"{output} was started with {shown(name, was)}"
-            raise UserError(f"got {shown(name, value)}, but {started}; leave it out to resume")
+            if name == "overrides":
+                name, value, was = "--set", shlex.join(value), shlex.join(was)
+            was = "none" if was in (None, "") else was
+            raise UserError(f"got {name} {value}, but {output} was started with {was}; leave it out to resume")
 
 
 @failing_together()
