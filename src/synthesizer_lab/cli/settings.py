@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..errors import UserError
-from .console import set_up_libraries
 from .options import argument, option
 
 
@@ -16,7 +15,6 @@ def settings(
 
     Example: synthesizer settings learning_rate d_model random --preset base
     """
-    set_up_libraries()
     from rich.console import Console
     from rich.table import Table
 

@@ -146,10 +146,8 @@ def texts_of(row: Mapping[str, Any], *fields: str, option: str = "") -> list[str
     """The text, or list of texts, in the first of `fields` that a JSON object has; `option` sets the field."""
     field = next((field for field in fields if field in row), None)
     if field is None:
-        raise MalformedLineError(
-            f"no field {' or '.join(map(repr, fields))}; the fields are: {', '.join(row) or 'none'}"
-            f"{option and f' (--set {option}=…)'}"
-        )
+        known = f"{', '.join(row) or 'none'}{option and f' (--set {option}=…)'}"
+        raise MalformedLineError(f"no field {' or '.join(map(repr, fields))}; the fields are: {known}")
     value = row[field]
     texts = value if isinstance(value, list) else [value]
     for text in texts:
@@ -210,12 +208,11 @@ def named_split(split: str) -> str:
 
 def check_folder(data: Path) -> None:
     """Raise UserError if `data` is not a folder."""
+    if data.is_file():
+        ending = "".join(data.suffixes)
+        raise UserError(f"{data}: got a file; expected a folder: divide it into train{ending} and valid{ending} there")
     if not data.is_dir():
-        problem = "no such folder; expected that of the data files"
-        if data.is_file():
-            names = " and ".join(f"{split}{''.join(data.suffixes)}" for split in ("train", "valid"))
-            problem = f"got a file; expected a folder with {names}: divide the file between them"
-        raise UserError(f"{data}: {problem}")
+        raise UserError(f"{data}: no such folder; expected that of the data files")
 
 
 def split_files(data: Path, split: str, endings: Sequence[str], several: bool) -> list[Path]:

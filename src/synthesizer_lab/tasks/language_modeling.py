@@ -97,8 +97,7 @@ class LanguageModeling(Task):
             try:
                 source = Source.of(data, split, (".txt",), several=True)
             except NoSplitError as error:
-                other = "for other names pass --set train_files=… and --set valid_files=…"
-                raise NoSplitError(f"{error}; {other}") from None
+                raise NoSplitError(f"{error}; for other names pass --set train_files=… --set valid_files=…") from None
         name, is_blocks = split if source.hub else source.split, self.mode == "blocks"
         clean = methodcaller("removesuffix", "\n")
         return text_records(source, name, (self.column,), "column", clean, is_blocks, most=self.max_documents)
