@@ -207,7 +207,7 @@ def _check_expected(info: Mapping[str, Any], expected: Mapping[str, Any], output
     for name, value in expected.items():
         if value != (was := found.get(name)):
             if name == "overrides":
-                name, value, was = "--set", shlex.join(value), shlex.join(was)
+                name, value, was = "--set", shlex.join(value), shlex.join(was or [])
             was = "none" if was in (None, "") else was
             raise UserError(f"got {name} {value}, but {output} was started with {was}; leave it out to resume")
 
