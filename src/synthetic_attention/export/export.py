@@ -66,7 +66,8 @@ def export_model(
         ImportError: ONNX without the extra `export`.
     """
     if not isinstance(model, SynthesizerPreTrainedModel):
-        raise ValueError(f"got a {type(model).__name__}; expected a model of this package, as `convert` makes one")
+        message = f"got a {type(model).__name__}; expected a model of this package, as `convert` makes one"
+        raise ValueError(f"{message}. For other modules use torch.onnx.export(…, dynamo=True)")
     if format not in ("onnx", "torch") or (with_cache and format != "onnx"):
         raise ValueError(f"got format={format!r}, with_cache={with_cache}; expected 'onnx', or 'torch' without a cache")
     if format == "onnx" and find_spec("onnxscript") is None:
