@@ -195,7 +195,9 @@ class RunFolder:
         if not path.is_file():
             problem = "no such folder" if not self.path.exists() else "not a run (no run.yaml)"
             name = self.hub_name or self.path
-            raise UserError(f"{name}: {problem}; expected a folder made by `synthesizer train` or `convert --task`")
+            way_out = ". Open this model in Python with an Auto class" if (self.path / "config.json").is_file() else ""
+            message = f"{problem}; expected a folder made by `synthesizer train` or `convert --task`"
+            raise UserError(f"{name}: {message}{way_out}")
         with damage_reported(path):
             info: dict[str, Any] = dict(load_yaml(path.read_text(encoding="utf-8")))
             if missing := [name for name in _INFO if name not in info]:
