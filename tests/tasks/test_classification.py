@@ -84,8 +84,10 @@ def test_a_tenth_of_the_training_data_is_held_out_by_default(tmp_path: Path) -> 
         assert train.classes == valid.classes == {"0": "0", "1": "1", "2": "2"}
         examples = task.encode(valid, task.train_tokenizer(train, 300, 64), 64)
         assert examples.note == valid.note
-    with pytest.raises(UserError, match=r"train\.csv: got split 'test'.* train and valid.* --data"):
-        task.read(file, "test")
+    # In training there is no --split.
+    for held_out, split, advice in ((None, "test", "--split valid"), (0.0, "train", "--set held_out=0.1")):
+        with pytest.raises(UserError, match=rf"train\.csv: got split '{split}'.* train and valid.* {advice}.* --data"):
+            replace(task, held_out=held_out).read(file, split)
 
 
 def test_labels_can_be_ignored(tmp_path: Path) -> None:

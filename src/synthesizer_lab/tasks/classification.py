@@ -178,10 +178,12 @@ class Classification(Task):
             share = 0.0 if self._has(data, "valid") else _HELD_OUT
         asked = "train" if share else split
         if data.is_file() and (asked == "train") == (self.held_out == 0):
-            also = " with held_out=0" if self.held_out == 0 else ""
+            problem, advice = "", "--split valid"
+            if self.held_out == 0:
+                problem, advice = " with held_out=0", f"--set held_out={_HELD_OUT}"
             raise UserError(
-                f"{data}: got split {split!r}{also}; one file has the splits train and valid, a part that is held out: "
-                "pass --split valid, or --data with another file, or a folder with a file of each split"
+                f"{data}: got split {split!r}{problem}; one file has the splits train and valid, a part that is held "
+                f"out: pass {advice}, or --data with another file, or a folder with a file of each split"
             )
         source, classes = self._source(data, asked), cache(lambda: self._classes(data))
         note = f"{share:.0%} of the training data, held out (--set held_out=…)" if share and name == "valid" else ""
