@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..errors import UserError
-from .files import MalformedLineError, as_number
+from .files import MalformedLineError, as_number, listed
 from .source import Source
 
 Column = str | int
@@ -81,11 +80,6 @@ def find_classes(source: object, labels: Iterable[str], names: Sequence[str] = (
     raise UserError(f"{source}: got {count}: {listed(values)}; {problem}, {advice}")
 
 
-def listed(values: Iterable[str]) -> str:
-    """The first 300 characters of the values."""
-    return textwrap.shorten(", ".join(values), 300, placeholder=" …")
-
-
 def clean_br(text: str) -> str:
     """One space in place of one or several `<br />`."""
     return _BREAK.sub(" ", text).strip()
@@ -99,7 +93,7 @@ def guess_columns(source: object, names: Collection[str], columns: Columns) -> C
     labels = [known[name] for name in _LABELS if name in known] or ["label"] * columns.hidden
     if len(labels) != 1 or len(pairs) > 1 or not (pairs or texts):
         raise UserError(
-            f"{source}: cannot tell the columns of text and class from {', '.join(names)}; pass --set text=… and "
+            f"{source}: cannot tell the columns of text and class from {listed(names)}; pass --set text=… and "
             "--set label=…, and for pairs text_pair=…: names, or numbers from 1 for a file without header"
         )
     sides = [[name] for name in pairs[0]] if pairs else [texts[0], []]

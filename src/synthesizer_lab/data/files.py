@@ -18,6 +18,7 @@ import os
 import platform
 import sys
 import sysconfig
+import textwrap
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from glob import glob
@@ -107,7 +108,7 @@ def read_rows(
 
     def decode(row: list[str]) -> dict[Any, str]:
         if names and len(row) != len(names):
-            raise MalformedLineError(f"got {len(row)} columns; expected {len(names)}: {', '.join(names)}")
+            raise MalformedLineError(f"got {len(row)} columns; expected {len(names)}: {listed(names)}")
         return dict(zip(names or range(1, len(row) + 1), row, strict=True))
 
     return rows, decode
@@ -174,6 +175,11 @@ def chunks(records: Iterable[_T], characters: int) -> Iterator[list[_T]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
+
+
+def listed(values: Iterable[str]) -> str:
+    """The first 300 characters of the values."""
+    return textwrap.shorten(", ".join(values), 300, placeholder=" …")
 
 
 def as_number(text: str) -> float | None:

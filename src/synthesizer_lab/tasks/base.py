@@ -24,8 +24,8 @@ from synthetic_attention.models import (
     SynthesizerForSequenceClassification,
 )
 
-from ..data.classification import listed
 from ..data.examples import IGNORED, Examples, OnLong, OnLongInput, pad, padded_inputs, token_batches
+from ..data.files import listed
 from ..data.source import Records
 from ..data.tokenizer import Tokenizer, train_tokenizer
 from ..errors import UserError, check_value

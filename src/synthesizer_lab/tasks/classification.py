@@ -18,9 +18,9 @@ from torch import Tensor
 
 from synthetic_attention.models import SynthesizerForSequenceClassification
 
-from ..data.classification import ENDINGS, Columns, LabeledText, clean_br, find_classes, listed, read_labeled
+from ..data.classification import ENDINGS, Columns, LabeledText, clean_br, find_classes, read_labeled
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, padded_inputs
-from ..data.files import named_split
+from ..data.files import listed, named_split
 from ..data.source import Records, Source, Split
 from ..data.tokenizer import encodings, frame_texts
 from ..errors import NoSplitError, UserError, require
