@@ -250,8 +250,9 @@ def test_tokens_outside_the_vocabulary(make: Callable[..., Any]) -> None:
 
 def test_a_mask_that_does_not_fit(make: Callable[..., Any]) -> None:
     ids = torch.tensor([[4, 5, 6], [4, 5, 6]])
-    for head in ("causal", "seq2seq"):
-        model = make(head, synthesizer="random")
+    # Baselines have no step.
+    for head, synthesizer in (("causal", "local_dense"), ("causal", "random"), ("seq2seq", "random")):
+        model = make(head, synthesizer=synthesizer)
         for mask in (torch.ones(2, 5), torch.ones(2, 2), torch.ones(2, 0), torch.ones(1, 3), -torch.ones(2, 3)):
             with pytest.raises(ValueError, match=r"attention_mask"):
                 generate(model, ids, attention_mask=mask, max_new_tokens=3)

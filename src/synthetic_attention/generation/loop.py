@@ -28,6 +28,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import ModelOutput
 
 from ..layout import check_mask
+from ..models import SynthesizerPreTrainedModel
 from .settings import Settings
 from .step import GROUPS, Decoder, can_step
 
@@ -60,12 +61,13 @@ def generate(model: Any, inputs: Any = None, generation_config: Any = None, *arg
         ValueError: a mask that does not fit, and what `model.generate()` raises.
     """
     given = {name: value for name, value in kwargs.items() if value is not None}
-    if args or not can_step(model) or given.keys() & {*_NOT_HANDED_ON, "past_key_values"}:
-        return model.generate(inputs, generation_config, *args, **kwargs)
     ids, mask = given.get("input_ids") if inputs is None else inputs, given.get("attention_mask")
     # transformers ignores the shape of a mask without zeros.
-    if mask is not None and isinstance(ids, Tensor) and not given.keys() & {"encoder_outputs", "inputs_embeds"}:
+    is_ours, others = isinstance(model, SynthesizerPreTrainedModel), {"encoder_outputs", "inputs_embeds"}
+    if is_ours and mask is not None and isinstance(ids, Tensor) and not given.keys() & {*others, "past_key_values"}:
         check_mask(mask, *ids.shape[:2])
+    if args or not can_step(model) or given.keys() & {*_NOT_HANDED_ON, "past_key_values"}:
+        return model.generate(inputs, generation_config, *args, **kwargs)
     merged = copy.copy(model.generation_config)
     for values in ({"top_k": 50}, vars(model.generation_config), vars(generation_config or merged), given):
         vars(merged).update({name: value for name, value in values.items() if value is not None})

@@ -235,7 +235,7 @@ class Head:
         self._log_probs: Tensor | None = None
         self.packed: Operation | None = None
         self.weight: Tensor | None = None
-        # The result of a product is this class's own; what a module returns, a hook may keep.
+        # The result of a product is this class's own; what another module returns, it may keep.
         self.is_one_row = rows == 1 and is_plain(module)
         if is_plain(module) and module.weight.dtype == torch.float32:
             weight, self.bias, self.width = module.weight, module.bias, module.weight.shape[0]
