@@ -103,7 +103,7 @@ def read_rows(
     names = [name.strip() for name in next(rows, (0, []))[1]] if header is None else header
     for name in columns if names else ():
         if name not in names:
-            known = f"its columns are: {', '.join(names)}{did_you_mean(name, names)}"
+            known = f"its columns are: {listed(names)}{did_you_mean(name, names)}"
             raise UserError(f"{path}: no column {name!r}; {known}")
 
     def decode(row: list[str]) -> dict[Any, str]:
