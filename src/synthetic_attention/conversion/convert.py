@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any, cast
@@ -111,7 +112,7 @@ def _translate(source: PreTrainedModel) -> SynthesizerPreTrainedModel:
     is_tied = output is None or output.data_ptr() == embedding.data_ptr()
     family.adapt(source.config, state)
     _fit_biases(state)
-    config = SynthesizerConfig(**_fields(family, source.config, kind, state), tie_word_embeddings=is_tied)
+    config = SynthesizerConfig(**_fields(family, source.config, kind, state) | {"tie_word_embeddings": is_tied})
     if kind is SynthesizerModel:
         state = {name.removeprefix("model."): state[name] for name in state if name.startswith("model.")}
     with torch.device("meta"):
@@ -168,22 +169,24 @@ def _fields(
     """The fields of `SynthesizerConfig`."""
     encoder, decoder = (any(name.startswith(f"model.{side}.") for name in state) for side in ("encoder", "decoder"))
     tokens = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    # A field of the same name means the same.
+    classes: list[Any] = [SynthesizerConfig, config, PreTrainedConfig]
+    ours, theirs, common = ({each.name for each in dataclasses.fields(one)} for one in classes)
     fields = {
-        "vocab_size": config.vocab_size,
+        "d_kv": getattr(config, "head_dim", None),
+        **{name: getattr(config, name) for name in (ours & theirs) - common},
         "d_model": config.hidden_size,
         "d_ff": next(len(tensor) for name, tensor in state.items() if name.endswith("mlp.up_proj.weight")),
         "num_heads": config.num_attention_heads,
         "num_layers": config.num_hidden_layers,
-        "max_position_embeddings": getattr(config, "max_position_embeddings", None),
         "synthesizer": "vanilla",
         "is_encoder_decoder": encoder and decoder,
         "is_decoder": decoder and not encoder,
         "type_vocab_size": len(state.get("model.token_types.weight", ())),
         "lm_head_bias": "lm_head.bias" in state,
         "use_bias": any(name.endswith("_proj.bias") for name in state),
-        "use_cache": getattr(config, "use_cache", True),
         **{name: getattr(config, name, None) for name in tokens},
-        **{ours: getattr(config, theirs) for ours, theirs in family.fields.items()},
+        **{name: getattr(config, other) for name, other in family.fields.items()},
         **family.constants,
     }
     for name, tensor in state.items():

@@ -31,7 +31,8 @@ class Family:
 
     Attributes:
         heads: the classes that can be converted, by the ends of their names (`HEADS`).
-        fields: fields of `SynthesizerConfig`, and the fields of their configuration that have the values.
+        fields: fields of `SynthesizerConfig`, and the fields of their configuration that have the values, where these
+            have other names.
         constants: fields of `SynthesizerConfig` with one value for all models of the family.
         equal: pairs of fields of their configuration that have to be equal, as ours has one field for both.
         supported: fields of their configuration, and the only value of each that can be converted.
@@ -126,16 +127,7 @@ def _fields(activation: str, dropout: str, attention_dropout: str, **others: str
 
 _T5 = Family(
     heads=_T5_HEADS,
-    fields=_fields(
-        "feed_forward_proj",
-        "dropout_rate",
-        "dropout_rate",
-        d_kv="d_kv",
-        layer_norm_epsilon="layer_norm_epsilon",
-        num_decoder_layers="num_decoder_layers",
-        relative_attention_num_buckets="relative_attention_num_buckets",
-        relative_attention_max_distance="relative_attention_max_distance",
-    ),
+    fields={"attention_dropout_rate": "dropout_rate"},
     # There is no maximum: 512 is the length that T5 was pretrained with.
     constants={
         "position_embedding_type": "relative",
@@ -166,13 +158,7 @@ _T5 = Family(
 )
 _BART = Family(
     heads=_SEQ2SEQ,
-    fields=_fields(
-        "activation_function",
-        "dropout",
-        "attention_dropout",
-        num_decoder_layers="decoder_layers",
-        scale_embedding="scale_embedding",
-    ),
+    fields=_fields("activation_function", "dropout", "attention_dropout", num_decoder_layers="decoder_layers"),
     constants={
         "position_embedding_type": "learned",
         "pre_norm": False,
@@ -219,7 +205,7 @@ _OPT = replace(
 )
 _GPT2 = Family(
     heads=("LMHeadModel", *_CAUSAL[1:]),
-    fields=_fields("activation_function", "resid_pdrop", "attn_pdrop", layer_norm_epsilon="layer_norm_epsilon"),
+    fields=_fields("activation_function", "resid_pdrop", "attn_pdrop"),
     constants={"position_embedding_type": "learned", "scale_embedding": False},
     supported={"add_cross_attention": False, "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False},
     names={
@@ -307,16 +293,9 @@ _DISTILBERT = replace(
         r"^pre_classifier": "pooler.dense",
     },
 )
-# Qwen2 has no field for the width of a head.
-_LLAMA_FIELDS = {
-    "num_key_value_heads": "num_key_value_heads",
-    "rope_parameters": "rope_parameters",
-    "layer_norm_epsilon": "rms_norm_eps",
-    "attention_dropout_rate": "attention_dropout",
-}
 _LLAMA = Family(
     heads=_CAUSAL,
-    fields={**_LLAMA_FIELDS, "d_kv": "head_dim"},
+    fields={"layer_norm_epsilon": "rms_norm_eps", "attention_dropout_rate": "attention_dropout"},
     constants={
         "position_embedding_type": "rotary",
         "norm_type": "rms_norm",
@@ -351,6 +330,6 @@ FAMILIES = {
     "XLMRoberta": _ROBERTA,
     "Llama": _LLAMA,
     "Mistral": _LLAMA,
-    "Qwen2": replace(_LLAMA, fields=_LLAMA_FIELDS),
+    "Qwen2": _LLAMA,
     "Qwen3": replace(_LLAMA, constants={**_LLAMA.constants, "qk_norm": True}),
 }
