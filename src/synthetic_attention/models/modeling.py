@@ -72,8 +72,8 @@ class SynthesizerStack(nn.Module):
         source: TokenLayout | None = None,
         *,
         past_key_values: Cache | None = None,
-        need_weights: bool = False,
-        keep_states: bool = False,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
     ) -> tuple[Tensor, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]:
         """Run the stack on inputs_embeds (B, T, d_model), not yet scaled, and encoder_hidden_states (B, S, d_model).
 
@@ -91,7 +91,7 @@ class SynthesizerStack(nn.Module):
         self.check_length(positions.columns)
         has_padding = any(each is not None and each.real_tokens is not None for each in (layout, source))
         # Blocks may see packed tokens if no cache keeps their slots, and no weights are wanted of them.
-        if has_padding and (past_key_values is not None or need_weights or not self.leaves_out_padding):
+        if has_padding and (past_key_values is not None or output_attentions or not self.leaves_out_padding):
             layout, source = layout.padded, None if source is None else source.padded
         inner, outer = layout.packed, layout
         queries = positions.queries(inputs_embeds.device)
@@ -107,7 +107,7 @@ class SynthesizerStack(nn.Module):
         attn_bias: Tensor | None = None
         if self.relative_attention_bias is not None:
             attn_bias = self.relative_attention_bias(queries, positions.keys(x.device)).to(x.dtype)
-        if need_weights and layout.front is not None:
+        if output_attentions and layout.front is not None:
             # Each layer aligns for itself and returns the weights in the slots of the input, as part of the graph.
             inner, outer, x = layout, replace(layout, front=None), layout.unpack(x)
             if attn_bias is not None:
@@ -118,7 +118,7 @@ class SynthesizerStack(nn.Module):
         if past_key_values is not None and self.training and any(block.gradient_checkpointing for block in blocks):
             raise ValueError("got a cache in training with gradient checkpointing; expected use_cache=False")
         for block in blocks:
-            if keep_states:
+            if output_hidden_states:
                 states.append(outer.unpack(x))
                 x = outer.pack(states[-1])
             x, own, cross = block(
@@ -128,14 +128,14 @@ class SynthesizerStack(nn.Module):
                 layout=inner,
                 source=source,
                 past_key_values=past_key_values,
-                need_weights=need_weights,
+                need_weights=output_attentions,
             )
-            if need_weights:
+            if output_attentions:
                 weights.append(own)
             if cross is not None:
                 cross_weights.append(cross)
         x = outer.unpack(x if self.norm is None else self.norm(x))
-        return x, (*states, x) if keep_states else None, tuple(weights) or None, tuple(cross_weights) or None
+        return x, (*states, x) if output_hidden_states else None, tuple(weights) or None, tuple(cross_weights) or None
 
     @property
     def leaves_out_padding(self) -> bool:
@@ -283,11 +283,8 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
 
     def recorded(self, asked: Mapping[str, Any]) -> dict[str, bool]:
         """What a stack has to record: as an argument of `forward` says, or the configuration where it is None."""
-        names = {"need_weights": "output_attentions", "keep_states": "output_hidden_states"}
-        given = {
-            key: getattr(self.config, name) if asked.get(name) is None else asked[name] for key, name in names.items()
-        }
-        return {key: bool(value) for key, value in given.items()}
+        names = ("output_attentions", "output_hidden_states")
+        return {name: bool(getattr(self.config, name) if asked.get(name) is None else asked[name]) for name in names}
 
     def _paged(self, embeds: Tensor, pair_mask: Any, position_ids: Any, arguments: Any) -> BaseModelOutputWithPast:
         """A step of `generate_batch`: new tokens (1, T, d_model) of several sequences, earlier ones in a paged cache.
@@ -379,5 +376,5 @@ class _Encoder(nn.Module):
         output_hidden_states: bool = False,
     ) -> BaseModelOutput:
         """Encode input_ids (B, S), or inputs_embeds (B, S, d_model) instead."""
-        record = {"need_weights": bool(output_attentions), "keep_states": bool(output_hidden_states)}
+        record = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
         return self.model._encode(input_ids, attention_mask, inputs_embeds, None, record)[0]
