@@ -6,12 +6,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
-from transformers.models.t5.modeling_t5 import T5Attention
 
 from synthetic_attention import SynthesizerAttention, TokenLayout
 from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.models.blocks import MLP, CrossAttention, SynthesizerBlock
-from synthetic_attention.models.positions import SinusoidalPositions, relative_buckets
+from synthetic_attention.models.positions import SinusoidalPositions
 
 
 def _copy_cross_attention(cross: CrossAttention, mha: nn.MultiheadAttention) -> None:
@@ -68,13 +67,6 @@ def test_a_gated_feed_forward_layer(tiny_config: Callable) -> None:
     gate = nn.functional.gelu(x @ layer.gate_proj.weight.T, approximate="tanh")
     expected = (gate * (x @ layer.up_proj.weight.T)) @ layer.down_proj.weight.T
     torch.testing.assert_close(layer(x), expected)
-
-
-@pytest.mark.parametrize("bidirectional", [True, False])
-def test_relative_buckets_are_t5s(bidirectional: bool) -> None:
-    relative = torch.arange(-300, 301)
-    theirs = T5Attention._relative_position_bucket(relative, bidirectional, num_buckets=32, max_distance=128)
-    assert torch.equal(relative_buckets(relative, bidirectional, 32, 128), theirs)
 
 
 def test_sinusoids_are_the_formula() -> None:

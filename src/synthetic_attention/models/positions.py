@@ -80,26 +80,8 @@ class LearnedPositions(nn.Embedding):
         self.num_embeddings = max_length
 
 
-def relative_buckets(relative: Tensor, bidirectional: bool, num_buckets: int, max_distance: int) -> Tensor:
-    """T5's buckets of the distances key − query: exact for near keys, logarithmic for far ones.
-
-    Half of the buckets of one direction hold the distances 0, 1, 2, …; the rest divide the distances up to
-    `max_distance` evenly on a log scale, and the last holds everything beyond. With `bidirectional`, keys after the
-    query have the second half of all buckets; otherwise they count as distance 0.
-    """
-    later: Tensor | int = 0
-    distance = (-relative).clamp_min(0)
-    if bidirectional:
-        num_buckets //= 2
-        later, distance = (relative > 0).long() * num_buckets, relative.abs()
-    near = num_buckets // 2
-    log_distance = torch.log(distance.clamp_min(1).float() / near) / math.log(max_distance / near)
-    far = near + (log_distance * (num_buckets - near)).long()
-    return later + torch.where(distance < near, distance, far.clamp_max(num_buckets - 1))
-
-
 class RelativePositionBias(nn.Embedding):
-    """A learned scalar per bucket of the distance between query and key and per head, added to the logits."""
+    """A learned scalar per head and per bucket (T5's) of the distance key − query, added to the logits."""
 
     def __init__(self, config: SynthesizerConfig, bidirectional: bool) -> None:
         # T5's. Zeros would stay near zero under an optimizer that scales updates by the weights, as T5's does.
@@ -113,6 +95,8 @@ class RelativePositionBias(nn.Embedding):
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:  # type: ignore[override]
         """Positions (T,) and (S,) to (H, T, S); (B, T) and (B, S) to (B, H, T, S)."""
+        from transformers.models.t5.modeling_t5 import T5Attention
+
         relative = keys.unsqueeze(-2) - queries.unsqueeze(-1)
-        buckets = relative_buckets(relative, self.bidirectional, self.num_embeddings, self.max_distance)
-        return super().forward(buckets).movedim(-1, -3)
+        sizes = self.bidirectional, self.num_embeddings, self.max_distance
+        return super().forward(T5Attention._relative_position_bucket(relative, *sizes)).movedim(-1, -3)
