@@ -114,9 +114,7 @@ HEADS = {
     "Model": SynthesizerModel,
 }
 _SEQ2SEQ = ("ForConditionalGeneration", "Model")
-_T5_HEADS = (*_SEQ2SEQ, "EncoderModel")
 _CAUSAL = ("ForCausalLM", "ForSequenceClassification", "ForTokenClassification", "Model")
-_TEXT = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "Model")
 
 
 def _fields(activation: str, dropout: str, attention_dropout: str, **others: str) -> dict[str, str]:
@@ -126,7 +124,7 @@ def _fields(activation: str, dropout: str, attention_dropout: str, **others: str
 
 
 _T5 = Family(
-    heads=_T5_HEADS,
+    heads=(*_SEQ2SEQ, "EncoderModel"),
     fields={"attention_dropout_rate": "dropout_rate"},
     # There is no maximum: 512 is the length that T5 was pretrained with.
     constants={
@@ -227,7 +225,7 @@ _BERT_FIELDS = _fields(
     "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", layer_norm_epsilon="layer_norm_eps"
 )
 _BERT = Family(
-    heads=_TEXT,
+    heads=("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "Model"),
     fields={**_BERT_FIELDS, "lm_head_activation": "hidden_act"},
     constants={
         "position_embedding_type": "learned",
@@ -260,7 +258,6 @@ _BERT = Family(
 )
 _ROBERTA = replace(
     _BERT,
-    heads=_TEXT,
     fields=_BERT_FIELDS,
     constants={**_BERT.constants, "lm_head_activation": "gelu"},
     names={
@@ -275,7 +272,6 @@ _ROBERTA = replace(
 )
 _DISTILBERT = replace(
     _BERT,
-    heads=_TEXT,
     fields=_fields("activation", "dropout", "attention_dropout", lm_head_activation="activation"),
     constants={**_BERT.constants, "classifier_activation": "relu", "layer_norm_epsilon": 1e-12},
     supported={},
