@@ -64,7 +64,7 @@ def test_classes_are_ordered_and_named() -> None:
     ("name", "text", "columns", "message"),
     [
         ("a.csv", "text,label\nx\n", Columns(), "line 2: got 1 columns; expected 2: text, label;"),
-        ("a.csv", f"text,{'x' * 400}\ny\n", Columns(), "line 2: got 1 columns; expected 2: text, …;"),
+        ("a.csv", f"text,label,{'x' * 400}\ny\n", Columns(), "line 2: got 1 columns; expected 3: text, label, …;"),
         ("a.csv", "text,label\nx, \n", Columns(), "line 2: field 'label' is blank"),
         ("a.csv", 'text,label\n"x,1\n', Columns(), "line 2: unexpected end of data; expected CSV.*cannot skip it"),
         ("a.csv", "text,class\nx,1\n", Columns(label="clas"), ": no column 'clas'; .* text, class; did .* 'class'"),
