@@ -126,7 +126,7 @@ def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False) -> st
     if value is not None and not is_text:
         raise MalformedLineError(f"field {column!r} is not text")
     if column not in row and not may_lack:
-        known = ", ".join(map(str, row)) or "none"
+        known = listed(map(str, row)) or "none"
         raise MalformedLineError(f"no field {column!r}; the fields are: {known} (--set text=… label=…)")
     if not text and not may_lack:
         raise MalformedLineError(f"field {column!r} is blank")

@@ -103,8 +103,8 @@ def read_rows(
     names = [name.strip() for name in next(rows, (0, []))[1]] if header is None else header
     for name in columns if names else ():
         if name not in names:
-            known = f"its columns are: {listed(names)}{did_you_mean(name, names)}"
-            raise UserError(f"{path}: no column {name!r}; {known}")
+            advice = did_you_mean(name, names)
+            raise UserError(f"{path}: no column {name!r}; its columns are: {listed(names)}{advice}")
 
     def decode(row: list[str]) -> dict[Any, str]:
         if names and len(row) != len(names):
@@ -147,7 +147,7 @@ def texts_of(row: Mapping[str, Any], *fields: str, option: str = "") -> list[str
     """The text, or list of texts, in the first of `fields` that a JSON object has; `option` sets the field."""
     field = next((field for field in fields if field in row), None)
     if field is None:
-        known = f"{', '.join(row) or 'none'}{option and f' (--set {option}=…)'}"
+        known = f"{listed(row) or 'none'}{option and f' (--set {option}=…)'}"
         raise MalformedLineError(f"no field {' or '.join(map(repr, fields))}; the fields are: {known}")
     value = row[field]
     texts = value if isinstance(value, list) else [value]
@@ -318,5 +318,5 @@ def standard_library_data() -> Path:
 
 
 def _no_file(folder: Path, name: str) -> NoSplitError:
-    others = ", ".join(sorted(path.name for path in folder.glob("*") if path.is_file())) or "none"
+    others = listed(sorted(path.name for path in folder.glob("*") if path.is_file())) or "none"
     return NoSplitError(f"{folder}: no file {name}; the files there are: {others}")
