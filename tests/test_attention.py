@@ -2,15 +2,16 @@
 
 import copy
 import gc
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from layers import FUNCTIONS, MIXTURES
+from layers import FUNCTIONS, HEADS, MIXTURES
 from synthetic_attention import SynthesizerAttention, reference
 
-D, H, T, N, B = 12, 3, 7, 11, 2
+D, H, T, N, B = 12, HEADS, 7, 11, 2
 NAMES = [*FUNCTIONS, "random+vanilla", "dense+vanilla", "random+dense", "factorized_dense+vanilla"]
 
 
@@ -70,30 +71,6 @@ def test_from_multihead_attention_refuses_what_it_cannot_hold(keywords):
         SynthesizerAttention.from_multihead_attention(nn.MultiheadAttention(D, H, **keywords))
 
 
-def of_head(linear: nn.Linear, h: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weight and bias of head h, to multiply from the right."""
-    return linear.weight.unflatten(0, (H, -1))[h].T, linear.bias.unflatten(0, (H, -1))[h]
-
-
-def head_logits(f: nn.Module, h: int):
-    """The reference's S_h(X), fed the parameters of one of our functions."""
-    if f.name == "vanilla":
-        (w_q, b_q), (w_k, b_k) = of_head(f.q_proj, h), of_head(f.k_proj, h)
-        return lambda x: reference.vanilla(x, w_q, w_k, b_q, b_k)
-    if f.name == "dense":
-        w_1, b_1 = of_head(f.q_proj, h)
-        return lambda x: reference.dense(x, w_1, f.key[h].T, b_1, f.key_bias[h])
-    if f.name == "factorized_dense":
-        (w_1, b_1), a = of_head(f.q_proj, h), f.factors[0]
-        w_a, w_b, b_a, b_b = f.weight[h, :a].T, f.weight[h, a:].T, f.bias[h, :a], f.bias[h, a:]
-        return lambda x: reference.factorized_dense(x, w_1, w_a, w_b, b_1, b_a, b_b)
-    if f.name == "factorized_random":
-        return lambda x: reference.factorized_random(f.row_factor[h], f.key_factor[h], len(x))
-    if f.name == "relative_random":
-        return lambda x: reference.relative_random(f.offsets[h], len(x))
-    return lambda x: reference.random(f.table[h], len(x))
-
-
 def drawn(name: str) -> SynthesizerAttention:
     """A layer in float64 of whose parameters and buffers none is zero or small."""
     layer = make(name, dtype=torch.float64)
@@ -107,7 +84,7 @@ def drawn(name: str) -> SynthesizerAttention:
 def test_layer_is_the_papers_equation(name, is_causal):
     """The reference, fed this layer's parameters one by one, gives its output in float64."""
     layer, x = drawn(name), torch.randn(T, D, dtype=torch.float64)
-    heads = [head_logits(layer.function, h) for h in range(H)]
+    heads = [partial(FUNCTIONS[name].logits, layer.function, h) for h in range(H)]
     v, o = layer.v_proj, layer.out_proj
     want = reference.synthesizer(x, heads, v.weight.T, o.weight.T, v.bias, o.bias, is_causal=is_causal)
     torch.testing.assert_close(layer(x, is_causal=is_causal), want)
@@ -131,7 +108,7 @@ def test_mixture_is_the_weighted_sum_of_its_functions():
     alphas = torch.softmax(layer.function.gate, dim=0)
     _, w = layer(x, need_weights=True)
     for h in range(H):
-        terms = [head_logits(function, h)(x) for function in layer.function.functions]
+        terms = [FUNCTIONS[f.name].logits(f, h, x) for f in layer.function.functions]
         torch.testing.assert_close(w[h], torch.softmax(reference.mixture(terms, alphas[:, h]), dim=-1))
 
 

@@ -1,4 +1,4 @@
-"""What every synthesizing function owes, whatever it computes. A new function is one more name in layers.FUNCTIONS.
+"""What every synthesizing function owes, whatever it computes. A new function is one more entry of layers.FUNCTIONS.
 
 Every axis has a prime of its own, so that a transposed one cannot hide.
 """
@@ -253,28 +253,14 @@ def test_cached_is_uncached_with_padding(name, kind, biased):
         check(w, weights[:, :, start:stop, :stop])
 
 
-# Parameters of each function as Table 1 of the paper has them, with d = heads · head_dim, plus the biases.
-COUNTS = {
-    "vanilla": lambda d, h, n: 2 * d * d + 2 * d,
-    "dense": lambda d, h, n: d * d + d * n + d + h * n,
-    "random": lambda d, h, n: h * n * n,
-    "fixed_random": lambda d, h, n: 0,
-    "factorized_dense": lambda d, h, n: d * d + d * (4 + 4) + d + h * (4 + 4),
-    "factorized_random": lambda d, h, n: h * 2 * n * 8,
-    # Not in the paper.
-    "relative_random": lambda d, h, n: h * (2 * n - 1),
-}
-
-
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_parameter_counts(name, bias):
     d, h, n = 15, 3, 13
     layer = SynthesizerAttention(d, h, name, n, bias=bias)
+    count = sum(p.numel() for p in layer.parameters() if p.requires_grad)
     projections = 2 * d * d + (2 * d if bias else 0)
-    count = sum(p.numel() for p in layer.parameters() if p.requires_grad) - projections
-    biases = {"vanilla": 2 * d, "dense": d + h * n, "factorized_dense": d + h * 8}
-    assert count == COUNTS[name](d, h, n) - (0 if bias else biases.get(name, 0))
+    assert count == projections + FUNCTIONS[name].weights(d, h, n) + (FUNCTIONS[name].biases(d, h, n) if bias else 0)
 
 
 @pytest.mark.parametrize("name", MIXTURES)
