@@ -326,7 +326,7 @@ class TokenLayout(Movable):
         if not self.has_past:
             return key, value
         # A static cache returns all slots. Only compiled code attends to those that are not filled.
-        return keys[:, :, : self.columns], values[:, :, : self.columns]
+        return keys.narrow(2, 0, self.columns), values.narrow(2, 0, self.columns)
 
 
 def places_before(mask: Tensor) -> Tensor:

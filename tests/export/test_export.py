@@ -75,7 +75,9 @@ FAST = {("seq2seq", "windows"), ("causal", "functions"), ("classifier", "mixture
         for stack in STACKS
     ],
 )
-def test_pytorchs_exporter(model: Any) -> None:
+def test_pytorchs_exporter(model: Any, stack: str) -> None:
+    if stack == "rotary" and torch.__version__ < "2.12":
+        pytest.skip("the exporter of torch 2.11 guesses that the batch is larger than one")
     inputs, sizes = batch(model, *TRACED), {name: Dim(name, min=1, max=LONGEST) for name in ("batch", *AXES.values())}
     shapes = {name: {0: sizes["batch"], 1: sizes[AXES[name]]} for name in inputs}
     with torch.no_grad():

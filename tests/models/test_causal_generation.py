@@ -108,6 +108,7 @@ def test_a_cache_without_configuration(model: SynthesizerForCausalLM, prompts: P
 @pytest.mark.parametrize(
     "fields", [{"position_embedding_type": "relative"}, STACKS["rotary"]], ids=["relative", "rotary"]
 )
+@pytest.mark.skipif(not hasattr(ContinuousBatchingConfig, "page_size"), reason="transformers before 5.22")
 def test_continuous_batching(fields: dict[str, Any], tiny_lm: Callable) -> None:
     layers = ["vanilla", "random+vanilla", "dense+vanilla", "factorized_dense+relative_random+vanilla"]
     model = tiny_lm(**fields | {"synthesizer": layers, "num_layers": 4}, attn_implementation="eager")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import json
 import platform
+import re
 import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -173,7 +175,16 @@ def about(device: str = "cpu") -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "processor": platform.processor() or platform.machine(),
+        "processor": _processor(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
     }
+
+
+def _processor() -> str:
+    """The processor; on Linux with family and model, which tell its generations apart."""
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if found := dict(re.findall(r"(?m)^(model name|cpu family|model)\s*: (.+)$", text)):
+            return ", ".join(f"{key} {value}" for key, value in found.items())
+    return platform.processor() or platform.machine()
