@@ -46,42 +46,26 @@ def factorized_dense(f: nn.Module, h: int, x: Tensor) -> Tensor:
     return reference.factorized_dense(x, w_1, w_a, w_b, b_1, b_a, b_b)
 
 
-def random(f: nn.Module, h: int, x: Tensor) -> Tensor:
-    return reference.random(f.table[h], len(x))
-
-
-def factorized_random(f: nn.Module, h: int, x: Tensor) -> Tensor:
-    return reference.factorized_random(f.row_factor[h], f.key_factor[h], len(x))
-
-
-def relative_random(f: nn.Module, h: int, x: Tensor) -> Tensor:
-    return reference.relative_random(f.offsets[h], len(x))
-
-
 # Counts are at N = 13, which factorized dense splits into 4 and 4; factorized random has rank 8.
 FUNCTIONS = {
     "vanilla": Facts(vanilla, lambda d, h, n: 2 * d * d, lambda d, h, n: 2 * d),
     "dense": Facts(dense, lambda d, h, n: d * d + d * n, lambda d, h, n: d + h * n),
-    "random": Facts(random, lambda d, h, n: h * n * n),
-    "fixed_random": Facts(random, lambda d, h, n: 0),
+    "random": Facts(lambda f, h, x: reference.random(f.table[h], len(x)), lambda d, h, n: h * n * n),
+    "fixed_random": Facts(lambda f, h, x: reference.random(f.table[h], len(x)), lambda d, h, n: 0),
     "factorized_dense": Facts(factorized_dense, lambda d, h, n: d * d + d * (4 + 4), lambda d, h, n: d + h * (4 + 4)),
-    "factorized_random": Facts(factorized_random, lambda d, h, n: h * 2 * n * 8),
-    "relative_random": Facts(relative_random, lambda d, h, n: h * (2 * n - 1)),
+    "factorized_random": Facts(
+        lambda f, h, x: reference.factorized_random(f.row_factor[h], f.key_factor[h], len(x)),
+        lambda d, h, n: h * 2 * n * 8,
+    ),
+    "relative_random": Facts(
+        lambda f, h, x: reference.relative_random(f.offsets[h], len(x)), lambda d, h, n: h * (2 * n - 1)
+    ),
 }
-MIXTURES = [f"{name}+vanilla" for name in FUNCTIONS if name != "vanilla"] + [
-    "random+dense",
-    "random+factorized_dense",
-    "factorized_random+dense",
-    "dense+factorized_dense",
-    "random+factorized_random",
-    "random+dense+vanilla",
-]
+MIXTURES = [f"{name}+vanilla" for name in FUNCTIONS if name != "vanilla"]
+MIXTURES += ["random+dense", "random+factorized_dense", "factorized_random+dense", "dense+factorized_dense"]
+MIXTURES += ["random+factorized_random", "random+dense+vanilla"]
 # By the number of heads that they have in the contract suite.
-GROUPS = {
-    "random:3/vanilla:1": 4,
-    "dense/factorized_random/vanilla": 3,
-    "random+vanilla:2/dense:2": 4,
-}
+GROUPS = {"random:3/vanilla:1": 4, "dense/factorized_random/vanilla": 3, "random+vanilla:2/dense:2": 4}
 
 
 def drawn_layer(d_model: int, num_heads: int, synthesizer: str, max_length: int) -> SynthesizerAttention:

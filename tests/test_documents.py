@@ -167,15 +167,11 @@ def test_console_lines_run(page: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_functions_of_contributing_pass_the_tests_of_all_functions(tmp_path: Path) -> None:
     """Followed step by step in a copy: two files, two lines in the tests."""
-    for folder in ("src", "tests", "docs"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("pyproject.toml", "README.md", "CONTRIBUTING.md"):
-        shutil.copy(ROOT / file, tmp_path)
+    shutil.copytree(ROOT, tmp_path, ignore=shutil.ignore_patterns(".*", "__pycache__", "site"), dirs_exist_ok=True)
     code = [content for language, content in blocks(ROOT / "CONTRIBUTING.md") if language == "python"]
-    imports = code[0].partition("@dataclass")[0]
     synthesizers, facts = tmp_path / "src/synthetic_attention/synthesizers", tmp_path / "tests/layers.py"
     (synthesizers / "scaled_random.py").write_text(code[0])
-    (synthesizers / "tanh_dense.py").write_text(imports + code[2])
+    (synthesizers / "tanh_dense.py").write_text(code[0].partition("@dataclass")[0] + code[2])
     facts.write_text(facts.read_text().replace("FUNCTIONS = {", f"FUNCTIONS = {{{code[1]}{code[3]}"))
     command = [sys.executable, "-m", "pytest", "-q", "-k", "scaled_random or tanh_dense", "-n", "0"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}

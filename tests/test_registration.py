@@ -50,16 +50,6 @@ def test_models_register_on_import(first: str) -> None:
     assert done.stdout.strip() == "SynthesizerForConditionalGeneration", done.stderr
 
 
-def test_models_register_in_a_module_run_by_name(tmp_path: Path) -> None:
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "__init__.py").write_text("import synthetic_attention\n")
-    (tmp_path / "own" / "script.py").write_text(
-        "from transformers import AutoConfig\nprint(AutoConfig.for_model('synthesizer').model_type)\n"
-    )
-    done = run("-m", "own.script", cwd=tmp_path)
-    assert done.stdout.strip() == "synthesizer", done.stderr
-
-
 @pytest.fixture
 def saved(tmp_path: Path) -> dict[str, str]:
     """The class of the model in each folder, and the Auto class that loads it."""
