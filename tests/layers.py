@@ -12,11 +12,11 @@ HEADS = 3  # of the layers whose equations are compared
 
 
 class Facts(NamedTuple):
-    """What the tests have to know of a function beside its name.
+    """What the tests have to know of a function besides its name.
 
     Attributes:
-        logits: (function, head, x (L, d)) -> S(x) (L, L) of this head, by the paper's equation.
-        weights: (d, heads, N) -> trained parameters of the function without biases, as in Table 1 of the paper.
+        logits: (function, head, x (L, d)) -> S(x) (L, L) of this head, by its equation in plain code.
+        weights: (d, heads, N) -> trained parameters of the function without biases (those of the paper: Table 1).
         biases: the same for biases.
     """
 
@@ -46,7 +46,7 @@ def factorized_dense(f: nn.Module, h: int, x: Tensor) -> Tensor:
     return reference.factorized_dense(x, w_1, w_a, w_b, b_1, b_a, b_b)
 
 
-# Counts are at N = 13, which factorized dense splits into 4 and 4; factorized random has rank 8.
+# The counts are compared at N = 13: factorized dense makes 4 · 4 of it.
 FUNCTIONS = {
     "vanilla": Facts(vanilla, lambda d, h, n: 2 * d * d, lambda d, h, n: 2 * d),
     "dense": Facts(dense, lambda d, h, n: d * d + d * n, lambda d, h, n: d + h * n),

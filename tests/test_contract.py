@@ -256,19 +256,9 @@ def test_cached_is_uncached_with_padding(name, kind, biased):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_parameter_counts(name, bias):
-    d, h, n = 15, 3, 13
-    layer = SynthesizerAttention(d, h, name, n, bias=bias)
-    count = sum(p.numel() for p in layer.parameters() if p.requires_grad)
-    projections = 2 * d * d + (2 * d if bias else 0)
-    assert count == projections + FUNCTIONS[name].weights(d, h, n) + (FUNCTIONS[name].biases(d, h, n) if bias else 0)
-
-
-@pytest.mark.parametrize("name", MIXTURES)
-def test_parameter_counts_of_mixtures(name):
-    """The sum of the parts, and one weight a component and head."""
-    parts = [SynthesizerAttention(15, 3, part, 13) for part in name.split("+")]
-    layer = SynthesizerAttention(15, 3, name, 13)
-    assert layer.weight_parameters == sum(part.weight_parameters for part in parts) + len(parts) * 3
+    sizes = d, heads, length = 15, 3, 13
+    layer, facts = SynthesizerAttention(d, heads, name, length, bias=bias), FUNCTIONS[name]
+    assert layer.weight_parameters == facts.weights(*sizes) + (facts.biases(*sizes) if bias else 0)
 
 
 @pytest.mark.parametrize("name", BOUNDED)

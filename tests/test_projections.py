@@ -1,4 +1,4 @@
-"""Projections are `nn.Linear`: hooks, pruning, adapters and quantization take effect on all of them."""
+"""Projections are `nn.Linear`: hooks, pruning, adapters, offload and quantization take effect on all of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from accelerate import cpu_offload
 from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
@@ -79,6 +80,17 @@ def test_pruning_and_parametrizations(name: str, part: str) -> None:
             y = changed(x)
             y.sum().backward()
             torch.testing.assert_close(y, plain(x))
+
+
+@pytest.mark.parametrize("name", ["random", "factorized_random"])
+def test_weights_that_accelerate_brings(name: str) -> None:
+    layer, x = make(name).eval(), torch.randn(4, 9, D, dtype=torch.float64)
+    with torch.no_grad():
+        expected = layer(x)
+        cpu_offload(layer.v_proj, torch.device("cpu"))
+        cpu_offload(layer.out_proj, torch.device("cpu"))
+        assert layer.v_proj.weight.is_meta
+        torch.testing.assert_close(layer(x), expected)
 
 
 @pytest.mark.parametrize("has_hook", [True, False])

@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[dict[str, bool], list[str]]] = {
     "Encoder": ({}, ["Model", *(f"For{task}" for task in ENCODERS)]),
 }
 
-# The tests make labels for classes in this table, to which the package does not add: lm-eval reads it in another way.
+# The tests make labels for the classes in this table. The package adds none: lm-eval would take all models for these.
 MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES["synthesizer"] = "SynthesizerForConditionalGeneration"
 
 CANNOT_APPLY = {

@@ -322,11 +322,10 @@ class TokenLayout(Movable):
         assert layer_idx is not None
         given = self.mask if self.front is not None else self.cache_mask
         new = (key, value) if given is None else [_restore(x, given, self.places, 2) for x in (key, value)]
-        keys, values = cache.update(*new, layer_idx)
-        if not self.has_past:
-            return key, value
-        # A static cache returns all slots. Only compiled code attends to those that are not filled.
-        return keys.narrow(2, 0, self.columns), values.narrow(2, 0, self.columns)
+        # A static cache returns all slots. Only compiled code attends to those that are not filled. (The exporter of
+        # torch 2.11 loses the length of a slice.)
+        keys, values = (x.narrow(2, 0, min(self.columns, x.shape[2])) for x in cache.update(*new, layer_idx))
+        return (keys, values) if self.has_past else (key, value)
 
 
 def places_before(mask: Tensor) -> Tensor:

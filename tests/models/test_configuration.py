@@ -44,7 +44,7 @@ def test_the_defaults_are_the_papers_base_size() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(fields: dict[str, object], facts: list[str]) -> None:
-    # problem_type of transformers 5.17: the second.
+    # transformers 5.17 raises the second for problem_type.
     with pytest.raises((ValueError, StrictDataclassFieldValidationError)) as error:
         SynthesizerConfig(**fields)
     assert all(fact in str(error.value) for fact in facts), error.value

@@ -183,8 +183,8 @@ def about(device: str = "cpu") -> dict[str, Any]:
 
 def _processor() -> str:
     """The processor; on Linux with family and model, which tell its generations apart."""
-    with suppress(OSError):
+    with suppress(OSError, KeyError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        if found := dict(re.findall(r"(?m)^(model name|cpu family|model)\s*: (.+)$", text)):
-            return ", ".join(f"{key} {value}" for key, value in found.items())
+        found = dict(re.findall(r"(?m)^(model name|cpu family|model)\s*: (.+)$", text))
+        return f"{found['model name']}, family {found['cpu family']}, model {found['model']}"
     return platform.processor() or platform.machine()
