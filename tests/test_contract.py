@@ -254,11 +254,19 @@ def test_cached_is_uncached_with_padding(name, kind, biased):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", [*FUNCTIONS, *MIXTURES])
 def test_parameter_counts(name, bias):
+    """A mixture has those of its parts, and one weight a part and head."""
     sizes = d, heads, length = 15, 3, 13
-    layer, facts = SynthesizerAttention(d, heads, name, length, bias=bias), FUNCTIONS[name]
-    assert layer.weight_parameters == facts.weights(*sizes) + (facts.biases(*sizes) if bias else 0)
+    layer, parts = (
+        SynthesizerAttention(d, heads, name, length, bias=bias),
+        [FUNCTIONS[part] for part in name.split("+")],
+    )
+    want = sum(part.weights(*sizes) + (part.biases(*sizes) if bias else 0) for part in parts)
+    want += len(parts) * heads if "+" in name else 0
+    assert layer.weight_parameters == want
+    projections = 2 * d * d + (2 * d if bias else 0)
+    assert sum(p.numel() for p in layer.parameters() if p.requires_grad) == want + projections
 
 
 @pytest.mark.parametrize("name", BOUNDED)

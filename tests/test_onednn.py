@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import pytest
 import torch
@@ -85,9 +86,14 @@ def test_a_layer(name: str, causal: bool, training: bool, monkeypatch: pytest.Mo
         assert (got - expected).abs().max() <= 1e-5 * largest
 
 
-def test_a_causal_model_is_compiled_without_them() -> None:
+def test_a_causal_model_is_compiled_and_traced_without_them() -> None:
     sizes = {"vocab_size": 31, "d_model": 16, "num_heads": 2, "d_ff": 24, "num_layers": 1}
     config = SynthesizerConfig(**sizes, max_position_embeddings=12, synthesizer="random", is_encoder_decoder=False)
     model, ids = SynthesizerForCausalLM(config).eval(), torch.randint(3, 31, (2, 7))
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(ids).logits, model(ids).logits, rtol=1e-4, atol=1e-5)
+    layer, x = model.model.decoder.layers[0].mlp, torch.randn(2, 7, 16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(layer, x, check_trace=False)
+    torch.testing.assert_close(traced(x), layer(x), rtol=1e-4, atol=1e-5)

@@ -82,7 +82,7 @@ def test_pruning_and_parametrizations(name: str, part: str) -> None:
             torch.testing.assert_close(y, plain(x))
 
 
-@pytest.mark.parametrize("name", ["random", "factorized_random"])
+@pytest.mark.parametrize("name", NAMES)
 def test_weights_that_accelerate_brings(name: str) -> None:
     layer, x = make(name).eval(), torch.randn(4, 9, D, dtype=torch.float64)
     with torch.no_grad():

@@ -45,15 +45,20 @@ def train(corpus: Path, tmp_path: Path) -> list[object]:
     return ["train", "translation", "--data", corpus, *LANGUAGES, "--output", tmp_path / "run", "--steps", 4, *SETS]
 
 
-@pytest.fixture(scope="session")
-def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run, for tests that only read it."""
-    run = tmp_path_factory.mktemp("trained") / "run"
-    command = ["train", "translation", "--data", corpus, *LANGUAGES, "--output", run, "--steps", 2, *SETS]
+def train_run(task: str, data: Path, run: Path, *options: object, steps: int = 2) -> Path:
+    """Train a small model with the command; returns the folder of the run."""
+    languages = LANGUAGES if task == "translation" else ()
+    command = ["train", task, "--data", data, *languages, "--output", run, "--steps", steps, *SETS, *options]
     with pytest.raises(SystemExit) as exit_:
         main([str(argument) for argument in command])
     assert exit_.value.code == 0
     return run
+
+
+@pytest.fixture(scope="session")
+def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, for tests that only read it."""
+    return train_run("translation", corpus, tmp_path_factory.mktemp("trained") / "run")
 
 
 def check_error(result: Result, *facts: object, code: int = 1) -> None:

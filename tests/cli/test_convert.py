@@ -8,7 +8,7 @@ import pytest
 import yaml
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from cli.conftest import LANGUAGES, SETS, Call, check_error, corpus, snapshot
+from cli.conftest import LANGUAGES, SETS, Call, check_error, corpus, snapshot, train_run
 from conversion.conftest import make_source
 from synthesizer_lab.tasks.translation import Translation
 from synthesizer_lab.training.run_folder import PretrainedRun
@@ -19,14 +19,7 @@ __all__ = ["corpus"]
 @pytest.fixture(scope="module")
 def vanilla(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with vanilla, for tests that only read it."""
-    from synthesizer_lab.cli import main
-
-    run = tmp_path_factory.mktemp("vanilla") / "run"
-    command = ["train", "translation", "--data", corpus, *LANGUAGES, "--output", run, "--steps", 2, *SETS]
-    with pytest.raises(SystemExit) as exit_:
-        main([str(argument) for argument in [*command, "--synthesizer", "vanilla"]])
-    assert exit_.value.code == 0
-    return run
+    return train_run("translation", corpus, tmp_path_factory.mktemp("vanilla") / "run", "--synthesizer", "vanilla")
 
 
 def test_heads_of_a_run(call: Call, vanilla: Path, corpus: Path, tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.conftest import SETS, Call, check_error, snapshot
+from cli.conftest import Call, check_error, snapshot, train_run
 from documents import blocks
-from synthesizer_lab.cli import main
 
 LONG = "one plus two. " * 9 + "three, " * 30
 
@@ -128,11 +127,8 @@ def language_models(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> d
     (home / "data/train_news.txt").write_bytes((corpus / "train.en").read_bytes())
     (home / "data/valid.txt").write_bytes((corpus / "valid.en").read_bytes())
     for mode in ("sentences", "blocks"):
-        found[mode] = home / mode
-        command = ["train", "language-modeling", "--data", home / "data", "--output", found[mode], "--steps", 2, *SETS]
-        with pytest.raises(SystemExit) as exit_:
-            main([*map(str, command), "--synthesizer", "dense+random", "--set", f"mode={mode}"])
-        assert exit_.value.code == 0
+        options = ("--synthesizer", "dense+random", "--set", f"mode={mode}")
+        found[mode] = train_run("language-modeling", home / "data", home / mode, *options)
     return found
 
 

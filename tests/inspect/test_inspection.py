@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import yaml
 
-from synthesizer_lab.cli import main
+from cli.conftest import train_run
 from synthesizer_lab.errors import UserError
 from synthesizer_lab.inspect.inspection import inspect_run
-from training.conftest import SMALL
 from training.runs import silent
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -31,13 +30,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _train(task: str, data: Path, output: Path, synthesizer: str, *settings: str, steps: int = 2) -> Path:
-    options = ["--source", "en", "--target", "de"] if task == "translation" else []
-    sets = [part for setting in (*SMALL, "learning_rate=0.01", *settings) for part in ("--set", setting)]
-    common = ["--synthesizer", synthesizer, "--steps", str(steps), "--seed", "3", "--output", str(output)]
-    with pytest.raises(SystemExit) as ended:
-        main(["train", task, "--data", str(data), *options, *common, *sets])
-    assert ended.value.code == 0
-    return output
+    sets = [part for setting in ("learning_rate=0.01", *settings) for part in ("--set", setting)]
+    return train_run(task, data, output, "--synthesizer", synthesizer, "--seed", 3, *sets, steps=steps)
 
 
 @pytest.fixture(scope="module")
