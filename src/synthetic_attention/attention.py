@@ -347,6 +347,8 @@ def build(
     is_causal: bool,
     options: SynthesizerOptions | None = None,
     head_dim: int | None = None,
+    dropout: float = 0.0,
+    layer_idx: int | None = None,
     **arguments: Any,
 ) -> SelfAttention:
     """Make a layer by name, with the arguments of `SynthesizerAttention`; or a baseline.
@@ -355,7 +357,7 @@ def build(
     ValueError.
     """
     if has_logits(name):
-        arguments |= {"head_dim": head_dim, "synthesizer_options": options}
+        arguments |= {"head_dim": head_dim, "dropout": dropout, "layer_idx": layer_idx, "synthesizer_options": options}
         return SynthesizerAttention(d_model, num_heads, name, max_length, **arguments)
     kind = REGISTRY[functions_of(name)[0]]
     if is_causal and not kind.can_be_causal:
@@ -363,6 +365,6 @@ def build(
             f"got {name!r} where a token may not see those after it; expected it in an encoder only (of a model that "
             f"has a decoder too: {{encoder: {name}, decoder: vanilla}})"
         )
-    own = {key: arguments.pop(key) for key in ("dropout", "layer_idx") if key in arguments}
+    validate(name, options)
     dims = Dimensions.of(d_model, num_heads, head_dim, max_length=max_length, **arguments)
-    return cast(SelfAttention, kind(dims, validate(name, options)[kind.name], **own))
+    return cast(SelfAttention, kind(dims, dropout, layer_idx, **(options or {}).get(name, {})))
