@@ -220,7 +220,7 @@ class SynthesizerAttention(SelfAttention):
         logits = self._biased(self.function(features, layout.positions, key), attn_bias, layout, value.dtype)
 
         # Where a token before another need not be in a slot before it, `_biased` hides the later ones.
-        mask, causal = layout.key_mask(is_causal), is_causal and layout.slots is None and layout.pair_mask is None
+        mask, causal = layout.key_mask(is_causal), is_causal and layout.pair_mask is None
         offset = layout.positions.offset if causal else 0
         dropout = self.dropout if self.training else 0.0
         if need_weights:
@@ -241,13 +241,7 @@ class SynthesizerAttention(SelfAttention):
             given = layout.aligned if layout.is_packed else layout
             sizes = given.shape[0], self.num_heads, given.shape[1], given.columns
             logits = logits.plus(given.align_pairs(SharedLogits.from_bias(attn_bias, *sizes).scores))
-        if layout.pair_mask is not None:
-            logits = logits.plus(layout.pair_mask)
-        if layout.slots is not None:
-            hidden = torch.arange(layout.columns, device=layout.slots.device) > layout.slots[:, None]
-            bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
-            logits = logits.plus(bias.masked_fill(hidden, -torch.inf)[None])
-        return logits
+        return logits if layout.pair_mask is None else logits.plus(layout.pair_mask.to(dtype))
 
     @torch.no_grad()
     def load_vanilla(self, weights: Mapping[str, Tensor | None], order: Sequence[int] | None = None) -> None:
