@@ -22,7 +22,6 @@ class Random(SynthesizingFunction):
             average over all positions, and R has to be learned (about the authors' scale; measured in docs/results.md).
     """
 
-    is_trained: ClassVar[bool] = True
     per_position = {"table": (1, 2)}  # noqa: RUF012
     logit_factor: ClassVar[tuple[str, ...]] = ("table",)
     near_zero: ClassVar[tuple[str, ...]] = ("table",)
@@ -31,11 +30,7 @@ class Random(SynthesizingFunction):
     def __init__(self, dims: Dimensions, *, std: float = 0.003) -> None:
         super().__init__()
         self.max_length, self.std, self.cache = dims.length, std, SoftmaxCache()
-        table = dims.parameter(dims.num_heads, dims.length, dims.length)
-        if self.is_trained:
-            self.table = table
-        else:
-            self.register_buffer("table", table.detach())
+        self.table = dims.parameter(dims.num_heads, dims.length, dims.length)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -55,11 +50,13 @@ class FixedRandom(Random):
             leaves all heads the same average over positions for ever.
     """
 
-    is_trained = False
     logit_factor = near_zero = ()
 
     def __init__(self, dims: Dimensions, *, std: float = 1.0) -> None:
         super().__init__(dims, std=std)
+        table = self.table.detach()
+        del self.table
+        self.register_buffer("table", table)
 
 
 @register("factorized_random")
