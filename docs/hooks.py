@@ -25,7 +25,7 @@ REFERENCE = {
     "SynthesizerForTokenClassification",
     "functions": "generate convert export_model",
     "own functions": "synthesizers.SynthesizingFunction synthesizers.Dimensions synthesizers.register "
-    "synthesizers.Options logits.Positions InnerLogits OuterLogits SharedLogits MixedLogits GroupedLogits",
+    "logits.Positions InnerLogits OuterLogits SharedLogits MixedLogits GroupedLogits",
     "equations": "reference",
 }
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")

@@ -3,7 +3,6 @@
 Every axis has a prime of its own, so that a transposed one cannot hide.
 """
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from layers import FUNCTIONS, GROUPS, MIXTURES
 from synthetic_attention import SynthesizerAttention
-from synthetic_attention.synthesizers import OPTIONS, REGISTRY, functions_of, known, needs_max_length
+from synthetic_attention.synthesizers import REGISTRY, default_options, functions_of, known, needs_max_length
 
 NAMES = [*FUNCTIONS, *MIXTURES, *GROUPS]
 B, T, D, HEAD, MAXIMUM, RANK = 2, 11, 7, 5, 13, 3
@@ -24,9 +23,8 @@ BOUNDED = [name for name in NAMES if needs_max_length(name)]
 
 def options(name: str, **own: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """R large enough to be seen, and a rank below the length."""
-    large = {"std": 1.0, "rank": RANK}
-    kinds = {part: {f.name for f in fields(OPTIONS[part])} for part in functions_of(name)}
-    return {part: {key: large[key] for key in keys & large.keys()} for part, keys in kinds.items()} | own
+    large, parts = {"std": 1.0, "rank": RANK}, functions_of(name)
+    return {part: {key: large[key] for key in default_options(part) if key in large} for part in parts} | own
 
 
 def make(name: str, *, dtype=torch.float64, **keywords: Any) -> SynthesizerAttention:

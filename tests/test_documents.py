@@ -173,7 +173,7 @@ def test_functions_of_contributing_pass_the_tests_of_all_functions(tmp_path: Pat
     code = [content for language, content in blocks(ROOT / "CONTRIBUTING.md") if language == "python"]
     synthesizers, facts = tmp_path / "src/synthetic_attention/synthesizers", tmp_path / "tests/layers.py"
     (synthesizers / "scaled_random.py").write_text(code[0])
-    (synthesizers / "tanh_dense.py").write_text(code[0].partition("@dataclass")[0] + code[2])
+    (synthesizers / "tanh_dense.py").write_text(code[0].partition("@register")[0] + code[2])
     facts.write_text(facts.read_text().replace("FUNCTIONS = {", f"FUNCTIONS = {{{code[1]}{code[3]}"))
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-k", "scaled_random or tanh_dense"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}

@@ -6,6 +6,7 @@ Our head_dim is the paper's d_head (d_k = d_v).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -20,7 +21,6 @@ from .synthesizers import (
     Dimensions,
     Rotary,
     SynthesizerOptions,
-    SynthesizingFunction,
     functions_of,
     has_logits,
     make_function,
@@ -220,7 +220,7 @@ class SynthesizerAttention(SelfAttention):
         logits = self._biased(self.function(features, layout.positions, key), attn_bias, layout, value.dtype)
 
         # Where a token before another need not be in a slot before it, `_biased` hides the later ones.
-        mask, causal = layout.key_mask(is_causal), is_causal and layout.slots is None and layout.pair_mask is None
+        mask, causal = layout.key_mask(is_causal), is_causal and layout.pair_mask is None
         offset = layout.positions.offset if causal else 0
         dropout = self.dropout if self.training else 0.0
         if need_weights:
@@ -241,48 +241,49 @@ class SynthesizerAttention(SelfAttention):
             given = layout.aligned if layout.is_packed else layout
             sizes = given.shape[0], self.num_heads, given.shape[1], given.columns
             logits = logits.plus(given.align_pairs(SharedLogits.from_bias(attn_bias, *sizes).scores))
-        if layout.pair_mask is not None:
-            logits = logits.plus(layout.pair_mask)
-        if layout.slots is not None:
-            hidden = torch.arange(layout.columns, device=layout.slots.device) > layout.slots[:, None]
-            bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
-            logits = logits.plus(bias.masked_fill(hidden, -torch.inf)[None])
-        return logits
+        return logits if layout.pair_mask is None else logits.plus(layout.pair_mask.to(dtype))
 
     @torch.no_grad()
-    def load_part(self, part: str, inputs: Tensor | None, output: Tensor | None) -> None:
-        """Copy the weights, or the biases, of dot-product attention with the same sizes.
+    def load_vanilla(self, weights: Mapping[str, Tensor | None], order: Sequence[int] | None = None) -> None:
+        """Copy the weights of dot-product attention with the same sizes.
 
         With vanilla in a mixture, the logits of its other functions become zeros (ValueError for `fixed_random`).
 
         Args:
-            part: "weight" or "bias".
-            inputs: those of queries (H·K, …), keys and values, one after the other; None stays as it is.
-            output: (d_model, H·K) or (d_model,), of the output projection; None stays as it is.
+            weights: by their names in a layer of vanilla; where one is missing, ours stays as it is.
+            order: which of its heads each head copies; by default as they are.
         """
-        copies: list[tuple[Any, Tensor | None]] = [(self.out_proj, output)]
-        if inputs is not None:
-            shared = self.num_heads // self.group_size
-            query, key, value = inputs.unflatten(0, (-1, self.head_dim)).split((self.num_heads, shared, shared))
-            copies.append((self.v_proj, value))
-            for heads, function in self.function.groups():
-                keys = key.repeat_interleave(self.group_size, 0)[heads][:: self.group_size]
-                copies += _queries_and_keys(function, query[heads], keys)
-        for projection, tensor in copies:
-            if tensor is not None:
-                target = getattr(projection, part).data
-                target.copy_(tensor.reshape(target.shape))
+        order = range(self.num_heads) if order is None else order
 
-    @torch.no_grad()
-    def load_norms(self, vanilla: Any) -> None:
-        """Copy the norms of queries and keys. As these undo factors of weights, α of a mixture becomes part of them."""
-        for _, function in self.function.groups():
-            alpha = function.weights()
-            for index, part in enumerate(function.components):
-                if (norm := getattr(part, "q_norm", None)) is not None:
-                    scale = 1 if alpha is None else alpha[index].mean()
-                    norm.weight.copy_(vanilla.q_norm.weight / scale)
-                    part.get_submodule("k_norm").load_state_dict(vanilla.k_norm.state_dict())
+        def copy(projection: Any, name: str, heads: Sequence[int], scale: Any = 1) -> None:
+            for part in ("weight", "bias"):
+                if (tensor := weights.get(f"{name}.{part}")) is not None:
+                    own = tensor.unflatten(0, (-1, self.head_dim))[[*heads]].transpose(0, -1) * scale
+                    getattr(projection, part).copy_(own.transpose(0, -1).flatten(0, 1))
+
+        def shared(heads: Sequence[int]) -> list[int]:
+            return [head // self.group_size for head in heads[:: self.group_size]]
+
+        copy(self.v_proj, "v_proj", shared(order))
+        output: Any = weights["out_proj.weight"]
+        self.out_proj.weight.copy_(output.unflatten(1, (-1, self.head_dim))[:, [*order]].flatten(1))
+        if (bias := weights.get("out_proj.bias")) is not None:
+            self.out_proj.bias.copy_(bias)
+        for heads, function in self.function.groups():
+            parts: list[Any] = function.components
+            names, alpha = [part.name for part in parts], function.weights()
+            if "vanilla" not in names:
+                continue
+            vanilla = parts.pop(index := names.index("vanilla"))
+            for other in parts:
+                other.zero_logits()
+            weight = vanilla.q_proj.weight.new_ones(1) if alpha is None else alpha[index]
+            copy(vanilla.q_proj, "function.q_proj", order[heads], 1 / weight)
+            copy(vanilla.k_proj, "function.k_proj", shared(order[heads]))
+            if (norm := weights.get("function.q_norm.weight")) is not None:
+                # A norm undoes factors of weights: α becomes part of it.
+                vanilla.q_norm.weight.copy_(norm / weight.mean())
+                vanilla.k_norm.weight.copy_(weights["function.k_norm.weight"])
 
     @classmethod
     def from_multihead_attention(
@@ -320,22 +321,15 @@ class SynthesizerAttention(SelfAttention):
             device=mha.in_proj_weight.device,
             dtype=mha.in_proj_weight.dtype,
         )
+        weights: dict[str, Tensor | None] = {}
         for part in ("weight", "bias"):
-            layer.load_part(part, getattr(mha, f"in_proj_{part}"), getattr(mha.out_proj, part))
+            inputs = getattr(mha, f"in_proj_{part}")
+            parts = (None, None, None) if inputs is None else inputs.chunk(3)
+            names = "function.q_proj", "function.k_proj", "v_proj", "out_proj"
+            given = zip(names, (*parts, getattr(mha.out_proj, part)), strict=True)
+            weights |= {f"{name}.{part}": tensor for name, tensor in given}
+        layer.load_vanilla(weights)
         return layer.train(mha.training)
-
-
-def _queries_and_keys(function: SynthesizingFunction, query: Tensor, key: Tensor) -> list[tuple[Any, Tensor | None]]:
-    """Vanilla's projections, and their weights or biases (H, K, …): queries divided by α, zeros for other logits."""
-    parts: list[Any] = function.components
-    names, alpha = [part.name for part in parts], function.weights()
-    if "vanilla" not in names:
-        return []
-    vanilla = parts.pop(index := names.index("vanilla"))
-    for other in parts:
-        other.zero_logits()
-    scale = query.new_ones(1) if alpha is None else 1 / alpha[index].detach()
-    return [(vanilla.q_proj, (query.transpose(0, -1) * scale).transpose(0, -1)), (vanilla.k_proj, key)]
 
 
 def build(
@@ -347,6 +341,8 @@ def build(
     is_causal: bool,
     options: SynthesizerOptions | None = None,
     head_dim: int | None = None,
+    dropout: float = 0.0,
+    layer_idx: int | None = None,
     **arguments: Any,
 ) -> SelfAttention:
     """Make a layer by name, with the arguments of `SynthesizerAttention`; or a baseline.
@@ -355,7 +351,7 @@ def build(
     ValueError.
     """
     if has_logits(name):
-        arguments |= {"head_dim": head_dim, "synthesizer_options": options}
+        arguments |= {"head_dim": head_dim, "dropout": dropout, "layer_idx": layer_idx, "synthesizer_options": options}
         return SynthesizerAttention(d_model, num_heads, name, max_length, **arguments)
     kind = REGISTRY[functions_of(name)[0]]
     if is_causal and not kind.can_be_causal:
@@ -363,6 +359,6 @@ def build(
             f"got {name!r} where a token may not see those after it; expected it in an encoder only (of a model that "
             f"has a decoder too: {{encoder: {name}, decoder: vanilla}})"
         )
-    own = {key: arguments.pop(key) for key in ("dropout", "layer_idx") if key in arguments}
+    validate(name, options)
     dims = Dimensions.of(d_model, num_heads, head_dim, max_length=max_length, **arguments)
-    return cast(SelfAttention, kind(dims, validate(name, options)[kind.name], **own))
+    return cast(SelfAttention, kind(dims, dropout, layer_idx, **(options or {}).get(name, {})))

@@ -81,8 +81,7 @@ class TokenLayout(Movable):
         has_sentences: several sentences are in a row.
         front: the layout of the aligned batch, where tokens have to move.
         cache_mask: the mask of the batch that this one is aligned from; the cache keeps its slots.
-        places: (B, S), how many real tokens stand before each slot of `mask`, or of `cache_mask`.
-        pair_mask: (1, T, S), 0 where a token sees a key, else −inf or as low; for keys in an order of their own.
+        pair_mask: (1, T, S), 0 where a token sees a key, else −inf or as low; where new tokens are not the last keys.
     """
 
     shape: tuple[int, int]
@@ -97,7 +96,6 @@ class TokenLayout(Movable):
     has_sentences: bool = False
     front: TokenLayout | None = None
     cache_mask: Tensor | None = None
-    places: Tensor | None = None
     pair_mask: Tensor | None = None
 
     @classmethod
@@ -130,15 +128,17 @@ class TokenLayout(Movable):
         if attention_mask is not None:
             mask, total, is_unordered = read_mask(attention_mask, batch, columns)
         has_past = slots is not None or columns > rows
-        if mask is None:
-            return cls(shape, columns, Positions(rows, columns, slots), has_past=has_past, slots=slots)
-        if has_past:
-            return cls.of_step(mask, x, slots)
+        if mask is None or has_past:
+            layout = cls(shape, columns, Positions(rows, columns, slots), has_past=has_past, slots=slots)
+            layout = layout if mask is None else cls.of_step(mask, x, slots)
+            if slots is not None:
+                later = torch.arange(columns, device=x.device) > slots[:, None]
+                layout.pair_mask = x.new_zeros(later.shape).masked_fill(later, -torch.inf)[None]
+            return layout
         counts = mask.sum(1)
         tokens = None if total is None else RealTokens.of(mask, counts, rows, total)
         layout = cls(shape, rows, Positions(rows, rows), mask, tokens=tokens)
         if is_unordered:
-            layout.places = places_before(mask)
             layout.front = layout._align(counts)
         return layout
 
@@ -190,7 +190,7 @@ class TokenLayout(Movable):
         mask = torch.arange(rows, device=counts.device) < counts[:, None]
         layout = TokenLayout((counts.shape[0], rows), rows, self.positions, mask)
         if not self.has_sentences:
-            layout.cache_mask, layout.places = self.mask, self.places
+            layout.cache_mask = self.mask
         elif self.tokens is not None and len(self.tokens.given) == mask.numel():
             layout.mask = None
         return layout
@@ -268,7 +268,7 @@ class TokenLayout(Movable):
             return x.masked_fill(~_spread(self._of_new(self.mask), x, dim), 0)
         if dim == 1 and self.tokens is not None:
             return self.tokens.put(self.tokens.take(x, aligned=True))
-        return _restore(x, self.mask, self.places, dim)
+        return _restore(x, self.mask, dim)
 
     def _of_new(self, per_slot: Tensor) -> Tensor:
         """(B, T), the part of (B, S) that belongs to the new tokens."""
@@ -321,7 +321,7 @@ class TokenLayout(Movable):
             return self.aligned.update(cache, key, value, layer_idx)
         assert layer_idx is not None
         given = self.mask if self.front is not None else self.cache_mask
-        new = (key, value) if given is None else [_restore(x, given, self.places, 2) for x in (key, value)]
+        new = (key, value) if given is None else [_restore(x, given, 2) for x in (key, value)]
         # A static cache returns all slots. Only compiled code attends to those that are not filled. (The exporter of
         # torch 2.11 loses the length of a slice.)
         keys, values = (x.narrow(2, 0, min(self.columns, x.shape[2])) for x in cache.update(*new, layer_idx))
@@ -382,10 +382,9 @@ def _spread(per_slot: Tensor, x: Tensor, dim: int) -> Tensor:
     return per_slot.view(shape)
 
 
-def _restore(x: Tensor, mask: Tensor, places: Tensor | None, dim: int) -> Tensor:
+def _restore(x: Tensor, mask: Tensor, dim: int) -> Tensor:
     """From the front to the real slots of a mask (B, S); zeros elsewhere."""
-    assert places is not None
-    return x.gather(dim, _spread(places, x, dim).expand_as(x)).masked_fill(~_spread(mask, x, dim), 0)
+    return x.gather(dim, _spread(places_before(mask), x, dim).expand_as(x)).masked_fill(~_spread(mask, x, dim), 0)
 
 
 @dataclass(frozen=True, eq=False)

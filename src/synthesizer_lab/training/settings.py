@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import chain
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import yaml
 
 from synthetic_attention.models import SynthesizerConfig
-from synthetic_attention.synthesizers import OPTIONS
+from synthetic_attention.synthesizers import OPTIONS, default_options
 from synthetic_attention.validation import did_you_mean
 
 from ..errors import UserError, check_value, one_line, user_errors
@@ -226,9 +226,9 @@ def list_settings(preset: str | None = None) -> list[Setting]:
         ("training", "", TrainingOptions, argument_types(), used.training if used else TrainingOptions),
         ("model", "", SynthesizerConfig, _model_fields(), used.config if used else SynthesizerConfig),
     ]
-    for name, options in OPTIONS.items():
-        own = options(**(used.synthesizer_options.get(name, {}) if used else {}))
-        groups.append((f"function {name}", f"{name}.", options, [entry.name for entry in fields(options)], own))
+    for name, kind in OPTIONS.items():
+        own = default_options(name) | (used.synthesizer_options.get(name, {}) if used else {})
+        groups.append((f"function {name}", f"{name}.", kind, own, SimpleNamespace(**own)))
     for task in map(get_task, known_tasks()):
         groups.append((f"task {task.name}", "", task, task.option_types(), task))
     return [
@@ -240,7 +240,7 @@ def list_settings(preset: str | None = None) -> list[Setting]:
 
 
 def _meanings(kind: Any) -> dict[str, str]:
-    """What a dataclass says of each field: in its metadata, or in its docstring or that of a base.
+    """What a class says of each field or argument: in its metadata, or in its docstring or that of a base.
 
     There a line is `name: text`, or `name, name: text`.
     """
@@ -248,7 +248,8 @@ def _meanings(kind: Any) -> dict[str, str]:
     found = {
         name: " ".join(text.split()) for names, text in chain(*map(_FIELD.findall, docs)) for name in names.split(", ")
     }
-    return found | {entry.name: entry.metadata["help"] for entry in fields(kind) if "help" in entry.metadata}
+    own = getattr(kind, "__dataclass_fields__", {})
+    return found | {name: each.metadata["help"] for name, each in own.items() if "help" in each.metadata}
 
 
 def read_task_options(

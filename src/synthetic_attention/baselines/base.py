@@ -14,7 +14,7 @@ from transformers import Cache
 from ..attention import SelfAttention
 from ..kernels import join_heads, linear, split_heads
 from ..layout import TokenLayout
-from ..synthesizers import Dimensions, Options
+from ..synthesizers import Dimensions
 
 # What `_sum` returns: the sums, and the weights if they are needed.
 Sum = tuple[Tensor, Tensor | None]
@@ -23,7 +23,7 @@ Sum = tuple[Tensor, Tensor | None]
 class Baseline(SelfAttention):
     """A layer in the place of `SynthesizerAttention`, called as it is; values cannot come from another input.
 
-    Made by `build`, from the sizes and its options. A subclass initialises its parameters at the end of `__init__`.
+    Made by `build`. Keyword-only arguments of a subclass are its options; its `__init__` ends with `reset_parameters`.
 
     Attributes:
         name: its name in `synthesizer`.
@@ -32,17 +32,13 @@ class Baseline(SelfAttention):
     """
 
     name: ClassVar[str] = ""
-    Options: ClassVar[type[Options]] = Options
     is_layer: ClassVar[bool] = True
     can_be_causal: ClassVar[bool] = True
     per_position: ClassVar[Mapping[str, tuple[int, ...]]] = {}
 
-    def __init__(self, dims: Dimensions, options: object, dropout: float = 0.0, layer_idx: int | None = None) -> None:
+    def __init__(self, dims: Dimensions, dropout: float = 0.0, layer_idx: int | None = None) -> None:
         super().__init__(dims, dropout, layer_idx)
-        self.synthesizer, self.options = self.name, options
-
-    def extra_repr(self) -> str:
-        return f"d_model={self.d_model}, num_heads={self.num_heads}, {self.options}"
+        self.synthesizer = self.name
 
     def forward(
         self,

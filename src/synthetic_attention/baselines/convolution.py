@@ -13,42 +13,40 @@ Shape legend: B batch, H heads, T tokens, C tokens in a window, K width of a hea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..kernels import linear, split_heads
-from ..synthesizers import Dimensions, Options, register, reset_projection
+from ..kernels import linear
+from ..synthesizers import Dimensions, register, reset_projection
 from .window import WindowLayer
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConvolutionOptions(Options):
-    """Options of the convolutions.
+class _Convolution(WindowLayer):
+    """Base class of the two: the gated values.
 
-    Attributes:
+    Args:
         kernel_size: C, tokens in a window; a list has one for each layer, the last of them for all layers after it.
-            The paper's encoder of seven layers has 3, 7, 15, 31, 31, 31, 31.
+            The paper's encoder of seven layers has 3, 7, 15, 31, 31, 31, 31. A layer by itself has the last one.
     """
 
-    kernel_size: int | list[int] | tuple[int, ...] = (3, 7, 15, 31)
+    def __init__(
+        self,
+        dims: Dimensions,
+        dropout: float = 0.0,
+        layer_idx: int | None = None,
+        *,
+        kernel_size: int | list[int] | tuple[int, ...] = (3, 7, 15, 31),
+    ) -> None:
+        super().__init__(dims, dropout, layer_idx)
+        sizes = [kernel_size] if isinstance(kernel_size, int) else kernel_size
+        self.kernel_size = sizes[-1 if layer_idx is None else min(layer_idx, len(sizes) - 1)]
+        self.gate_proj = dims.projection()
+        self._make_kernel(dims)
 
-    def of_layer(self, layer_idx: int | None) -> int:
-        """C of one layer, counted from 0; of a layer by itself the last one."""
-        sizes = [self.kernel_size] if isinstance(self.kernel_size, int) else self.kernel_size
-        return sizes[-1 if layer_idx is None else min(layer_idx, len(sizes) - 1)]
-
-
-class _Convolution(WindowLayer):
-    """Base class of the two: the gated values."""
-
-    Options = ConvolutionOptions
-
-    def __init__(self, dims: Dimensions, options: ConvolutionOptions, **arguments: Any) -> None:
-        super().__init__(dims, options, **arguments)
-        self.kernel_size, self.gate_proj = options.of_layer(self.layer_idx), dims.projection()
+    def _make_kernel(self, dims: Dimensions) -> None:
+        """Make the parameters of the weights, and initialise all parameters."""
+        raise NotImplementedError
 
     def _gated(self, tokens: Tensor) -> Tensor:
         return linear(self.v_proj, tokens) * torch.sigmoid(linear(self.gate_proj, tokens))
@@ -60,8 +58,7 @@ class LightweightConvolution(_Convolution):
     mask. 3·d² + H·C parameters where vanilla attention has 4·d².
     """
 
-    def __init__(self, dims: Dimensions, options: ConvolutionOptions, **arguments: Any) -> None:
-        super().__init__(dims, options, **arguments)
+    def _make_kernel(self, dims: Dimensions) -> None:
         self.kernel = dims.parameter(self.num_heads, self.kernel_size)
         self.reset_parameters()
 
@@ -85,8 +82,7 @@ class DynamicConvolution(_Convolution):
     3·d² + d·H·C parameters where vanilla attention has 4·d².
     """
 
-    def __init__(self, dims: Dimensions, options: ConvolutionOptions, **arguments: Any) -> None:
-        super().__init__(dims, options, **arguments)
+    def _make_kernel(self, dims: Dimensions) -> None:
         self.reset_parameters()
         weights = self.num_heads * self.kernel_size
         self.kernel_proj = nn.Linear(dims.inner_dim, weights, bias=False, device=dims.device, dtype=dims.dtype)
@@ -95,6 +91,3 @@ class DynamicConvolution(_Convolution):
     def _read(self, tokens: Tensor) -> Sequence[Tensor]:
         gated = self._gated(tokens)
         return [gated, linear(self.kernel_proj, gated)]
-
-    def _shares(self, logits: Sequence[Tensor], inside: Tensor | None) -> Tensor:
-        return torch.softmax(split_heads(logits[0], self.num_heads), dim=-1)

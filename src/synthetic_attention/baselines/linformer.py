@@ -10,46 +10,43 @@ Shape legend: B batch, H heads, L tokens, N maximum length, k sums (`rank`), K w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 
 from ..kernels import attend, attention_weights, linear, split_heads
 from ..layout import TokenLayout
 from ..logits import InnerLogits, leading
-from ..synthesizers import Dimensions, Options, register, resize
+from ..synthesizers import Dimensions, register, resize
 from .base import Baseline, Sum
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinformerOptions(Options):
-    """Options of `linformer`.
+@register("linformer")
+class Linformer(Baseline):
+    """Linformer's attention, for encoders: 4·d² parameters as vanilla attention has, and k·N for each of E and F.
 
-    Attributes:
+    Args:
         rank: k; by default a quarter of the maximum length, at least 1.
         std: standard deviation of the normal distribution that E and F start from; by default 1 / √k, as in the
             projections of Johnson and Lindenstrauss that the paper starts from (others: docs/results.md).
     """
 
-    rank: int | None = None
-    std: float | None = None
-
-
-@register("linformer")
-class Linformer(Baseline):
-    """Linformer's attention, for encoders: 4·d² parameters as vanilla attention has, and k·N for each of E and F."""
-
-    Options = LinformerOptions
     can_be_causal = False
     per_position = {"key_sums": (2,), "value_sums": (2,)}  # noqa: RUF012
     length_options = ("rank",)
 
-    def __init__(self, dims: Dimensions, options: LinformerOptions, **arguments: Any) -> None:
-        super().__init__(dims, options, **arguments)
+    def __init__(
+        self,
+        dims: Dimensions,
+        dropout: float = 0.0,
+        layer_idx: int | None = None,
+        *,
+        rank: int | None = None,
+        std: float | None = None,
+    ) -> None:
+        super().__init__(dims, dropout, layer_idx)
         self.max_length = dims.length
-        self.rank = max(1, dims.length // 4) if options.rank is None else options.rank
-        self.std = self.rank**-0.5 if options.std is None else options.std
+        self.rank = max(1, dims.length // 4) if rank is None else rank
+        self.std = self.rank**-0.5 if std is None else std
         self.q_proj, self.k_proj = dims.projection(), dims.projection()
         self.key_sums = dims.parameter(1, self.rank, dims.length)
         self.value_sums = dims.parameter(1, self.rank, dims.length)

@@ -10,27 +10,14 @@ Shape legend: B batch, H heads, T tokens, C tokens in a window, K width of a hea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..kernels import linear, split_heads
 from ..kernels.eager import masked_softmax
-from ..synthesizers import Dimensions, Options, register, reset_map
+from ..synthesizers import Dimensions, register, reset_map
 from .window import WindowLayer
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalDenseOptions(Options):
-    """Options of `local_dense`.
-
-    Attributes:
-        window: C, tokens in a window; 15 as in the paper.
-    """
-
-    window: int = 15
 
 
 @register("local_dense")
@@ -38,14 +25,18 @@ class LocalDense(WindowLayer):
     """A dense Synthesizer within a window: W₁ (`q_proj`) is d → d, W₂ (`key`) d_head → C in each head, as in `dense`.
 
     d² + d·C parameters, and d + H·C of biases, besides values and output; vanilla has 2·d² + 2·d.
+
+    Args:
+        window: C, tokens in a window; 15 as in the paper.
     """
 
-    Options = LocalDenseOptions
     only_inside = True
 
-    def __init__(self, dims: Dimensions, options: LocalDenseOptions, **arguments: Any) -> None:
-        super().__init__(dims, options, **arguments)
-        self.kernel_size, self.q_proj = options.window, dims.projection()
+    def __init__(
+        self, dims: Dimensions, dropout: float = 0.0, layer_idx: int | None = None, *, window: int = 15
+    ) -> None:
+        super().__init__(dims, dropout, layer_idx)
+        self.kernel_size, self.q_proj = window, dims.projection()
         self.key = dims.parameter(self.num_heads, self.kernel_size, self.head_dim)
         self.key_bias = dims.parameter(self.num_heads, self.kernel_size) if dims.bias else None
         self.reset_parameters()

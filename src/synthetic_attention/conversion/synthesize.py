@@ -1,7 +1,4 @@
-"""Another synthesizer for a trained model: layer by layer, with the weights of its dot-product attention.
-
-Shape legend: H heads, K width of a head.
-"""
+"""Another synthesizer for a trained model: layer by layer, with the weights of its dot-product attention."""
 
 from __future__ import annotations
 
@@ -9,10 +6,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from ..attention import SynthesizerAttention
 from ..models import SynthesizerPreTrainedModel
 from ..models.modeling import SynthesizerStack
 from ..synthesizers import SynthesizerOptions, has_logits
@@ -67,7 +62,10 @@ def synthesize(
     new.load_state_dict(kept, strict=False)
     for old_stack, new_stack in zip(stacks_of(model), stacks_of(new), strict=True):
         for old, other, order in zip(old_stack.layers, new_stack.layers, orders[old_stack.side], strict=True):
-            _copy_attention(cast(Any, old).self_attn, cast(Any, other).self_attn, order)
+            modules = cast(Any, old).self_attn.named_modules()
+            parts = [(name, module, part) for name, module in modules for part in ("weight", "bias")]
+            weights = {f"{name}.{part}": getattr(module, part, None) for name, module, part in parts}
+            cast(Any, other).self_attn.load_vanilla(weights, order)
     if model.can_generate():
         new.generation_config = copy.deepcopy(model.generation_config)
     return cast(Any, new).to(device=model.device, dtype=model.dtype).train(model.training)
@@ -99,22 +97,3 @@ def _orders(model: SynthesizerPreTrainedModel, heads: Heads | None) -> dict[str,
             raise ValueError(f"got heads {mine!r}; expected the {unit} heads that share a value one after the other")
         orders[stack.side] = order
     return orders
-
-
-def _copy_attention(old: SynthesizerAttention, new: SynthesizerAttention, order: Sequence[int]) -> None:
-    heads, width = old.num_heads, old.head_dim
-    vanilla: Any = old.function
-    projections = vanilla.q_proj, vanilla.k_proj, old.v_proj
-    for part in ("weight", "bias"):
-        inputs: Tensor | None = None
-        if getattr(old.v_proj, part) is not None:
-            # Heads that share a value stay together.
-            shared = [head // old.group_size for head in order[:: old.group_size]]
-            orders = order, shared, shared
-            given = [getattr(each, part).unflatten(0, (-1, width)) for each in projections]
-            inputs = torch.cat([each[order] for each, order in zip(given, orders, strict=True)]).flatten(0, 1)
-        output = getattr(old.out_proj, part)
-        if part == "weight":
-            output = output.unflatten(1, (heads, width))[:, order].flatten(1)
-        new.load_part(part, inputs, output)
-    new.load_norms(old.function)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from dataclasses import replace
-from typing import cast
 
 from .base import (
     Dimensions,
     HeadGroups,
     Mixture,
-    MixtureOptions,
     SynthesizingFunction,
     reset_map,
     reset_projection,
@@ -21,8 +19,8 @@ from .base import (
 from .registry import (
     OPTIONS,
     REGISTRY,
-    Options,
     SynthesizerOptions,
+    default_options,
     functions_of,
     has_logits,
     head_counts,
@@ -42,10 +40,10 @@ __all__ = [
     "REGISTRY",
     "Dimensions",
     "Mixture",
-    "Options",
     "Rotary",
     "SynthesizerOptions",
     "SynthesizingFunction",
+    "default_options",
     "functions_of",
     "has_logits",
     "known",
@@ -64,17 +62,17 @@ def make_function(
     synthesizer: str, dims: Dimensions, options: SynthesizerOptions | None = None
 ) -> SynthesizingFunction:
     """Make the synthesizing function that `synthesizer` names; ValueError as `SynthesizerAttention` says."""
-    chosen = validate(synthesizer, options, dims.num_heads, dims.group_size)
+    validate(synthesizer, options, dims.num_heads, dims.group_size)
     if not has_logits(synthesizer):
         raise ValueError(
             f"got {synthesizer!r}; expected one of: {', '.join(known(layers=False))}, or several of them joined by "
             "'+' or '/'. A baseline takes the place of the whole layer: name it in SynthesizerConfig"
         )
     sizes = head_counts(synthesizer, dims.num_heads, dims.group_size)
-    groups: list[SynthesizingFunction] = []
+    chosen, groups = options or {}, list[SynthesizingFunction]()
     for group, heads in zip(parse(synthesizer), sizes, strict=True):
         own = replace(dims, num_heads=heads)
-        functions = [REGISTRY[name](own, chosen[name]) for name in group.names]
-        mixture = cast(MixtureOptions, chosen["mixture"])
-        groups.append(functions[0] if len(functions) == 1 else Mixture(functions, own, mixture))
+        functions = [REGISTRY[name](own, **chosen.get(name, {})) for name in group.names]
+        mixture = chosen.get("mixture", {})
+        groups.append(functions[0] if len(functions) == 1 else Mixture(functions, own, **mixture))
     return groups[0] if len(groups) == 1 else HeadGroups(groups, sizes)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..logits import GroupedLogits, Logits, MixedLogits, Positions
 from ..validation import check_size
-from .registry import OPTIONS, Options, group_size
+from .registry import OPTIONS, group_size
 from .rotary import Rotary
 
 
@@ -91,11 +91,11 @@ class Dimensions:
 class SynthesizingFunction(nn.Module):
     """Maps the input of a layer to attention logits.
 
-    A subclass owns its projections of the input (`q_proj`, …), and is made from `Dimensions` and its options.
+    A subclass owns its projections of the input (`q_proj`, …), and is made from `Dimensions`. Keyword-only
+    arguments are its options.
 
     Attributes:
         name: its name in `synthesizer`.
-        Options: dataclass of its options.
         per_position: the axes of its tensors, by name, that are as long as the maximum length, if it has one.
         length_options: options whose default depends on the maximum length; their values are attributes of these names.
         logit_factor: tensors; if these are zeros, all logits are, and training can still change them.
@@ -111,7 +111,6 @@ class SynthesizingFunction(nn.Module):
     """
 
     name: ClassVar[str] = ""
-    Options: ClassVar[type[Options]] = Options
     is_layer: ClassVar[bool] = False
     per_position: ClassVar[Mapping[str, tuple[int, ...]]] = {}
     length_options: ClassVar[tuple[str, ...]] = ()
@@ -234,29 +233,25 @@ class CompositeFunction(SynthesizingFunction):
         return parts
 
 
-@dataclass(frozen=True, kw_only=True)
-class MixtureOptions(Options):
-    """Options of mixtures, under the key "mixture".
+class Mixture(CompositeFunction):
+    """A sum of synthesizing functions, weighted by learned α that sum to 1. All start with the same weight.
 
-    Attributes:
+    Args:
         gate: "softmax", α is a softmax over the components in each head; "sigmoid", one scalar s in each layer, the
             first of two components has weight s and the second 1 − s (the authors' code); "sum", no weights.
     """
 
-    gate: Literal["softmax", "sigmoid", "sum"] = "softmax"
-
-
-OPTIONS["mixture"] = MixtureOptions
-
-
-class Mixture(CompositeFunction):
-    """A sum of synthesizing functions, weighted by learned α that sum to 1. All start with the same weight."""
-
     near_zero = ("gate",)
 
-    def __init__(self, functions: Sequence[SynthesizingFunction], dims: Dimensions, options: MixtureOptions) -> None:
+    def __init__(
+        self,
+        functions: Sequence[SynthesizingFunction],
+        dims: Dimensions,
+        *,
+        gate: Literal["softmax", "sigmoid", "sum"] = "softmax",
+    ) -> None:
         super().__init__(functions)
-        self.kind = options.gate
+        self.kind = gate
         shapes = {"softmax": (len(functions), dims.num_heads), "sigmoid": (1,)}
         self.gate = dims.parameter(*shapes[self.kind]) if self.kind in shapes else None
         if self.gate is not None:
@@ -277,6 +272,9 @@ class Mixture(CompositeFunction):
 
     def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> MixedLogits:
         return MixedLogits(self.terms(features, positions, keys), self.weights())
+
+
+OPTIONS["mixture"] = Mixture
 
 
 class HeadGroups(CompositeFunction):

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 
 from ..kernels import linear
 from ..logits import InnerLogits, Logits, Positions, SharedLogits, leading
 from .base import Dimensions, SynthesizingFunction, reset_map
-from .registry import Options, register
-
-
-@dataclass(frozen=True, kw_only=True)
-class DenseOptions(Options):
-    """Options of `dense`.
-
-    Attributes:
-        share_heads: one W₂ (and b₂) for all heads, as in the authors' code; the paper's is one per head.
-        bias: b₂; by default where the layer's projections have biases. (b₁ is the bias of q_proj.)
-    """
-
-    share_heads: bool = False
-    bias: bool | None = None
+from .registry import register
 
 
 @register("dense")
@@ -31,19 +17,22 @@ class Dense(SynthesizingFunction):
     """The Dense Synthesizer: an inner product of relu(W₁x + b₁) with learned keys.
 
     W₁ (d→d) is `q_proj`, W₂ (d_head→N in each head) is `key`, and b₂ is `key_bias`.
+
+    Args:
+        share_heads: one W₂ (and b₂) for all heads, as in the authors' code; the paper's is one per head.
+        bias: b₂; by default where the layer's projections have biases. (b₁ is the bias of q_proj.)
     """
 
-    Options = DenseOptions
     num_features = 1
     per_position = {"key": (1,), "key_bias": (1,)}  # noqa: RUF012
     logit_factor = ("key", "key_bias")
     near_zero = ("key_bias",)
 
-    def __init__(self, dims: Dimensions, options: DenseOptions) -> None:
+    def __init__(self, dims: Dimensions, *, share_heads: bool = False, bias: bool | None = None) -> None:
         super().__init__()
         self.num_heads, self.max_length = dims.num_heads, dims.length
-        heads = 1 if options.share_heads else dims.num_heads
-        with_bias = dims.bias if options.bias is None else options.bias
+        heads = 1 if share_heads else dims.num_heads
+        with_bias = dims.bias if bias is None else bias
         self.key = dims.parameter(heads, dims.length, dims.head_dim)
         self.key_bias = dims.parameter(heads, dims.length) if with_bias else None
         self.reset_parameters()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,18 +11,7 @@ from torch import Tensor
 from ..kernels import linear
 from ..logits import Logits, OuterLogits, Positions, SharedLogits
 from .base import Dimensions, SynthesizingFunction, reset_map, resize
-from .registry import Options, register
-
-
-@dataclass(frozen=True, kw_only=True)
-class FactorizedDenseOptions(Options):
-    """Options of `factorized_dense`.
-
-    Attributes:
-        a: width of the tiled factor; by default ⌈√N⌉. The repeated one has b = ⌈N / a⌉.
-    """
-
-    a: int | None = None
+from .registry import register
 
 
 @register("factorized_dense")
@@ -31,17 +19,19 @@ class FactorizedDense(SynthesizingFunction):
     """The Factorized Dense Synthesizer: one hidden layer relu(W₁x + b₁) with two outputs, d→a and d→b.
 
     One factor is tiled, the other repeated, so that the a·b products of a row are all different. W₁ is `q_proj`.
+
+    Args:
+        a: width of the tiled factor; by default ⌈√N⌉. The repeated one has b = ⌈N / a⌉.
     """
 
-    Options = FactorizedDenseOptions
     num_features = 1
     per_position = {"weight": (1,), "bias": (1,)}  # noqa: RUF012
     length_options = ("a",)
 
-    def __init__(self, dims: Dimensions, options: FactorizedDenseOptions) -> None:
+    def __init__(self, dims: Dimensions, *, a: int | None = None) -> None:
         super().__init__()
         self.max_length = dims.length
-        self.a = math.isqrt(dims.length - 1) + 1 if options.a is None else options.a
+        self.a = math.isqrt(dims.length - 1) + 1 if a is None else a
         self.factors = self.a, math.ceil(dims.length / self.a)
         total = sum(self.factors)
         # Rows [: a] make the tiled factor, the others the repeated one.

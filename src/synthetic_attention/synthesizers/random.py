@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -11,40 +10,27 @@ from torch import Tensor, nn
 from ..kernels import CachedLogits, SoftmaxCache
 from ..logits import Positions, SharedLogits, leading, without_overflow
 from .base import Dimensions, SynthesizingFunction
-from .registry import Options, register
-
-
-@dataclass(frozen=True, kw_only=True)
-class RandomOptions(Options):
-    """Options of `random`.
-
-    Attributes:
-        std: standard deviation of the normal distribution that R starts from. Small by default: attention starts as an
-            average over all positions, and R has to be learned (about the authors' scale; measured in docs/results.md).
-    """
-
-    std: float = 0.003
+from .registry import register
 
 
 @register("random")
 class Random(SynthesizingFunction):
-    """The Random Synthesizer: R (H, N, N), the same for all examples, is trained."""
+    """The Random Synthesizer: R (H, N, N), the same for all examples, is trained.
 
-    Options = RandomOptions
-    is_trained: ClassVar[bool] = True
+    Args:
+        std: standard deviation of the normal distribution that R starts from. Small by default: attention starts as an
+            average over all positions, and R has to be learned (about the authors' scale; measured in docs/results.md).
+    """
+
     per_position = {"table": (1, 2)}  # noqa: RUF012
     logit_factor: ClassVar[tuple[str, ...]] = ("table",)
     near_zero: ClassVar[tuple[str, ...]] = ("table",)
     table: Tensor
 
-    def __init__(self, dims: Dimensions, options: RandomOptions) -> None:
+    def __init__(self, dims: Dimensions, *, std: float = 0.003) -> None:
         super().__init__()
-        self.max_length, self.std, self.cache = dims.length, options.std, SoftmaxCache()
-        table = dims.parameter(dims.num_heads, dims.length, dims.length)
-        if self.is_trained:
-            self.table = table
-        else:
-            self.register_buffer("table", table.detach())
+        self.max_length, self.std, self.cache = dims.length, std, SoftmaxCache()
+        self.table = dims.parameter(dims.num_heads, dims.length, dims.length)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -55,54 +41,42 @@ class Random(SynthesizingFunction):
         return CachedLogits(self.cache, positions, (scores,), lambda: scores)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FixedRandomOptions(RandomOptions):
-    """Options of `fixed_random`.
+@register("fixed_random")
+class FixedRandom(Random):
+    """The Fixed Random Synthesizer: R is saved with the model and never trained.
 
-    Attributes:
+    Args:
         std: standard deviation of the normal distribution that R is drawn from, once. Large by default: a small one
             leaves all heads the same average over positions for ever.
     """
 
-    std: float = 1.0
-
-
-@register("fixed_random")
-class FixedRandom(Random):
-    """The Fixed Random Synthesizer: R is saved with the model and never trained."""
-
-    Options = FixedRandomOptions
-    is_trained = False
     logit_factor = near_zero = ()
 
-
-@dataclass(frozen=True, kw_only=True)
-class FactorizedRandomOptions(Options):
-    """Options of `factorized_random`.
-
-    Attributes:
-        rank: r, the width of R₁ and R₂ (the paper's k, 8).
-        std: standard deviation of R₁R₂ᵀ at the start.
-    """
-
-    rank: int = 8
-    std: float = 1.0
+    def __init__(self, dims: Dimensions, *, std: float = 1.0) -> None:
+        super().__init__(dims, std=std)
+        table = self.table.detach()
+        del self.table
+        self.register_buffer("table", table)
 
 
 @register("factorized_random")
 class FactorizedRandom(SynthesizingFunction):
     """The Factorized Random Synthesizer: 2Nk parameters in each head instead of N². Not the `factorized` mode of the
-    authors' code, whose logits are the same for every query (a bug there)."""
+    authors' code, whose logits are the same for every query (a bug there).
 
-    Options = FactorizedRandomOptions
+    Args:
+        rank: r, the width of R₁ and R₂ (the paper's k, 8).
+        std: standard deviation of R₁R₂ᵀ at the start.
+    """
+
     per_position = {"row_factor": (1,), "key_factor": (1,)}  # noqa: RUF012
     logit_factor = ("key_factor",)
 
-    def __init__(self, dims: Dimensions, options: FactorizedRandomOptions) -> None:
+    def __init__(self, dims: Dimensions, *, rank: int = 8, std: float = 1.0) -> None:
         super().__init__()
-        self.max_length, self.std, self.cache = dims.length, options.std, SoftmaxCache()
-        self.row_factor = dims.parameter(dims.num_heads, dims.length, options.rank)
-        self.key_factor = dims.parameter(dims.num_heads, dims.length, options.rank)
+        self.max_length, self.std, self.cache = dims.length, std, SoftmaxCache()
+        self.row_factor = dims.parameter(dims.num_heads, dims.length, rank)
+        self.key_factor = dims.parameter(dims.num_heads, dims.length, rank)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -7,9 +7,9 @@ joined by "/", each have a function or mixture of their own. A baseline is a who
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from ..validation import LIMIT, check_value
@@ -17,27 +17,10 @@ from ..validation import LIMIT, check_value
 # Options by function or baseline, and those of mixtures under "mixture".
 SynthesizerOptions = Mapping[str, Mapping[str, Any]]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The options of one synthesizer: none here, subclasses add fields.
-
-    The annotation of a field gives the valid values; numbers have to be positive. Other values raise ValueError.
-    """
-
-    def __post_init__(self) -> None:
-        for name, kind in get_type_hints(type(self)).items():
-            value = getattr(self, name)
-            check_value(name, value, kind)
-            values = value if isinstance(value, list | tuple) else [value]
-            if not values or any(type(each) in (int, float) and not 0 < each < LIMIT for each in values):
-                raise ValueError(f"got {name}={value!r}; expected a positive number below {LIMIT}")
-
-
 # By name: synthesizing functions, and with `is_layer` the layers that take the place of `SynthesizerAttention`.
 REGISTRY: dict[str, type[Any]] = {}
-# By the same names, and "mixture".
-OPTIONS: dict[str, type[Options]] = {}
+# The same classes, and the mixture: their keyword-only arguments are options.
+OPTIONS: dict[str, type[Any]] = {}
 _C = TypeVar("_C", bound=type[Any])
 
 
@@ -46,7 +29,7 @@ def register(name: str) -> Callable[[_C], _C]:
 
     def decorate(cls: _C) -> _C:
         cls.name = name
-        REGISTRY[name], OPTIONS[name] = cls, cls.Options
+        REGISTRY[name] = OPTIONS[name] = cls
         return cls
 
     return decorate
@@ -133,12 +116,10 @@ def key_heads(name: str, num_heads: int, unit: int = 1) -> int:
     return sum(heads // unit * sum(REGISTRY[part].caches_keys for part in group.names) for group, heads in pairs)
 
 
-def validate(
-    name: str, options: SynthesizerOptions | None = None, num_heads: int | None = None, unit: int = 1
-) -> dict[str, Options]:
-    """Check a synthesizer and all options, and return the options of all that are named.
+def validate(name: str, options: SynthesizerOptions | None = None, num_heads: int | None = None, unit: int = 1) -> None:
+    """Check a synthesizer and all options, which may also be of functions of a model's other layers.
 
-    Options may also be of functions that are not in `name`, as a model's other layers may have them.
+    The annotation of an option gives its valid values; numbers have to be positive.
 
     Raises:
         ValueError: an unknown name, option or value, groups that do not fit the number of heads, or a baseline where
@@ -150,26 +131,26 @@ def validate(
     if unit > 1 and not has_logits(name):
         raise ValueError(f"got {name!r} with num_key_value_heads; expected no baseline: it has a value for each head")
     check_value("synthesizer_options", options, dict[str, dict[str, Any]])
-    owners = dict.fromkeys((*options, *functions_of(name), "mixture"))
-    read = {owner: _read(owner, options.get(owner, {})) for owner in owners}
+    for owner, given in options.items():
+        if owner not in OPTIONS:
+            raise ValueError(f"got options for unknown {owner!r}; expected one of: {', '.join(sorted(OPTIONS))}")
+        known_options, kinds = default_options(owner), get_type_hints(OPTIONS[owner].__init__)
+        for key, value in given.items():
+            if key not in known_options:
+                listed = ", ".join(known_options) or "none"
+                raise ValueError(f"got unknown option {key!r} for {owner!r}; expected one of: {listed}")
+            check_value(f"{owner}.{key}", value, kinds.get(key, Any))
+            values = value if isinstance(value, list | tuple) else [value]
+            if not values or any(type(each) in (int, float) and not 0 < each < LIMIT for each in values):
+                raise ValueError(f"got {owner}.{key}={value!r}; expected a positive number below {LIMIT}")
     most = max(len(group.names) for group in groups)
-    if most > 2 and getattr(read["mixture"], "gate", None) == "sigmoid":
+    if most > 2 and options.get("mixture", {}).get("gate") == "sigmoid":
         raise ValueError(f"got gate='sigmoid' for the {most} components of {name!r}; expected two, or gate='softmax'")
-    return read
 
 
-def _read(owner: str, given: Mapping[str, Any]) -> Options:
-    if owner not in OPTIONS:
-        raise ValueError(f"got options for unknown {owner!r}; expected one of: {', '.join(sorted(OPTIONS))}")
-    valid = get_type_hints(OPTIONS[owner])
-    for key in given:
-        if key not in valid:
-            listed = ", ".join(valid) or "none"
-            raise ValueError(f"got unknown option {key!r} for {owner!r}; expected one of: {listed}")
-    try:
-        return OPTIONS[owner](**given)
-    except ValueError as error:
-        raise ValueError(f"options of {owner!r}: {error}") from None
+def default_options(owner: str) -> dict[str, Any]:
+    """The options of a function, of a baseline or of "mixture", and their defaults."""
+    return inspect.getfullargspec(OPTIONS[owner].__init__).kwonlydefaults or {}
 
 
 def has_logits(name: str) -> bool:

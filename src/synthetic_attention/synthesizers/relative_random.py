@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -11,20 +10,7 @@ from torch import Tensor, nn
 from ..kernels import CachedLogits, SoftmaxCache
 from ..logits import Positions, SharedLogits
 from .base import Dimensions, SynthesizingFunction
-from .registry import Options, register
-
-
-@dataclass(frozen=True, kw_only=True)
-class RelativeRandomOptions(Options):
-    """Options of `relative_random`.
-
-    Attributes:
-        distance: N, the distances that have a logit of their own; by default the maximum length of the layer.
-        std: standard deviation of the normal distribution that r starts from; as of `random`.
-    """
-
-    distance: int | None = None
-    std: float = 0.003
+from .registry import register
 
 
 @register("relative_random")
@@ -33,17 +19,20 @@ class RelativeRandom(SynthesizingFunction):
 
     Offsets of N and more take the last logit of their side, so there is no maximum length.
 
+    Args:
+        distance: N, the distances that have a logit of their own; by default the maximum length of the layer.
+        std: standard deviation of the normal distribution that r starts from; as of `random`.
+
     Raises:
         ValueError: neither `distance` nor a maximum length is given.
     """
 
-    Options = RelativeRandomOptions
     logit_factor = near_zero = ("offsets",)
 
-    def __init__(self, dims: Dimensions, options: RelativeRandomOptions) -> None:
+    def __init__(self, dims: Dimensions, *, distance: int | None = None, std: float = 0.003) -> None:
         super().__init__()
-        self.distance, self.follows_maximum = options.distance or dims.length, options.distance is None
-        self.std, self.cache = options.std, SoftmaxCache()
+        self.distance, self.follows_maximum = distance or dims.length, distance is None
+        self.std, self.cache = std, SoftmaxCache()
         # Offset 0 is in the middle: entry n is of offset n − (N − 1).
         self.offsets = dims.parameter(dims.num_heads, 2 * self.distance - 1)
         self.reset_parameters()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ..kernels import linear
 from ..logits import InnerLogits, Positions
 from .base import Dimensions, SynthesizingFunction
-from .registry import Options, register
+from .registry import register
 
 
 @register("vanilla")
@@ -22,7 +22,7 @@ class Vanilla(SynthesizingFunction):
     caches_keys = True
     num_features = 2
 
-    def __init__(self, dims: Dimensions, options: Options) -> None:
+    def __init__(self, dims: Dimensions) -> None:
         super().__init__()
         self.scale, self.key_heads, self.rotary = dims.head_dim**-0.5, dims.key_value_heads, dims.rotary
         self.q_proj = dims.projection()
