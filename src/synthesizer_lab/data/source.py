@@ -6,7 +6,6 @@ only when data is read.
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -111,14 +110,6 @@ class Source:
         if self.hub:
             return int(self._table().data.nbytes)
         return sum(path.stat().st_size * (_COMPRESSION if path.suffix == ".gz" else 1) for path in self.files)
-
-    def digest(self) -> str:
-        """SHA-256 of the contents of files."""
-        digest = hashlib.sha256()
-        for path in self.files:
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        return digest.hexdigest()
 
     def _table(self) -> Any:
         datasets = require("datasets", "train", f"reading {self}")

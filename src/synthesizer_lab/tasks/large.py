@@ -75,22 +75,11 @@ class LargeSplit(Split):
     @cached_property
     def key(self) -> str:
         """Identifies the text and what the task makes of it."""
-        source = self.records.source
-        content = self.fingerprint() if source.hub else source.digest()
-        return _digest([_VERSION, self.task.name, asdict(self.task), content])
+        return _digest([_VERSION, self.task.name, asdict(self.task), self.fingerprint()])
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """What one pass over the text tells about it; from the cache if the files were read before."""
-        if self.records.source.hub:
-            return self._summarize()
-
-        def write(folder: Path) -> None:
-            (folder / "summary.json").write_text(json.dumps(self._summarize()), encoding="utf-8")
-
-        return read_cached(f"text-{self.key}", write, lambda folder: json.loads((folder / "summary.json").read_text()))
-
-    def _summarize(self) -> dict[str, Any]:
+        """What one pass over the text tells about it."""
         totals = {"records": 0, "characters": 0}
 
         def columns() -> Iterator[Mapping[str, Iterable[str]]]:
