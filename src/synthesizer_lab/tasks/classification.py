@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from synthetic_attention.models import SynthesizerForSequenceClassification
 
@@ -22,15 +23,11 @@ from ..data.classification import ENDINGS, Columns, LabeledText, clean_br, find_
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, padded_inputs
 from ..data.files import listed, named_split
 from ..data.source import Records, Source, Split
-from ..data.tokenizer import encodings, frame_texts
+from ..data.tokenizer import Tokenizer, encodings, frame_texts
 from ..errors import NoSplitError, UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
 from .base import Evaluation, EvaluationLoop, Scores, Task
 from .seq2seq import json_lines
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-    from transformers import PreTrainedTokenizerFast as Tokenizer
 
 # The share that is held out if there is no validation file.
 _HELD_OUT = 0.1

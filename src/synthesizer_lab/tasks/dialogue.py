@@ -8,21 +8,19 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
+
+from transformers import GenerationConfig
 
 from ..data.persona import ConvAI2, Turn, json_turn
 from ..data.source import Records, Source, is_hub_name
-from ..data.tokenizer import encode
+from ..data.tokenizer import Tokenizer, encode
 from ..errors import UserError
 from ..metrics.embeddings import OWN_VECTORS, embedding_scores, read_word_vectors
 from ..metrics.text import dialogue_scores
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
 from .seq2seq import PairRecord, SequenceToSequence, TextPairs
-
-if TYPE_CHECKING:
-    from transformers import GenerationConfig
-    from transformers import PreTrainedTokenizerFast as Tokenizer
 
 # Splits a source before each utterance.
 _UTTERANCE = re.compile(r"(?:^|\s+)(?=(?:partner|self):\s)")

@@ -10,25 +10,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from transformers import GenerationConfig
 
 from ..data.examples import IGNORED, Examples, OnLong
 from ..data.files import check_folder, named_split
 from ..data.glue import HUB_NAMES, SUITES, GlueExample, GlueTask, read_examples, task_files
 from ..data.source import Records, Source, is_hub_name
-from ..data.tokenizer import encode
+from ..data.tokenizer import Tokenizer, encode
 from ..errors import UserError, require
 from ..metrics.glue import record_scores, suite_average, task_scores
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
 from .glue_prompts import prompt, read_label, target, training_pairs
 from .seq2seq import SequenceToSequence, TextPairs, json_lines
-
-if TYPE_CHECKING:
-    from transformers import GenerationConfig
-    from transformers import PreTrainedTokenizerFast as Tokenizer
 
 # RTE is in both suites.
 _TWICE = frozenset({"glue/rte", "superglue/rte"})
