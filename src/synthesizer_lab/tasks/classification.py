@@ -1,16 +1,21 @@
-"""Classification of texts and pairs of texts, and regression, by an encoder with a head."""
+"""Classification of texts and pairs of texts, and regression, by an encoder with a head.
+
+Data: CSV, TSV or JSON lines, gzip or not, or a hub data set: texts, or pairs of texts, with a class or number.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import compress
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -19,9 +24,8 @@ from transformers import PreTrainedModel
 
 from synthetic_attention.models import SynthesizerForSequenceClassification
 
-from ..data.classification import ENDINGS, Columns, LabeledText, clean_br, find_classes, read_labeled
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, padded_inputs
-from ..data.files import listed, named_split
+from ..data.files import MalformedLineError, as_number, listed, named_split
 from ..data.source import Records, Source, Split
 from ..data.tokenizer import Tokenizer, encodings, frame_texts
 from ..errors import NoSplitError, UserError, require
@@ -29,10 +33,95 @@ from ..metrics.glue import accuracy, macro_f1, pearson_spearman
 from .base import Evaluation, EvaluationLoop, Scores, Task
 from .seq2seq import json_lines
 
+Column = str | int
+ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
+# Column names of known data sets: the two texts of a pair; a text, or its parts; the class.
+_PAIRS = {"sentence1": "sentence2", "premise": "hypothesis", "question1": "question2", "question": "sentence"}
+_PAIRS |= {"text": "text_pair", "text1": "text2"}
+_TEXTS = ("title description", "title content", "title text", "text", "sentence", "review", "content", "document")
+_LABELS = ("label", "labels", "gold_label", "class", "class index", "category", "sentiment", "target", "score")
+_BREAK = re.compile(r"(?:\s*<br\s*/?>)+\s*")
 # The share that is held out if there is no validation file.
 _HELD_OUT = 0.1
 # A hidden class in test data on the hub.
 _HIDDEN = "-1"
+
+
+class LabeledText(NamedTuple):
+    """One text or two, the class as the file writes it ("" if hidden), and the field `id` or the line's number."""
+
+    id: str
+    texts: tuple[str, ...]
+    label: str
+
+
+class Columns(NamedTuple):
+    """The columns of the text, of the second text of a pair, and of the class; several of a text are joined by a space.
+
+    They are names of the header or of JSON fields, or numbers from 1 without header.
+    """
+
+    text: tuple[Column, ...]
+    pair: tuple[Column, ...]
+    label: Column
+
+
+def find_classes(source: object, labels: Iterable[str], names: Sequence[str] = ()) -> dict[str, str]:
+    """The classes in `labels` of `source` with their names, sorted as numbers if all are, else alphabetically.
+
+    Args:
+        names: names of the classes in that order; by default the labels.
+    """
+    numbers = {label: as_number(label) for label in labels}
+    numeric = None not in numbers.values()
+    # Equal numbers (1 and 1.0) are sorted by their text, so that the order is fixed.
+    values = sorted(numbers, key=lambda value: (numbers[value] if numeric else 0, value))
+    if numeric and not names and not all(float(value).is_integer() for value in values):
+        problem = "for numbers pass --set regression=true, else names with --set classes=…"
+    elif len(values) < 2:
+        problem = "expected at least two"
+    elif names and len(names) != len(values):
+        problem = f"expected {len(names)}, as many as names in --set classes=…"
+    else:
+        return dict(zip(values, names or values, strict=True))
+    count = f"{len(values)} class{'es' * (len(values) != 1)}"
+    advice = "or choose other columns with --set text=… label=…"
+    raise UserError(f"{source}: got {count}: {listed(values)}; {problem}, {advice}")
+
+
+def clean_br(text: str) -> str:
+    """One space in place of one or several `<br />`."""
+    return _BREAK.sub(" ", text).strip()
+
+
+def guess_columns(source: object, names: Collection[str], hidden: bool = False) -> Columns:
+    """Choose the columns of `source` among `names`; a `hidden` class may have none."""
+    known = {name.lower(): name for name in names}
+    pairs = [pair for pair in _PAIRS.items() if {*pair} <= {*known}]
+    texts = [text.split() for text in _TEXTS if {*text.split()} <= {*known}]
+    labels = [known[name] for name in _LABELS if name in known] or ["label"] * hidden
+    if len(labels) != 1 or len(pairs) > 1 or not (pairs or texts):
+        raise UserError(
+            f"{source}: cannot tell the columns of text and class from {listed(names)}; pass --set text=… and "
+            "--set label=…, and for pairs text_pair=…: names, or numbers from 1 for a file without header"
+        )
+    sides = [[name] for name in pairs[0]] if pairs else [texts[0], []]
+    text, pair = (tuple(known[name] for name in side) for side in sides)
+    return Columns(text, pair, labels[0])
+
+
+def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False) -> str:
+    value = row.get(column)
+    text = "" if value is None else str(value).strip()
+    is_text = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+    if value is not None and not is_text:
+        raise MalformedLineError(f"field {column!r} is not text")
+    if column not in row and not may_lack:
+        known = listed(map(str, row)) or "none"
+        raise MalformedLineError(f"no field {column!r}; the fields are: {known} (--set text=… label=…)")
+    if not text and not may_lack:
+        raise MalformedLineError(f"field {column!r} is blank")
+    return text
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +275,7 @@ class Classification(Task):
         note = f"{share:.0%} of the training data, held out (--set held_out=…)" if share and name == "valid" else ""
 
         def read() -> Iterator[LabeledText | None]:
-            for record in self._labeled(source, hidden):
+            for record in self.labeled(source, hidden):
                 # Test data may hide classes; without training data, `TextSplit` decides.
                 if record and hidden and record.label == _HIDDEN and (known := classes()) and _HIDDEN not in known:
                     yield record._replace(label="")
@@ -215,20 +304,44 @@ class Classification(Task):
             return Source(data.name.split(".")[0], (data,))
         return Source.of(data, split, ENDINGS, self.subset, self.revision)
 
-    def _labeled(self, source: Source, hidden: bool = False) -> Iterator[LabeledText | None]:
-        """The records without those with ignored labels; None for malformed lines."""
+    def labeled(self, source: Source, hidden: bool = False) -> Iterator[LabeledText | None]:
+        """The texts and their classes, without those with ignored labels; None for malformed lines.
+
+        Of a hub data set malformed rows, like those without text, are skipped.
+
+        Args:
+            hidden: the class may be missing or blank, as in test files.
+        """
         text, pair, ignored = map(_as_tuple, (self.text, self.text_pair, self.ignored_labels))
-        columns = Columns(text, self.label or "label", pair, hidden, self.regression)
-        for record in read_labeled(source, columns, self.skip_bad_lines):
-            if record is None or record.label not in map(str, ignored):
-                yield record
+        columns, needed, header = None, list[str](), None
+        if text or source.hub:
+            columns = Columns(text or ("text",), pair, self.label or "label")
+            needed = [*map(str, (*columns.text, *pair, *([] if hidden else [columns.label])))]
+            header = () if any(isinstance(name, int) for name in (*columns.text, *pair, columns.label)) else None
+
+        def parse(number: int, row: Any) -> list[LabeledText]:
+            nonlocal columns
+            if isinstance(row, str):
+                raise UserError(f"{source}: expected a file with one of the endings {', '.join(ENDINGS)}")
+            columns = columns or guess_columns(source, row, hidden)
+            label = _value(row, columns.label, hidden)
+            if self.regression and label and as_number(label) is None:
+                raise MalformedLineError(f"got the label {label!r}; expected a number")
+            sides = (" ".join(_value(row, name) for name in side) for side in (columns.text, columns.pair) if side)
+            texts = tuple(map(clean_br, sides))
+            if not all(texts):
+                raise MalformedLineError(f"field {columns.text[0]!r} is blank, or its pair")
+            place = row["id"] if row.get("id") is not None else number
+            return [] if label in map(str, ignored) else [LabeledText(str(place), texts, label)]
+
+        return source.parse(parse, self.skip_bad_lines or bool(source.hub), needed, header)
 
     def _classes(self, data: Path) -> Mapping[str, str] | None:
         """The classes of the training data, with their names."""
         if self.regression or not self._has(data, "train"):
             return None
         source = self._source(data, "train")
-        return find_classes(source, {record.label for record in self._labeled(source) if record}, self.class_names)
+        return find_classes(source, {record.label for record in self.labeled(source) if record}, self.class_names)
 
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """The same tokens, with `<s>` and `</s>` around a text."""
