@@ -99,16 +99,11 @@ def test_a_search_has_at_most_the_vocabulary_as_beams() -> None:
 
 
 def test_a_length_penalty_of_0_reaches_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer, found = train_tokenizer(TEXT.sources, 300, 48), list[float]()
+    tokenizer, found = train_tokenizer(TEXT.sources, 300, 48), dict[str, Any]()
     search = TRANSLATION.generation_config({"length_penalty": 0})
-
-    def generate(_: Any, **given: Any) -> Any:
-        found.append(given["length_penalty"])
-        return given["input_ids"]
-
-    monkeypatch.setattr(generation, "generate", generate)
+    monkeypatch.setattr(generation, "generate", lambda _, **given: found.update(given) or given["input_ids"])
     TRANSLATION.generate(EvaluationLoop(_model(len(tokenizer)), tokenizer, generation=search), ["one"])
-    assert found == [0]
+    assert found["length_penalty"] == 0
 
 
 def test_long_inputs_are_refused_or_truncated() -> None:
