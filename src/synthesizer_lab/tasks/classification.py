@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
+from tokenizers import processors
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -27,7 +28,7 @@ from synthetic_attention.models import SynthesizerForSequenceClassification
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, padded_inputs
 from ..data.files import MalformedLineError, as_number, listed, named_split
 from ..data.source import Records, Source, Split
-from ..data.tokenizer import Tokenizer, encodings, frame_texts
+from ..data.tokenizer import SPECIAL_TOKENS, Tokenizer, encodings
 from ..errors import NoSplitError, UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
 from .base import Evaluation, EvaluationLoop, Scores, Task
@@ -344,8 +345,16 @@ class Classification(Task):
         return find_classes(source, {record.label for record in self.labeled(source) if record}, self.class_names)
 
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """The same tokens, with `<s>` and `</s>` around a text."""
-        return frame_texts(tokenizer)
+        """The same tokens; a text becomes `<s> text </s>`, and a pair `<s> text </s> text </s>`."""
+        start, end = SPECIAL_TOKENS["bos_token"], SPECIAL_TOKENS["eos_token"]
+        ids = [(token, tokenizer.backend_tokenizer.token_to_id(token)) for token in (start, end)]
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{start} $A {end}", pair=f"{start} $A {end} $B:1 {end}:1", special_tokens=ids
+        )
+        # The tokenizer's own encoding of a pair then has token types.
+        names = ["input_ids", "token_type_ids", "attention_mask"]
+        tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
+        return tokenizer
 
     def encode(
         self,
