@@ -238,7 +238,7 @@ def test_minus_one_is_a_class_or_hidden(
     labels: Sequence[str], named: Sequence[str], names: Sequence[str], values: list[int | None]
 ) -> None:
     records = [LabeledText(str(number), ("tea",), label) for number, label in enumerate(labels)]
-    split = TextSplit("test", records, named)
+    split = TextSplit("test", records, Classification(classes=[*named]))
     assert split.values(names) == values
     assert split.has_labels == (labels != ("-1", "-1", "-1"))
 

@@ -131,16 +131,13 @@ class TextSplit(Split):
 
     Args:
         records: texts and labels; a hidden label is "".
-        class_names: names of the classes in the options of the task.
         classes: the labels in the training data and their names; None without training data, and for a regression.
-        regression: whether labels are numbers.
         note: the origin of a held-out split.
     """
 
     records: list[LabeledText]
-    class_names: Sequence[str] = ()
+    task: Classification
     classes: Mapping[str, str] | None = None
-    regression: bool = False
     note: str = ""
 
     def __len__(self) -> int:
@@ -154,7 +151,7 @@ class TextSplit(Split):
     @property
     def _hidden(self) -> tuple[str, ...]:
         """The label that may be a hidden one, if there is no training data that tells."""
-        return () if self.regression or self.classes else (_HIDDEN,)
+        return () if self.task.regression or self.classes else (_HIDDEN,)
 
     def all_texts(self) -> list[str]:
         """The texts, or both of each pair."""
@@ -167,17 +164,16 @@ class TextSplit(Split):
 
     def values(self, names: Sequence[str] = ()) -> list[int | float | None]:
         """The class of each text, one of `names` if there is a model, or its number; None if it is hidden."""
-        labels = [record.label for record in self.records]
-        if self.regression:
+        labels, classes, named = [record.label for record in self.records], self.classes, self.task.class_names
+        if self.task.regression:
             return [float(label) if label else None for label in labels]
-        classes = self.classes
         if classes is None:
             # Files have the names, or if there are as many, other labels in their order.
             found = {*labels} - {""}
-            possible = (each for each in (found, found - {_HIDDEN}) if len(each) == len(self.class_names) > 0)
-            others = next(possible, {*self.class_names})
-            is_named = others <= {*self.class_names}
-            classes = {each: each for each in names} if is_named else find_classes(self.name, others, self.class_names)
+            possible = (each for each in (found, found - {_HIDDEN}) if len(each) == len(named) > 0)
+            others = next(possible, {*named})
+            is_named = others <= {*named}
+            classes = {each: each for each in names} if is_named else find_classes(self.name, others, named)
         if names and [*classes.values()] != [*names]:
             data, model = listed(classes.values()), listed(names)
             raise UserError(f"{self.name}: the classes of the data are {data}, those of the model {model}")
@@ -285,7 +281,7 @@ class Classification(Task):
 
         def make(rows: list[LabeledText], **options: int) -> TextSplit:
             known, shown = classes() if rows else None, name if share else source.split
-            return TextSplit(shown, rows, self.class_names, known, self.regression, note, **options)
+            return TextSplit(shown, rows, self, known, note, **options)
 
         return Records(source, read, make)
 
@@ -432,7 +428,7 @@ class Classification(Task):
                 records.append(LabeledText(str(number), sides, ""))
         if not records:
             return [""] * len(lines), 0
-        outputs, cut = self._predict(loop, TextSplit("input", records, first=first_line))
+        outputs, cut = self._predict(loop, TextSplit("input", records, self, first=first_line))
         found = iter(self._named(outputs, _class_names(loop.model)))
         return [str(next(found)["predicted"]) if line.strip() else "" for line in lines], cut
 
