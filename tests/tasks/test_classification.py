@@ -1,6 +1,7 @@
 """Classification: options, files, sequences, scores, predictions."""
 
 import csv
+import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,14 +13,17 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from synthesizer_lab.data.classification import Columns, LabeledText, guess_columns
+from synthesizer_lab.data.source import Source
 from synthesizer_lab.data.tokenizer import train_tokenizer
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.base import EvaluationLoop, build_model, evaluate_loss
-from synthesizer_lab.tasks.classification import Classification, TextSplit
+from synthesizer_lab.tasks.classification import Classification, LabeledText, TextSplit, find_classes, guess_columns
 from synthetic_attention.models import SynthesizerConfig
 
 ROWS = [("3", "Rain, again", "It rains."), ("1", "Tea", 'The "tea" is hot.'), ("2", "Wind", "It blows.")]
+
+
+PLAIN = Classification("text", label="label")
 
 
 def write_csv(path: Path, rows: Sequence[Sequence[str]] = ROWS) -> None:
@@ -98,7 +102,7 @@ def test_labels_can_be_ignored(tmp_path: Path) -> None:
 
 def test_columns_are_guessed_from_known_names_only() -> None:
     def guess(*names: str) -> Any:
-        return guess_columns(Path("train.tsv"), names, Columns())
+        return guess_columns(Path("train.tsv"), names)
 
     news = guess("Class Index", "Title", "Description")
     assert (news.text, news.pair, news.label) == (("Title", "Description"), (), "Class Index")
@@ -234,7 +238,7 @@ def test_minus_one_is_a_class_or_hidden(
     labels: Sequence[str], named: Sequence[str], names: Sequence[str], values: list[int | None]
 ) -> None:
     records = [LabeledText(str(number), ("tea",), label) for number, label in enumerate(labels)]
-    split = TextSplit("test", records, named)
+    split = TextSplit("test", records, Classification(classes=[*named]))
     assert split.values(names) == values
     assert split.has_labels == (labels != ("-1", "-1", "-1"))
 
@@ -283,3 +287,81 @@ def test_a_line_gives_its_class(pairs: Path) -> None:
     with pytest.raises(UserError, match=r"input texts: 1 of 1 lines are longer .*; pass --on-long truncate"):
         task.generate(loop, long)
     assert task.generate(replace(loop, on_long="truncate"), long)[1] == 1
+
+
+def _read(path: Path, text: str, task: Classification = PLAIN) -> list[LabeledText]:
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return [record for record in task.labeled(Source("x", (path,))) if record is not None]
+
+
+def test_csv_quotes_are_quoting_and_fields_may_be_long(tmp_path: Path) -> None:
+    text = 'Class,Title,Body\n3,"Rain, at last","He said ""finally""\nand danced."\n\n1,Sun,Never\n'
+    task = Classification(["Title", "Body"], label="Class")
+    one, two = _read(tmp_path / "a.csv", text, task)
+    assert one.texts == ('Rain, at last He said "finally"\nand danced.',)
+    assert (one.id, one.label) == ("2", "3")
+    assert (two.id, two.label, two.texts) == ("5", "1", ("Sun Never",))
+    (long,) = _read(tmp_path / "a.csv", f"text,label\n{'long ' * 40_000},1\n")
+    assert len(long.texts[0]) == 199_999
+
+
+def test_tsv_quotes_are_text_and_columns_have_numbers(tmp_path: Path) -> None:
+    text = 'A "cat sat\tA cat.\t0\nNo dog\tA dog.\t2\n'
+    one, two = _read(tmp_path / "a.tsv.gz", text, Classification(1, 2, 3))
+    assert (one.texts, one.label) == (('A "cat sat', "A cat."), "0")
+    assert (two.texts, two.label, two.id) == (("No dog", "A dog."), "2", "2")
+
+
+def test_json_lines_with_breaks(tmp_path: Path) -> None:
+    rows = [{"id": 5, "text": "Fine.<br /><br />Very.", "label": 1}, {"text": "é", "label": False}]
+    one, two = _read(tmp_path / "a.jsonl.gz", "".join(json.dumps(row) + "\n" for row in rows))
+    assert (one.id, one.texts, one.label) == ("5", ("Fine. Very.",), "1")
+    assert (two.id, two.texts, two.label) == ("2", ("é",), "False")
+
+
+def test_classes_are_ordered_and_named() -> None:
+    for labels, ordered in (
+        (["10", "9", "10", "-1"], ["-1", "9", "10"]),
+        (["1.5", "none"], ["1.5", "none"]),
+        # Whatever the order of the set.
+        (["2.0", "1", "2", "1.0"], ["1", "1.0", "2", "2.0"]),
+    ):
+        assert list(find_classes("a.csv", labels)) == ordered
+    assert find_classes("a.csv", ["2.5", "1"], ["low", "high"]) == {"1": "low", "2.5": "high"}
+    assert find_classes("a.csv", ["pos", "neg", "pos"], ["bad", "good"]) == {"neg": "bad", "pos": "good"}
+    for labels, names, message in (
+        (["2.5", "1"], [], r"1, 2\.5.*--set regression=true"),
+        (["a", "b"], ["x"], r"2 classes: a, b.*expected 1"),
+        (["a", "a"], [], "1 class: a; expected at least two, or choose other columns"),
+    ):
+        with pytest.raises(UserError, match=message):
+            find_classes("a.csv", labels, names)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "task", "message"),
+    [
+        ("a.csv", "text,label\nx\n", PLAIN, "line 2: got 1 columns; expected 2: text, label;"),
+        ("a.csv", f"text,label,{'x' * 400}\ny\n", PLAIN, "line 2: got 1 columns; expected 3: text, label, …;"),
+        ("a.csv", "text,label\nx, \n", PLAIN, "line 2: field 'label' is blank"),
+        ("a.csv", 'text,label\n"x,1\n', PLAIN, "line 2: unexpected end of data; expected CSV.*cannot skip it"),
+        (
+            "a.csv",
+            "text,class\nx,1\n",
+            replace(PLAIN, label="clas"),
+            ": no column 'clas'; .* text, class; did .* 'class'",
+        ),
+        ("a.jsonl", '{"text": "x", "class": "y"}', PLAIN, "no field 'label'; .*: text, class .*label=….*skip"),
+        ("a.jsonl", '{"text": ["x"], "label": 1}\n', PLAIN, "line 1: field 'text' is not text"),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": "y"}',
+            replace(PLAIN, regression=True),
+            "got the label 'y'; expected a number",
+        ),
+        ("a.txt", "x\n", PLAIN, "expected a file with one of the endings .csv, .tsv, .jsonl, .json"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, name: str, text: str, task: Classification, message: str) -> None:
+    with pytest.raises(UserError, match=f"{name}.*{message}"):
+        _read(tmp_path / name, text, task)

@@ -14,8 +14,7 @@ from synthesizer_lab.data.examples import IGNORED, TokenBatchSampler
 from synthesizer_lab.data.glue import SUITES, GlueExample
 from synthesizer_lab.data.tokenizer import decode, encode
 from synthesizer_lab.tasks import UserError
-from synthesizer_lab.tasks.glue import Glue, GlueSplit, SuperGlue
-from synthesizer_lab.tasks.glue_prompts import prompt, read_label, target, training_pairs
+from synthesizer_lab.tasks.glue import Glue, GlueSplit, SuperGlue, prompt, read_label, target, training_pairs
 from tasks.glue_files import HEADERS, write_glue, write_superglue
 
 GLUE, SUPERGLUE = SUITES["glue"], SUITES["superglue"]

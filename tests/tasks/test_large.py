@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from synthesizer_lab.data import source
+from synthesizer_lab.data.source import Records
 from synthesizer_lab.errors import UserError
-from synthesizer_lab.tasks import get_task, large
+from synthesizer_lab.tasks import get_task
 from synthesizer_lab.tasks.base import Task
-from synthesizer_lab.tasks.large import LargeSplit, encode_large, new_tokenizer
+from synthesizer_lab.tasks.large import encode_large, new_tokenizer
 from synthesizer_lab.training.arguments import SynthesizerTrainingArguments
 from synthesizer_lab.training.run import read_splits
 from synthesizer_lab.training.settings import read_task_options
@@ -64,16 +66,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _small_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(large, "_BLOCK", 300)
+    monkeypatch.setattr(source, "_BLOCK", 300)
 
 
 def _arguments(**options: Any) -> SynthesizerTrainingArguments:
     return SynthesizerTrainingArguments(max_steps=1, **{"tokenizer_characters": 3000, **options})
 
 
-def _training_split(task: Task, data: Path, arguments: SynthesizerTrainingArguments) -> LargeSplit:
+def _training_split(task: Task, data: Path, arguments: SynthesizerTrainingArguments) -> Records:
     split = read_splits(task, data, arguments)["train"]
-    assert isinstance(split, LargeSplit)
+    assert isinstance(split, Records)
     return split
 
 
@@ -82,8 +84,8 @@ def _examples(name: str, data: Path, lines: Any = None) -> tuple[Task, Any, Any]
     task = _task(name)
     split = _training_split(task, data / name, _arguments())
     report = (lines if lines is not None else []).append
-    tokenizer = new_tokenizer(task, split, 300, MAXIMUM, report)
-    return task, tokenizer, encode_large(split, tokenizer, MAXIMUM, "drop", report)
+    tokenizer = new_tokenizer(task, split, 300, MAXIMUM, 3000, report)
+    return task, tokenizer, encode_large(task, split, tokenizer, MAXIMUM, "drop", report)
 
 
 def _content(item: Any) -> Any:
@@ -128,9 +130,9 @@ def test_small_text_stays_in_memory_and_has_the_same_fingerprint(data: Path) -> 
         task = _task(name)
         small = read_splits(task, data / name, _arguments(tokenizer_characters=10**6))["train"]
         parts = _training_split(task, data / name, _arguments())
-        assert not isinstance(small, LargeSplit)
+        assert not isinstance(small, Records)
         assert parts.fingerprint() == small.fingerprint()
-        assert len(parts) >= len(small)
+        assert parts.summary["records"] >= len(small)
 
 
 def test_errors_name_the_line(tmp_path: Path) -> None:
@@ -140,9 +142,9 @@ def test_errors_name_the_line(tmp_path: Path) -> None:
             (tmp_path / f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines))
     task = _task("translation")
     split = _training_split(task, tmp_path, _arguments())
-    tokenizer = new_tokenizer(task, split, 300, MAXIMUM)
+    tokenizer = new_tokenizer(task, split, 300, MAXIMUM, 3000)
     with pytest.raises(UserError, match=r"train\.en: 1 of .*the first is line 301,"):
-        encode_large(split, tokenizer, MAXIMUM, "error", print)
+        encode_large(task, split, tokenizer, MAXIMUM, "error", print)
 
 
 def test_no_example_is_an_error(tmp_path: Path) -> None:
@@ -150,15 +152,15 @@ def test_no_example_is_an_error(tmp_path: Path) -> None:
     for name in ("train", "valid"):
         (tmp_path / f"{name}.txt").write_text("yes\n" * 30)
     split = _training_split(task, tmp_path, _arguments(tokenizer_characters=50))
-    tokenizer = new_tokenizer(task, split, 300, 200)
+    tokenizer = new_tokenizer(task, split, 300, 200, 50)
     with pytest.raises(UserError, match="no example is left"):
-        encode_large(split, tokenizer, 200, "drop", print)
+        encode_large(task, split, tokenizer, 200, "drop", print)
     (tmp_path / "valid.txt").write_text("\n\n")
     with pytest.raises(UserError, match=r"valid\.txt: there is no text"):
         read_splits(task, tmp_path, _arguments(tokenizer_characters=50))
     (tmp_path / "train.txt").write_text("\n\n")
     with pytest.raises(UserError, match=r"train\.txt: there is no text"):
-        LargeSplit("train", task, task.records(tmp_path, "train"), 50).head()
+        task.records(tmp_path, "train").head()
 
 
 @pytest.mark.parametrize("option", [False, True])

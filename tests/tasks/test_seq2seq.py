@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from synthesizer_lab.data.tokenizer import train_tokenizer
-from synthesizer_lab.tasks import UserError, get_task
+from synthesizer_lab.tasks import UserError, generation, get_task
 from synthesizer_lab.tasks.base import EvaluationLoop, build_model
 from synthesizer_lab.tasks.dialogue import Dialogue
 from synthesizer_lab.tasks.generation import (
@@ -96,6 +96,14 @@ def test_a_search_has_at_most_the_vocabulary_as_beams() -> None:
     search = TRANSLATION.generation_config({"num_beams": len(tokenizer) + 1})
     with pytest.raises(UserError, match="vocabulary"):
         TRANSLATION.generate(EvaluationLoop(_model(len(tokenizer), 24), tokenizer, generation=search), ["one"])
+
+
+def test_a_length_penalty_of_0_reaches_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, found = train_tokenizer(TEXT.sources, 300, 48), dict[str, Any]()
+    search = TRANSLATION.generation_config({"length_penalty": 0})
+    monkeypatch.setattr(generation, "generate", lambda _, **given: found.update(given) or given["input_ids"])
+    TRANSLATION.generate(EvaluationLoop(_model(len(tokenizer)), tokenizer, generation=search), ["one"])
+    assert found["length_penalty"] == 0
 
 
 def test_long_inputs_are_refused_or_truncated() -> None:

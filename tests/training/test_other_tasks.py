@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from synthesizer_lab.data import source
 from synthesizer_lab.data.examples import TokenBatchSampler
-from synthesizer_lab.tasks import UserError, large
+from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.glue import Glue
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthesizer_lab.tasks.translation import Translation
@@ -35,7 +36,7 @@ def test_a_mixture_of_tasks(tmp_path: Path, small: Small) -> None:
 
 def test_large_text(corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(large, "_BLOCK", 300)
+    monkeypatch.setattr(source, "_BLOCK", 300)
     options = ("tokenizer_characters=1000", "dropout_rate=0.1")
     metrics = _resumed(Translation("en", "de"), corpus, small(*options), tmp_path)
     assert metrics["train_examples"] == 60

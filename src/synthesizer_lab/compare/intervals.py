@@ -14,7 +14,7 @@ import pandas as pd
 from sacrebleu.significance import PairedTest
 from scipy import stats
 
-from ..metrics.embeddings import OWN_VECTORS
+from ..metrics.text import OWN_VECTORS
 from ..tasks.seq2seq import TextPairs
 from ..tasks.translation import Translation
 from .results import FINISHED, Results, Score, column, decimals, is_smaller_better, reference_row, with_status

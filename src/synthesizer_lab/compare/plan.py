@@ -13,12 +13,12 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from ..data.examples import OnLongInput, find_long
-from ..data.source import Split
+from ..data.source import Records, Split
 from ..data.tokenizer import encode
 from ..errors import UserError, damage_reported
 from ..tasks.base import Task, build_model
 from ..tasks.generation import evaluation_config, generation_settings
-from ..tasks.large import LargeSplit, new_tokenizer
+from ..tasks.large import new_tokenizer
 from ..tasks.seq2seq import TextPairs
 from ..training.run import read_splits
 from ..training.run_folder import PretrainedRun, RunFolder
@@ -110,14 +110,15 @@ class Plan:
                 )
             tokenizer = task.adapt_tokenizer(first.run.load_tokenizer())
         else:
-            tokenizer = new_tokenizer(task, train, config.vocab_size, config.max_position_embeddings)
+            longest, characters = config.max_position_embeddings, shared.training.tokenizer_characters
+            tokenizer = new_tokenizer(task, train, config.vocab_size, longest, characters)
         self.tokenizer = tokenizer_record(tokenizer)
         for asked, split in self.tests.items():
             if not split.has_labels:
                 raise UserError(f"{split.name}: got --split {asked}, which has no labels; expected one such as valid")
             if comparison.test_on_long == "error":
                 _check_lengths(task, split, tokenizer, config.max_position_embeddings)
-        changes = task.config_changes(train.head() if isinstance(train, LargeSplit) else train, tokenizer)
+        changes = task.config_changes(train.head() if isinstance(train, Records) else train, tokenizer)
         self.sizes = {
             row: _model_size(comparison, row, changes, self.sources.get((row, each[0]))) for row, each in seeds.items()
         }

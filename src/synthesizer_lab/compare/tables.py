@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..metrics.embeddings import OWN_VECTORS
+from ..metrics.text import OWN_VECTORS
 from ..tasks import get_task
 from .intervals import Pair, difference
 from .results import FAILED, FINISHED, Results, Score, column, decimals, reference_row, run_scores, with_status

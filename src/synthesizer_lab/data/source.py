@@ -6,11 +6,11 @@ only when data is read.
 
 from __future__ import annotations
 
-import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +21,8 @@ from .files import MalformedLineError, chunks, count_characters, fingerprints, r
 _PREFIX = "hub:"
 # Compressed text is about this many times as large.
 _COMPRESSION = 4
+# The characters of a part of large text, which are parsed and tokenized at once.
+_BLOCK = 2**20
 
 
 def is_hub_name(data: Path) -> bool:
@@ -112,14 +114,6 @@ class Source:
             return int(self._table().data.nbytes)
         return sum(path.stat().st_size * (_COMPRESSION if path.suffix == ".gz" else 1) for path in self.files)
 
-    def digest(self) -> str:
-        """SHA-256 of the contents of files."""
-        digest = hashlib.sha256()
-        for path in self.files:
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        return digest.hexdigest()
-
     def _table(self) -> Any:
         datasets = require("datasets", "train", f"reading {self}")
         datasets.disable_progress_bars()
@@ -184,6 +178,11 @@ class Records:
     read: Callable[[], Iterator[Any]]
     make: Callable[..., Any]
 
+    @property
+    def name(self) -> str:
+        """The name of the split."""
+        return str(self.split([]).name)
+
     def split(self, rows: Sequence[Any], first: int = 1) -> Any:
         """The split that has some of the records, of which `first` is the number of the first."""
         kept = [row for row in rows if row is not None]
@@ -197,12 +196,44 @@ class Records:
             raise UserError(f"{self.source}: there is no text; expected at least one record{malformed}")
         return split
 
-    def parts(self, characters: int) -> Iterator[tuple[Any, int]]:
+    def parts(self, characters: int | None = None) -> Iterator[tuple[Any, int]]:
         """Splits of neighboring records with about so many characters, each with its number of characters."""
         first = 1
-        for rows in chunks(self.read(), characters):
+        for rows in chunks(self.read(), characters or _BLOCK):
             yield self.split(rows, first), count_characters(rows)
             first += len(rows)
+
+    def head(self) -> Any:
+        """The first part."""
+        for part, _ in self.parts():
+            return part
+        raise UserError(f"{self.source}: there is no text; expected at least one record")
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What one pass over the records tells about them, with the fingerprint of the whole split."""
+        totals = {"records": 0, "characters": 0}
+
+        def columns() -> Iterator[Mapping[str, Iterable[str]]]:
+            for part, characters in self.parts():
+                totals["records"] += len(part)
+                totals["characters"] += characters
+                yield part.columns()
+
+        digests, counted = fingerprints(columns()), self.split([]).counted
+        return {**totals, "fingerprint": {"split": self.name, counted: totals["records"], **digests}}
+
+    def fingerprint(self) -> dict[str, str | int]:
+        """Digests of the text, the same as of the split in memory."""
+        return dict(self.summary["fingerprint"])
+
+    def sample(self, characters: int) -> list[str]:
+        """About so many characters of text, spread over the whole."""
+        texts, share = list[str](), min(1.0, characters / max(1, self.summary["characters"]))
+        for number, (part, _) in enumerate(self.parts(_BLOCK // 16)):
+            if math.floor((number + 1) * share) > math.floor(number * share):
+                texts += part.all_texts()
+        return texts
 
 
 @dataclass(frozen=True, eq=False)

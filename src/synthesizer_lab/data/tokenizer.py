@@ -51,19 +51,6 @@ def train_tokenizer(lines: Iterable[str], vocab_size: int, max_length: int) -> T
     )
 
 
-def frame_texts(tokenizer: Tokenizer) -> Tokenizer:
-    """Make `tokenizer` encode `<s> text </s>`, and a pair as `<s> text </s> text </s>`."""
-    start, end = SPECIAL_TOKENS["bos_token"], SPECIAL_TOKENS["eos_token"]
-    ids = [(token, tokenizer.backend_tokenizer.token_to_id(token)) for token in (start, end)]
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{start} $A {end}", pair=f"{start} $A {end} $B:1 {end}:1", special_tokens=ids
-    )
-    # The tokenizer's own encoding of a pair then has token types.
-    names = ["input_ids", "token_type_ids", "attention_mask"]
-    tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
-    return tokenizer
-
-
 def encodings(
     tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]], maximum: int | None = None
 ) -> Iterator[Encoding]:

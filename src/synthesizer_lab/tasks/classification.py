@@ -1,41 +1,128 @@
-"""Classification of texts and pairs of texts, and regression, by an encoder with a head."""
+"""Classification of texts and pairs of texts, and regression, by an encoder with a head.
+
+Data: CSV, TSV or JSON lines, gzip or not, or a hub data set: texts, or pairs of texts, with a class or number.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
+from tokenizers import processors
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from synthetic_attention.models import SynthesizerForSequenceClassification
 
-from ..data.classification import ENDINGS, Columns, LabeledText, clean_br, find_classes, read_labeled
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, padded_inputs
-from ..data.files import listed, named_split
+from ..data.files import MalformedLineError, as_number, listed, named_split
 from ..data.source import Records, Source, Split
-from ..data.tokenizer import encodings, frame_texts
+from ..data.tokenizer import SPECIAL_TOKENS, Tokenizer, encodings
 from ..errors import NoSplitError, UserError, require
 from ..metrics.glue import accuracy, macro_f1, pearson_spearman
 from .base import Evaluation, EvaluationLoop, Scores, Task
 from .seq2seq import json_lines
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-    from transformers import PreTrainedTokenizerFast as Tokenizer
-
+Column = str | int
+ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
+# Column names of known data sets: the two texts of a pair; a text, or its parts; the class.
+_PAIRS = {"sentence1": "sentence2", "premise": "hypothesis", "question1": "question2", "question": "sentence"}
+_PAIRS |= {"text": "text_pair", "text1": "text2"}
+_TEXTS = ("title description", "title content", "title text", "text", "sentence", "review", "content", "document")
+_LABELS = ("label", "labels", "gold_label", "class", "class index", "category", "sentiment", "target", "score")
+_BREAK = re.compile(r"(?:\s*<br\s*/?>)+\s*")
 # The share that is held out if there is no validation file.
 _HELD_OUT = 0.1
 # A hidden class in test data on the hub.
 _HIDDEN = "-1"
+
+
+class LabeledText(NamedTuple):
+    """One text or two, the class as the file writes it ("" if hidden), and the field `id` or the line's number."""
+
+    id: str
+    texts: tuple[str, ...]
+    label: str
+
+
+class Columns(NamedTuple):
+    """The columns of the text, of the second text of a pair, and of the class; several of a text are joined by a space.
+
+    They are names of the header or of JSON fields, or numbers from 1 without header.
+    """
+
+    text: tuple[Column, ...]
+    pair: tuple[Column, ...]
+    label: Column
+
+
+def find_classes(source: object, labels: Iterable[str], names: Sequence[str] = ()) -> dict[str, str]:
+    """The classes in `labels` of `source` with their names, sorted as numbers if all are, else alphabetically.
+
+    Args:
+        names: names of the classes in that order; by default the labels.
+    """
+    numbers = {label: as_number(label) for label in labels}
+    numeric = None not in numbers.values()
+    # Equal numbers (1 and 1.0) are sorted by their text, so that the order is fixed.
+    values = sorted(numbers, key=lambda value: (numbers[value] if numeric else 0, value))
+    if numeric and not names and not all(float(value).is_integer() for value in values):
+        problem = "for numbers pass --set regression=true, else names with --set classes=…"
+    elif len(values) < 2:
+        problem = "expected at least two"
+    elif names and len(names) != len(values):
+        problem = f"expected {len(names)}, as many as names in --set classes=…"
+    else:
+        return dict(zip(values, names or values, strict=True))
+    count = f"{len(values)} class{'es' * (len(values) != 1)}"
+    advice = "or choose other columns with --set text=… label=…"
+    raise UserError(f"{source}: got {count}: {listed(values)}; {problem}, {advice}")
+
+
+def clean_br(text: str) -> str:
+    """One space in place of one or several `<br />`."""
+    return _BREAK.sub(" ", text).strip()
+
+
+def guess_columns(source: object, names: Collection[str], hidden: bool = False) -> Columns:
+    """Choose the columns of `source` among `names`; a `hidden` class may have none."""
+    known = {name.lower(): name for name in names}
+    pairs = [pair for pair in _PAIRS.items() if {*pair} <= {*known}]
+    texts = [text.split() for text in _TEXTS if {*text.split()} <= {*known}]
+    labels = [known[name] for name in _LABELS if name in known] or ["label"] * hidden
+    if len(labels) != 1 or len(pairs) > 1 or not (pairs or texts):
+        raise UserError(
+            f"{source}: cannot tell the columns of text and class from {listed(names)}; pass --set text=… and "
+            "--set label=…, and for pairs text_pair=…: names, or numbers from 1 for a file without header"
+        )
+    sides = [[name] for name in pairs[0]] if pairs else [texts[0], []]
+    text, pair = (tuple(known[name] for name in side) for side in sides)
+    return Columns(text, pair, labels[0])
+
+
+def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False) -> str:
+    value = row.get(column)
+    text = "" if value is None else str(value).strip()
+    is_text = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+    if value is not None and not is_text:
+        raise MalformedLineError(f"field {column!r} is not text")
+    if column not in row and not may_lack:
+        known = listed(map(str, row)) or "none"
+        raise MalformedLineError(f"no field {column!r}; the fields are: {known} (--set text=… label=…)")
+    if not text and not may_lack:
+        raise MalformedLineError(f"field {column!r} is blank")
+    return text
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +131,13 @@ class TextSplit(Split):
 
     Args:
         records: texts and labels; a hidden label is "".
-        class_names: names of the classes in the options of the task.
         classes: the labels in the training data and their names; None without training data, and for a regression.
-        regression: whether labels are numbers.
         note: the origin of a held-out split.
     """
 
     records: list[LabeledText]
-    class_names: Sequence[str] = ()
+    task: Classification
     classes: Mapping[str, str] | None = None
-    regression: bool = False
     note: str = ""
 
     def __len__(self) -> int:
@@ -67,7 +151,7 @@ class TextSplit(Split):
     @property
     def _hidden(self) -> tuple[str, ...]:
         """The label that may be a hidden one, if there is no training data that tells."""
-        return () if self.regression or self.classes else (_HIDDEN,)
+        return () if self.task.regression or self.classes else (_HIDDEN,)
 
     def all_texts(self) -> list[str]:
         """The texts, or both of each pair."""
@@ -80,17 +164,16 @@ class TextSplit(Split):
 
     def values(self, names: Sequence[str] = ()) -> list[int | float | None]:
         """The class of each text, one of `names` if there is a model, or its number; None if it is hidden."""
-        labels = [record.label for record in self.records]
-        if self.regression:
+        labels, classes, named = [record.label for record in self.records], self.classes, self.task.class_names
+        if self.task.regression:
             return [float(label) if label else None for label in labels]
-        classes = self.classes
         if classes is None:
             # Files have the names, or if there are as many, other labels in their order.
             found = {*labels} - {""}
-            possible = (each for each in (found, found - {_HIDDEN}) if len(each) == len(self.class_names) > 0)
-            others = next(possible, {*self.class_names})
-            is_named = others <= {*self.class_names}
-            classes = {each: each for each in names} if is_named else find_classes(self.name, others, self.class_names)
+            possible = (each for each in (found, found - {_HIDDEN}) if len(each) == len(named) > 0)
+            others = next(possible, {*named})
+            is_named = others <= {*named}
+            classes = {each: each for each in names} if is_named else find_classes(self.name, others, named)
         if names and [*classes.values()] != [*names]:
             data, model = listed(classes.values()), listed(names)
             raise UserError(f"{self.name}: the classes of the data are {data}, those of the model {model}")
@@ -189,7 +272,7 @@ class Classification(Task):
         note = f"{share:.0%} of the training data, held out (--set held_out=…)" if share and name == "valid" else ""
 
         def read() -> Iterator[LabeledText | None]:
-            for record in self._labeled(source, hidden):
+            for record in self.labeled(source, hidden):
                 # Test data may hide classes; without training data, `TextSplit` decides.
                 if record and hidden and record.label == _HIDDEN and (known := classes()) and _HIDDEN not in known:
                     yield record._replace(label="")
@@ -198,7 +281,7 @@ class Classification(Task):
 
         def make(rows: list[LabeledText], **options: int) -> TextSplit:
             known, shown = classes() if rows else None, name if share else source.split
-            return TextSplit(shown, rows, self.class_names, known, self.regression, note, **options)
+            return TextSplit(shown, rows, self, known, note, **options)
 
         return Records(source, read, make)
 
@@ -218,24 +301,56 @@ class Classification(Task):
             return Source(data.name.split(".")[0], (data,))
         return Source.of(data, split, ENDINGS, self.subset, self.revision)
 
-    def _labeled(self, source: Source, hidden: bool = False) -> Iterator[LabeledText | None]:
-        """The records without those with ignored labels; None for malformed lines."""
+    def labeled(self, source: Source, hidden: bool = False) -> Iterator[LabeledText | None]:
+        """The texts and their classes, without those with ignored labels; None for malformed lines.
+
+        Of a hub data set malformed rows, like those without text, are skipped.
+
+        Args:
+            hidden: the class may be missing or blank, as in test files.
+        """
         text, pair, ignored = map(_as_tuple, (self.text, self.text_pair, self.ignored_labels))
-        columns = Columns(text, self.label or "label", pair, hidden, self.regression)
-        for record in read_labeled(source, columns, self.skip_bad_lines):
-            if record is None or record.label not in map(str, ignored):
-                yield record
+        columns, needed, header = None, list[str](), None
+        if text or source.hub:
+            columns = Columns(text or ("text",), pair, self.label or "label")
+            needed = [*map(str, (*columns.text, *pair, *([] if hidden else [columns.label])))]
+            header = () if any(isinstance(name, int) for name in (*columns.text, *pair, columns.label)) else None
+
+        def parse(number: int, row: Any) -> list[LabeledText]:
+            nonlocal columns
+            if isinstance(row, str):
+                raise UserError(f"{source}: expected a file with one of the endings {', '.join(ENDINGS)}")
+            columns = columns or guess_columns(source, row, hidden)
+            label = _value(row, columns.label, hidden)
+            if self.regression and label and as_number(label) is None:
+                raise MalformedLineError(f"got the label {label!r}; expected a number")
+            sides = (" ".join(_value(row, name) for name in side) for side in (columns.text, columns.pair) if side)
+            texts = tuple(map(clean_br, sides))
+            if not all(texts):
+                raise MalformedLineError(f"field {columns.text[0]!r} is blank, or its pair")
+            place = row["id"] if row.get("id") is not None else number
+            return [] if label in map(str, ignored) else [LabeledText(str(place), texts, label)]
+
+        return source.parse(parse, self.skip_bad_lines or bool(source.hub), needed, header)
 
     def _classes(self, data: Path) -> Mapping[str, str] | None:
         """The classes of the training data, with their names."""
         if self.regression or not self._has(data, "train"):
             return None
         source = self._source(data, "train")
-        return find_classes(source, {record.label for record in self._labeled(source) if record}, self.class_names)
+        return find_classes(source, {record.label for record in self.labeled(source) if record}, self.class_names)
 
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """The same tokens, with `<s>` and `</s>` around a text."""
-        return frame_texts(tokenizer)
+        """The same tokens; a text becomes `<s> text </s>`, and a pair `<s> text </s> text </s>`."""
+        start, end = SPECIAL_TOKENS["bos_token"], SPECIAL_TOKENS["eos_token"]
+        ids = [(token, tokenizer.backend_tokenizer.token_to_id(token)) for token in (start, end)]
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{start} $A {end}", pair=f"{start} $A {end} $B:1 {end}:1", special_tokens=ids
+        )
+        # The tokenizer's own encoding of a pair then has token types.
+        names = ["input_ids", "token_type_ids", "attention_mask"]
+        tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
+        return tokenizer
 
     def encode(
         self,
@@ -313,7 +428,7 @@ class Classification(Task):
                 records.append(LabeledText(str(number), sides, ""))
         if not records:
             return [""] * len(lines), 0
-        outputs, cut = self._predict(loop, TextSplit("input", records, first=first_line))
+        outputs, cut = self._predict(loop, TextSplit("input", records, self, first=first_line))
         found = iter(self._named(outputs, _class_names(loop.model)))
         return [str(next(found)["predicted"]) if line.strip() else "" for line in lines], cut
 

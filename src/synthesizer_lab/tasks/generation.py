@@ -96,11 +96,8 @@ def generate_tokens(
     beams, most = generation.num_beams or 1, generation.max_new_tokens
     if beams > config.vocab_size:
         raise UserError(f"got num_beams={beams}; expected at most the size of the vocabulary, {config.vocab_size}")
-    if generation.do_sample:
-        settings = {name: getattr(generation, name) for name in _SAMPLING}
-    else:
-        settings = {name: value for name, value in generation_settings(generation).items() if value}
-        settings["do_sample"] = False
+    names = _SAMPLING if generation.do_sample else ("do_sample", *_BEAMS)
+    settings = {name: getattr(generation, name) for name in names}
     if not stops:
         settings["eos_token_id"] = None
     if not config.is_encoder_decoder:

@@ -226,21 +226,6 @@ class SpanCorruption(Task):
         self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False
     ) -> SpanExamples:
         """The documents, each with `</s>`, joined and cut into pieces that fill the inputs exactly."""
-        layout, first_sentinel = self._layout(tokenizer, max_length)
-        examples = SpanExamples.of(
-            [(ids,) for ids in encode(tokenizer, split.texts)],
-            skipped=split.skipped,
-            layout=layout,
-            first_sentinel=first_sentinel,
-            eos_token_id=cast(int, tokenizer.eos_token_id),
-        )
-        if not len(examples):
-            tokens, least = len(examples.tokens), layout.start(1)
-            raise NoExamplesError(f"{split.name}: {tokens} tokens; expected at least {least}, one example")
-        return examples
-
-    def _layout(self, tokenizer: Tokenizer, max_length: int) -> tuple[SpanLayout, int]:
-        """How text is cut, and the id of the first sentinel; raises UserError if it cannot be cut."""
         layout = SpanLayout(max_length, self.density, self.mean_span_length)
         if layout.most_targets > max_length:
             raise UserError(
@@ -258,7 +243,17 @@ class SpanCorruption(Task):
                 f"the tokenizer has no <extra_id_{last}> at its place; expected the tokenizer of a span-corruption run "
                 f"with {self.sentinels} sentinels"
             )
-        return layout, first_sentinel
+        examples = SpanExamples.of(
+            [(ids,) for ids in encode(tokenizer, split.texts)],
+            skipped=split.skipped,
+            layout=layout,
+            first_sentinel=first_sentinel,
+            eos_token_id=cast(int, tokenizer.eos_token_id),
+        )
+        if not len(examples):
+            tokens, least = len(examples.tokens), layout.start(1)
+            raise NoExamplesError(f"{split.name}: {tokens} tokens; expected at least {least}, one example")
+        return examples
 
     def validate(self, loop: EvaluationLoop, split: Corpus, examples: SpanExamples, loss: float) -> Scores:
         """The perplexity of the targets."""

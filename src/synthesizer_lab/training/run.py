@@ -17,10 +17,10 @@ from accelerate import PartialState  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast, TrainerCallback, set_seed
 
 from ..data.examples import Examples, LongTextError
-from ..data.source import Split, is_hub_name
+from ..data.source import Records, Split, is_hub_name
 from ..errors import UserError, damage_reported
 from ..tasks.base import Task, build_model
-from ..tasks.large import IN_MEMORY, LargeSplit, encode_large, new_tokenizer
+from ..tasks.large import IN_MEMORY, encode_large, new_tokenizer
 from .arguments import Sharding, SynthesizerTrainingArguments
 from .checkpoint import last_checkpoint, remove_others
 from .device import (
@@ -57,12 +57,11 @@ class Outcome(NamedTuple):
     signal: int | None
 
 
-def read_splits(task: Task, data: Path, training: SynthesizerTrainingArguments) -> dict[str, Split]:
-    """The splits that training needs: "train", in parts if it is large, and "valid"."""
-    records, limit = task.records(data, "train"), training.tokenizer_characters
-    is_large = records.source.bytes() > min(IN_MEMORY, limit)
-    train = LargeSplit(records.split([]).name, task, records, limit) if is_large else records.load()
-    return {"train": train, "valid": task.read(data, "valid")}
+def read_splits(task: Task, data: Path, training: SynthesizerTrainingArguments) -> dict[str, Any]:
+    """The splits that training needs: "train", whose records are not read yet if it is large, and "valid"."""
+    records = task.records(data, "train")
+    is_large = records.source.bytes() > min(IN_MEMORY, training.tokenizer_characters)
+    return {"train": records if is_large else records.load(), "valid": task.read(data, "valid")}
 
 
 def join_processes(
@@ -241,7 +240,8 @@ def prepare_inputs(
         report(f"{parts} of {pretrained.run.path} ({pretrained.task.name}{unfinished})")
         tokenizer = tokenizer or task.adapt_tokenizer(pretrained.run.load_tokenizer())
     if tokenizer is None:
-        tokenizer = new_tokenizer(task, train, vocab_size, maximum, report)
+        characters = settings.training.tokenizer_characters
+        tokenizer = new_tokenizer(task, train, vocab_size, maximum, characters, report)
 
     def encode(split: Split) -> Examples:
         examples = task.encode(split, tokenizer, maximum, on_long, training=split is train)
@@ -249,8 +249,8 @@ def prepare_inputs(
         return examples
 
     try:
-        if isinstance(train, LargeSplit):
-            examples, head = encode_large(train, tokenizer, maximum, on_long, report), train.head()
+        if isinstance(train, Records):
+            examples, head = encode_large(task, train, tokenizer, maximum, on_long, report), train.head()
         else:
             examples, head = encode(train), train
         validation = encode(valid)
