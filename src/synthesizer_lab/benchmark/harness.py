@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,28 +57,19 @@ class Contender:
         return allocated
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """The figures of one layer or model; None where a figure was not measured.
+def measurement(case: Any, name: str, training: bool = False, **figures: object) -> dict[str, Any]:
+    """The figures of one layer or model, with the sizes of its `Case` or `GenerationCase`, as JSON has them.
 
-    Attributes:
-        case: the sizes, a `Case` or a `GenerationCase`.
+    Args:
         milliseconds: quartiles over the turns.
         ratio: quartiles of the speedup over the baseline, turn by turn.
         peak: bytes at the highest point of a step, without parameters and their gradients.
         kept: bytes that the forward leaves for the backward, its output included; 0 in inference.
         cache_bytes: bytes of the cached keys and values at the end, cross-attention included.
+        parameters: their number.
     """
-
-    name: str
-    case: Any
-    training: bool = False
-    milliseconds: Quartiles | None = None
-    ratio: Quartiles | None = None
-    peak: int | None = None
-    kept: int | None = None
-    parameters: int | None = None
-    cache_bytes: int | None = None
+    sizes = {**asdict(case), "dtype": str(case.dtype).removeprefix("torch.")}
+    return {**sizes, "name": name, "training": training, **figures}
 
 
 def time_turns(
@@ -129,7 +120,7 @@ def _quartiles(values: Any) -> Quartiles:
 
 
 def measure_memory(contender: Contender, inputs: Inputs, training: bool) -> tuple[int, int]:
-    """`peak` and `kept` of a Measurement."""
+    """`peak` and `kept` of a `measurement`."""
     # The first call may allocate what later calls reuse.
     contender.step(inputs, training)
     if inputs[0].device.type == "cpu":
