@@ -151,8 +151,7 @@ def _report(options: Models, groups: Sequence[Sequence[Callable[[], list[dict[st
     """Call all functions, print the tables of each group, and write all figures so far."""
     from rich.console import Console
 
-    from ..benchmark.harness import about
-    from ..benchmark.tables import tables
+    from ..benchmark.harness import about, tables
     from ..training.device import shortage_reported
 
     sizes, found = "use smaller sizes (tokens, batch, width, layers)", list[dict[str, Any]]()

@@ -22,8 +22,8 @@ from ..staging import staged
 from ..training.device import choose_device, shortage_reported
 from ..training.run_folder import RunFolder, data_path
 from . import collect, plots
+from .collect import EDGES, WeightStatistics, describe_scores
 from .explain import explain
-from .statistics import EDGES, WeightStatistics, describe_scores
 
 Numbers = list[dict[str, Any]]
 Statistics = Mapping[tuple[str, int], WeightStatistics]

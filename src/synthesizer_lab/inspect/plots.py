@@ -13,8 +13,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from .collect import AttentionMaps
-from .statistics import EDGES, Array, visible_keys
+from .collect import EDGES, Array, AttentionMaps, visible_keys
 
 # Inches: the panels of a figure side by side, and one token's label.
 _WIDEST = 20.0
