@@ -101,11 +101,11 @@ def inspect_run(
                 plots.save(plots.draw_attention(of_stack), stage / f"text{number}-{stack}.png")
             drawings.append((text, {f"text{number}-{stack}": of_stack.title for stack, of_stack in maps.items()}))
         measured = collect.measure_attention(model, drawn)
-        weights, gates = describe_weights(layers, measured), describe_gates(model, folder.read_log())
+        weights, gates = _describe_weights(layers, measured), _describe_gates(model, folder.read_log())
         plots.save(plots.draw_histograms(weights), stage / "weights.png")
         if gates_drawn := bool(gates) and all(len(entry["history"]) > 1 for entry in gates):
             plots.save(plots.draw_gates(gates), stage / "alpha.png")
-        scores, score_pictures = draw_scores(stage, layers, measured)
+        scores, score_pictures = _draw_scores(stage, layers, measured)
         numbers: dict[str, Any] = {
             **{"run": str(run), "task": task.name, "synthesizer": synthesizer, "examples": len(drawn)},
             "sample": "the texts" if texts else f"{split} data",
@@ -129,7 +129,7 @@ def inspect_run(
     return target / "index.html"
 
 
-def describe_weights(layers: Sequence[AttentionLayer], measured: Statistics) -> Numbers:
+def _describe_weights(layers: Sequence[AttentionLayer], measured: Statistics) -> Numbers:
     """The statistics of each layer, per head, and the histogram of its weights."""
     names = {(layer.stack, layer.number): layer.module.synthesizer for layer in layers}
     return [
@@ -141,7 +141,9 @@ def describe_weights(layers: Sequence[AttentionLayer], measured: Statistics) -> 
     ]
 
 
-def draw_scores(folder: Path, layers: Sequence[AttentionLayer], measured: Statistics) -> tuple[Numbers, dict[str, str]]:
+def _draw_scores(
+    folder: Path, layers: Sequence[AttentionLayer], measured: Statistics
+) -> tuple[Numbers, dict[str, str]]:
     """The numbers of R of each layer, with its mass near the diagonal; and its pictures' captions."""
     numbers, captions = Numbers(), dict[str, str]()
     for layer in layers:
@@ -161,7 +163,7 @@ def draw_scores(folder: Path, layers: Sequence[AttentionLayer], measured: Statis
     return numbers, captions
 
 
-def describe_gates(model: PreTrainedModel, log: Sequence[Mapping[str, Any]]) -> Numbers:
+def _describe_gates(model: PreTrainedModel, log: Sequence[Mapping[str, Any]]) -> Numbers:
     """α of each mixture, in the best model and at each validation in `log`."""
     numbers, names = Numbers(), {module: name for name, module in model.named_modules()}
     for layer in attention_layers(model):
