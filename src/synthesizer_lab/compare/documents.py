@@ -32,7 +32,7 @@ from typing import Any
 
 from ..errors import UserError
 from .experiments import Experiment, read_experiments
-from .results import Results, difference, finished, merge, read_results
+from .results import FINISHED, Results, difference, finished, merge, read_results
 from .tables import check_columns, difference_table, markdown, score_columns, score_table
 
 RESULTS = Path("benchmarks/results")
