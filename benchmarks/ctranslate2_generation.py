@@ -21,7 +21,7 @@ import torch
 
 from synthesizer_lab.benchmark import generation
 from synthesizer_lab.benchmark.generation import GenerationCase, generate_of, make_model
-from synthesizer_lab.benchmark.harness import Measurement, time_turns
+from synthesizer_lab.benchmark.harness import measurement, time_turns
 from synthesizer_lab.cli import main
 
 Engine = Callable[[GenerationCase], object]
@@ -78,9 +78,9 @@ def make_ctranslate2(model: Any, compute_type: str, threads: int) -> Engine:
     return translate
 
 
-def measure(cases: Sequence[GenerationCase], variants: Sequence[str], repeats: int = 3) -> list[Measurement]:
+def measure(cases: Sequence[GenerationCase], variants: Sequence[str], repeats: int = 3) -> list[dict[str, Any]]:
     """As `measure_generation`, with each engine in a process of its own."""
-    longest, found = max(case.longest for case in cases), list[Measurement]()
+    longest, found = max(case.longest for case in cases), list[dict[str, Any]]()
     pools = {name: ProcessPoolExecutor(1, get_context("spawn")) for name in ("marian", *variants)}
 
     def turn(name: str, case: GenerationCase) -> None:
@@ -88,7 +88,7 @@ def measure(cases: Sequence[GenerationCase], variants: Sequence[str], repeats: i
 
     for case in cases:
         times = time_turns({name: partial(turn, name, case) for name in pools}, repeats, warmup=1)
-        found += [Measurement(name, case, False, *times[name]) for name in pools]
+        found += [measurement(case, name, milliseconds=each, ratio=ratio) for name, (each, ratio) in times.items()]
     return found
 
 

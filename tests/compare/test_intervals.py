@@ -11,7 +11,7 @@ import pytest
 from compare.conftest import Results, run_comparison, set_score
 from synthesizer_lab.compare.documents import fill
 from synthesizer_lab.compare.experiments import Experiment
-from synthesizer_lab.compare.intervals import difference, paired_bootstrap, t_interval
+from synthesizer_lab.compare.results import difference, paired_bootstrap, t_interval
 from synthesizer_lab.tasks.translation import Translation
 
 PAIR = ["vanilla-control", "vanilla"]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from synthesizer_lab.inspect.statistics import BANDS, WeightStatistics, describe_scores
+from synthesizer_lab.inspect.collect import BANDS, WeightStatistics, describe_scores
 
 
 def _weights(heads: int, rows: int, columns: int, is_causal: bool, seed: int = 0) -> np.ndarray:

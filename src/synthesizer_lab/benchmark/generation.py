@@ -19,7 +19,7 @@ from synthetic_attention.models import (
 )
 from synthetic_attention.models.cache import cache_bytes
 
-from .harness import Measurement, time_turns
+from .harness import measurement, time_turns
 
 # The Hugging Face model of each task; speedups are over it.
 PEERS = {"language-modeling": "gpt2", "translation": "marian"}
@@ -70,9 +70,11 @@ class GenerationCase:
         }
 
 
-def measure_generation(cases: Sequence[GenerationCase], variants: Sequence[str], repeats: int = 3) -> list[Measurement]:
+def measure_generation(
+    cases: Sequence[GenerationCase], variants: Sequence[str], repeats: int = 3
+) -> list[dict[str, Any]]:
     """Time the peer and our models; the cases differ only in batch, prompt and number of beams."""
-    longest, found = max(case.longest for case in cases), list[Measurement]()
+    longest, found = max(case.longest for case in cases), list[dict[str, Any]]()
     models = {name: make_model(cases[0], name, longest) for name in (PEERS[cases[0].task], *variants)}
     for case in cases:
         inputs, cached = case.inputs(), {}
@@ -83,8 +85,9 @@ def measure_generation(cases: Sequence[GenerationCase], variants: Sequence[str],
         # The first call on an accelerator may compile.
         times = time_turns(turns, repeats, warmup=int(case.device != "cpu"), device=case.device)
         for name, model in models.items():
-            size = model.num_parameters()
-            found.append(Measurement(name, case, False, *times[name], cache_bytes=cached[name], parameters=size))
+            milliseconds, ratio = times[name]
+            figures = {"parameters": model.num_parameters(), "cache_bytes": cached[name]}
+            found.append(measurement(case, name, milliseconds=milliseconds, ratio=ratio, **figures))
     return found
 
 

@@ -10,19 +10,22 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from rich.table import Table
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 Quartiles = tuple[float, float, float]
+# As `measurement` returns them.
+Measurement = Mapping[str, Any]
 # x (B, L, width), a mask (B, L) of real tokens, and the gradient of the output.
 Inputs = tuple[Tensor, Tensor | None, Tensor]
 # The name of the forward in a profile.
@@ -57,28 +60,19 @@ class Contender:
         return allocated
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """The figures of one layer or model; None where a figure was not measured.
+def measurement(case: Any, name: str, training: bool = False, **figures: object) -> dict[str, Any]:
+    """The figures of one layer or model, with the sizes of its `Case` or `GenerationCase`, as JSON has them.
 
-    Attributes:
-        case: the sizes, a `Case` or a `GenerationCase`.
+    Args:
         milliseconds: quartiles over the turns.
         ratio: quartiles of the speedup over the baseline, turn by turn.
         peak: bytes at the highest point of a step, without parameters and their gradients.
         kept: bytes that the forward leaves for the backward, its output included; 0 in inference.
         cache_bytes: bytes of the cached keys and values at the end, cross-attention included.
+        parameters: their number.
     """
-
-    name: str
-    case: Any
-    training: bool = False
-    milliseconds: Quartiles | None = None
-    ratio: Quartiles | None = None
-    peak: int | None = None
-    kept: int | None = None
-    parameters: int | None = None
-    cache_bytes: int | None = None
+    sizes = {**asdict(case), "dtype": str(case.dtype).removeprefix("torch.")}
+    return {**sizes, "name": name, "training": training, **figures}
 
 
 def time_turns(
@@ -129,7 +123,7 @@ def _quartiles(values: Any) -> Quartiles:
 
 
 def measure_memory(contender: Contender, inputs: Inputs, training: bool) -> tuple[int, int]:
-    """`peak` and `kept` of a Measurement."""
+    """`peak` and `kept` of a `measurement`."""
     # The first call may allocate what later calls reuse.
     contender.step(inputs, training)
     if inputs[0].device.type == "cpu":
@@ -188,3 +182,65 @@ def _processor() -> str:
         found = dict(re.findall(r"(?m)^(model name|cpu family|model)\s*: (.+)$", text))
         return f"{found['model name']}, family {found['cpu family']}, model {found['model']}"
     return platform.processor() or platform.machine()
+
+
+def tables(found: Sequence[Measurement]) -> Iterator[Table]:
+    """The tables of layers or models that were measured alike."""
+    first = found[0]
+    if "prompt" in first:
+        for prompt in dict.fromkeys(each["prompt"] for each in found):
+            yield from _generation_tables([each for each in found if each["prompt"] == prompt])
+        return
+    what = f"{first['mask']}, {'forward + backward' if first['training'] else 'forward, inference'}"
+    if "ratio" in first:
+        yield _table(f"speed, {what} ({first['name']} = 1)", _spread(found), found, _ratio)
+    if "peak" in first:
+        caption = "memory without parameters and gradients; in brackets, what the forward keeps for the backward"
+        yield _table(f"peak MB, {what}", caption, found, _memory)
+
+
+def _generation_tables(found: Sequence[Measurement]) -> Iterator[Table]:
+    """The tables of models with prompts of the same lengths."""
+    case, new_tokens = found[0], found[0]["new_tokens"]
+    prompt = "–".join(str(length) for length in dict.fromkeys(case["prompt"]))
+    title = f"{case['task']}, {prompt} + {new_tokens} tokens, {case['layers']} layers, {case['width']} wide"
+    step = "milliseconds of a call ÷ new tokens of a sequence"
+    yield _table(f"× {case['name']}, {title}", _spread(found), found, _ratio)
+    yield _table(f"ms, {title}", step, found, lambda each: f"{each['milliseconds'][1] / new_tokens:.2f}")
+    if "cache_bytes" in case:
+        cached = "cached keys and values at the end; in brackets, millions of parameters"
+        yield _table(f"cache MB, {title}", cached, found, _cache)
+
+
+def _table(title: str, caption: str, found: Sequence[Measurement], cell: Callable[[Measurement], str]) -> Table:
+    """One row per layer or model, one column per shape."""
+    table = Table(title=title, caption=caption)
+    table.add_column("", no_wrap=True)
+    for shape in dict.fromkeys(map(_shape, found)):
+        table.add_column(shape, justify="right", no_wrap=True)
+    for name in dict.fromkeys(each["name"] for each in found):
+        table.add_row(name, *(cell(each) for each in found if each["name"] == name))
+    return table
+
+
+def _shape(each: Measurement) -> str:
+    if "length" in each:
+        return f"{each['batch']}×{each['length']}"
+    return f"{each['batch']} greedy" if each["num_beams"] == 1 else f"{each['batch']}, {each['num_beams']} beams"
+
+
+def _ratio(each: Measurement) -> str:
+    return f"{each['ratio'][1]:.2f}"
+
+
+def _memory(each: Measurement) -> str:
+    return f"{each['peak'] / 1e6:,.0f}" + (f" ({each['kept'] / 1e6:,.0f})" if each["training"] else "")
+
+
+def _cache(each: Measurement) -> str:
+    return f"{each['cache_bytes'] / 1e6:.1f} ({each['parameters'] / 1e6:.1f})"
+
+
+def _spread(found: Sequence[Measurement]) -> str:
+    spread = max((each["ratio"][2] - each["ratio"][0]) / each["ratio"][1] for each in found)
+    return f"medians over turns; the quartiles of a ratio are at most {100 * spread:.0f} % apart"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from synthetic_attention.models import SynthesizerConfig
 from synthetic_attention.models.modeling import SynthesizerStack
 
 from ..errors import UserError
-from .harness import Contender, Inputs, Measurement, measure_memory, time_turns
+from .harness import Contender, Inputs, measure_memory, measurement, time_turns
 
 MASKS = ("full", "causal", "padded")
 ENCODER_VARIANTS = ("random", "fixed_random", "factorized_random", "dense", "factorized_dense")
@@ -64,7 +65,7 @@ class Case:
 
 def measure(
     case: Case, variants: Sequence[str], *, training: bool = True, repeats: int = 0, memory: bool = False
-) -> list[Measurement]:
+) -> list[dict[str, Any]]:
     """Time PyTorch's and our layers or encoders in turns, and count the bytes of each.
 
     The first is the baseline: of layers `mha` on a CPU and `sdpa` on a GPU, of encoders `vanilla`.
@@ -78,10 +79,13 @@ def measure(
     turns = {name: partial(layer.step, inputs, training) for name, layer in layers.items()}
     times = time_turns(turns, repeats, device=case.device)
     for name, layer in layers.items():
-        time, ratio = times.get(name, (None, None))
-        peak, kept = measure_memory(layer, inputs, training) if memory else (None, None)
+        figures: dict[str, Any] = {}
+        if repeats:
+            figures["milliseconds"], figures["ratio"] = times[name]
+        if memory:
+            figures["peak"], figures["kept"] = measure_memory(layer, inputs, training)
         size = sum(p.numel() for p in layer.module.parameters())
-        found.append(Measurement(name, case, training, time, ratio, peak=peak, kept=kept, parameters=size))
+        found.append(measurement(case, name, training, **figures, parameters=size))
     return found
 
 

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ..errors import UserError, user_errors
 from .console import set_up_libraries
 from .options import Device, option, with_default
-
-if TYPE_CHECKING:
-    from ..benchmark.harness import Measurement
 
 
 @dataclass(kw_only=True)
@@ -150,15 +147,14 @@ def _measure_layers(options: Memory, layers: int = 0, **how: Any) -> None:
     _report(options, groups)
 
 
-def _report(options: Models, groups: Sequence[Sequence[Callable[[], list[Measurement]]]]) -> None:
+def _report(options: Models, groups: Sequence[Sequence[Callable[[], list[dict[str, Any]]]]]) -> None:
     """Call all functions, print the tables of each group, and write all figures so far."""
     from rich.console import Console
 
-    from ..benchmark.harness import about
-    from ..benchmark.tables import records, tables
+    from ..benchmark.harness import about, tables
     from ..training.device import shortage_reported
 
-    sizes, found = "use smaller sizes (tokens, batch, width, layers)", list["Measurement"]()
+    sizes, found = "use smaller sizes (tokens, batch, width, layers)", list[dict[str, Any]]()
     for calls in groups:
         start = len(found)
         for call in calls:
@@ -166,7 +162,7 @@ def _report(options: Models, groups: Sequence[Sequence[Callable[[], list[Measure
             with user_errors(), shortage_reported(sizes, lambda: "nothing was written for them"):
                 found += call()
             if options.json is not None:
-                content = {**about(found[0].case.device), "results": records(found)}
+                content = {**about(found[0]["device"]), "results": found}
                 options.json.write_text(f"{json.dumps(content, indent=1)}\n", encoding="utf-8")
         for table in tables(found[start:]):
             Console().print(table)

@@ -55,8 +55,7 @@ def convert(
     from huggingface_hub.utils import logging
     from rich.console import Console
 
-    from ..heads.report import make_table
-    from ..heads.run import Conversion, convert_to
+    from ..heads.run import Conversion, convert_to, make_table
     from ..tasks import get_task
     from ..training.settings import parse_synthesizer, read_function_options, read_task_options
 

@@ -32,8 +32,7 @@ from typing import Any
 
 from ..errors import UserError
 from .experiments import Experiment, read_experiments
-from .intervals import difference
-from .results import FINISHED, Results, merge, read_results, with_status
+from .results import FINISHED, Results, difference, finished, merge, read_results
 from .tables import check_columns, difference_table, markdown, score_columns, score_table
 
 RESULTS = Path("benchmarks/results")
@@ -132,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _add(runs: Path, experiments: Mapping[str, Experiment]) -> None:
     """Add the results of experiments with a finished run to those that are saved."""
-    found = {name: results for name in experiments if with_status(results := read_results(runs / name), FINISHED)}
+    found = {name: results for name in experiments if finished(results := read_results(runs / name))}
     if not found:
         raise UserError(f"got --runs {runs}; expected a folder with the results of experiments")
     RESULTS.mkdir(parents=True, exist_ok=True)

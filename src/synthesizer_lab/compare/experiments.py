@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from .intervals import Pair
+from .results import Pair
 from .rows import parse_rows
 
 EXPERIMENTS = Path("benchmarks/experiments.yaml")

@@ -19,8 +19,7 @@ from matplotlib.figure import Figure
 from ..data.source import Split
 from ..tasks.seq2seq import TextPairs
 from ..training.run_folder import RunFolder
-from .intervals import read_outputs
-from .results import FINISHED, Results, Score, column, reference_row, with_status
+from .results import Results, Score, column, finished, read_outputs, reference_row
 from .tables import difference_table, notes, score_columns, score_table
 
 _OUTPUTS = 20
@@ -66,7 +65,7 @@ def _curves(folder: RunFolder, results: Results, colours: Mapping[str, str]) -> 
     """Training loss, validation loss and the score that selects, by step."""
     logs = pd.DataFrame(
         {**entry, "row": run["row"]}
-        for run in with_status(results, FINISHED)
+        for run in finished(results)
         for entry in RunFolder(folder.path / run["folder"]).read_log()
     )
     selected = results["selected_by"]
@@ -124,7 +123,7 @@ def _svg(figure: Figure, label: str) -> Markup:
 
 def _examples(folder: RunFolder, results: Results, name: str, split: TextPairs) -> list[dict[str, Any]]:
     """Sources, references and the outputs of the first finished seed of each row, from all parts of a split."""
-    runs = {run["row"]: run for run in reversed(with_status(results, FINISHED))}
+    runs = {run["row"]: run for run in reversed(finished(results))}
     outputs = {row: read_outputs(folder.path, run, name) for row, run in runs.items()}
     return [
         {

@@ -32,10 +32,9 @@ from ..training.device import choose_training_device
 from ..training.evaluation import evaluate_run
 from ..training.run import Report, resume_run, start_run
 from ..training.run_folder import RunFolder
-from .intervals import paired_bootstrap
 from .page import write_page
 from .plan import Comparison, Plan, tokenizer_record
-from .results import FAILED, FINISHED, PENDING, Results, make_results, read_results
+from .results import FAILED, FINISHED, PENDING, Results, make_results, paired_bootstrap, read_results
 from .rows import Row, parse_rows
 from .tables import markdown_page
 from .workers import call_in_processes

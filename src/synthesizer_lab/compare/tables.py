@@ -12,15 +12,14 @@ import pandas as pd
 
 from ..metrics.text import OWN_VECTORS
 from ..tasks import get_task
-from .intervals import Pair, difference
-from .results import FAILED, FINISHED, Results, Score, column, decimals, reference_row, run_scores, with_status
+from .results import FAILED, Pair, Results, Score, column, decimals, difference, finished, reference_row, run_scores
 
 _NOTHING = "–"
 
 
 def score_columns(results: Results) -> dict[str, Score]:
     """The scores that are shown, by the names of their columns."""
-    scores = [*chain(*(run_scores(results, run) for run in with_status(results, FINISHED)))]
+    scores = [*chain(*(run_scores(results, run) for run in finished(results)))]
     scores += [(split, name) for split, test in _tests(results) for name in test["not_computed"]]
     columns: dict[str, Score] = {}
     for group in ("validation", *results["tests"]):
@@ -86,7 +85,7 @@ def difference_table(
 
 def _tests(results: Results) -> Iterator[tuple[str, Results]]:
     """The split and the scores of each test in the table."""
-    for run in with_status(results, FINISHED):
+    for run in finished(results):
         yield from ((split, run["tests"][split]) for split in results["tests"])
 
 
@@ -143,11 +142,12 @@ def notes(results: Results, mark: str | None = None) -> Iterator[str]:
         if row["match"] is not None:
             yield f"{row['row']}: d_ff {row['d_ff']:,}, as many parameters as {row['match']} or the closest to it."
     yield from dict.fromkeys(_scoring(results))
-    for run in with_status(results, FAILED):
-        yield f"{run['row']}, seed {run['seed']} failed: {run['reason']}"
-    if finished := with_status(results, FINISHED):
-        versions = (", ".join(f"{name} {value}" for name, value in run["versions"].items()) for run in finished)
-        days = sorted({run["date"][:10] for run in finished})
+    for run in results["runs"]:
+        if run["status"] == FAILED:
+            yield f"{run['row']}, seed {run['seed']} failed: {run['reason']}"
+    if runs := finished(results):
+        versions = (", ".join(f"{name} {value}" for name, value in run["versions"].items()) for run in runs)
+        days = sorted({run["date"][:10] for run in runs})
         yield f"{' and '.join(dict.fromkeys(versions))}; {' to '.join(dict.fromkeys([days[0], days[-1]]))}."
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from jinja2 import Environment
 from transformers import PreTrainedModel, set_seed
 
 from synthetic_attention.baselines import Linformer
@@ -18,9 +22,8 @@ from ..staging import staged
 from ..training.device import choose_device, shortage_reported
 from ..training.run_folder import RunFolder, data_path
 from . import collect, plots
+from .collect import EDGES, WeightStatistics, describe_scores
 from .explain import explain
-from .page import Page
-from .statistics import EDGES, WeightStatistics, describe_scores
 
 Numbers = list[dict[str, Any]]
 Statistics = Mapping[tuple[str, int], WeightStatistics]
@@ -29,10 +32,6 @@ _NUMBERS = "inspect.json"
 _BATCH = 16
 # A heat map of about this many tokens shows a pattern and has room for labels.
 _READABLE = 16
-_NOTE = (
-    "Layers and heads count from 1, positions from 0. A row is a query, a column a key. The same color is the same "
-    "weight in all pictures. Cells of tables have a number for each head; docs/inspecting.md explains them."
-)
 
 
 def inspect_run(
@@ -94,23 +93,24 @@ def inspect_run(
         staged(target.parent, f".partial-{target.name}-") as stage,
         shortage_reported(advice, lambda: "nothing was written"),
     ):
-        synthesizer = info["settings"]["synthesizer"]
-        page = Page(stage, f"{run}: {task.name}, {synthesizer}")
-        page.add_section("How to read this", _NOTE)
+        synthesizer, drawings = info["settings"]["synthesizer"], []
         for number, inputs in enumerate(shown, start=1):
             report(f"drawing text {number} of {len(shown)}")
             text, maps = collect.attention_maps(model, tokenizer, inputs)
-            page.add_section(f"Text {number}", text)
             for stack, of_stack in maps.items():
-                page.add_picture(plots.draw_attention(of_stack), f"text{number}-{stack}", of_stack.title)
+                plots.save(plots.draw_attention(of_stack), stage / f"text{number}-{stack}.png")
+            drawings.append((text, {f"text{number}-{stack}": of_stack.title for stack, of_stack in maps.items()}))
         measured = collect.measure_attention(model, drawn)
+        weights, gates = _describe_weights(layers, measured), _describe_gates(model, folder.read_log())
+        plots.save(plots.draw_histograms(weights), stage / "weights.png")
+        if gates_drawn := bool(gates) and all(len(entry["history"]) > 1 for entry in gates):
+            plots.save(plots.draw_gates(gates), stage / "alpha.png")
+        scores, score_pictures = _draw_scores(stage, layers, measured)
         numbers: dict[str, Any] = {
             **{"run": str(run), "task": task.name, "synthesizer": synthesizer, "examples": len(drawn)},
             "sample": "the texts" if texts else f"{split} data",
             "histogram_edges": EDGES.tolist(),
-            "attention": _write_weights(page, layers, measured),
-            "random": _write_scores(page, layers, measured),
-            "gates": _write_gates(page, model, folder.read_log()),
+            **{"attention": weights, "random": scores, "gates": gates},
         }
         if batches:
             report("measuring what attention depends on")
@@ -118,8 +118,9 @@ def inspect_run(
             set_seed(info["settings"]["training"]["seed"])
             type(model)(model.config)
             numbers |= explain(model, batches)
-            _write_explanation(page, numbers)
-        page.write()
+        pictures = {"texts": drawings, "score_pictures": score_pictures, "gates_drawn": gates_drawn}
+        page = make_page(f"{run}: {task.name}, {synthesizer}", numbers, **pictures)
+        (stage / "index.html").write_text(page, encoding="utf-8")
         text = json.dumps(numbers, indent=2, allow_nan=False)
         (stage / _NUMBERS).write_text(f"{text}\n", encoding="utf-8")
         target.mkdir(exist_ok=True)
@@ -128,47 +129,41 @@ def inspect_run(
     return target / "index.html"
 
 
-def _write_weights(page: Page, layers: Sequence[AttentionLayer], measured: Statistics) -> Numbers:
-    """Histograms of the attention weights, and statistics per head."""
+def _describe_weights(layers: Sequence[AttentionLayer], measured: Statistics) -> Numbers:
+    """The statistics of each layer, per head, and the histogram of its weights."""
     names = {(layer.stack, layer.number): layer.module.synthesizer for layer in layers}
-    numbers, rows = Numbers(), Numbers()
-    for (stack, number), statistics in measured.items():
-        place = {"stack": stack, "layer": number, "synthesizer": names.get((stack, number), "vanilla")}
-        heads = statistics.per_head()
-        numbers.append({**place, "heads": heads, "histogram": statistics.histogram.tolist()})
-        rows.append({**place, **{key: [head[key] for head in heads] for key in (heads[0] if heads else ())}})
-    page.add_section("Attention weights", "Masked keys and rows with a single visible key are left out.")
-    page.add_table(rows)
-    page.add_picture(plots.draw_histograms(numbers), "weights", "Histograms of the attention weights of each layer")
-    return numbers
+    return [
+        {
+            **{"stack": stack, "layer": number, "synthesizer": names.get((stack, number), "vanilla")},
+            **{"heads": statistics.per_head(), "histogram": statistics.histogram.tolist()},
+        }
+        for (stack, number), statistics in measured.items()
+    ]
 
 
-def _write_scores(page: Page, layers: Sequence[AttentionLayer], measured: Statistics) -> Numbers:
-    """R of each layer, and its mass near the diagonal."""
-    numbers, rows = Numbers(), Numbers()
+def _draw_scores(
+    folder: Path, layers: Sequence[AttentionLayer], measured: Statistics
+) -> tuple[Numbers, dict[str, str]]:
+    """The numbers of R of each layer, with its mass near the diagonal; and its pictures' captions."""
+    numbers, captions = Numbers(), dict[str, str]()
     for layer in layers:
         # A length that few sequences exceed.
         length = max(2, int(np.quantile(measured[layer.stack, layer.number].lengths, 0.95)))
         length = min(length, layer.module.max_length or length)
         uniform = describe_scores(np.zeros((1, length, length)), layer.is_causal)["band_mass"]
         for name, (first, scores) in collect.read_scores(layer, length).items():
-            if not numbers:
-                page.add_section("R", "R alone: without α and other functions of a mixture.")
             title = f"R of {name}, {layer.stack}, layer {layer.number}: the first {length} positions"
             file = f"R-{layer.stack}-layer{layer.number}-{name}".replace("_", "-").replace(" ", "-")
-            page.add_picture(plots.draw_scores(title, scores, layer.is_causal, first), file, title)
-            place = {"stack": layer.stack, "layer": layer.number, "function": name}
+            plots.save(plots.draw_scores(title, scores, layer.is_causal, first), folder / f"{file}.png")
+            captions[file] = title
+            place = {"stack": layer.stack, "layer": layer.number, "function": name, "positions": length}
             found = describe_scores(scores, layer.is_causal)
             masses = {band: mass for band, (mass,) in uniform.items()}
-            numbers.append({**place, "positions": length, "after": found, "uniform_band_mass": masses})
-            near = {"within ±1": found["band_mass"]["1"], "if uniform": masses["1"]}
-            rows.append({**place, "std": found["std"], **near})
-    if numbers:
-        page.add_table(rows)
-    return numbers
+            numbers.append({**place, "after": found, "uniform_band_mass": masses})
+    return numbers, captions
 
 
-def _write_gates(page: Page, model: PreTrainedModel, log: Sequence[Mapping[str, Any]]) -> Numbers:
+def _describe_gates(model: PreTrainedModel, log: Sequence[Mapping[str, Any]]) -> Numbers:
     """α of each mixture, in the best model and at each validation in `log`."""
     numbers, names = Numbers(), {module: name for name, module in model.named_modules()}
     for layer in attention_layers(model):
@@ -181,23 +176,27 @@ def _write_gates(page: Page, model: PreTrainedModel, log: Sequence[Mapping[str, 
         if alphas:
             of_name = {part.name: alpha for part, alpha in alphas.items()}
             numbers.append({"stack": layer.stack, "layer": layer.number, "alpha": of_name, "history": history})
-    if numbers:
-        page.add_section("Mixture weights", "The weight α of each function on the logits, for each head.")
-        page.add_table([{"stack": each["stack"], "layer": each["layer"], **each["alpha"]} for each in numbers])
-        if all(len(entry["history"]) > 1 for entry in numbers):
-            page.add_picture(plots.draw_gates(numbers), "alpha", "α of each head at each validation during training")
     return numbers
 
 
-def _write_explanation(page: Page, found: Mapping[str, Any]) -> None:
-    if found["explained"]:
-        text = "For each head the shares of its attention that position alone / the own token alone explain."
-        page.add_section("What attention depends on", text)
-        page.add_table(found["explained"])
-    text = f"How much the loss, {found['loss']:.4f}, rises if a function is left out of one layer or of all."
-    page.add_section("Without a function", text)
-    rows = [
-        {**each, "layer": each["layer"] or "all", "loss_increase": f"{each['loss_increase']:+.4f}"}
-        for each in found["removed"]
-    ]
-    page.add_table(rows)
+def make_page(title: str, numbers: Mapping[str, Any], **pictures: Any) -> str:
+    """The page of the content of inspect.json: no scripts, nothing loaded from elsewhere."""
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"cell": _cell, "headings": lambda rows: dict.fromkeys(chain(*rows))}
+    template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
+    places = [{name: entry[name] for name in ("stack", "layer", "synthesizer")} for entry in numbers["attention"]]
+    of_heads = [pd.DataFrame(entry["heads"]).to_dict("list") for entry in numbers["attention"]]
+    rows = {
+        "weights": [place | heads for place, heads in zip(places, of_heads, strict=True)],
+        "alphas": [{"stack": gate["stack"], "layer": gate["layer"], **gate["alpha"]} for gate in numbers["gates"]],
+    }
+    return template.render(title=title, **numbers, **rows, **pictures)
+
+
+def _cell(value: Any) -> str:
+    """The text of a number, a list, or a dictionary of these."""
+    if isinstance(value, list):
+        return ", ".join(map(_cell, value))
+    if isinstance(value, dict):
+        return " / ".join(map(_cell, value.values()))
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -11,13 +13,20 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from .collect import AttentionMaps
-from .statistics import EDGES, Array, visible_keys
+from .collect import EDGES, Array, AttentionMaps, visible_keys
 
 # Inches: the panels of a figure side by side, and one token's label.
 _WIDEST = 20.0
 _LABEL = 0.15
 _HIDDEN = "#e8e8e8"
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG."""
+    with warnings.catch_warnings():
+        # A character that no font has is drawn as an empty box.
+        warnings.filterwarnings("ignore", r"Glyph \d+")
+        figure.savefig(path)
 
 
 def draw_attention(maps: AttentionMaps) -> Figure:
