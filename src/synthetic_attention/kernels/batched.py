@@ -63,10 +63,10 @@ class BatchedCall(SharedCall):
         if lse.numel():
             again = self._again(norm)
             if not again.launch_forward(out.permute(2, 0, 3, 1), lse) and bool(again.flag):
-                self.forward_one_by_one(out)
+                again.write(out.permute(2, 3, 0, 1))
         return out, norm, weights if kept.numel() else kept, lse
 
-    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor]:
+    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor | None]:
         out, norm, weights, lse = saved
         weights, value, given = weights if weights.numel() else self._softmax(), self.masked_value(), grad
         grad_value, inner = self.value.new_empty(self.value.shape), None
@@ -91,9 +91,8 @@ class BatchedCall(SharedCall):
             by_example, *others = (x.permute(2, 0, 3, 1) for x in (grad_value, given, out))
             into = type(again)(by_example, shared=scores)
             if not again.launch_backward(*others, lse, into) and bool(again.flag):
-                pair = self.gradients_one_by_one(given, needs[0])
-                grad_scores, grad_value = pair[0].to(self.scores.dtype), pair[1].to(value.dtype)
-        return [x for x, need in zip((grad_scores, grad_value), needs, strict=False) if need and x is not None]
+                return self.gradients_by_blocks(given, needs)
+        return [grad_scores, grad_value]
 
     def _gradient_of_scores(self, grad_HNT: Tensor, value_HNS: Tensor, weights: Tensor, inner: Tensor | None) -> Tensor:
         total = self.scores.new_empty(self.scores.shape)
@@ -155,7 +154,7 @@ class BatchedCall(SharedCall):
         scores = scores if scores.stride(-1) == 1 else scores.contiguous()
         kept = None if dropout is None else dropout.contiguous()
         value = self.value.permute(2, 0, 3, 1)
-        return Call(value, shared=scores, mask=mask.contiguous(), offset=offset, kept=kept, flag=flag)
+        return Call(value, scores, mask=mask.contiguous(), offset=offset, kept=kept, flag=flag)
 
 
 _forward = operator("batched", BatchedCall, ARGUMENTS, 4)

@@ -31,6 +31,7 @@ from torch import Tensor
 from ..layout import is_traced
 from ..logits import Positions, SharedLogits
 from .blocks import block_softmax, blocks, exponentials, hide_later, operator, wide, without_autocast
+from .blockwise import Attention
 from .matmul import add_product, fingerprint, write_product
 
 # E under a mask cannot vanish while a row's scores differ by less than this: exp(−60) is far from the end of float32.
@@ -74,15 +75,20 @@ class SharedCall:
         # E is multiplied in the dtype of the values, and float16 ends at exp(−17).
         if self.mask is not None and (self.value.dtype == torch.float16 or not has_small_range(self.scores)):
             norm.fill_(-1)
-            self.forward_one_by_one(out)
+            self.by_blocks().write(out.permute(2, 3, 0, 1))
         else:
             self.write(out, norm, self.weights())
         return out, norm
 
-    def forward_one_by_one(self, out: Tensor) -> None:
-        """Write the output, the careful way: a softmax per example."""
-        for b, example in self._examples():
-            out[:, :, b] = example.forward()[0]
+    def by_blocks(self) -> Attention:
+        """The same with a softmax per example, the careful way."""
+        value = self.value.permute(2, 0, 3, 1)
+        return Attention(value, self.scores, mask=self.mask, offset=self.offset, kept=self.dropout)
+
+    def gradients_by_blocks(self, grad: Tensor, needs: Sequence[bool]) -> list[Tensor | None]:
+        """Gradients of scores and value, the careful way."""
+        total = self.by_blocks().gradients(grad.permute(2, 3, 0, 1), (needs[1], needs[0], False))
+        return [total.shared, total.value.permute(1, 3, 0, 2).contiguous()]
 
     def write(self, out: Tensor, norm: Tensor, tiles: Iterable[_Tile]) -> None:
         """Write the weighted sums to `out`; with a mask also the denominators, by which they are divided."""
@@ -97,53 +103,17 @@ class SharedCall:
             if mask_SB is not None:
                 out[h, :, :, t] /= nonzero(norm[h, :, t])[:, None]
 
-    def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor]:
-        return [x.new_empty(x.shape) for x, need in zip((self.scores, self.value), needs, strict=False) if need]
+    def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor | None]:
+        return [self.scores.new_empty(self.scores.shape), self.value.new_empty(self.value.shape)]
 
-    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor]:
-        own = self._wide_gradients(grad, saved[0], saved[1], needs[0])
-        return [x.to(like.dtype) for x, like, need in zip(own, (self.scores, self.value), needs, strict=False) if need]
-
-    def gradients_one_by_one(self, grad: Tensor, train_scores: bool) -> tuple[Tensor, Tensor]:
-        """Gradients of scores and value, in float32 or higher, the careful way."""
-        grad_scores, grad_value = self._empty_sums(train_scores)
-        for b, example in self._examples():
-            own_scores, grad_value[:, :, b] = example._wide_gradients(grad[:, :, b], None, None, train_scores)
-            grad_scores = own_scores if b.start == 0 else grad_scores.add_(own_scores)
-        return grad_scores, grad_value
-
-    def masked_value(self) -> Tensor:
-        """m ∘ V."""
-        return self.value if self.mask is None else self.value * self.mask.to(self.value.dtype)
-
-    def mask_gradient(self, grad_value: Tensor) -> None:
-        """From the gradient of m ∘ V to the gradient of V, in place."""
-        if self.mask is not None:
-            grad_value *= self.mask.to(grad_value.dtype)
-
-    def weights(self) -> Iterator[_Tile]:
-        """The blocks with softmax(R), or with E where there is a mask."""
-        return _weights(self.scores, self.offset, block_softmax if self.mask is None else exponentials)
-
-    def _examples(self) -> Iterator[tuple[slice, SharedCall]]:
-        """Each example with its mask in the scores."""
-        assert self.mask is not None
-        for i in range(len(self.mask)):
-            scores, b = self.scores.masked_fill(~self.mask[i], -torch.inf), slice(i, i + 1)
-            yield b, SharedCall(scores, self.value[:, :, b], None, self.offset, self.dropout, False)
-
-    def _empty_sums(self, train_scores: bool) -> tuple[Tensor, Tensor]:
-        """The gradient of scores, empty unless `train_scores`, and zeros for the gradient of value."""
-        like, shape = self.scores, self.scores.shape if train_scores else (0,)
-        # Sums over blocks of rows: in float32, or many small addends would be lost in bfloat16.
-        total = torch.zeros_like(self.value, dtype=wide(self.value), memory_format=torch.contiguous_format)
-        return like.new_empty(shape, dtype=wide(like)), total
-
-    def _wide_gradients(self, grad: Tensor, out: Any, norm: Any, train_scores: bool) -> tuple[Tensor, Tensor]:
-        """Gradients of scores, empty unless `train_scores`, and value, in float32 or higher."""
+    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor | None]:
+        out, norm = saved
         if norm is not None and bool(norm.flatten()[0] < 0):
-            return self.gradients_one_by_one(grad, train_scores)
-        value, (grad_scores, grad_value) = self.masked_value(), self._empty_sums(train_scores)
+            return self.gradients_by_blocks(grad, needs)
+        # Sums over blocks of rows: in float32, or many small addends would be lost in bfloat16.
+        grad_value = torch.zeros(self.value.shape, dtype=wide(self.value), device=self.value.device)
+        grad_scores = self.scores.new_empty(self.scores.shape if needs[0] else (0,), dtype=wide(self.scores))
+        value = self.masked_value()
         value_HNS, sum_HNS = value.flatten(1, 2), grad_value.flatten(1, 2)
         if self.mask is not None:
             mask_BS, norm = self.mask.to(norm.dtype), nonzero(norm)
@@ -156,7 +126,7 @@ class SharedCall:
             keep = None if self.dropout is None else self.dropout[h, t, :last]
             kept = weights_HTS if keep is None else weights_HTS * keep
             add_product(sum_HNS[h, :, :last], grad_HNT, kept.to(value.dtype))
-            if not train_scores:
+            if not needs[0]:
                 continue
             grad_scores[h, t, last:] = 0
             block = grad_scores[h, t, :last]
@@ -176,7 +146,20 @@ class SharedCall:
                 # Its `out` has to be contiguous, though it does not check.
                 block.copy_(torch.ops.aten._softmax_backward_data(block, weights_HTS, -1, block.dtype))
         self.mask_gradient(grad_value)
-        return grad_scores, grad_value
+        return [grad_scores, grad_value]
+
+    def masked_value(self) -> Tensor:
+        """m ∘ V."""
+        return self.value if self.mask is None else self.value * self.mask.to(self.value.dtype)
+
+    def mask_gradient(self, grad_value: Tensor) -> None:
+        """From the gradient of m ∘ V to the gradient of V, in place."""
+        if self.mask is not None:
+            grad_value *= self.mask.to(grad_value.dtype)
+
+    def weights(self) -> Iterator[_Tile]:
+        """The blocks with softmax(R), or with E where there is a mask."""
+        return _weights(self.scores, self.offset, block_softmax if self.mask is None else exponentials)
 
 
 # The schema of a `SharedCall`.
