@@ -126,8 +126,8 @@ class Attention:
     @classmethod
     def of(cls, value: Tensor, shared: Any, weight: Any, bias: Any, inner: Any, outer: Any, *others: Any) -> Self:
         """From the arguments of an operator, with the tensors of inner and of outer terms in one list each."""
-        pairs = (list(zip(terms[::2], terms[1::2], strict=True)) for terms in (inner, outer))
-        return cls(value, shared, weight, bias, *pairs, *others)
+        inner, outer = (list(zip(terms[::2], terms[1::2], strict=True)) for terms in (inner, outer))
+        return cls(value, shared, weight, bias, inner, outer, *others)
 
     def tensors(self) -> list[Tensor | None]:
         """What has a gradient, in the order of an operator's arguments."""
@@ -137,10 +137,8 @@ class Attention:
     @property
     def rows(self) -> int:
         """T."""
-        for first, _ in (*self.inner, *self.outer):
-            return first.shape[2]
-        assert self.shared is not None
-        return self.shared.shape[-2]
+        factors = (*(first for first, _ in (*self.inner, *self.outer)), self.shared)
+        return next(x.shape[-2] for x in factors if x is not None)
 
     def empty_outputs(self) -> Any:
         """(B, T, H, D)."""
@@ -197,20 +195,17 @@ class Attention:
             # In place: it reads each row before it writes it.
             torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, weights.dtype, grad_input=grad_weights)
             _add_gradients(total, block, grad_weights)
-        if self.weight is not None and total.shared is not None:
-            self._weigh_shared(total, needs)
+        self._weigh_shared(total, needs)
         return total
 
     def _weigh_shared(self, total: Attention, needs: Sequence[bool]) -> None:
         """From the gradient of the weighted scores to those of the weight and of the scores."""
         weight, scores = self.weight, self.shared
-        assert weight is not None and scores is not None and total.shared is not None  # noqa: PT018
-        if scores.dim() == 4:
-            per_head = (total.shared * scores).sum(dim=(0, -2, -1))
-        else:
-            # Inner products of matrices, without their elementwise product.
-            pairs = zip(total.shared, scores, strict=True)
-            per_head = torch.stack([torch.dot(x.flatten(), y.flatten().to(x.dtype)) for x, y in pairs])
+        if weight is None or scores is None or total.shared is None:
+            return
+        # Inner products of matrices, without their elementwise product.
+        pairs = zip(total.shared.movedim(-3, 0), scores.movedim(-3, 0), strict=True)
+        per_head = torch.stack([torch.dot(x.flatten(), y.flatten().to(x.dtype)) for x, y in pairs])
         total.weight = per_head.sum(dim=0, keepdim=True) if len(weight) == 1 else per_head
         if needs[1]:
             total.shared.mul_(weight[:, None, None])
@@ -243,16 +238,13 @@ class Attention:
             examples = 1
         # Examples in the inner loop: the gradient of the shared scores of a block stays in the cache.
         for h, t, last in blocks((heads, rows, columns), 4, device, self.offset):
-            shared = self._weighted_shared(h, t, last)
+            shared, weight = self.shared, self.weight
+            if shared is not None:
+                shared = shared[..., h, t, :last]
+                if weight is not None:
+                    shared = shared * (weight if len(weight) == 1 else weight[h])[:, None, None]
             for b in slices(batch, examples):
                 yield self._block(b, h, t, last, shared)
-
-    def _weighted_shared(self, h: slice, t: slice, columns: int) -> Tensor | None:
-        """The shared scores of a block, weighted: (H, R, C) or (B, H, R, C)."""
-        if self.shared is None:
-            return None
-        scores, weight = self.shared[..., h, t, :columns], self.weight
-        return scores if weight is None else scores * (weight if len(weight) == 1 else weight[h])[:, None, None]
 
     def _block(self, b: slice, h: slice, t: slice, columns: int, shared: Tensor | None) -> Block:
         if shared is not None and shared.dim() == 4:
@@ -279,7 +271,7 @@ def _matrices(x: Tensor) -> Tensor:
 def _write(out: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
     """a @ b to the rows of a block in out, (B, T, H, …)."""
     target = out[block.b, block.t, block.h].transpose(1, 2)
-    if target.shape[0] == 1 and target.dtype == a.dtype:
+    if len(target) == 1:
         write_product(a, b, target[0])
     else:
         target.copy_(block.per_head(batch_product(a, b)))

@@ -34,9 +34,8 @@ from .triton_kernels import (
 # Wider queries, values and outer factors do not fit into the registers.
 _WIDEST = 128
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-# Kinds of calls, each of its own kernels, that failed, and the reasons of which a warning was given.
+# Kinds of calls, each of its own kernels, that failed.
 _failed: set[Any] = set()
-_reasons: set[str] = set()
 
 
 def _unless_it_fails(launch: Callable[..., None]) -> Callable[..., bool]:
@@ -56,14 +55,12 @@ def _unless_it_fails(launch: Callable[..., None]) -> Callable[..., bool]:
                     torch.cuda.synchronize()
             _failed.add(call.kind())
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:400]
-            if reason not in _reasons:
-                _reasons.add(reason)
-                warnings.warn(
-                    f"got {reason} from Triton in {launch.__name__} of attention; expected its kernels to compile and "
-                    "start. Slower operations give the same results instead: see docs/gpu.md",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+            warnings.warn(
+                f"got {reason} from Triton in {launch.__name__} of attention; expected its kernels to compile and "
+                "start. Slower operations give the same results instead: see docs/gpu.md",
+                RuntimeWarning,
+                stacklevel=2,
+            )
             return False
         return True
 
@@ -89,8 +86,7 @@ class Call(Attention):
     def kind(self) -> tuple[Any, ...]:
         """What kernels are compiled for."""
         dtypes = [None if x is None else x.dtype for x in self._arguments()[0]]
-        widths = self.tile, _block(self._key_width), _block(self.value.shape[-1])
-        return self.value.device, self.offset is None, *dtypes, *widths
+        return self.value.device, self.offset is None, *dtypes, *self._constants().values()
 
     def draw(self, seed: Tensor, index: int, block: Block, weights: Tensor) -> Tensor:
         """As the kernels do, so that blocks of rows can compute their backward."""
@@ -220,7 +216,7 @@ class Call(Attention):
     def _arguments(self) -> tuple[Terms, Strides, Sizes]:
         mask = None if self.mask is None else self.mask.view(torch.uint8)
         others = self.shared, self.weight, self.bias, mask, self.seed, self.kept, self.flag
-        terms = Terms(self.value, *self.matrices, *others)
+        terms = Terms._make([self.value, *self.matrices, *others])
         matrices = [stride for x in self.matrices for stride in _stride(x)[:3]]
         shared = (0, 0) if self.shared is None else _stride(self.shared)[:2]
         weight = 0 if self.weight is None or len(self.weight) == 1 else self.weight.stride(0)
