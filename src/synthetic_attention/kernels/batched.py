@@ -14,13 +14,14 @@ Shape legend: B batch, H heads, T queries, S keys, D width of a value, N = D·B.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from .blocks import block_softmax, has_triton, hide_later, operator, slices, wide
-from .shared import ARGUMENTS, SharedCall, has_small_range, nonzero
+from .shared import ARGUMENTS, SharedCall, by_feature, has_small_range, nonzero
 
 if TYPE_CHECKING:
     from .triton_attention import Call
@@ -31,8 +32,11 @@ _BAND_ROWS, _MOST_BANDS = 256, 8
 _LEAST_SUM, _WIDEST_AGAIN = 1e-30, 128
 
 
+@dataclass
 class BatchedCall(SharedCall):
-    """softmax(scores) · value in a few products over all heads and examples."""
+    """softmax(scores) · value in a few products over all heads and examples. `is_finite`: no score is −inf."""
+
+    is_finite: bool
 
     def empty_outputs(self) -> tuple[Tensor, ...]:
         """Output (H, D, B, T); with a mask the denominators (H, B, T); P (H, T, S) if it is kept for the backward; lse.
@@ -49,7 +53,7 @@ class BatchedCall(SharedCall):
 
     def forward(self) -> tuple[Tensor, ...]:
         out, norm, kept, lse = self.empty_outputs()
-        weights, value = self._softmax(), self.masked_value()
+        weights, value = self._softmax(), self.value
         narrow = weights.to(value.dtype)
         for t, last in self._bands():
             band = narrow[:, t, :last].mT
@@ -63,12 +67,12 @@ class BatchedCall(SharedCall):
         if lse.numel():
             again = self._again(norm)
             if not again.launch_forward(out.permute(2, 0, 3, 1), lse) and bool(again.flag):
-                self.forward_one_by_one(out)
+                again.write(out.permute(2, 3, 0, 1))
         return out, norm, weights if kept.numel() else kept, lse
 
-    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor]:
+    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor | None]:
         out, norm, weights, lse = saved
-        weights, value, given = weights if weights.numel() else self._softmax(), self.masked_value(), grad
+        weights, value, given = weights if weights.numel() else self._softmax(), self.value, grad
         grad_value, inner = self.value.new_empty(self.value.shape), None
         if norm is not None:
             grad = (grad / nonzero(norm)[:, None]).to(value.dtype)
@@ -84,16 +88,14 @@ class BatchedCall(SharedCall):
             torch.bmm(grad_HNT[:, :, t.start :], narrow[:, t.start :, seen:last], out=sum_HNS[:, :, seen:last])
             seen = last
         sum_HNS[:, :, seen:] = 0
-        self.mask_gradient(grad_value)
         grad_scores = self._gradient_of_scores(grad_HNT, value.flatten(1, 2), weights, inner) if needs[0] else None
         if lse.numel():
             again, scores = self._again(norm), None if grad_scores is None else grad_scores[None]
             by_example, *others = (x.permute(2, 0, 3, 1) for x in (grad_value, given, out))
             into = type(again)(by_example, shared=scores)
             if not again.launch_backward(*others, lse, into) and bool(again.flag):
-                pair = self.gradients_one_by_one(given, needs[0])
-                grad_scores, grad_value = pair[0].to(self.scores.dtype), pair[1].to(value.dtype)
-        return [x for x, need in zip((grad_scores, grad_value), needs, strict=False) if need and x is not None]
+                return self.gradients_by_blocks(given, needs)
+        return [grad_scores, grad_value]
 
     def _gradient_of_scores(self, grad_HNT: Tensor, value_HNS: Tensor, weights: Tensor, inner: Tensor | None) -> Tensor:
         total = self.scores.new_empty(self.scores.shape)
@@ -145,20 +147,19 @@ class BatchedCall(SharedCall):
         """The Triton kernels for these arguments, which run if a row sees keys and the sum of their P vanishes."""
         from .triton_attention import Call
 
-        mask, offset, scores, dropout = self.mask, self.offset, self.scores, self.dropout
+        mask, scores, dropout = self.mask, self.scores, self.dropout
         assert mask is not None
-        seen = mask.any(dim=1, keepdim=True) if offset is None else mask.cumsum(dim=1) > 0
-        if offset is not None:
-            last = torch.arange(offset, offset + norm.shape[-1], device=mask.device).clamp_(max=mask.shape[1] - 1)
-            seen = seen[:, last]
-        flag = ((norm < _LEAST_SUM) & seen).any().to(torch.int32)
-        scores = scores if scores.stride(-1) == 1 else scores.contiguous()
-        kept = None if dropout is None else dropout.contiguous()
-        value = self.value.permute(2, 0, 3, 1)
-        return Call(value, shared=scores, mask=mask.contiguous(), offset=offset, kept=kept, flag=flag)
+        last = torch.arange(norm.shape[-1], device=mask.device) + (
+            mask.shape[1] if self.offset is None else self.offset
+        )
+        seen = (mask.cumsum(dim=1) > 0)[:, last.clamp_(max=mask.shape[1] - 1)]
+        again = Call(**vars(self.by_blocks()), flag=((norm < _LEAST_SUM) & seen).any().to(torch.int32))
+        again.shared = scores if scores.stride(-1) == 1 else scores.contiguous()
+        again.mask, again.kept = mask.contiguous(), None if dropout is None else dropout.contiguous()
+        return again
 
 
-_forward = operator("batched", BatchedCall, ARGUMENTS, 4)
+_forward = operator("batched", BatchedCall, f"{ARGUMENTS}, bool is_finite", 4)
 
 
 def batched_attention(
@@ -174,14 +175,12 @@ def batched_attention(
         # P m may be as small as exp(−range of R), and float16 ends at exp(−17).
         out = batched_attention(scores.float(), value.float(), mask, offset, dropout, is_finite)
         return out.to(value.dtype)
-    by_feature = value.permute(1, 3, 0, 2)
-    out_HDBT, *_ = _forward(scores, by_feature, mask, offset, dropout, is_finite)
+    out_HDBT, *_ = _forward(scores, by_feature(value, mask), mask, offset, dropout, is_finite)
     return out_HDBT.permute(2, 0, 3, 1)
 
 
 def is_supported(scores: Tensor, value: Tensor, mask: Tensor | None) -> bool:
-    """Whether rows whose weights vanish under the mask are computed again, or there can be none."""
-    # float64 ends at 1e-308.
+    """Whether rows whose weights vanish under the mask are computed again, or cannot be (float64 ends at 1e-308)."""
     is_safe = mask is None or value.dtype == torch.float64 or _can_compute_again(value.shape[-1], value)
     return is_safe or has_small_range(scores)
 

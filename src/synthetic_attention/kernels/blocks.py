@@ -101,8 +101,8 @@ def operator(name: str, call: Callable[..., Any], arguments: str, outputs: int, 
     Args:
         call: from the arguments to an object. Its `forward()` returns the output, the only one with a derivative, and
             what is computed with it; `empty_outputs()` the like without numbers; `saved(outputs)` those that
-            `backward(grad, saved, needs)` uses, with None for the others; this one the gradients of the tensors that
-            need them, and `empty_gradients(needs)` the like without numbers.
+            `backward(grad, saved, needs)` uses, with None for the others; this one the gradients of the tensors, in
+            their order and any dtype, None where not needed; and `empty_gradients(needs)` the like without numbers.
         arguments: their schema. Tensors may be in lists.
         outputs: how many tensors `forward` returns.
     """
@@ -121,7 +121,12 @@ def operator(name: str, call: Callable[..., Any], arguments: str, outputs: int, 
     @define("backward", f"(Tensor grad, {saved}, {arguments}, bool[] needs) -> Tensor[]")
     def backward(grad: Tensor, *inputs: Any) -> list[Tensor]:
         with without_autocast(grad.device.type):
-            return call(*inputs[outputs:-1]).backward(grad, inputs[:outputs], inputs[-1])
+            return select(call(*inputs[outputs:-1]).backward(grad, inputs[:outputs], inputs[-1]), inputs)
+
+    def select(gradients: Sequence[Tensor | None], inputs: Sequence[Any]) -> list[Tensor]:
+        """Those that are needed, in the dtypes of the arguments."""
+        pairs = zip(gradients, _flat(inputs[outputs:-1]), inputs[-1], strict=False)
+        return [x.to(like.dtype) for x, like, need in pairs if need and x is not None]
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         output = output if isinstance(output, tuple) else (output,)
@@ -137,7 +142,7 @@ def operator(name: str, call: Callable[..., Any], arguments: str, outputs: int, 
         return _map(lambda need: next(grads) if need else None, ctx.needs_input_grad)
 
     forward.register_fake(lambda *inputs: call(*inputs).empty_outputs())
-    backward.register_fake(lambda grad, *inputs: call(*inputs[outputs:-1]).empty_gradients(inputs[-1]))
+    backward.register_fake(lambda grad, *inputs: select(call(*inputs[outputs:-1]).empty_gradients(inputs[-1]), inputs))
     forward.register_autograd(autograd, setup_context=setup_context)
     backward.register_autograd(refuse_second_derivative)
     return forward

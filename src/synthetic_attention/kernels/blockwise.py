@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -26,47 +26,17 @@ _SMALL_EXAMPLE = 256 << 10
 
 
 @dataclass
-class Factors:
-    """The values and all that the logits are made of: whole, of a block, or their gradients.
-
-    As in `FactoredLogits`, but inner terms are pairs of query and key, outer ones pairs of tiled and repeated.
-    """
-
-    value: Tensor
-    shared: Tensor | None
-    shared_weight: Tensor | None
-    bias: Tensor | None
-    inner: Sequence[tuple[Tensor, Tensor]]
-    outer: Sequence[tuple[Tensor, Tensor]]
-
-    def tensors(self) -> list[Tensor | None]:
-        """All in one list."""
-        pairs = [x for pair in (*self.inner, *self.outer) for x in pair]
-        return [self.value, self.shared, self.shared_weight, self.bias, *pairs]
-
-    @property
-    def rows(self) -> int:
-        """T."""
-        for first, _ in (*self.inner, *self.outer):
-            return first.shape[2]
-        assert self.shared is not None
-        return self.shared.shape[-2]
-
-
-@dataclass
 class Block:
-    """Some examples `b`, heads `h` and rows `t`, and their factors.
+    """Some examples `b`, heads `h` and rows `t`, and what belongs to them of the arguments.
 
-    Matrices are (E·H, …), shared scores (H or E·H, R, C), where H are the heads of the block.
+    Their matrices are (E·H, …), shared scores (H or E·H, R, C), where H are the heads of the block.
     """
 
     b: slice
     h: slice
     t: slice
     columns: int
-    factors: Factors
-    mask: Tensor | None
-    offset: int | None
+    own: Attention
 
     @property
     def examples(self) -> int:
@@ -85,10 +55,10 @@ class Block:
         return matrices.unflatten(0, (-1, self.heads))
 
     def _scores(self) -> Tensor:
-        shared, bias = self.factors.shared, self.factors.bias
+        shared, bias = self.own.shared, self.own.bias
         columns = None if bias is None else bias[:, None]
         total = base = None
-        for query, key in self.factors.inner:
+        for query, key in self.own.inner:
             query, key = without_overflow(query), without_overflow(key)
             if total is not None:
                 add_product(total, query, key.mT)
@@ -101,12 +71,14 @@ class Block:
             else:
                 total = sum_with_product(base.to(query.dtype).expand(-1, query.shape[1], -1), query, key.mT)
         total = None if total is None else total.to(wide(total))
-        for tiled, repeated in self.factors.outer:
+        for tiled, repeated in self.own.outer:
             # A product of two bfloat16 numbers is exact in float32.
             repeated, tiled = repeated.to(wide(repeated)), tiled.to(wide(tiled))
             product = (repeated.unsqueeze(-1) * tiled.unsqueeze(-2)).flatten(-2)[..., : self.columns]
             total = product if total is None else total.add_(product)
-        assert total is not None
+        if total is None:
+            assert shared is not None
+            total = shared.new_zeros(len(self.own.value), *shared.shape[-2:], dtype=wide(shared))
         if shared is not None and base is None:
             (total if shared.shape[0] == total.shape[0] else self.per_head(total)).add_(shared)
         if columns is not None and (base is None or shared is not None):
@@ -115,38 +87,71 @@ class Block:
 
     def _hide(self, scores: Tensor) -> Tensor:
         """−inf at hidden keys, in place. Adding it is several times as fast as masked_fill."""
-        if self.mask is not None:
-            hidden = torch.zeros(self.mask.shape, dtype=scores.dtype, device=scores.device)
-            self.per_head(scores).add_(hidden.masked_fill_(~self.mask, -torch.inf)[:, None, None])
-        return hide_later(scores, self.offset, self.t.start)
+        if (mask := self.own.mask) is not None:
+            hidden = torch.zeros(mask.shape, dtype=scores.dtype, device=scores.device)
+            self.per_head(scores).add_(hidden.masked_fill_(~mask, -torch.inf)[:, None, None])
+        return hide_later(scores, self.own.offset, self.t.start)
 
 
 @dataclass
 class Attention:
-    """The arguments of the operators: the factors, what hides keys, and dropout."""
+    """The arguments of an operator: values, all that the logits are made of, what hides keys, and dropout.
 
-    factors: Factors
-    mask: Tensor | None
-    offset: int | None
-    dropout_p: float
-    seed: Tensor | None
+    Also what belongs of them to a block, and their gradients; None where a term is absent.
+
+    Attributes:
+        value: (B, H, S, D).
+        shared, weight: (H, T, S) or (B, H, T, S), and its factor, (H,) or (1,).
+        bias: (H, S).
+        inner: pairs of query and key, (B, H, T, K) and (B or 1, H, S, K).
+        outer: pairs of tiled and repeated, (B, H, T, a) and (B, H, T, b).
+        mask: (B, S), bool.
+        offset: row t sees keys ≤ offset + t; None for all.
+        seed: (1,), int64; with dropout.
+        kept: (H, T, S), factors of dropout for all examples, in the place of `seed`.
+    """
+
+    value: Tensor
+    shared: Tensor | None = None
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    inner: Sequence[tuple[Tensor, Tensor]] = ()
+    outer: Sequence[tuple[Tensor, Tensor]] = ()
+    mask: Tensor | None = None
+    offset: int | None = None
+    dropout_p: float = 0.0
+    seed: Tensor | None = None
+    kept: Tensor | None = None
 
     @classmethod
-    def of(cls, value: Tensor, shared: Any, weight: Any, bias: Any, inner: Any, outer: Any, *others: Any) -> Attention:
+    def of(cls, value: Tensor, shared: Any, weight: Any, bias: Any, inner: Any, outer: Any, *others: Any) -> Self:
         """From the arguments of an operator, with the tensors of inner and of outer terms in one list each."""
-        pairs = (list(zip(terms[::2], terms[1::2], strict=True)) for terms in (inner, outer))
-        return cls(Factors(value, shared, weight, bias, *pairs), *others)
+        inner, outer = (list(zip(terms[::2], terms[1::2], strict=True)) for terms in (inner, outer))
+        return cls(value, shared, weight, bias, inner, outer, *others)
 
-    def empty_outputs(self) -> Tensor:
+    def tensors(self) -> list[Tensor | None]:
+        """What has a gradient, in the order of an operator's arguments."""
+        pairs = [x for pair in (*self.inner, *self.outer) for x in pair]
+        return [self.value, self.shared, self.weight, self.bias, *pairs]
+
+    @property
+    def rows(self) -> int:
+        """T."""
+        factors = (*(first for first, _ in (*self.inner, *self.outer)), self.shared)
+        return next(x.shape[-2] for x in factors if x is not None)
+
+    def empty_outputs(self) -> Any:
         """(B, T, H, D)."""
-        batch, heads, _, width = self.factors.value.shape
-        return self.factors.value.new_empty(batch, self.factors.rows, heads, width)
+        batch, heads, _, width = self.value.shape
+        return self.value.new_empty(batch, self.rows, heads, width)
 
     def blocks(self) -> Iterator[tuple[Block, Tensor, Tensor | None]]:
         """The blocks, their weights, and the factors of dropout, the same in forward and backward."""
         for i, block in enumerate(self._blocks()):
             weights, keep = block.weights(), None
-            if self.seed is not None:
+            if self.kept is not None:
+                keep = self.kept[block.h, block.t, : block.columns].repeat(block.examples, 1, 1)
+            elif self.seed is not None:
                 keep = self.draw(self.seed, i, block, weights)
                 keep = keep.div_(1 - self.dropout_p) if self.dropout_p < 1 else keep
             yield block, weights, keep
@@ -156,81 +161,106 @@ class Attention:
         generator = torch.Generator(weights.device).manual_seed(int(seed) + index)
         return torch.empty_like(weights).bernoulli_(1 - self.dropout_p, generator=generator)
 
-    def forward(self) -> Tensor:
-        """The output, (B, T, H, D)."""
-        out, value = self.empty_outputs(), self.factors.value
-        for block, weights, keep in self.blocks():
-            weights = weights if keep is None else weights.mul_(keep)
-            _write(out, block, weights.to(value.dtype), block.factors.value)
+    def forward(self) -> Any:
+        out = self.empty_outputs()
+        self.write(out)
         return out
 
-    def saved(self, outputs: tuple[Tensor, ...]) -> tuple[None, ...]:
+    def write(self, out: Tensor) -> None:
+        """Write the output, (B, T, H, D), by blocks."""
+        for block, weights, keep in self.blocks():
+            weights = weights if keep is None else weights.mul_(keep)
+            _write(out, block, weights.to(self.value.dtype), block.own.value)
+
+    def saved(self, outputs: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
         """The backward computes the weights again."""
         return (None,)
 
-    def backward(self, grad: Tensor, saved: Sequence[None], needs: Sequence[bool]) -> list[Tensor]:
-        return self._as_inputs(self.gradients(grad, needs[1]), needs)
+    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor | None]:
+        return self.gradients(grad, needs).tensors()
 
-    def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor]:
-        return self._as_inputs(_zero_gradients(self.factors, needs[1]), needs)
+    def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor | None]:
+        return self._zeros(any(needs[1:3])).tensors()
 
-    def _as_inputs(self, total: Factors, needs: Sequence[bool]) -> list[Tensor]:
-        """The gradients that are needed, in the dtypes of the inputs."""
-        pairs = zip(total.tensors(), self.factors.tensors(), needs, strict=False)
-        return [x.to(y.dtype) for x, y, need in pairs if need and x is not None and y is not None]
-
-    def gradients(self, grad: Tensor, train_shared: bool) -> Factors:
-        """The gradients of all factors, in float32 or higher; without `train_shared` shared has none."""
-        total = _zero_gradients(self.factors, train_shared or self.factors.shared_weight is not None)
+    def gradients(self, grad: Tensor, needs: Sequence[bool]) -> Attention:
+        """The gradients by blocks, in float32 or higher; that of shared only if it, or its weight's, is needed."""
+        total = self._zeros(any(needs[1:3]))
         for block, weights, keep in self.blocks():
             g = _matrices(grad[block.b, block.t, block.h].transpose(1, 2))
             kept = weights if keep is None else weights * keep
             _add(total.value, block, kept.to(g.dtype).mT, g)
-            grad_weights = batch_product(g, block.factors.value.mT).to(weights.dtype)
+            grad_weights = batch_product(g, block.own.value.mT).to(weights.dtype)
             if keep is not None:
                 grad_weights *= keep
             # In place: it reads each row before it writes it.
             torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, weights.dtype, grad_input=grad_weights)
             _add_gradients(total, block, grad_weights)
-        _weigh_shared(total, self.factors, train_shared)
+        self._weigh_shared(total, needs)
         return total
 
+    def _weigh_shared(self, total: Attention, needs: Sequence[bool]) -> None:
+        """From the gradient of the weighted scores to those of the weight and of the scores."""
+        weight, scores = self.weight, self.shared
+        if weight is None or scores is None or total.shared is None:
+            return
+        # Inner products of matrices, without their elementwise product.
+        pairs = zip(total.shared.movedim(-3, 0), scores.movedim(-3, 0), strict=True)
+        per_head = torch.stack([torch.dot(x.flatten(), y.flatten().to(x.dtype)) for x, y in pairs])
+        total.weight = per_head.sum(dim=0, keepdim=True) if len(weight) == 1 else per_head
+        if needs[1]:
+            total.shared.mul_(weight[:, None, None])
+
+    def _zeros(self, train_shared: bool) -> Attention:
+        """Sums over blocks, in float32 or higher: many small addends would be lost in bfloat16.
+
+        Those of factors with rows of their own are laid out (B, S, H, …), as the projections read them.
+        """
+
+        def like(x: Tensor) -> Tensor:
+            return torch.zeros(x.shape, dtype=wide(x), device=x.device)
+
+        def by_token(x: Tensor) -> Tensor:
+            return like(x.transpose(1, 2)).transpose(1, 2)
+
+        return Attention(
+            by_token(self.value),
+            like(self.shared) if self.shared is not None and train_shared else None,
+            None if self.weight is None else like(self.weight),
+            None if self.bias is None else like(self.bias),
+            [(by_token(x), by_token(y)) for x, y in self.inner],
+            [(by_token(x), by_token(y)) for x, y in self.outer],
+        )
+
     def _blocks(self) -> Iterator[Block]:
-        batch, heads, columns, _ = self.factors.value.shape
-        rows, device = self.factors.rows, self.factors.value.device
+        (batch, heads, columns, _), rows, device = self.value.shape, self.rows, self.value.device
         examples = max(1, block_bytes(device) // (4 * columns * rows * heads))
         if device.type == "cpu" and 4 * columns * rows * heads >= _SMALL_EXAMPLE:
             examples = 1
         # Examples in the inner loop: the gradient of the shared scores of a block stays in the cache.
         for h, t, last in blocks((heads, rows, columns), 4, device, self.offset):
-            shared = self._shared(h, t, last)
+            shared, weight = self.shared, self.weight
+            if shared is not None:
+                shared = shared[..., h, t, :last]
+                if weight is not None:
+                    shared = shared * (weight if len(weight) == 1 else weight[h])[:, None, None]
             for b in slices(batch, examples):
                 yield self._block(b, h, t, last, shared)
 
-    def _shared(self, h: slice, t: slice, columns: int) -> Tensor | None:
-        """The shared scores of a block, weighted: (H, R, C) or (B, H, R, C)."""
-        scores, weight = self.factors.shared, self.factors.shared_weight
-        if scores is None:
-            return None
-        scores = scores[..., h, t, :columns]
-        return scores if weight is None else scores * (weight if weight.shape[0] == 1 else weight[h])[:, None, None]
-
     def _block(self, b: slice, h: slice, t: slice, columns: int, shared: Tensor | None) -> Block:
-        whole = self.factors
         if shared is not None and shared.dim() == 4:
             shared = _matrices(shared[b])
-        keys = [key if key.shape[0] == 1 else key[b] for _, key in whole.inner]
+        keys = [key if key.shape[0] == 1 else key[b] for _, key in self.inner]
         keys = [_matrices(key[:, h, :columns].expand(b.stop - b.start, -1, -1, -1)) for key in keys]
-        factors = Factors(
-            value=_matrices(whole.value[b, h, :columns]),
+        own = Attention(
+            value=_matrices(self.value[b, h, :columns]),
             shared=shared,
-            shared_weight=None,
-            bias=None if whole.bias is None else whole.bias[h, :columns],
-            inner=[(_matrices(query[b, h, t]), key) for (query, _), key in zip(whole.inner, keys, strict=True)],
-            outer=[(_matrices(x[b, h, t]), _matrices(y[b, h, t])) for x, y in whole.outer],
+            bias=None if self.bias is None else self.bias[h, :columns],
+            inner=[(_matrices(query[b, h, t]), key) for (query, _), key in zip(self.inner, keys, strict=True)],
+            outer=[(_matrices(x[b, h, t]), _matrices(y[b, h, t])) for x, y in self.outer],
+            mask=None if self.mask is None else self.mask[b, :columns],
+            offset=self.offset,
         )
-        mask = None if self.mask is None else self.mask[b, :columns]
-        return Block(b, h, t, columns, factors, mask, self.offset)
+        return Block(b, h, t, columns, own)
 
 
 def _matrices(x: Tensor) -> Tensor:
@@ -241,7 +271,7 @@ def _matrices(x: Tensor) -> Tensor:
 def _write(out: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
     """a @ b to the rows of a block in out, (B, T, H, …)."""
     target = out[block.b, block.t, block.h].transpose(1, 2)
-    if target.shape[0] == 1 and target.dtype == a.dtype:
+    if len(target) == 1:
         write_product(a, b, target[0])
     else:
         target.copy_(block.per_head(batch_product(a, b)))
@@ -258,29 +288,7 @@ def _add(total: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
         total[block.b, block.h, :columns] += block.per_head(batch_product(a, b))
 
 
-def _zero_gradients(factors: Factors, train_shared: bool) -> Factors:
-    """Sums over blocks, in float32 or higher: many small addends would be lost in bfloat16.
-
-    Those of value, queries and keys are laid out (B, S, H, …), as the projections read them.
-    """
-
-    def like(x: Tensor) -> Tensor:
-        return torch.zeros(x.shape, dtype=wide(x), device=x.device)
-
-    def by_token(x: Tensor) -> Tensor:
-        return like(x.transpose(1, 2)).transpose(1, 2)
-
-    return Factors(
-        by_token(factors.value),
-        like(factors.shared) if factors.shared is not None and train_shared else None,
-        None if factors.shared_weight is None else like(factors.shared_weight),
-        None if factors.bias is None else like(factors.bias),
-        [(by_token(x), by_token(y)) for x, y in factors.inner],
-        [(like(x), like(y)) for x, y in factors.outer],
-    )
-
-
-def _add_gradients(total: Factors, block: Block, grad: Tensor) -> None:
+def _add_gradients(total: Attention, block: Block, grad: Tensor) -> None:
     """Add the gradients of the factors, from a block's gradient of the logits, (E·H, R, C)."""
     b, h, t, columns = block.b, block.h, block.t, block.columns
     if total.shared is not None:
@@ -291,11 +299,11 @@ def _add_gradients(total: Factors, block: Block, grad: Tensor) -> None:
             total.shared[h, t, :columns] += shared
     if total.bias is not None:
         total.bias[h, :columns] += block.per_head(grad.sum(dim=1)).sum(dim=0)
-    for (query, key), (to_query, to_key) in zip(block.factors.inner, total.inner, strict=True):
+    for (query, key), (to_query, to_key) in zip(block.own.inner, total.inner, strict=True):
         narrow = grad.to(query.dtype)
         _write(to_query.transpose(1, 2), block, narrow, key)
         _add(to_key, block, narrow.mT, query)
-    for (tiled, repeated), (to_tiled, to_repeated) in zip(block.factors.outer, total.outer, strict=True):
+    for (tiled, repeated), (to_tiled, to_repeated) in zip(block.own.outer, total.outer, strict=True):
         full = torch.nn.functional.pad(grad, (0, tiled.shape[-1] * repeated.shape[-1] - columns))
         full = full.unflatten(-1, (repeated.shape[-1], tiled.shape[-1]))
         # Products of many small matrices take half the time of elementwise ones and their sums.
@@ -304,26 +312,12 @@ def _add_gradients(total: Factors, block: Block, grad: Tensor) -> None:
         to_repeated[b, h, t] = block.per_head(torch.matmul(full, tiled.unsqueeze(-1)).squeeze(-1))
 
 
-def _weigh_shared(total: Factors, factors: Factors, train_shared: bool) -> None:
-    """From the gradient of the weighted scores to those of the weight and of the scores."""
-    weight, scores = factors.shared_weight, factors.shared
-    if weight is None or scores is None or total.shared is None or total.shared_weight is None:
-        return
-    if scores.dim() == 4:
-        per_head = (total.shared * scores).sum(dim=(0, -2, -1))
-    else:
-        # Inner products of matrices, without their elementwise product.
-        pairs = zip(total.shared, scores, strict=True)
-        per_head = torch.stack([torch.dot(x.flatten(), y.flatten().to(x.dtype)) for x, y in pairs])
-    total.shared_weight += per_head.sum() if weight.shape[0] == 1 else per_head
-    total.shared = total.shared.mul_(weight[:, None, None]) if train_shared else None
-
-
-_ARGUMENTS = (
-    "Tensor value, Tensor? shared, Tensor? shared_weight, Tensor? bias, Tensor[] inner, Tensor[] outer, Tensor? mask, "
+# The schema of an `Attention`.
+ARGUMENTS = (
+    "Tensor value, Tensor? shared, Tensor? weight, Tensor? bias, Tensor[] inner, Tensor[] outer, Tensor? mask, "
     "SymInt? offset, float dropout_p, Tensor? seed"
 )
-_forward = operator("blockwise", Attention.of, _ARGUMENTS, 1, torch.Tag.cudagraph_unsafe)
+_forward = operator("blockwise", Attention.of, ARGUMENTS, 1, torch.Tag.cudagraph_unsafe)
 
 
 def blockwise_attention(

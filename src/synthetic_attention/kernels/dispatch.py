@@ -67,10 +67,10 @@ def attend(
     if isinstance(logits, GroupedLogits):
         return _attend_groups(logits, value, mask, offset, dropout_p)
 
-    if isinstance(logits, CachedLogits) and not dropout_p and (cached := logits.lookup(offset)) is not None:
-        if mask is None or (value.dtype != torch.float16 and cached.has_small_range):
+    if isinstance(logits, CachedLogits) and not dropout_p:
+        cached = logits.lookup(offset)
+        if cached is not None and (mask is None or (value.dtype != torch.float16 and cached.has_small_range)):
             return cached_attention(cached.weights.expand(heads, -1, -1), value, mask, offset)
-        logits = SharedLogits(cached.scores)
     factored = FactoredLogits.of(logits)
     if (scores := factored.shared) is not None:
         # Scores for one example are for all; scores for one head are for all heads.
@@ -81,9 +81,9 @@ def attend(
         if scores.dim() == 4:
             return eager_attention(logits, value, mask, offset, dropout_p)
         dropout = F.dropout(torch.ones_like(scores, dtype=wide(scores)), dropout_p) if dropout_p > 0 else None
-        is_batched = value.device.type != "cpu" and is_supported(scores, value, mask)
-        attention = batched_attention if is_batched else shared_attention
-        return attention(scores, value, mask, offset, dropout, _is_finite(logits))
+        if value.device.type != "cpu" and is_supported(scores, value, mask):
+            return batched_attention(scores, value, mask, offset, dropout, _is_finite(logits))
+        return shared_attention(scores, value, mask, offset, dropout)
     if factored.inner and not factored.outer and _fused(factored, value, mask, offset, dropout_p):
         bias = None if factored.shared is None else factored.weighted_shared()
         return inner_attention(factored.joined(), bias, value, mask, offset, dropout_p)

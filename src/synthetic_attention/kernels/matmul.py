@@ -210,20 +210,20 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 def batch_product(a: Tensor, b: Tensor) -> Tensor:
     """a @ b, batches of matrices, by the faster library; no derivatives, as in all functions below."""
-    if not _are_fast(a, b):
-        return torch.bmm(a, b)
-    out = a.new_empty(len(a), a.shape[1], b.shape[2])
-    write_product(a, b, out)
-    return out
+    if _are_fast(a, b):
+        return torch.stack([product(x, y) for x, y in zip(a, b, strict=True)])
+    return torch.bmm(a, b)
 
 
 def write_product(a: Tensor, b: Tensor, out: Tensor) -> None:
-    """out = a @ b, batches of matrices."""
+    """out = a @ b, batches of matrices, where out may be wider."""
     if _are_fast(a, b):
         for x, y, target in zip(a, b, out, strict=True):
             target.copy_(product(x, y))
-    else:
+    elif out.dtype == a.dtype:
         torch.bmm(a, b, out=out)
+    else:
+        out.copy_(torch.bmm(a, b))
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

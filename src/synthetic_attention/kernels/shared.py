@@ -31,6 +31,7 @@ from torch import Tensor
 from ..layout import is_traced
 from ..logits import Positions, SharedLogits
 from .blocks import block_softmax, blocks, exponentials, hide_later, operator, wide, without_autocast
+from .blockwise import Attention
 from .matmul import add_product, fingerprint, write_product
 
 # E under a mask cannot vanish while a row's scores differ by less than this: exp(−60) is far from the end of float32.
@@ -45,11 +46,10 @@ class SharedCall:
 
     Attributes:
         scores: (H, T, S).
-        value: (H, D, B, S).
+        value: (H, D, B, S); m ∘ V with a mask.
         mask: (B, S), bool.
         offset: row t sees keys ≤ offset + t; None for all.
         dropout: (H, T, S), factors 0 or 1/(1−p) on the weights, one mask for the whole batch; or None.
-        is_finite: no score is −inf.
     """
 
     scores: Tensor
@@ -57,7 +57,6 @@ class SharedCall:
     mask: Tensor | None
     offset: int | None
     dropout: Tensor | None
-    is_finite: bool
 
     def empty_outputs(self) -> tuple[Tensor, ...]:
         """Output (H, D, B, T), and with a mask the denominators (H, B, T): all −1 if the careful way was taken."""
@@ -74,20 +73,24 @@ class SharedCall:
         # E is multiplied in the dtype of the values, and float16 ends at exp(−17).
         if self.mask is not None and (self.value.dtype == torch.float16 or not has_small_range(self.scores)):
             norm.fill_(-1)
-            self.forward_one_by_one(out)
+            self.by_blocks().write(out.permute(2, 3, 0, 1))
         else:
             self.write(out, norm, self.weights())
         return out, norm
 
-    def forward_one_by_one(self, out: Tensor) -> None:
-        """Write the output, the careful way: a softmax per example."""
-        for b, example in self._examples():
-            out[:, :, b] = example.forward()[0]
+    def by_blocks(self) -> Attention:
+        """The same with a softmax per example, the careful way."""
+        value = self.value.permute(2, 0, 3, 1)
+        return Attention(value, self.scores, mask=self.mask, offset=self.offset, kept=self.dropout)
+
+    def gradients_by_blocks(self, grad: Tensor, needs: Sequence[bool]) -> list[Tensor | None]:
+        """Gradients of scores and value, the careful way."""
+        total = self.by_blocks().gradients(grad.permute(2, 3, 0, 1), (needs[1], needs[0], False))
+        return [total.shared, total.value.permute(1, 3, 0, 2).contiguous()]
 
     def write(self, out: Tensor, norm: Tensor, tiles: Iterable[_Tile]) -> None:
         """Write the weighted sums to `out`; with a mask also the denominators, by which they are divided."""
-        value = self.masked_value()
-        value_HNS, out_HNT = value.flatten(1, 2), out.flatten(1, 2)
+        value, value_HNS, out_HNT = self.value, self.value.flatten(1, 2), out.flatten(1, 2)
         mask_SB = None if self.mask is None else self.mask.to(norm.dtype).mT
         for h, t, last, weights_HTS in tiles:
             if mask_SB is not None:
@@ -97,54 +100,17 @@ class SharedCall:
             if mask_SB is not None:
                 out[h, :, :, t] /= nonzero(norm[h, :, t])[:, None]
 
-    def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor]:
-        return [x.new_empty(x.shape) for x, need in zip((self.scores, self.value), needs, strict=False) if need]
+    def empty_gradients(self, needs: Sequence[bool]) -> list[Tensor | None]:
+        return [self.scores.new_empty(self.scores.shape), self.value.new_empty(self.value.shape)]
 
-    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor]:
-        own = self._wide_gradients(grad, saved[0], saved[1], needs[0])
-        return [x.to(like.dtype) for x, like, need in zip(own, (self.scores, self.value), needs, strict=False) if need]
-
-    def gradients_one_by_one(self, grad: Tensor, train_scores: bool) -> tuple[Tensor, Tensor]:
-        """Gradients of scores and value, in float32 or higher, the careful way."""
-        grad_scores, grad_value = self._empty_sums(train_scores)
-        for b, example in self._examples():
-            own_scores, grad_value[:, :, b] = example._wide_gradients(grad[:, :, b], None, None, train_scores)
-            grad_scores = own_scores if b.start == 0 else grad_scores.add_(own_scores)
-        return grad_scores, grad_value
-
-    def masked_value(self) -> Tensor:
-        """m ∘ V."""
-        return self.value if self.mask is None else self.value * self.mask.to(self.value.dtype)
-
-    def mask_gradient(self, grad_value: Tensor) -> None:
-        """From the gradient of m ∘ V to the gradient of V, in place."""
-        if self.mask is not None:
-            grad_value *= self.mask.to(grad_value.dtype)
-
-    def weights(self) -> Iterator[_Tile]:
-        """The blocks with softmax(R), or with E where there is a mask."""
-        return _weights(self.scores, self.offset, block_softmax if self.mask is None else exponentials)
-
-    def _examples(self) -> Iterator[tuple[slice, SharedCall]]:
-        """Each example with its mask in the scores."""
-        assert self.mask is not None
-        for i in range(len(self.mask)):
-            scores, b = self.scores.masked_fill(~self.mask[i], -torch.inf), slice(i, i + 1)
-            yield b, SharedCall(scores, self.value[:, :, b], None, self.offset, self.dropout, False)
-
-    def _empty_sums(self, train_scores: bool) -> tuple[Tensor, Tensor]:
-        """The gradient of scores, empty unless `train_scores`, and zeros for the gradient of value."""
-        like, shape = self.scores, self.scores.shape if train_scores else (0,)
-        # Sums over blocks of rows: in float32, or many small addends would be lost in bfloat16.
-        total = torch.zeros_like(self.value, dtype=wide(self.value), memory_format=torch.contiguous_format)
-        return like.new_empty(shape, dtype=wide(like)), total
-
-    def _wide_gradients(self, grad: Tensor, out: Any, norm: Any, train_scores: bool) -> tuple[Tensor, Tensor]:
-        """Gradients of scores, empty unless `train_scores`, and value, in float32 or higher."""
+    def backward(self, grad: Tensor, saved: Sequence[Any], needs: Sequence[bool]) -> list[Tensor | None]:
+        out, norm = saved
         if norm is not None and bool(norm.flatten()[0] < 0):
-            return self.gradients_one_by_one(grad, train_scores)
-        value, (grad_scores, grad_value) = self.masked_value(), self._empty_sums(train_scores)
-        value_HNS, sum_HNS = value.flatten(1, 2), grad_value.flatten(1, 2)
+            return self.gradients_by_blocks(grad, needs)
+        # Sums over blocks of rows: in float32, or many small addends would be lost in bfloat16.
+        grad_value = torch.zeros(self.value.shape, dtype=wide(self.value), device=self.value.device)
+        grad_scores = self.scores.new_empty(self.scores.shape if needs[0] else (0,), dtype=wide(self.scores))
+        value, value_HNS, sum_HNS = self.value, self.value.flatten(1, 2), grad_value.flatten(1, 2)
         if self.mask is not None:
             mask_BS, norm = self.mask.to(norm.dtype), nonzero(norm)
         for h, t, last, weights_HTS in self.weights():
@@ -156,14 +122,11 @@ class SharedCall:
             keep = None if self.dropout is None else self.dropout[h, t, :last]
             kept = weights_HTS if keep is None else weights_HTS * keep
             add_product(sum_HNS[h, :, :last], grad_HNT, kept.to(value.dtype))
-            if not train_scores:
+            if not needs[0]:
                 continue
             grad_scores[h, t, last:] = 0
             block = grad_scores[h, t, :last]
-            if block.dtype == value.dtype:
-                write_product(grad_HNT.mT, value_HNS[h, :, :last], block)
-            else:
-                block.copy_(torch.bmm(grad_HNT.mT, value_HNS[h, :, :last]))
+            write_product(grad_HNT.mT, value_HNS[h, :, :last], block)
             if keep is not None:
                 block *= keep
             if self.mask is not None:
@@ -175,28 +138,32 @@ class SharedCall:
             else:
                 # Its `out` has to be contiguous, though it does not check.
                 block.copy_(torch.ops.aten._softmax_backward_data(block, weights_HTS, -1, block.dtype))
-        self.mask_gradient(grad_value)
-        return grad_scores, grad_value
+        return [grad_scores, grad_value]
+
+    def weights(self) -> Iterator[_Tile]:
+        """The blocks with softmax(R), or with E where there is a mask."""
+        return _weights(self.scores, self.offset, block_softmax if self.mask is None else exponentials)
 
 
 # The schema of a `SharedCall`.
-ARGUMENTS = "Tensor scores, Tensor value, Tensor? mask, SymInt? offset, Tensor? dropout, bool is_finite"
+ARGUMENTS = "Tensor scores, Tensor value, Tensor? mask, SymInt? offset, Tensor? dropout"
 _forward = operator("shared", SharedCall, ARGUMENTS, 2, torch.Tag.cudagraph_unsafe)
 
 
+def by_feature(value: Tensor, mask: Tensor | None) -> Tensor:
+    """V (B, H, S, D), or m ∘ V with a mask, as (H, D, B, S)."""
+    value = value.permute(1, 3, 0, 2)
+    return value if mask is None else value * mask.to(value.dtype)
+
+
 def shared_attention(
-    scores: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    offset: int | None,
-    dropout: Tensor | None,
-    is_finite: bool = False,
+    scores: Tensor, value: Tensor, mask: Tensor | None, offset: int | None, dropout: Tensor | None
 ) -> Tensor:
     """softmax(scores) · value, as in `attend`, (B, H, T, D), a view of a contiguous (H, D, B, T).
 
     Arguments are those of `SharedCall`, but value is (B, H, S, D); fastest as a view of a contiguous (H, D, B, S).
     """
-    out_HDBT, _ = _forward(scores, value.permute(1, 3, 0, 2), mask, offset, dropout, is_finite)
+    out_HDBT, _ = _forward(scores, by_feature(value, mask), mask, offset, dropout)
     return out_HDBT.permute(2, 0, 3, 1)
 
 
@@ -205,19 +172,11 @@ def cached_attention(weights: Tensor, value: Tensor, mask: Tensor | None, offset
 
     A mask changes only the denominators, Y = P (m ∘ V) / P m, for any m: P is as good as E.
     """
-    call = SharedCall(weights, value.permute(1, 3, 0, 2), mask, offset, None, False)
+    call = SharedCall(weights, by_feature(value, mask), mask, offset, None)
     out, norm = call.empty_outputs()
     with without_autocast(value.device.type):
         call.write(out, norm, ((h, t, last, weights[h, t, :last]) for h, t, last in _blocks(weights, offset)))
     return out.permute(2, 0, 3, 1)
-
-
-def softmax(scores: Tensor, offset: int | None) -> Tensor:
-    """All weights (H, T, S), zeros where a causal row sees nothing."""
-    weights = torch.zeros(scores.shape, dtype=wide(scores), device=scores.device)
-    for h, t, last, block in _weights(scores, offset, block_softmax):
-        weights[h, t, :last] = block
-    return weights
 
 
 def _blocks(scores: Tensor, offset: int | None) -> Iterator[tuple[slice, slice, int]]:
@@ -250,9 +209,12 @@ class CachedSoftmax:
 
     @cached_property
     def weights(self) -> Tensor:
-        """softmax(R)."""
+        """softmax(R), zeros where a causal row sees nothing."""
+        weights = torch.zeros(self.scores.shape, dtype=wide(self.scores))
         with without_autocast("cpu"):
-            return softmax(self.scores, self.offset)
+            for h, t, last, block in _weights(self.scores, self.offset, block_softmax):
+                weights[h, t, :last] = block
+        return weights
 
     @cached_property
     def has_small_range(self) -> bool:
@@ -261,57 +223,45 @@ class CachedSoftmax:
 
 
 class SoftmaxCache:
-    """The cache of one function, for the last length asked for. It is neither saved nor copied with a model."""
+    """The last softmax of one function, after what it was made of. It is neither saved nor copied with a model."""
 
-    def __init__(self) -> None:
-        # The key and its entry: one attribute, as several threads may run one model.
-        self._entry: tuple[Any, CachedSoftmax] | None = None
-
-    def lookup(
-        self, positions: Positions, parameters: Sequence[Tensor], make: Callable[[], Tensor], offset: int | None = None
-    ) -> CachedSoftmax | None:
-        """The entry for these parameters (cut to the part in use); None in training, on a GPU and in compiled code.
-
-        `make` computes the scores (H, T, S) at `positions`, whose row t sees keys ≤ offset + t (None: all).
-        """
-        if positions.row_index is not None or torch.is_grad_enabled() or is_traced():
-            return None
-        if any(p.device.type != "cpu" or p.is_inference() for p in parameters):
-            return None
-        # Autocast changes the dtype in which scores are computed.
-        autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-        key = (positions.rows, positions.columns, offset, autocast, *map(fingerprint, parameters))
-        entry = self._entry
-        # NaN is not equal to itself: scores that are not finite are never found in the cache.
-        if entry is None or entry[0] != key:
-            entry = self._entry = key, CachedSoftmax(make(), offset)
-        return entry[1]
+    # One attribute, as several threads may run one model.
+    entry: tuple[Any, CachedSoftmax] | None = None
 
     def __reduce__(self) -> tuple[type[SoftmaxCache], tuple[()]]:
         return SoftmaxCache, ()
 
 
 class CachedLogits(SharedLogits):
-    """Shared scores from parameters alone, with the arguments of `SoftmaxCache.lookup` and the cache of their function.
+    """Shared scores at `positions` that `make` computes from parameters alone (cut to the part in use).
 
-    Unless something is added to them, `attend` may cache their softmax.
+    Unless something is added to them, `attend` may keep their softmax in the cache of their function.
     """
 
     def __init__(
         self, cache: SoftmaxCache, positions: Positions, parameters: Sequence[Tensor], make: Callable[[], Tensor]
     ) -> None:
-        self._cache, self._source, self.is_shared = cache, (positions, parameters, make), positions.key_index is None
-        self.rows = positions.rows
+        self._cache, self._positions, self._parameters, self._make = cache, positions, parameters, make
+        self.rows, self.is_shared = positions.rows, positions.key_index is None
         self.columns = positions.columns if positions.key_index is None else positions.key_index.shape[-1]
         self.shape = (1, 1, self.rows, self.columns)
-        self._made: Tensor | None = None
 
     @property
     def scores(self) -> Tensor:  # type: ignore[override]
-        if self._made is None:
-            self._made = self._source[2]()
-        return self._made
+        return self._make()
 
     def lookup(self, offset: int | None) -> CachedSoftmax | None:
-        """The cached softmax of these scores."""
-        return self._cache.lookup(*self._source, offset)
+        """The softmax, cached, where row t sees keys ≤ offset + t; None in training, on a GPU and in compiled code."""
+        positions = self._positions
+        if positions.row_index is not None or torch.is_grad_enabled() or is_traced():
+            return None
+        if any(p.device.type != "cpu" or p.is_inference() for p in self._parameters):
+            return None
+        # Autocast changes the dtype in which scores are computed.
+        autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+        key = (positions.rows, positions.columns, offset, autocast, *map(fingerprint, self._parameters))
+        entry = self._cache.entry
+        # NaN is not equal to itself: scores that are not finite are never found in the cache.
+        if entry is None or entry[0] != key:
+            entry = self._cache.entry = key, CachedSoftmax(self.scores, offset)
+        return entry[1]

@@ -19,17 +19,17 @@ import triton
 import triton.language as tl
 
 # The tensors of `triton_attention.Call`, pointers in a kernel. A term that is None is not compiled.
-Terms = namedtuple("Terms", "value query key shared weight bias tiled repeated mask seed kept flag")
+Terms = namedtuple("Terms", "value query key tiled repeated shared weight bias mask seed kept flag")
 # Strides of the terms that may have gaps, by example (b), head, row, and of the value by feature (d), elsewhere 1.
 # One tuple, not one for each term: Triton 3.6 loses strides of 1 inside of inner tuples.
 Strides = namedtuple(
     "Strides",
-    "value_b value_h value_s value_d query_b query_h query_t key_b key_h key_s shared_h shared_t weight_h "
-    "tiled_b tiled_h tiled_t repeated_b repeated_h repeated_t",
+    "value_b value_h value_s value_d query_b query_h query_t key_b key_h key_s "
+    "tiled_b tiled_h tiled_t repeated_b repeated_h repeated_t shared_h shared_t weight_h",
 )
 # Numbers of a call: T and S; the columns of a block that are in use; row t sees keys ≤ offset + t, or with None all;
-# the scale of the inner product; the probability with which weights are dropped; K and D.
-Sizes = namedtuple("Sizes", "rows columns step offset scale dropout_p key_width value_width")
+# the probability with which weights are dropped; K and D.
+Sizes = namedtuple("Sizes", "rows columns step offset dropout_p key_width value_width")
 
 
 @triton.jit
@@ -117,7 +117,7 @@ def _scores(
     if terms.query is not None:
         q = _queries(terms, strides, sizes, b, h, rows, BLOCK_K)
         k = _keys(terms, strides, sizes, b, h, columns, BLOCK_K)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (sizes.scale * log2_e)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * log2_e
     if terms.tiled is not None:
         tiled, repeated = _outer_factors(terms, strides, sizes, b, h, block, rows, N)
         scores += tiled * repeated[:, None] * log2_e
@@ -266,7 +266,7 @@ def backward_rows_kernel(
     tl.store(EXACT + row, tl.load(DELTA + row, mask=rows < sizes.rows, other=0.0) + error, mask=rows < sizes.rows)
     if terms.query is not None:
         width = tl.arange(0, BLOCK_K)
-        _store_head(DQ, stride_DQ, b, h, dq * sizes.scale, rows, sizes.rows, width, sizes.key_width, 1)
+        _store_head(DQ, stride_DQ, b, h, dq, rows, sizes.rows, width, sizes.key_width, 1)
     if terms.tiled is not None:
         _store_head(DTILED, stride_DTILED, b, h, d_tiled, rows, sizes.rows, tl.arange(0, N), sizes.step, 1)
 
@@ -304,7 +304,7 @@ def backward_columns_kernel(
     _store_head(DV, stride_DV, b, h, dv, own, sizes.columns, width, sizes.value_width, stride_DV[3])
     if terms.query is not None:
         width = tl.arange(0, BLOCK_K)
-        _store_head(DK, stride_DK, b, h, dk * sizes.scale, own, sizes.columns, width, sizes.key_width, 1)
+        _store_head(DK, stride_DK, b, h, dk, own, sizes.columns, width, sizes.key_width, 1)
     if terms.bias is not None:
         tl.store(DC + (b * H + h) * sizes.columns + columns, dc, mask=real)
 
