@@ -219,8 +219,8 @@ class SynthesizerAttention(SelfAttention):
         key, value = layout.update(cache, value[:, :0] if key is None else key, value, self.layer_idx)
         logits = self._biased(self.function(features, layout.positions, key), attn_bias, layout, value.dtype)
 
-        # Where a token before another need not be in a slot before it, `_biased` hides the later ones.
-        mask, causal = layout.key_mask(is_causal), is_causal and layout.slots is None and layout.pair_mask is None
+        # Where the slots are a tensor, `_biased` hides the later ones.
+        mask, causal = layout.key_mask(is_causal), is_causal and layout.slots is None
         offset = layout.positions.offset if causal else 0
         dropout = self.dropout if self.training else 0.0
         if need_weights:
@@ -235,14 +235,12 @@ class SynthesizerAttention(SelfAttention):
         return (y, weights) if need_weights else y
 
     def _biased(self, logits: Logits, attn_bias: Tensor | None, layout: TokenLayout, dtype: torch.dtype) -> Logits:
-        """The logits with a bias in the slots of the input, and with what the layout hides from each token."""
+        """The logits with a bias in the slots of the input, and in a static cache with what each token must not see."""
         if attn_bias is not None:
             # A packed batch has the bias of its aligned form.
             given = layout.aligned if layout.is_packed else layout
             sizes = given.shape[0], self.num_heads, given.shape[1], given.columns
             logits = logits.plus(given.align_pairs(SharedLogits.from_bias(attn_bias, *sizes).scores))
-        if layout.pair_mask is not None:
-            logits = logits.plus(layout.pair_mask)
         if layout.slots is not None:
             hidden = torch.arange(layout.columns, device=layout.slots.device) > layout.slots[:, None]
             bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)

@@ -82,7 +82,6 @@ class TokenLayout(Movable):
         front: the layout of the aligned batch, where tokens have to move.
         cache_mask: the mask of the batch that this one is aligned from; the cache keeps its slots.
         places: (B, S), how many real tokens stand before each slot of `mask`, or of `cache_mask`.
-        pair_mask: (1, T, S), 0 where a token sees a key, else −inf or as low; for keys in an order of their own.
     """
 
     shape: tuple[int, int]
@@ -98,7 +97,6 @@ class TokenLayout(Movable):
     front: TokenLayout | None = None
     cache_mask: Tensor | None = None
     places: Tensor | None = None
-    pair_mask: Tensor | None = None
 
     @classmethod
     def of(
