@@ -17,12 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
-from transformers.cache_utils import (
-    DYNAMIC_LAYER_TYPE_MAPPING,
-    STATIC_LAYER_TYPE_MAPPING,
-    DynamicLayer,
-    StaticLayer,
-)
+from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING, STATIC_LAYER_TYPE_MAPPING, DynamicLayer, StaticLayer
 
 # transformers' name of a layer with a key for each value.
 KEYS_AND_VALUES = "full_attention"
@@ -65,17 +60,14 @@ def layer_type(key_heads: int, num_heads: int) -> str:
 
 
 def adapt_layers(cache: Cache, layer_types: Sequence[str]) -> None:
-    """Let a cache without configuration make our layers. ValueError for layers of others that count keys."""
-    if isinstance(cache, EncoderDecoderCache):
-        for half in (cache.self_attention_cache, cache.cross_attention_cache):
-            adapt_layers(half, layer_types)
-        return
-    if cache.layer_class_to_replicate is DynamicLayer:
-        cache.layer_class_to_replicate = DynamicKeysValuesLayer
+    """Replace transformers' dynamic layers without tokens by ours. ValueError for others that count keys."""
     for index, kind in enumerate(layer_types):
-        layer = type(cache.layers[index]) if index < len(cache.layers) else cache.layer_class_to_replicate
-        if kind != KEYS_AND_VALUES and layer not in (DynamicKeysValuesLayer, StaticValuesLayer):
-            found = "nothing" if layer is None else layer.__name__
+        layer = cache.layers[index] if index < len(cache.layers) else None
+        is_stock = (cache.layer_class_to_replicate if layer is None else type(layer)) is DynamicLayer
+        if is_stock and not getattr(layer, "is_initialized", False) and not torch.compiler.is_compiling():
+            cache.layers[index : index + 1] = [DynamicKeysValuesLayer()]
+        elif kind != KEYS_AND_VALUES and not isinstance(layer, DynamicKeysValuesLayer | StaticValuesLayer):
+            found = "nothing" if layer is None else type(layer).__name__
             raise ValueError(
                 f"got a cache with {found} for layer {index}, which caches fewer keys than values; expected one "
                 "made from the configuration: DynamicCache(config=model.config). Prefix tuning, which makes keys "

@@ -207,7 +207,6 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        **kwargs: Any,
     ) -> BaseModelOutputWithPast | Seq2SeqModelOutput:
         """Compute hidden states.
 
@@ -234,10 +233,7 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         Raises:
             ValueError: a sequence that is too long, a mask or positions that do not fit, inputs missing or twice, or
                 inputs that another kind of model has.
-            TypeError: an unknown keyword.
         """
-        if kwargs:
-            raise TypeError(f"got unexpected keywords {sorted(kwargs)}; expected those of {type(self).__name__}")
         is_seq2seq, mask = self.config.is_encoder_decoder, attention_mask
         record = self.recorded({"output_attentions": output_attentions, "output_hidden_states": output_hidden_states})
         encoded: Any = None
@@ -261,6 +257,8 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
                 raise ValueError(f"got segment_ids of shape {shape}; expected (B, T) = {tuple(embeds.shape[:2])}")
         cache = self._cache(past_key_values, use_cache if segment_ids is None else False)
         own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        if own is not None:
+            adapt_layers(own, self.config.layer_types)
         layout = TokenLayout.of(mask if segment_ids is None else TokenLayout.of_segments(segment_ids), embeds, own)
         stack: Any = self.encoder if self.decoder is None else self.decoder
         hidden = encoded.last_hidden_state if is_seq2seq else None
@@ -329,7 +327,6 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         if isinstance(given, EncoderDecoderCache) != both:
             expected = "an EncoderDecoderCache" if both else "a decoder's, without cross-attention"
             raise ValueError(f"got past_key_values of type {type(given).__name__}; expected {expected}")
-        adapt_layers(given, self.config.layer_types)
         return given
 
 
