@@ -235,7 +235,7 @@ class SynthesizerAttention(SelfAttention):
         return (y, weights) if need_weights else y
 
     def _biased(self, logits: Logits, attn_bias: Tensor | None, layout: TokenLayout, dtype: torch.dtype) -> Logits:
-        """The logits with a bias in the slots of the input, and with what the layout hides from each token."""
+        """The logits with a bias in the slots of the input, and in a static cache with what each token must not see."""
         if attn_bias is not None:
             # A packed batch has the bias of its aligned form.
             given = layout.aligned if layout.is_packed else layout

@@ -1,4 +1,4 @@
-"""The growing cache against one that concatenates."""
+"""The cache layer that counts values, against transformers' own."""
 
 from __future__ import annotations
 
@@ -33,31 +33,18 @@ def _states(batch: int, tokens: int, heads: int = 2) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("heads", [2, 1, 0])
-def test_it_holds_what_a_concatenating_layer_holds(heads: int, change: str) -> None:
+def test_it_holds_what_the_layer_of_transformers_holds(heads: int, change: str) -> None:
     ours, theirs = DynamicKeysValuesLayer(), DynamicLayer()
     for step in range(90):
         batch = 3 if not ours.get_seq_length() else len(ours.values)
         states = _states(batch, 4 if step == 0 else 1, heads)
         results = [layer.update(*states) for layer in (ours, theirs)]
         torch.testing.assert_close(*results, rtol=0, atol=0)
-        # Before the room is used up and after, where vanilla's own layer can do it at all.
+        # Where vanilla's own layer can do it at all.
         if step in (3, 70) and (heads or change not in ("reorder", "repeat", "select")):
             for layer in (ours, theirs):
                 CHANGES[change](layer)
     assert ours.get_seq_length() == ours.values.shape[-2]
-
-
-def test_gradients_flow_through_it() -> None:
-    layer, parts = DynamicKeysValuesLayer(), []
-    total = torch.zeros(())
-    for tokens in (4, 1, 1):
-        keys, values = (state.requires_grad_() for state in _states(3, tokens))
-        parts += [keys, values]
-        total = total + sum((state**2).sum() for state in layer.update(keys, values))
-    total.backward()
-    # What came first was there in all three steps.
-    for part, times in zip(parts, (3, 3, 2, 2, 1, 1), strict=True):
-        torch.testing.assert_close(part.grad, 2 * times * part.detach())
 
 
 @torch.no_grad()

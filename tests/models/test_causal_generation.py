@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
-from transformers import CompileConfig, ContinuousBatchingConfig, DynamicCache, GenerationConfig, StaticCache
+from transformers import CompileConfig, DynamicCache, StaticCache
 
 from models.conftest import STACKS
 from synthetic_attention.models import SynthesizerForCausalLM
@@ -105,17 +105,6 @@ def test_a_cache_without_configuration(model: SynthesizerForCausalLM, prompts: P
     assert torch.equal(_generate(model, prompts, past_key_values=DynamicCache()), _generate(model, prompts))
 
 
-@pytest.mark.parametrize(
-    "fields", [{"position_embedding_type": "relative"}, STACKS["rotary"]], ids=["relative", "rotary"]
-)
-@pytest.mark.skipif(not hasattr(ContinuousBatchingConfig, "page_size"), reason="transformers before 5.22")
-def test_continuous_batching(fields: dict[str, Any], tiny_lm: Callable) -> None:
-    layers = ["vanilla", "random+vanilla", "dense+vanilla", "factorized_dense+relative_random+vanilla"]
-    model = tiny_lm(**fields | {"synthesizer": layers, "num_layers": 4}, attn_implementation="eager")
-    prompts = [torch.randint(3, 53, (length,)).tolist() for length in (1, 4, 9, 2, 6)]
-    options = GenerationConfig(max_new_tokens=8, eos_token_id=None, pad_token_id=0, do_sample=False)
-    batching = ContinuousBatchingConfig(page_size=4, num_blocks=32, max_batch_tokens=12)
-    results = model.generate_batch(prompts, generation_config=options, continuous_batching_config=batching)
-    for prompt, result in zip(prompts, results.values(), strict=True):
-        alone = model.generate(torch.tensor([prompt]), generation_config=options)
-        assert result.generated_tokens == alone[0, len(prompt) :].tolist()
+def test_continuous_batching_is_refused(tiny_lm: Callable) -> None:
+    with pytest.raises(NotImplementedError, match=r"generate_batch.*synthetic_attention\.generate"):
+        tiny_lm().generate_batch([[5, 6]])

@@ -81,7 +81,7 @@ def test_a_cache_is_built_for_the_decoder() -> None:
     assert config.synthesizers("encoder") == ["dense", "dense"]
     decoder = config.get_text_config(decoder=True)
     assert decoder.num_hidden_layers == 3
-    assert decoder.layer_types == ["synthesizer_values", "full_attention", "full_attention"]
+    assert decoder.layer_types == ["synthesizer_keys_0", "full_attention", "full_attention"]
     groups = SynthesizerConfig(num_layers=2, synthesizer=["random:6/vanilla:2", "dense+vanilla/vanilla"])
     assert (groups.layer_types, groups.key_heads) == (["synthesizer_keys_2", "full_attention"], [2, 8])
     assert decoder.decoder_start_token_id == config.decoder_start_token_id

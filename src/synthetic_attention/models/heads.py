@@ -107,6 +107,10 @@ class _GenerationMixin(GenerationMixin):
         parent: Any = super()
         return parent.generate(inputs, *args, **kwargs)
 
+    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
+        """NotImplementedError: a paged cache of transformers has keys for all heads, and an order of its own."""
+        raise NotImplementedError("got generate_batch(); expected synthetic_attention.generate(model, …) or generate()")
+
     # `generate()` accepts `inputs_embeds` only if it is among these arguments. The tokenizer is for `stop_strings`.
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, *args: Any, inputs_embeds: Tensor | None = None, tokenizer: Any = None, **kwargs: Any

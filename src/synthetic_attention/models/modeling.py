@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 import torch
@@ -22,7 +21,7 @@ from ..layout import TokenLayout, read_mask
 from ..logits import Positions
 from ..synthesizers import Rotary, has_logits, needs_max_length
 from .blocks import SynthesizerBlock, make_embedding, make_norm
-from .cache import KEYS_AND_VALUES, adapt_layers
+from .cache import adapt_layers
 from .configuration import SynthesizerConfig
 from .positions import LearnedPositions, RelativePositionBias, SinusoidalPositions, read_positions
 from .pretrained import SynthesizerPreTrainedModel
@@ -208,7 +207,6 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        **kwargs: Any,
     ) -> BaseModelOutputWithPast | Seq2SeqModelOutput:
         """Compute hidden states.
 
@@ -235,12 +233,7 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         Raises:
             ValueError: a sequence that is too long, a mask or positions that do not fit, inputs missing or twice, or
                 inputs that another kind of model has.
-            TypeError: an unknown keyword.
         """
-        if "cache" in kwargs:
-            return self._paged(self._embed(input_ids, inputs_embeds), attention_mask, position_ids, kwargs)
-        if kwargs:
-            raise TypeError(f"got unexpected keywords {sorted(kwargs)}; expected those of {type(self).__name__}")
         is_seq2seq, mask = self.config.is_encoder_decoder, attention_mask
         record = self.recorded({"output_attentions": output_attentions, "output_hidden_states": output_hidden_states})
         encoded: Any = None
@@ -264,6 +257,8 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
                 raise ValueError(f"got segment_ids of shape {shape}; expected (B, T) = {tuple(embeds.shape[:2])}")
         cache = self._cache(past_key_values, use_cache if segment_ids is None else False)
         own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        if own is not None:
+            adapt_layers(own, self.config.layer_types)
         layout = TokenLayout.of(mask if segment_ids is None else TokenLayout.of_segments(segment_ids), embeds, own)
         stack: Any = self.encoder if self.decoder is None else self.decoder
         hidden = encoded.last_hidden_state if is_seq2seq else None
@@ -285,22 +280,6 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         """What a stack has to record: as an argument of `forward` says, or the configuration where it is None."""
         names = ("output_attentions", "output_hidden_states")
         return {name: bool(getattr(self.config, name) if asked.get(name) is None else asked[name]) for name in names}
-
-    def _paged(self, embeds: Tensor, pair_mask: Any, position_ids: Any, arguments: Any) -> BaseModelOutputWithPast:
-        """A step of `generate_batch`: new tokens (1, T, d_model) of several sequences, earlier ones in a paged cache.
-
-        `pair_mask` (1, 1, T, S) is 0 where a token sees a key, else the lowest number; `position_ids` (1, T) are those
-        in each sequence; `cu_seq_lens_k` among the arguments of the cache are the first keys of each sequence, and S.
-        """
-        starts, longest = (arguments[name][KEYS_AND_VALUES] for name in ("cu_seq_lens_k", "max_length_k"))
-        rows, columns = pair_mask.shape[2:]
-        keys = torch.arange(columns, device=embeds.device)
-        keys = keys - starts[torch.searchsorted(starts, keys, right=True) - 1]
-        positions = Positions(rows, longest, position_ids, keys[None])
-        layout = TokenLayout((1, rows), columns, positions, has_past=True, pair_mask=pair_mask[0])
-        cache: Any = SimpleNamespace(update=lambda *states: arguments["cache"].update(*states, dict(arguments)))
-        decoder: Any = self.decoder
-        return BaseModelOutputWithPast(decoder(embeds, layout, past_key_values=cache)[0])
 
     def _encode(
         self,
@@ -348,7 +327,6 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         if isinstance(given, EncoderDecoderCache) != both:
             expected = "an EncoderDecoderCache" if both else "a decoder's, without cross-attention"
             raise ValueError(f"got past_key_values of type {type(given).__name__}; expected {expected}")
-        adapt_layers(given, self.config.layer_types)
         return given
 
 
