@@ -19,9 +19,9 @@ from ..tasks.base import EvaluationLoop, format_score, tokens_name
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from ..tasks.language_modeling import LanguageModeling
-from .arguments import Sharding
 from .device import choose_device, choose_training_device, describe_device, failing_together, shortage_reported
 from .model_card import update_model_card
+from .options import Sharding
 from .run_folder import RunFolder, data_path, portable_path
 from .sharding import building_device, check_sharding, shard_model
 

@@ -21,7 +21,6 @@ from ..data.source import Split, is_hub_name
 from ..errors import UserError, damage_reported
 from ..tasks.base import Task, build_model
 from ..tasks.large import IN_MEMORY, LargeSplit, encode_large, new_tokenizer
-from .arguments import Sharding, SynthesizerTrainingArguments
 from .checkpoint import last_checkpoint, remove_others
 from .device import (
     check_agreement,
@@ -32,6 +31,7 @@ from .device import (
     gather,
     shortage_reported,
 )
+from .options import Sharding, TrainingOptions
 from .run_folder import PretrainedRun, RunFolder, data_path, portable_path
 from .settings import Settings, build_config
 from .sharding import building_device, check_launch
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
     signal: int | None
 
 
-def read_splits(task: Task, data: Path, training: SynthesizerTrainingArguments) -> dict[str, Split]:
+def read_splits(task: Task, data: Path, training: TrainingOptions) -> dict[str, Split]:
     """The splits that training needs: "train", in parts if it is large, and "valid"."""
     records, limit = task.records(data, "train"), training.tokenizer_characters
     is_large = records.source.bytes() > min(IN_MEMORY, limit)
@@ -287,7 +287,7 @@ def _report_left_out(name: str, examples: Examples, unit: str, maximum: int, rep
         report(f"{name}: {examples.truncated} {unit} truncated to {maximum} tokens")
 
 
-def _shortage_reported(run: RunFolder, training: SynthesizerTrainingArguments) -> AbstractContextManager[None]:
+def _shortage_reported(run: RunFolder, training: TrainingOptions) -> AbstractContextManager[None]:
     def describe_checkpoint() -> str:
         last = last_checkpoint(run.checkpoints)
         return "no checkpoint was saved yet" if last is None else f"--resume continues from {last.path.name}"

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
-from transformers import Adafactor, PreTrainedModel, PreTrainedTokenizerFast, Trainer, set_seed
+from transformers import Adafactor, PreTrainedModel, PreTrainedTokenizerFast, Trainer, TrainingArguments, set_seed
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
 
@@ -32,9 +32,58 @@ from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
 from .device import failing_together, gather
 from .model_card import update_model_card
+from .options import TrainingOptions
 from .run_folder import RunFolder
 from .settings import Settings
 from .sharding import gather_optimizer, gather_weights, is_sharded, load_optimizer, shard_model
+
+# The number of steps of a run that only minutes end; Trainer needs a number.
+_ENDLESS = 10**9
+
+
+@dataclass
+class _Arguments(TrainingOptions, TrainingArguments):  # type: ignore[misc]
+    """The options of training for Trainer."""
+
+    def __post_init__(self) -> None:
+        TrainingArguments.__post_init__(self)
+        # Several GPUs need several processes; Trainer would split each batch among the GPUs of this process.
+        self._n_gpu = min(self.n_gpu, 1)
+
+    @property
+    def place_model_on_device(self) -> bool | None:
+        """False keeps Trainer from moving the whole model to a device that may not hold it."""
+        return False if self.sharding == "fsdp" else super().place_model_on_device
+
+
+def _arguments(options: TrainingOptions, output_dir: Path, device: torch.device) -> _Arguments:
+    """The options for a Trainer that writes to `output_dir`."""
+    values: dict[str, Any] = {
+        **options.to_dict(),
+        "output_dir": str(output_dir),
+        "max_steps": _ENDLESS if options.max_steps == -1 else options.max_steps,
+        # Deprecated in newer versions of transformers; `SynthesizerTrainer` reads ours.
+        "gradient_checkpointing": None,
+        # The Trainer would compile the whole model; we compile its layers.
+        "torch_compile": False,
+        # After each validation.
+        "save_steps": options.eval_steps,
+        # It would wait for the device at each step, and hide a loss that is not finite.
+        "logging_nan_inf_filter": False,
+        "dataloader_pin_memory": device.type == "cuda",
+        "remove_unused_columns": False,
+        # The sampler starts at the batch that is due, whatever number of processes took those before.
+        "ignore_data_skip": True,
+        # Without it, the processes of torchrun would train separate models on a CPU.
+        "use_cpu": device.type == "cpu",
+        # Each process takes every n-th batch, whatever number of examples it has. It does not wait for its copy.
+        "accelerator_config": {"even_batches": False, "non_blocking": device.type == "cuda"},
+        "ddp_find_unused_parameters": False,
+        "disable_tqdm": True,
+        "log_level": "error",
+        "log_level_replica": "error",
+    }
+    return _Arguments(**values)
 
 
 @dataclass(frozen=True)
@@ -96,7 +145,7 @@ class SynthesizerTrainer(Trainer):
         # Without processing_class: checkpoints need no copy of the run's tokenizer.
         super().__init__(
             model,
-            training.for_trainer(str(run.checkpoints), device),
+            _arguments(training, run.checkpoints, device),
             data_collator=partial(task.collate, pad_token_id=cast(int, model.config.pad_token_id)),
             train_dataset=inputs.train,
             optimizer_cls_and_kwargs=(Adafactor, adafactor) if training.optim == "adafactor" else None,
