@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub import ModelCardData
 
 from ..data.source import is_hub_name
 from ..errors import damage_reported
@@ -40,22 +40,6 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
     model = task.model_class.__name__
     tag = _TAGS.get(model) or _TAGS.get(task.name)
     name = str(data).partition(":")[2] if is_hub_name(data) else data.name
-    rows = _rows(run, metrics["best"])
-    results = [
-        EvalResult(
-            task_type=tag or task.name,
-            dataset_type=name,
-            dataset_name=name,
-            dataset_split=split,
-            metric_type=key,
-            metric_name=f"{label} ({settings})" if settings else label,
-            metric_value=row[key],
-        )
-        for (split, settings), row in rows.items()
-        for key, label in task.score_labels.items()
-        # A score that could not be computed is a text.
-        if isinstance(row.get(key), int | float)
-    ]
     header = ModelCardData(
         license="unknown",
         language=[task.source, task.target] if isinstance(task, Translation) else None,
@@ -63,10 +47,8 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
         tags=["synthesizer", task.name],
         datasets=[name] if is_hub_name(data) else None,
         pipeline_tag=tag,
-        model_name=run.path.name,
-        eval_results=results,
     )
-    commands, scores = "\n".join(info["commands"]), "\n".join(_table(rows, task))
+    commands, scores = "\n".join(info["commands"]), "\n".join(_table(_rows(run, metrics["best"]), task))
     # By default a pipeline generates more tokens than a small model has positions.
     options = ", max_new_tokens=20" if tag == "text-generation" else ""
     usage = _PIPELINE.format(tag=tag, options=options) if model in _TAGS else _GENERATE

@@ -29,7 +29,7 @@ from ..data.source import Split
 from ..errors import UserError, damage_reported
 from ..tasks.base import EvaluationLoop, Task, count_tokens, evaluate_loss, larger_is_better
 from .callbacks import StopRequest, TrainingClock
-from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
+from .checkpoint import Progress, Snapshot, averaged_weights, commit_checkpoint
 from .device import failing_together, gather
 from .model_card import update_model_card
 from .options import TrainingOptions
@@ -137,7 +137,7 @@ class SynthesizerTrainer(Trainer):
     args: Any
 
     def __init__(
-        self, inputs: TrainingInputs, run: RunFolder, device: torch.device, start: Checkpoint | None = None
+        self, inputs: TrainingInputs, run: RunFolder, device: torch.device, start: Progress | None = None
     ) -> None:
         model, training, task = inputs.model, inputs.settings.training, inputs.task
         # As for T5, updates are scaled by the size of the weights. Trainer's own `adafactor` turns that off.
@@ -165,12 +165,11 @@ class SynthesizerTrainer(Trainer):
                 if type(module).__name__ in (model._no_split_modules or ()):
                     module.compile(dynamic=True)
         self.inputs, self.task, self.run = inputs, task, run
-        self.progress = progress = Progress() if start is None else start.progress
+        self.progress = progress = start or Progress()
         self.clock = TrainingClock(self.args.device, progress.seconds)
         self.stop_request = StopRequest()
         # Whether training has come to its end, and not only to a stop.
         self.complete = False
-        self._start = start
         self._tokens = torch.zeros((), dtype=torch.int64, device=self.args.device)
         self._batches_per_update = self.args.gradient_accumulation_steps * self.args.world_size
         self._logged = (progress.tokens, progress.seconds)
@@ -180,10 +179,11 @@ class SynthesizerTrainer(Trainer):
 
     def run_training(self) -> None:
         """Train to the end or until a stop is requested."""
-        start = None if self._start is None else str(self._start.path)
-        if start or self.args.process_index:
+        step = self.progress.step
+        start = str(self.run.checkpoints / f"checkpoint-{step}") if step else None
+        if step or self.args.process_index:
             # Each process has its own dropout. Trainer restores the random states that were saved.
-            key = [self.args.seed, self._start.step if self._start else 0, self.args.process_index]
+            key = [self.args.seed, step, self.args.process_index]
             set_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
         try:
             self.train(resume_from_checkpoint=start)
@@ -210,10 +210,11 @@ class SynthesizerTrainer(Trainer):
             super()._save_checkpoint(*args, **kwargs)
         # Every process has added its random state.
         self.accelerator.wait_for_everyone()
-        steps = self.state.global_step - (0 if self._start is None else self._start.step)
-        batches = self.progress.batches + steps * self._batches_per_update
-        progress = replace(self.progress, seconds=self.clock.seconds, tokens=self.count_tokens(), batches=batches)
+        step, start = self.state.global_step, self.progress
+        batches = start.batches + (step - start.step) * self._batches_per_update
+        tokens = self.count_tokens()
         if self.args.should_save:
+            progress = replace(start, step=step, seconds=self.clock.seconds, tokens=tokens, batches=batches)
             commit_checkpoint(checkpoint, progress)
         self.accelerator.wait_for_everyone()
 
@@ -246,7 +247,7 @@ class SynthesizerTrainer(Trainer):
         batches = args.max_steps * self._batches_per_update
         sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches, self.progress.batches)
         # A new iterator draws a number. When resuming, the random state is restored before that.
-        generator = None if self._start is None else torch.Generator()
+        generator = torch.Generator() if self.progress.step else None
         loader = DataLoader(
             train,
             batch_sampler=sampler,
