@@ -48,7 +48,7 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
         datasets=[name] if is_hub_name(data) else None,
         pipeline_tag=tag,
     )
-    commands, scores = "\n".join(info["commands"]), "\n".join(_table(_rows(run, metrics["best"]), task))
+    commands, scores = "\n".join(info["commands"]), "\n".join(_table(run, metrics["best"], task))
     # By default a pipeline generates more tokens than a small model has positions.
     options = ", max_new_tokens=20" if tag == "text-generation" else ""
     usage = _PIPELINE.format(tag=tag, options=options) if model in _TAGS else _GENERATE
@@ -91,22 +91,17 @@ of the training data may restrict the choice.
     run.write_text("README.md", card)
 
 
-def _rows(run: RunFolder, best: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """The validation and each file of evaluation/, by split and settings."""
-    rows = {("validation", f"step {best['step']}"): best}
+def _table(run: RunFolder, best: Mapping[str, Any], task: Task) -> Iterator[str]:
+    """A line for the validation, and for each file of evaluation/, with the scores that the task shows."""
+    rows = {f"validation, step {best['step']}": best}
     for path in sorted((run.path / "evaluation").glob("*.json")):
         # The digest of the data is left out.
         split, _, settings = path.stem.partition(".")
         with damage_reported(path):
-            rows[split, settings.partition(".")[2]] = json.loads(path.read_text(encoding="utf-8"))
-    return rows
-
-
-def _table(rows: Mapping[tuple[str, str], Mapping[str, Any]], task: Task) -> Iterator[str]:
-    """A line for each row, with the scores that the task shows."""
+            name = f"{split} {settings.partition('.')[2]}".strip()
+            rows[name] = json.loads(path.read_text(encoding="utf-8"))
     labels = {key: label for key, label in task.score_labels.items() if any(key in row for row in rows.values())}
     yield f"| | {' | '.join(labels.values())} |\n{'|---' * (len(labels) + 1)}|"
-    for (split, settings), row in rows.items():
+    for name, row in rows.items():
         if labels.keys() & row.keys():
-            name = f"{split}{', ' if split == 'validation' else ' '}{settings}".strip()
             yield f"| {name} | {' | '.join(format_score(row[key]) if key in row else '' for key in labels)} |"
