@@ -6,7 +6,6 @@ import errno
 import glob
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -15,7 +14,6 @@ from filelock import FileLock, Timeout
 
 # The lock file of a folder; it stays, and means nothing while no process holds it.
 LOCK = ".lock"
-_DAY = 86_400
 # The errors of a file system without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
@@ -34,13 +32,25 @@ def lock_file(path: Path, refusal: Exception | None = None) -> AbstractContextMa
 
 @contextmanager
 def staged(home: Path, prefix: str) -> Iterator[Path]:
-    """A new folder inside a temporary one in `home`; those with this prefix of killed processes last for a day."""
-    for left in home.glob(f"{glob.escape(prefix)}????????"):
-        # Another process may remove its own, or the same one.
-        with suppress(FileNotFoundError):
-            if left.stat().st_mtime < time.time() - _DAY:
-                shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=home, prefix=prefix, ignore_cleanup_errors=True) as folder:
-        # With the permissions of a usual folder.
-        (new := Path(folder, "new")).mkdir()
-        yield new
+    """A new folder inside a temporary one in `home`; those with this prefix of killed processes are removed."""
+    remove_left(home, f"{glob.escape(prefix)}????????")
+    folder, lock = Path(tempfile.mkdtemp(dir=home, prefix=prefix)), None
+    while lock is None:
+        # Another process may remove the folder while it has no lock; the lock makes it again.
+        with suppress(FileNotFoundError, FileExistsError):
+            lock = lock_file(folder / LOCK)
+    try:
+        with lock:
+            (folder / "new").mkdir(parents=True)
+            yield folder / "new"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_left(home: Path, pattern: str) -> None:
+    """Remove the folders of `staged` that killed processes left; folders of others have no lock file."""
+    for lock_path in home.glob(f"{pattern}/{LOCK}"):
+        folder = lock_path.parent
+        with suppress(OSError), lock_file(lock_path, BlockingIOError("its process is alive")) as lock:
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,14 +1,12 @@
 """The folder of a run: made, replaced, or refused without harm."""
 
-import os
-import time
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from synthesizer_lab.staging import LOCK
+from synthesizer_lab.staging import LOCK, lock_file
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.training.run import resume_run
 from synthesizer_lab.training.run_folder import RunFolder
@@ -106,11 +104,12 @@ def test_a_full_disk_leaves_what_is_there(corpus: Path, tmp_path: Path, small: S
         assert snapshot(tmp_path) == before if exists else not RunFolder(run).content()
 
 
-def test_what_killed_ones_left_lasts_for_a_day(corpus: Path, tmp_path: Path, small: Small) -> None:
-    run, now = tmp_path / "run", time.time()
-    old, new = run / ".partial-abcdefgh", run / ".partial-12345678"
-    for path, age in ((old, 90_000), (new, 80_000)):
-        path.mkdir(parents=True)
-        os.utime(path, (now - age, now - age))
-    start(corpus, run, small("max_steps=1"))
-    assert [*run.glob(".partial-*")] == [new]
+def test_the_next_start_removes_what_killed_ones_left(corpus: Path, tmp_path: Path, small: Small) -> None:
+    run = tmp_path / "run"
+    dead, alive = (run / f".partial-{name}" for name in ("abcdefgh", "12345678"))
+    for path in (dead, alive):
+        (path / "new").mkdir(parents=True)
+        (path / LOCK).touch()
+    with lock_file(alive / LOCK):
+        start(corpus, run, small("max_steps=1"))
+    assert [*run.glob(".partial-*")] == [alive]
