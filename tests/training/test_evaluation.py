@@ -35,6 +35,9 @@ def test_the_model_card_has_scores_and_code_that_runs(
     text = card.read_text(encoding="utf-8")
     header = ModelCard(text).data
     assert (header.license, header.language, header.pipeline_tag) == ("unknown", ["en", "de"], "translation")
+    found = {(each.dataset_split, each.metric_name): each.metric_value for each in header.eval_results}
+    assert found["validation", "BLEU (step 2)"] == best["bleu"]
+    assert ("test", "chrF (beam2.penalty0.6)") in found
     assert f"\n| validation, step 2 | {best['bleu']:.2f} | {best['chrf']:.2f} |\n| test beam2.penalty0.6 | " in text
     assert str(tmp_path) not in text
     code = dict(blocks(card))

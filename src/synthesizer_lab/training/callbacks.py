@@ -1,4 +1,4 @@
-"""The training clock, stopping on a signal, and lines that report progress."""
+"""The training clock, stopping on a signal, and progress on a terminal."""
 
 from __future__ import annotations
 
@@ -73,7 +73,24 @@ class StopRequest:
 
 
 class ProgressReport(TrainerCallback):
-    """Prints a line per log entry, and each validation, to standard error."""
+    """Shows progress on standard error: a bar on a terminal, else a line per log entry; and each validation."""
+
+    bar: Any = None
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero and sys.stderr.isatty():
+            total = args.max_steps if args.minutes is None else None
+            self.bar = tqdm(total=total, initial=state.global_step, unit="step", dynamic_ncols=True, leave=False)
+
+    @unread_ignored()
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        if self.bar is not None:
+            self.bar.update(state.global_step - self.bar.n)
+
+    @unread_ignored()
+    def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        if self.bar is not None:
+            self.bar.close()
 
     @unread_ignored()
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -86,8 +103,11 @@ class ProgressReport(TrainerCallback):
                 left = max(0.0, min(left, 60 * args.minutes - seconds))
             text = f"loss {logs['loss']:.3f}  lr {logs['learning_rate']:.2e}  {logs['tokens_per_second']:,.0f} tokens/s"
             text = f"{text}  {tqdm.format_interval(left)} left"
+            if self.bar is not None:
+                self.bar.set_postfix_str(text)
+                return
         else:
             scores = (f"{name.partition('_')[2]} {value:.2f}" for name, value in logs.items() if "_" in name)
             average = " with the average of the best weights" if "averaged" in logs else ""
             text = f"validation{average}: {'  '.join(scores)}"
-        print(f"step {state.global_step}  {text}", file=sys.stderr)
+        tqdm.write(f"step {state.global_step}  {text}", file=sys.stderr)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCardData
+from huggingface_hub import EvalResult, ModelCardData
 
 from ..data.source import is_hub_name
 from ..errors import damage_reported
@@ -40,6 +40,22 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
     model = task.model_class.__name__
     tag = _TAGS.get(model) or _TAGS.get(task.name)
     name = str(data).partition(":")[2] if is_hub_name(data) else data.name
+    rows = _rows(run, metrics["best"])
+    results = [
+        EvalResult(
+            task_type=tag or task.name,
+            dataset_type=name,
+            dataset_name=name,
+            dataset_split=split,
+            metric_type=key,
+            metric_name=f"{label} ({settings})" if settings else label,
+            metric_value=row[key],
+        )
+        for (split, settings), row in rows.items()
+        for key, label in task.score_labels.items()
+        # A score that could not be computed is a text.
+        if isinstance(row.get(key), int | float)
+    ]
     header = ModelCardData(
         license="unknown",
         language=[task.source, task.target] if isinstance(task, Translation) else None,
@@ -47,8 +63,10 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
         tags=["synthesizer", task.name],
         datasets=[name] if is_hub_name(data) else None,
         pipeline_tag=tag,
+        model_name=run.path.name,
+        eval_results=results,
     )
-    commands, scores = "\n".join(info["commands"]), "\n".join(_table(run, metrics["best"], task))
+    commands, scores = "\n".join(info["commands"]), "\n".join(_table(rows, task))
     # By default a pipeline generates more tokens than a small model has positions.
     options = ", max_new_tokens=20" if tag == "text-generation" else ""
     usage = _PIPELINE.format(tag=tag, options=options) if model in _TAGS else _GENERATE
@@ -91,17 +109,22 @@ of the training data may restrict the choice.
     run.write_text("README.md", card)
 
 
-def _table(run: RunFolder, best: Mapping[str, Any], task: Task) -> Iterator[str]:
-    """A line for the validation, and for each file of evaluation/, with the scores that the task shows."""
-    rows = {f"validation, step {best['step']}": best}
+def _rows(run: RunFolder, best: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """The validation and each file of evaluation/, by split and settings."""
+    rows = {("validation", f"step {best['step']}"): best}
     for path in sorted((run.path / "evaluation").glob("*.json")):
         # The digest of the data is left out.
         split, _, settings = path.stem.partition(".")
         with damage_reported(path):
-            name = f"{split} {settings.partition('.')[2]}".strip()
-            rows[name] = json.loads(path.read_text(encoding="utf-8"))
+            rows[split, settings.partition(".")[2]] = json.loads(path.read_text(encoding="utf-8"))
+    return rows
+
+
+def _table(rows: Mapping[tuple[str, str], Mapping[str, Any]], task: Task) -> Iterator[str]:
+    """A line for each row, with the scores that the task shows."""
     labels = {key: label for key, label in task.score_labels.items() if any(key in row for row in rows.values())}
     yield f"| | {' | '.join(labels.values())} |\n{'|---' * (len(labels) + 1)}|"
-    for name, row in rows.items():
+    for (split, settings), row in rows.items():
         if labels.keys() & row.keys():
+            name = f"{split}{', ' if split == 'validation' else ' '}{settings}".strip()
             yield f"| {name} | {' | '.join(format_score(row[key]) if key in row else '' for key in labels)} |"
