@@ -14,7 +14,7 @@ from synthesizer_lab.errors import UserError
 from synthesizer_lab.tasks import get_task
 from synthesizer_lab.tasks.base import Task
 from synthesizer_lab.tasks.large import encode_large, new_tokenizer
-from synthesizer_lab.training.arguments import SynthesizerTrainingArguments
+from synthesizer_lab.training.options import TrainingOptions
 from synthesizer_lab.training.run import read_splits
 from synthesizer_lab.training.settings import read_task_options
 
@@ -69,11 +69,11 @@ def _small_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(source, "_BLOCK", 300)
 
 
-def _arguments(**options: Any) -> SynthesizerTrainingArguments:
-    return SynthesizerTrainingArguments(max_steps=1, **{"tokenizer_characters": 3000, **options})
+def _arguments(**options: Any) -> TrainingOptions:
+    return TrainingOptions(max_steps=1, **{"tokenizer_characters": 3000, **options})
 
 
-def _training_split(task: Task, data: Path, arguments: SynthesizerTrainingArguments) -> Records:
+def _training_split(task: Task, data: Path, arguments: TrainingOptions) -> Records:
     split = read_splits(task, data, arguments)["train"]
     assert isinstance(split, Records)
     return split

@@ -8,7 +8,7 @@ import pytest
 from synthesizer_lab.tasks import UserError, get_task, known_tasks
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthesizer_lab.tasks.translation import Translation
-from synthesizer_lab.training.arguments import argument_types
+from synthesizer_lab.training.options import TrainingOptions
 from synthesizer_lab.training.settings import parse_override, read_task_options
 from synthetic_attention import SynthesizerConfig
 
@@ -30,7 +30,7 @@ def test_text_stays_text_and_the_rest_is_yaml() -> None:
 @pytest.mark.parametrize("name", known_tasks())
 def test_no_option_of_a_task_is_a_setting_of_the_model_or_of_training(name: str) -> None:
     options = {field.name for field in fields(get_task(name))}
-    assert not options & argument_types().keys()
+    assert not options & TrainingOptions.__dataclass_fields__.keys()
     assert not options & set(SynthesizerConfig.__annotations__)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from synthesizer_lab.tasks.translation import Translation
-from synthesizer_lab.training.dry_run import describe_dry_run, dry_run
+from synthesizer_lab.training.run import describe_dry_run, dry_run
 from training.runs import Small, silent, snapshot, start
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import T5Config, T5ForConditionalGeneration, set_seed
 
-from synthesizer_lab.training.arguments import SynthesizerTrainingArguments
+from synthesizer_lab.training.options import TrainingOptions
 from synthesizer_lab.training.run import resume_run
 from synthesizer_lab.training.settings import build_config, read_settings
 from synthesizer_lab.training.trainer import constant_then_inverse_sqrt
@@ -18,7 +18,7 @@ from training.runs import Small, assert_same_runs, logged, silent, start, start_
 ADAFACTOR = ("optim=adafactor", "learning_rate=0.01", "max_grad_norm=0", "warmup_steps=0", "constant_steps=4")
 
 
-def _rates(training: SynthesizerTrainingArguments, steps: int) -> list[float]:
+def _rates(training: TrainingOptions, steps: int) -> list[float]:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=training.learning_rate)
     scheduler, rates = constant_then_inverse_sqrt(optimizer, training.warmup_steps, training.constant_steps), []
     for _ in range(steps):
@@ -30,12 +30,12 @@ def _rates(training: SynthesizerTrainingArguments, steps: int) -> list[float]:
 
 def test_the_schedule_is_t5s() -> None:
     training = read_settings(synthesizer="random", preset="t5-base", seed=1).training
-    training = SynthesizerTrainingArguments(
+    training = TrainingOptions(
         max_steps=1, learning_rate=training.learning_rate, warmup_steps=training.warmup_steps, constant_steps=10_000
     )
     rates = _rates(training, 10_300)
     assert rates == pytest.approx([1 / math.sqrt(max(step, 10_000)) for step in range(10_300)], rel=1e-9)
-    rates = _rates(SynthesizerTrainingArguments(max_steps=1, learning_rate=1.0, warmup_steps=4, constant_steps=9), 40)
+    rates = _rates(TrainingOptions(max_steps=1, learning_rate=1.0, warmup_steps=4, constant_steps=9), 40)
     assert rates[:5] == [0, 0.25, 0.5, 0.75, 1]
     assert rates[9] == 1
     assert rates[36] == 0.5

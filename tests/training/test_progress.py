@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from transformers import TrainerState
 
-from synthesizer_lab.training.arguments import SynthesizerTrainingArguments
 from synthesizer_lab.training.callbacks import ProgressReport
+from synthesizer_lab.training.options import TrainingOptions
 
 LOG = {"loss": 2.5, "learning_rate": 1e-3, "tokens_per_second": 12345.0, "minutes": 1.0}
 
 
 def _report(capsys: pytest.CaptureFixture[str], logs: dict[str, Any], **end: Any) -> str:
-    ProgressReport().on_log(SynthesizerTrainingArguments(**end), TrainerState(global_step=5), None, logs=logs)
+    ProgressReport().on_log(TrainingOptions(**end), TrainerState(global_step=5), None, logs=logs)
     return capsys.readouterr().err
 
 
@@ -32,7 +32,7 @@ def test_entries_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_training_continues_without_a_reader() -> None:
-    report, args = ProgressReport(), SynthesizerTrainingArguments(max_steps=9)
+    report, args = ProgressReport(), TrainingOptions(max_steps=9)
     reader, writer = os.pipe()
     os.close(reader)
     before = os.dup(2)

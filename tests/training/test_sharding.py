@@ -15,8 +15,8 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from synthesizer_lab.errors import UserError
-from synthesizer_lab.training.arguments import Sharding
 from synthesizer_lab.training.evaluation import evaluate_run
+from synthesizer_lab.training.options import Sharding
 from synthesizer_lab.training.run import resume_run
 from training import sharded_runs
 from training.conftest import SMALL

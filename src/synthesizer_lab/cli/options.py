@@ -35,12 +35,9 @@ def option(text: str, default: Any = None, **about: Any) -> Any:
 def setting(key: str, **about: Any) -> Any:
     """A flag for an option of training, which has its meaning; the help says its default, or what is `otherwise` so."""
     entry = TrainingOptions.__dataclass_fields__[key]
-    text, limits = entry.metadata["help"], {"least": entry.metadata.get("least")}
-    if "below" in entry.metadata:
-        limits["most"] = entry.metadata["below"] - 1
-    default = about.pop("otherwise", entry.default)
-    shown = "" if entry.default is False or entry.default is None else f" [default: {default}]"
-    return option(f"{text[0].upper()}{text[1:]}.{shown}", False if entry.default is False else None, **limits, **about)
+    text, is_flag = entry.metadata["help"], entry.default is False
+    shown = "" if is_flag or entry.default is None else f" [default: {about.pop('otherwise', entry.default)}]"
+    return option(f"{text[0].upper()}{text[1:]}.{shown}", False if is_flag else None, **about)
 
 
 def with_default(kind: type, name: str, default: Any) -> Any:

@@ -21,7 +21,7 @@ _SYNTHESIZER, _PRESET = "random+vanilla", "tiny"
 class RunTraining(Training):
     """Training."""
 
-    seed: int | None = setting("seed")
+    seed: int | None = setting("seed", most=2**32 - 1)
     sharding: Sharding | None = setting("sharding", otherwise="as `accelerate launch` says, or none")
     batches_per_update: int | None = option(
         "Batches of an update, of all processes together; also changes them when resuming.", least=1
@@ -63,10 +63,9 @@ def train(
     settings = training.settings()
     from ..training.callbacks import ProgressReport
     from ..training.device import any_process, choose_training_device
-    from ..training.dry_run import describe_dry_run
-    from ..training.dry_run import dry_run as run_dry
     from ..training.evaluation import describe_training
-    from ..training.run import RunCompleteError, resume_run, start_run
+    from ..training.run import RunCompleteError, describe_dry_run, resume_run, start_run
+    from ..training.run import dry_run as run_dry
     from ..training.run_folder import PretrainedRun, RunFolder
     from ..training.settings import parse_synthesizer, read_settings
     from ..training.sharding import launched_sharding

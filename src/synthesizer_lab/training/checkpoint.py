@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from safetensors import safe_open
@@ -35,9 +35,10 @@ Snapshot = tuple[int, float]
 class Progress:
     """The state of a run that Trainer's checkpoint lacks; `best` and `last` are the scores of these validations.
 
-    `tokens` and `batches` are those of all processes.
+    `step` is that of the checkpoint, 0 without one; `tokens` and `batches` are those of all processes.
     """
 
+    step: int = 0
     seconds: float = 0.0
     tokens: int = 0
     batches: int = 0
@@ -46,29 +47,22 @@ class Progress:
     snapshots: list[Snapshot] = field(default_factory=list)
 
 
-class Checkpoint(NamedTuple):
-    """A complete checkpoint."""
-
-    path: Path
-    step: int
-    progress: Progress
-
-
-def last_checkpoint(folder: Path) -> Checkpoint | None:
-    """The checkpoint of the highest step; raises UserError if files of it are missing or damaged."""
+def last_progress(folder: Path) -> Progress:
+    """That of the checkpoint of the highest step; raises UserError if files of it are missing or damaged."""
     if not (paths := _complete_paths(folder)):
-        return None
+        return Progress()
     path = paths[-1]
     with damage_reported(f"{path}: the checkpoint"):
         values = json.loads((path / _PROGRESS).read_text(encoding="utf-8"))
         # Of older versions.
         values.pop("place", None)
+        values["step"] = _step(path)
         # JSON has no tuples.
         values["snapshots"] = [(int(step), float(score)) for step, score in values.get("snapshots", ())]
         progress = Progress(**values)
         if missing := [name for name in _FILES if not [*path.glob(name)]]:
             raise ValueError(f"{', '.join(missing)} missing")
-    return Checkpoint(path, _step(path), progress)
+    return progress
 
 
 def commit_checkpoint(path: Path, progress: Progress) -> None:

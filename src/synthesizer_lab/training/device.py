@@ -111,20 +111,15 @@ def shortage_reported(less_memory: str, left: Callable[[], str]) -> Iterator[Non
     except BrokenPipeError:
         raise
     except (OSError, MemoryError, RuntimeError) as error:
-        if (problem := describe_shortage(error, less_memory)) is None:
+        problem = one_line(error)
+        # PyTorch has an exception class for the memory of devices, none for that of the CPU.
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in problem:
+            problem = f"out of memory; {less_memory}"
+        elif type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            problem = f"torch.compile failed: {problem}; leave out --torch-compile"
+        # Gloo has no exception class.
+        elif isinstance(error, torch.distributed.DistError) or "/gloo/" in problem:
+            problem = LOST_PROCESS
+        elif not isinstance(error, OSError):
             raise
         raise UserError(f"{problem}; {left()}") from error
-
-
-def describe_shortage(error: Exception, less_memory: str = "") -> str | None:
-    """The message of an error that `shortage_reported` reports; None for others."""
-    problem = one_line(error)
-    # PyTorch has an exception class for the memory of devices, none for that of the CPU.
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in problem:
-        return f"out of memory; {less_memory}"
-    if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-        return f"torch.compile failed: {problem}; leave out --torch-compile"
-    # Gloo has no exception class.
-    if isinstance(error, torch.distributed.DistError) or "/gloo/" in problem:
-        return LOST_PROCESS
-    return problem if isinstance(error, OSError) else None

@@ -19,9 +19,9 @@ from ..tasks.base import EvaluationLoop, format_score, tokens_name
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from ..tasks.language_modeling import LanguageModeling
-from .arguments import Sharding
 from .device import choose_device, choose_training_device, describe_device, failing_together, shortage_reported
 from .model_card import update_model_card
+from .options import Sharding
 from .run_folder import RunFolder, data_path, portable_path
 from .sharding import building_device, check_sharding, shard_model
 
@@ -168,8 +168,6 @@ def continue_prompt(
     if not isinstance(task, LanguageModeling):
         raise UserError(f"a run of task {task.name} continues no --prompt; only runs of language-modeling do")
     generation = task.generation_config({"do_sample": True, **sampling_options})
-    if seed is not None and not 0 <= seed < 2**63:
-        raise UserError(f"got seed {seed}; expected 0 … 2⁶³ − 1")
     loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation)
     with shortage_reported("use a device with more memory", lambda: "there is no text"):
         torch.seed() if seed is None else torch.manual_seed(seed)

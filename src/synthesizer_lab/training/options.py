@@ -6,9 +6,16 @@ This module imports neither PyTorch nor transformers: the command line makes its
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from operator import ge, gt, lt
+from typing import Any, Literal, get_type_hints
+
+from ..errors import UserError, check_value
 
 Sharding = Literal["none", "fsdp"]
+
+# Schedules that do not depend on the number of steps.
+_OPEN_SCHEDULES = ("inverse_sqrt", "constant", "constant_with_warmup")
+_LIMITS = (("least", "at least", ge), ("above", "more than", gt), ("below", "less than", lt))
 
 
 # ruff: noqa: RUF009 (dataclass fields are made by `_option`, which calls `field`)
@@ -19,7 +26,11 @@ def _option(default: Any, meaning: str, **limits: Any) -> Any:
 
 @dataclass
 class TrainingOptions:
-    """Every argument of training that a preset or `--set` can change; `metadata["help"]` of a field has its meaning."""
+    """Every argument of training that a preset or `--set` can change; `metadata["help"]` of a field has its meaning.
+
+    Raises:
+        UserError: a value has the wrong type or is out of range.
+    """
 
     max_steps: int = _option(-1, "stop after this number of updates; -1: only `minutes` ends training")
     minutes: float | None = _option(
@@ -75,3 +86,32 @@ class TrainingOptions:
     report_to: str | list[str] = _option("none", "loggers, such as `tensorboard` or `wandb`")
     run_name: str | None = _option(None, "the name of the run in these loggers")
     seed: int = _option(0, "seed of weights, batches and dropout", least=0, below=2**32)
+
+    def __post_init__(self) -> None:
+        from transformers.integrations import get_available_reporting_integrations  # type: ignore[attr-defined]
+
+        for name, kind in get_type_hints(TrainingOptions).items():
+            value, about = getattr(self, name), TrainingOptions.__dataclass_fields__[name].metadata
+            check_value(name, value, kind)
+            for limit, words, holds in _LIMITS:
+                if limit in about and value is not None and not holds(value, about[limit]):
+                    raise UserError(f"got {name}={value}; expected {words} {about[limit]}")
+        if self.sharding == "fsdp" and self.optim == "adafactor":
+            raise UserError("got optim=adafactor with sharding fsdp; expected adamw_torch_fused, adamw_torch or sgd")
+        loggers = {self.report_to} if isinstance(self.report_to, str) else {*self.report_to}
+        if unknown := loggers - {"none"} and loggers - {"none", "all", *get_available_reporting_integrations()}:
+            raise UserError(f"got report_to={', '.join(unknown)}, which is unknown or not installed")
+        if self.max_steps == 0 or self.max_steps < -1:
+            raise UserError(f"got max_steps={self.max_steps}; expected more than 0, or -1")
+        if self.max_steps == -1 and self.minutes is None:
+            raise UserError("got neither max_steps nor minutes; expected at least one of them to end training")
+        if self.max_steps == -1 and self.lr_scheduler_type not in _OPEN_SCHEDULES:
+            raise UserError(f"got lr_scheduler_type={self.lr_scheduler_type!r} without max_steps; set max_steps")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options, as plain values."""
+        return {name: getattr(self, name) for name in TrainingOptions.__dataclass_fields__}
+
+    def is_complete(self, step: int, seconds: float) -> bool:
+        """Whether training ends at this step or after these seconds."""
+        return 0 < self.max_steps <= step or (self.minutes is not None and seconds >= 60 * self.minutes)

@@ -1,29 +1,34 @@
-"""Start a run, or resume one. Everything is checked before anything is written."""
+"""Start a run, resume one, or measure its first steps. Everything is checked before anything is written."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import platform
+import resource
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
-from transformers import PreTrainedTokenizerFast, TrainerCallback, set_seed
+from tqdm import tqdm  # type: ignore[import-untyped]
+from transformers import PreTrainedTokenizerFast, TrainerCallback, TrainerControl, TrainerState, set_seed
 
 from ..data.examples import Examples, LongTextError
 from ..data.source import Records, Split, is_hub_name
 from ..errors import UserError, damage_reported
-from ..tasks.base import Task, build_model
+from ..tasks import get_task
+from ..tasks.base import Task, build_model, tokens_name
 from ..tasks.large import IN_MEMORY, encode_large, new_tokenizer
-from .arguments import Sharding, SynthesizerTrainingArguments
-from .checkpoint import last_checkpoint, remove_others
+from .checkpoint import last_progress, remove_others
 from .device import (
+    any_process,
     check_agreement,
     choose_training_device,
     describe_device,
@@ -32,11 +37,15 @@ from .device import (
     gather,
     shortage_reported,
 )
+from .options import Sharding, TrainingOptions
 from .run_folder import PretrainedRun, RunFolder, data_path, portable_path
 from .settings import Settings, build_config
 from .sharding import building_device, check_launch
 from .trainer import SynthesizerTrainer, TrainingInputs
 
+# The first steps allocate and compile; then steps are measured until one of the limits.
+_WARMUP, _STEPS, _SECONDS = 3, 50, 10.0
+_NEVER = 10**9
 # Receives lines for the user.
 Report = Callable[[str], object]
 # Those that scores depend on are recorded where they are installed.
@@ -57,7 +66,7 @@ class Outcome(NamedTuple):
     signal: int | None
 
 
-def read_splits(task: Task, data: Path, training: SynthesizerTrainingArguments) -> dict[str, Any]:
+def read_splits(task: Task, data: Path, training: TrainingOptions) -> dict[str, Any]:
     """The splits that training needs: "train", whose records are not read yet if it is large, and "valid"."""
     records = task.records(data, "train")
     is_large = records.source.bytes() > min(IN_MEMORY, training.tokenizer_characters)
@@ -118,10 +127,12 @@ def start_run(
         "versions": _versions(place),
     }
     check_agreement({**vars(settings), **settings.training.to_dict(), "training": None, "data": info["fingerprints"]})
-    with (
-        _shortage_reported(run, settings.training),
-        entered_by_main_process(lambda: run.created(info, inputs.tokenizer, overwrite)),
-    ):
+    with _shortage_reported(run, settings.training), entered_by_main_process(run.locked):
+        with failing_together():
+            if PartialState().is_main_process:
+                with run.written(overwrite) as new:
+                    new.write_yaml("run.yaml", info)
+                    inputs.tokenizer.save_pretrained(new.path)
         return _train(SynthesizerTrainer(inputs, run, place), callbacks)
 
 
@@ -171,18 +182,17 @@ def resume_run(
             accumulation = settings.training.gradient_accumulation_steps
             batches = batches_per_update or info.get("processes", 1) * accumulation
             settings = settings if sharding is None else settings.with_training(sharding=sharding)
-            checkpoint = last_checkpoint(run.checkpoints)
-            if checkpoint and settings.training.is_complete(checkpoint.step, checkpoint.progress.seconds):
-                raise RunCompleteError(
-                    f"the run is complete, with {checkpoint.step} steps; give more --steps or --minutes"
-                )
+            start = last_progress(run.checkpoints)
+            if start.step and settings.training.is_complete(start.step, start.seconds):
+                raise RunCompleteError(f"the run is complete, with {start.step} steps; give more --steps or --minutes")
             place, settings = join_processes(settings, batches, device)
             training, path, tokenizer = settings.training, data_path(info, data), run.load_tokenizer()
-            reopen = checkpoint is None and "from" in info
+            reopen = not start.step and "from" in info
             pretrained = PretrainedRun.reopen(info["from"], type(task)) if reopen else None
         inputs = prepare_inputs(task, path, settings, report, tokenizer, pretrained, info["fingerprints"])
-        check_agreement({**training.to_dict(), "their checkpoint": checkpoint and checkpoint.step})
-        report(f"resuming {output} from {checkpoint.path.name if checkpoint else 'the start: it has no checkpoint'}")
+        check_agreement({**training.to_dict(), "their checkpoint": start.step})
+        place_in_run = f"checkpoint-{start.step}" if start.step else "the start: it has no checkpoint"
+        report(f"resuming {output} from {place_in_run}")
         if training.gradient_accumulation_steps != accumulation:
             changed = f"gradient_accumulation_steps={training.gradient_accumulation_steps}"
             report(f"{batches} batches per update: {changed}")
@@ -196,7 +206,94 @@ def resume_run(
         with _shortage_reported(run, training):
             if PartialState().is_main_process:
                 run.write_yaml("run.yaml", info)
-            return _train(SynthesizerTrainer(inputs, run, place, checkpoint), callbacks)
+            return _train(SynthesizerTrainer(inputs, run, place, start), callbacks)
+
+
+def dry_run(
+    task: Task,
+    data: Path,
+    settings: Settings,
+    *,
+    pretrained: PretrainedRun | None = None,
+    batches_per_update: int | None = None,
+    device: str | None = None,
+    report: Report = print,
+) -> dict[str, Any]:
+    """Read the data, build tokenizer and model, and train a few steps; the arguments are those of `start_run`.
+
+    The result has parameters, tokens, speed and memory of the measured steps, and the estimates for the whole training
+    without validation, as plain values.
+    """
+    place, settings = join_processes(settings, batches_per_update, device)
+    inputs, training = prepare_inputs(task, data, settings, report, pretrained=pretrained), settings.training
+    # One step more than are measured: the last one would save and validate.
+    steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
+    short = settings.with_training(minutes=None, report_to="none", **steps)
+    # Trainer needs a folder.
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = SynthesizerTrainer(replace(inputs, settings=short), RunFolder(Path(folder)), place)
+        stopwatch = _Stopwatch(trainer)
+        trainer.add_callback(stopwatch)
+        with shortage_reported(f"lower batch_tokens (now {training.batch_tokens})", lambda: "nothing was written"):
+            trainer.run_training()
+    (start, before), (end, after) = stopwatch.seen[0], stopwatch.seen[-1]
+    measured, tokens = len(stopwatch.seen) - 1, inputs.train.tokens_per_pass()
+    speed, per_step = (after - before) / (end - start), (after - before) / measured
+    by_time = math.inf if training.minutes is None else 60 * training.minutes * speed / per_step
+    planned = round(min(by_time, training.max_steps if training.max_steps > 0 else math.inf))
+    if place.type == "cuda":
+        peak = torch.cuda.max_memory_reserved(place)
+    else:
+        # Of the whole process; Linux counts in kilobytes.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {
+        "task": task.name,
+        "device": describe_device(place),
+        "dtype": "bfloat16" if training.bf16 else "float32",
+        "parameters": inputs.model.num_parameters(only_trainable=True),
+        "examples": len(inputs.train),
+        "tokens_per_epoch": round(tokens),
+        "tokens_per_step": round(per_step),
+        "steps": planned,
+        "epochs": planned * per_step / tokens,
+        "seconds": planned * per_step / speed,
+        "tokens_per_second": speed,
+        "measured_steps": measured,
+        "peak_bytes": peak,
+    }
+
+
+def describe_dry_run(estimate: Mapping[str, Any]) -> str:
+    """The result of `dry_run` for a terminal: a table with two columns."""
+    task = get_task(estimate["task"])
+    rows = {
+        "parameters": "{parameters:,}",
+        "an epoch": f"{{examples:,}} {task.unit}, {{tokens_per_epoch:,}} {tokens_name(task)}",
+        "training": "{steps:,} steps of {tokens_per_step:,} tokens, {epochs:.1f} epochs",
+        "device": "{device}, {dtype}",
+        "speed": f"{{tokens_per_second:,.0f}} {tokens_name(task)}/s over {{measured_steps}} steps",
+        "memory": "{peak:,.0f} MB at most in these steps, everything included",
+        "time": "{time}, without validation",
+    }
+    shown = {**estimate, "peak": estimate["peak_bytes"] / 1e6, "time": tqdm.format_interval(estimate["seconds"])}
+    return "\n".join(f"{name:<10}  {text.format(**shown)}" for name, text in rows.items())
+
+
+class _Stopwatch(TrainerCallback):
+    """Notes time and tokens after each step, and stops training after enough of them."""
+
+    def __init__(self, trainer: SynthesizerTrainer) -> None:
+        self.trainer = trainer
+        self.seen: list[tuple[float, int]] = []
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if state.global_step >= _WARMUP:
+            # Counting waits for the device, so the time is that of finished work.
+            tokens = self.trainer.count_tokens()
+            self.seen.append((self.trainer.clock.seconds, tokens))
+            enough = len(self.seen) > 1 and self.seen[-1][0] - self.seen[0][0] >= _SECONDS
+            # Processes must stop at the same step, but their clocks differ.
+            control.should_training_stop = any_process(enough or len(self.seen) > _STEPS)
 
 
 def _check_expected(info: Mapping[str, Any], expected: Mapping[str, Any], output: Path) -> None:
@@ -287,10 +384,10 @@ def _report_left_out(name: str, examples: Examples, unit: str, maximum: int, rep
         report(f"{name}: {examples.truncated} {unit} truncated to {maximum} tokens")
 
 
-def _shortage_reported(run: RunFolder, training: SynthesizerTrainingArguments) -> AbstractContextManager[None]:
+def _shortage_reported(run: RunFolder, training: TrainingOptions) -> AbstractContextManager[None]:
     def describe_checkpoint() -> str:
-        last = last_checkpoint(run.checkpoints)
-        return "no checkpoint was saved yet" if last is None else f"--resume continues from {last.path.name}"
+        step = last_progress(run.checkpoints).step
+        return f"--resume continues from checkpoint-{step}" if step else "no checkpoint was saved yet"
 
     sizes = (f"{name} (now {getattr(training, name)})" for name in ("batch_tokens", "eval_batch_tokens"))
     return shortage_reported(f"lower {' or, for validation, '.join(sizes)}", describe_checkpoint)
@@ -300,12 +397,7 @@ def _train(trainer: SynthesizerTrainer, callbacks: Sequence[TrainerCallback]) ->
     for callback in callbacks:
         trainer.add_callback(callback)
     with trainer.stop_request.listening():
-        try:
-            trainer.run_training()
-        finally:
-            # Also after an error, so that its message does not follow a progress bar.
-            for callback in callbacks:
-                callback.on_train_end(trainer.args, trainer.state, trainer.control)
+        trainer.run_training()
         # A run that was stopped before its first validation also gets a model.
         if not trainer.progress.best:
             trainer.save_best_model()

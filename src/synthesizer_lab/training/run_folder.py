@@ -152,15 +152,6 @@ class RunFolder:
             raise UserError(f"{self.path}: the folder has files and is not a run; choose another --output")
 
     @contextmanager
-    def created(self, info: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, overwrite: bool) -> Iterator[None]:
-        """Create the folder with run.yaml and the tokenizer, and lock it inside."""
-        with self.locked():
-            with self.written(overwrite) as new:
-                new.write_yaml("run.yaml", info)
-                tokenizer.save_pretrained(new.path)
-            yield
-
-    @contextmanager
     def written(self, overwrite: bool = False) -> Iterator[RunFolder]:
         """A temporary folder whose files replace the content of this one at the end."""
         with self._staged() as stage:

@@ -24,10 +24,10 @@ from synthetic_attention.validation import did_you_mean
 from ..errors import UserError, check_value, one_line, user_errors
 from ..tasks import get_task, known_tasks
 from ..tasks.base import FORMER_OPTIONS, Task
-from .arguments import SynthesizerTrainingArguments, argument_types
 from .options import TrainingOptions
 
 _QUOTES = ("'", '"')
+_TRAINING = TrainingOptions.__dataclass_fields__
 _PRESETS = files(__package__) / "presets"
 # The fields of a model that a run with `--from` can change: no weight depends on them.
 _WITHOUT_WEIGHTS = ("attention_dropout_rate", "classifier_pooling", "dropout_rate", "fused_loss")
@@ -52,7 +52,7 @@ class Settings:
 
     synthesizer: str | list[str] | dict[str, Any]
     preset: str
-    training: SynthesizerTrainingArguments
+    training: TrainingOptions
     model: dict[str, Any] = field(default_factory=dict)
     synthesizer_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     overrides: list[str] = field(default_factory=list)
@@ -79,13 +79,16 @@ class Settings:
         Raises:
             UserError: an entry that `--set` cannot set: of all arguments of transformers, some send or load files.
         """
-        known = {"training": {*argument_types(), *FORMER_OPTIONS}, "model": {*_model_fields(), *_TOKENS}}
+        known = {
+            "training": {*_TRAINING, *FORMER_OPTIONS},
+            "model": {*_model_fields(), *_TOKENS},
+        }
         for group, names in known.items():
             check_value(group, entries := values.get(group, {}), dict[str, Any])
             if unknown := entries.keys() - names:
                 raise UserError(f"got unknown {group} settings: {', '.join(sorted(map(str, unknown)))}")
         training = {name: value for name, value in values["training"].items() if name not in FORMER_OPTIONS}
-        return cls(**{**values, "training": SynthesizerTrainingArguments(**training)})
+        return cls(**{**values, "training": TrainingOptions(**training)})
 
     @classmethod
     def of_model(cls, config: SynthesizerConfig) -> Settings:
@@ -94,7 +97,7 @@ class Settings:
             synthesizer=config.synthesizer,
             preset="none",
             # They need an end.
-            training=SynthesizerTrainingArguments(max_steps=1),
+            training=TrainingOptions(max_steps=1),
             model={name: getattr(config, name) for name in (*_model_fields(), *_TOKENS)},
             synthesizer_options=config.synthesizer_options or {},
         )
@@ -163,7 +166,7 @@ def read_settings(
         function, dot, option = key.partition(".")
         if dot and function in OPTIONS:
             options.setdefault(function, {})[option] = value
-        elif key in argument_types():
+        elif key in _TRAINING:
             changes[key] = value
         elif key in _model_fields():
             check_value(key, value, SynthesizerConfig.__annotations__[key])
@@ -182,7 +185,7 @@ def read_settings(
     settings = Settings(
         synthesizer=start.synthesizer if start and synthesizer is None else parse_synthesizer(synthesizer or ""),
         preset=preset,
-        training=SynthesizerTrainingArguments(**{**values["training"], **changes}),
+        training=TrainingOptions(**{**values["training"], **changes}),
         model={**(values["model"] if start is None else start.model), **model},
         synthesizer_options=options,
         overrides=list(overrides),
@@ -223,7 +226,13 @@ def list_settings(preset: str | None = None) -> list[Setting]:
     """
     used = None if preset is None else read_settings(synthesizer="vanilla", preset=preset)
     groups: list[tuple[str, str, Any, Iterable[str], Any]] = [
-        ("training", "", TrainingOptions, argument_types(), used.training if used else TrainingOptions),
+        (
+            "training",
+            "",
+            TrainingOptions,
+            TrainingOptions.__dataclass_fields__,
+            used.training if used else TrainingOptions,
+        ),
         ("model", "", SynthesizerConfig, _model_fields(), used.config if used else SynthesizerConfig),
     ]
     for name, kind in OPTIONS.items():

@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from transformers import PreTrainedModel
 
 from ..errors import UserError
-from .arguments import Sharding, SynthesizerTrainingArguments
+from .options import Sharding, TrainingOptions
 
 
 def launched_sharding() -> Sharding | None:
@@ -50,7 +50,7 @@ def check_sharding(sharding: Sharding) -> None:
     os.environ.pop("ACCELERATE_USE_FSDP", None)
 
 
-def check_launch(training: SynthesizerTrainingArguments) -> None:
+def check_launch(training: TrainingOptions) -> None:
     """Raise UserError if `accelerate launch` asks for other training than `training`; PartialState has to exist."""
     check_sharding(training.sharding)
     # Trainer would follow the environment, and run.yaml would not say so.

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
-from transformers import Adafactor, PreTrainedModel, PreTrainedTokenizerFast, Trainer, set_seed
+from transformers import Adafactor, PreTrainedModel, PreTrainedTokenizerFast, Trainer, TrainingArguments, set_seed
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_callback import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
 
@@ -29,12 +29,61 @@ from ..data.source import Split
 from ..errors import UserError, damage_reported
 from ..tasks.base import EvaluationLoop, Task, count_tokens, evaluate_loss, larger_is_better
 from .callbacks import StopRequest, TrainingClock
-from .checkpoint import Checkpoint, Progress, Snapshot, averaged_weights, commit_checkpoint
+from .checkpoint import Progress, Snapshot, averaged_weights, commit_checkpoint
 from .device import failing_together, gather
 from .model_card import update_model_card
+from .options import TrainingOptions
 from .run_folder import RunFolder
 from .settings import Settings
 from .sharding import gather_optimizer, gather_weights, is_sharded, load_optimizer, shard_model
+
+# The number of steps of a run that only minutes end; Trainer needs a number.
+_ENDLESS = 10**9
+
+
+@dataclass
+class _Arguments(TrainingOptions, TrainingArguments):  # type: ignore[misc]
+    """The options of training for Trainer."""
+
+    def __post_init__(self) -> None:
+        TrainingArguments.__post_init__(self)
+        # Several GPUs need several processes; Trainer would split each batch among the GPUs of this process.
+        self._n_gpu = min(self.n_gpu, 1)
+
+    @property
+    def place_model_on_device(self) -> bool | None:
+        """False keeps Trainer from moving the whole model to a device that may not hold it."""
+        return False if self.sharding == "fsdp" else super().place_model_on_device
+
+
+def _arguments(options: TrainingOptions, output_dir: Path, device: torch.device) -> _Arguments:
+    """The options for a Trainer that writes to `output_dir`."""
+    values: dict[str, Any] = {
+        **options.to_dict(),
+        "output_dir": str(output_dir),
+        "max_steps": _ENDLESS if options.max_steps == -1 else options.max_steps,
+        # Deprecated in newer versions of transformers; `SynthesizerTrainer` reads ours.
+        "gradient_checkpointing": None,
+        # The Trainer would compile the whole model; we compile its layers.
+        "torch_compile": False,
+        # After each validation.
+        "save_steps": options.eval_steps,
+        # It would wait for the device at each step, and hide a loss that is not finite.
+        "logging_nan_inf_filter": False,
+        "dataloader_pin_memory": device.type == "cuda",
+        "remove_unused_columns": False,
+        # The sampler starts at the batch that is due, whatever number of processes took those before.
+        "ignore_data_skip": True,
+        # Without it, the processes of torchrun would train separate models on a CPU.
+        "use_cpu": device.type == "cpu",
+        # Each process takes every n-th batch, whatever number of examples it has. It does not wait for its copy.
+        "accelerator_config": {"even_batches": False, "non_blocking": device.type == "cuda"},
+        "ddp_find_unused_parameters": False,
+        "disable_tqdm": True,
+        "log_level": "error",
+        "log_level_replica": "error",
+    }
+    return _Arguments(**values)
 
 
 @dataclass(frozen=True)
@@ -88,7 +137,7 @@ class SynthesizerTrainer(Trainer):
     args: Any
 
     def __init__(
-        self, inputs: TrainingInputs, run: RunFolder, device: torch.device, start: Checkpoint | None = None
+        self, inputs: TrainingInputs, run: RunFolder, device: torch.device, start: Progress | None = None
     ) -> None:
         model, training, task = inputs.model, inputs.settings.training, inputs.task
         # As for T5, updates are scaled by the size of the weights. Trainer's own `adafactor` turns that off.
@@ -96,7 +145,7 @@ class SynthesizerTrainer(Trainer):
         # Without processing_class: checkpoints need no copy of the run's tokenizer.
         super().__init__(
             model,
-            training.for_trainer(str(run.checkpoints), device),
+            _arguments(training, run.checkpoints, device),
             data_collator=partial(task.collate, pad_token_id=cast(int, model.config.pad_token_id)),
             train_dataset=inputs.train,
             optimizer_cls_and_kwargs=(Adafactor, adafactor) if training.optim == "adafactor" else None,
@@ -116,12 +165,11 @@ class SynthesizerTrainer(Trainer):
                 if type(module).__name__ in (model._no_split_modules or ()):
                     module.compile(dynamic=True)
         self.inputs, self.task, self.run = inputs, task, run
-        self.progress = progress = Progress() if start is None else start.progress
+        self.progress = progress = start or Progress()
         self.clock = TrainingClock(self.args.device, progress.seconds)
         self.stop_request = StopRequest()
         # Whether training has come to its end, and not only to a stop.
         self.complete = False
-        self._start = start
         self._tokens = torch.zeros((), dtype=torch.int64, device=self.args.device)
         self._batches_per_update = self.args.gradient_accumulation_steps * self.args.world_size
         self._logged = (progress.tokens, progress.seconds)
@@ -131,10 +179,11 @@ class SynthesizerTrainer(Trainer):
 
     def run_training(self) -> None:
         """Train to the end or until a stop is requested."""
-        start = None if self._start is None else str(self._start.path)
-        if start or self.args.process_index:
+        step = self.progress.step
+        start = str(self.run.checkpoints / f"checkpoint-{step}") if step else None
+        if step or self.args.process_index:
             # Each process has its own dropout. Trainer restores the random states that were saved.
-            key = [self.args.seed, self._start.step if self._start else 0, self.args.process_index]
+            key = [self.args.seed, step, self.args.process_index]
             set_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
         try:
             self.train(resume_from_checkpoint=start)
@@ -161,10 +210,11 @@ class SynthesizerTrainer(Trainer):
             super()._save_checkpoint(*args, **kwargs)
         # Every process has added its random state.
         self.accelerator.wait_for_everyone()
-        steps = self.state.global_step - (0 if self._start is None else self._start.step)
-        batches = self.progress.batches + steps * self._batches_per_update
-        progress = replace(self.progress, seconds=self.clock.seconds, tokens=self.count_tokens(), batches=batches)
+        step, start = self.state.global_step, self.progress
+        batches = start.batches + (step - start.step) * self._batches_per_update
+        tokens = self.count_tokens()
         if self.args.should_save:
+            progress = replace(start, step=step, seconds=self.clock.seconds, tokens=tokens, batches=batches)
             commit_checkpoint(checkpoint, progress)
         self.accelerator.wait_for_everyone()
 
@@ -197,7 +247,7 @@ class SynthesizerTrainer(Trainer):
         batches = args.max_steps * self._batches_per_update
         sampler = TokenBatchSampler(train, args.batch_tokens, args.seed, batches, self.progress.batches)
         # A new iterator draws a number. When resuming, the random state is restored before that.
-        generator = None if self._start is None else torch.Generator()
+        generator = torch.Generator() if self.progress.step else None
         loader = DataLoader(
             train,
             batch_sampler=sampler,
