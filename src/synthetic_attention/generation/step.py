@@ -14,21 +14,19 @@ import torch
 from torch import Tensor
 
 from ..attention import SynthesizerAttention
-from ..kernels.matmul import is_fast, is_plain, is_unchanged, packed_linear
+from ..kernels.matmul import is_plain, is_unchanged
 from ..layout import read_mask
 from ..models import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerModel
 from ..models.blocks import MLP, CrossAttention, SynthesizerBlock
 from ..models.modeling import SynthesizerStack
 from ..synthesizers import SynthesizingFunction
-from .attention import Operation, SelfAttentionStep, Slots, prepare, prepare_sum
+from .attention import SelfAttentionStep, Slots, prepare, prepare_sum
 from .cross_attention import CrossAttentionStep, Source
 
 # Rows of softmax(R), of positions and of biases are made for so many steps at a time, and slots at first.
 _AHEAD = 32
 # With more, transformers' cache, which copies the keys of each beam, is faster.
 _MOST_BEAMS = 24
-# Columns of the scores that are one group in the search for the best ones.
-GROUPS = 32
 
 
 def can_step(model: Any, beams: int = 1) -> bool:
@@ -125,7 +123,9 @@ class Decoder:
         self.slots = Slots(sources, beams, mask, self.like)
         self.blocks = [BlockStep(block, self.source, rows) for block in self.stack.layers]
         self.buffers = [buffer for block in self.blocks for buffer in block.attention.buffers]
-        self.head = Head(model.lm_head, rows)
+        self.head = prepare(model.lm_head, rows)
+        # The searches change the scores, and another module may keep what it returns.
+        self.copies_scores = not is_plain(model.lm_head)
         self._prepare_embedding(model.model, rows)
         self.capacity = self.rows_end = 0
         self._reserve(past + _AHEAD)
@@ -193,7 +193,7 @@ class Decoder:
         return x if self.embedding_norm is None else self.embedding_norm(x), bias
 
     def step(self, tokens: Tensor) -> Tensor:
-        """The scores of the next token, (N, ≥ V) as of `Head`, after one token (N,) more; ValueError if too long."""
+        """The scores (N, V) of the next token, in float32, after one token (N,) more; ValueError if too long."""
         slots = self.slots
         if slots.length == self.capacity:
             self._reserve(2 * self.capacity)
@@ -205,7 +205,8 @@ class Decoder:
         x, bias = self._embed(tokens)
         for block in self.blocks:
             x = block(x, slots, bias)
-        return self.head(x if self.norm is None else self.norm(x))
+        scores = self.head(x if self.norm is None else self.norm(x))
+        return scores.to(torch.float32, copy=self.copies_scores)
 
     def keep(self, sources: Tensor) -> None:
         """Drop all sources but these."""
@@ -217,56 +218,3 @@ class Decoder:
         if self.source is not None:
             self.source.keep(sources)
         self.slots.keep(sources)
-
-
-class Head:
-    """The output projection, to scores in float32 with `columns` ≥ V columns; those from V on are −inf.
-
-    For one row of a plain projection it has V columns.
-
-    Attributes:
-        width: V, known after the first call.
-    """
-
-    def __init__(self, module: Any, rows: int) -> None:
-        self.width = 0
-        # Buffers for all steps: large results in fresh memory cost as much as the product.
-        self._buffer: Tensor | None = None
-        self._log_probs: Tensor | None = None
-        self.packed: Operation | None = None
-        self.weight: Tensor | None = None
-        # The result of a product is this class's own; what another module returns, it may keep.
-        self.is_one_row = rows == 1 and is_plain(module)
-        if is_plain(module) and module.weight.dtype == torch.float32:
-            weight, self.bias, self.width = module.weight, module.bias, module.weight.shape[0]
-            self.packed = packed_linear(weight, self.bias, rows, GROUPS)
-            if not self.is_one_row and not is_fast(weight.new_empty(rows, weight.shape[1]), weight):
-                self.weight = weight.t()
-        self.project = module if self.packed is not None else prepare(module, rows)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(N, d_model) to (N, columns)."""
-        if self.packed is not None:
-            return self.packed(x)
-        if self.weight is None:
-            logits = self.project(x)
-            self.width = logits.shape[1]
-            if self.is_one_row:
-                return logits.float()
-        if self._buffer is None:
-            columns = self.width + -self.width % GROUPS
-            self._buffer = torch.full((len(x), columns), -torch.inf, dtype=torch.float32, device=x.device)
-        scores = self._buffer[: len(x)]
-        if self.weight is None:
-            scores[:, : self.width] = logits
-        elif self.bias is None:
-            torch.mm(x, self.weight, out=scores[:, : self.width])
-        else:
-            torch.addmm(self.bias, x, self.weight, out=scores[:, : self.width])
-        return scores
-
-    def log_softmax(self, scores: Tensor) -> Tensor:
-        """log softmax of the scores that `__call__` returned, in a buffer."""
-        if self._log_probs is None:
-            self._log_probs = torch.empty_like(scores)
-        return torch.log_softmax(scores, -1, out=self._log_probs[: len(scores)])
