@@ -132,13 +132,11 @@ def test_packed_weights_compute_what_linear_does() -> None:
     assert packed_linear(weight[:500], bias, rows=4) is None
     assert packed_linear(weight.double(), bias, rows=4) is None
     for given in (bias, None):
-        packed = packed_linear(weight, given, rows=4, multiple=32)
+        packed = packed_linear(weight, given, rows=4)
         assert packed is not None
         with torch.inference_mode():
             y = packed(x)
-        torch.testing.assert_close(y[:, :1029], nn.functional.linear(x, weight, given), rtol=1e-4, atol=1e-4)
-        assert y.shape == (4, 1056)
-        assert bool((y[:, 1029:] == -torch.inf).all())
+        torch.testing.assert_close(y, nn.functional.linear(x, weight, given), rtol=1e-4, atol=1e-4)
 
 
 def test_packed_weights_follow_a_change_of_the_weights() -> None:

@@ -22,7 +22,7 @@ from ..models import (
     SynthesizerPreTrainedModel,
 )
 from ..validation import check_size
-from .families import COMMON_NAMES, FAMILIES, HEADS, Family
+from .families import COMMON_NAMES, FAMILIES, HEADS, OTHER_NAMES, Family
 from .synthesize import synthesize
 
 
@@ -186,9 +186,11 @@ def _fields(
         "lm_head_bias": "lm_head.bias" in state,
         "use_bias": any(name.endswith("_proj.bias") for name in state),
         **{name: getattr(config, name, None) for name in tokens},
-        **{name: getattr(config, other) for name, other in family.fields.items()},
-        **family.constants,
+        **{name: getattr(config, other) for other, name in OTHER_NAMES.items() if hasattr(config, other)},
     }
+    if "ForMaskedLM" in family.heads:
+        fields["lm_head_activation"] = fields["feed_forward_proj"]
+    fields |= family.constants
     for name, tensor in state.items():
         if "embed_positions" in name:
             fields["max_position_embeddings"] = len(tensor)

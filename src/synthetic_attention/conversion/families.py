@@ -23,6 +23,16 @@ from ..models import (
 
 State = dict[str, Tensor]
 COMMON_NAMES = {r"self_attn\.([qk])_": r"self_attn.function.\1_", r"^score": "classifier"}
+# Fields of other configurations, and ours with other names, that mean the same.
+OTHER_NAMES = {
+    **dict.fromkeys(("activation_function", "hidden_act", "activation"), "feed_forward_proj"),
+    **dict.fromkeys(("dropout", "resid_pdrop", "hidden_dropout_prob"), "dropout_rate"),
+    **dict.fromkeys(
+        ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "dropout_rate"), "attention_dropout_rate"
+    ),
+    **dict.fromkeys(("layer_norm_eps", "rms_norm_eps"), "layer_norm_epsilon"),
+    "decoder_layers": "num_decoder_layers",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +41,6 @@ class Family:
 
     Attributes:
         heads: the classes that can be converted, by the ends of their names (`HEADS`).
-        fields: fields of `SynthesizerConfig`, and the fields of their configuration that have the values, where these
-            have other names.
         constants: fields of `SynthesizerConfig` with one value for all models of the family.
         equal: pairs of fields of their configuration that have to be equal, as ours has one field for both.
         supported: fields of their configuration, and the only value of each that can be converted.
@@ -43,7 +51,6 @@ class Family:
     """
 
     heads: tuple[str, ...]
-    fields: Mapping[str, str]
     constants: Mapping[str, Any]
     names: Mapping[str, str]
     equal: tuple[tuple[str, str], ...] = ()
@@ -117,15 +124,8 @@ _SEQ2SEQ = ("ForConditionalGeneration", "Model")
 _CAUSAL = ("ForCausalLM", "ForSequenceClassification", "ForTokenClassification", "Model")
 
 
-def _fields(activation: str, dropout: str, attention_dropout: str, **others: str) -> dict[str, str]:
-    """Theirs for fields that most models have, and for others."""
-    rates = {"dropout_rate": dropout, "attention_dropout_rate": attention_dropout}
-    return {"feed_forward_proj": activation, **rates, **others}
-
-
 _T5 = Family(
     heads=(*_SEQ2SEQ, "EncoderModel"),
-    fields={"attention_dropout_rate": "dropout_rate"},
     # There is no maximum: 512 is the length that T5 was pretrained with.
     constants={
         "position_embedding_type": "relative",
@@ -156,7 +156,6 @@ _T5 = Family(
 )
 _BART = Family(
     heads=_SEQ2SEQ,
-    fields=_fields("activation_function", "dropout", "attention_dropout", num_decoder_layers="decoder_layers"),
     constants={
         "position_embedding_type": "learned",
         "pre_norm": False,
@@ -192,7 +191,6 @@ _MARIAN = replace(
 _OPT = replace(
     _BART,
     heads=("ForCausalLM", "ForSequenceClassification", "Model"),
-    fields=_fields("activation_function", "dropout", "attention_dropout"),
     constants={"position_embedding_type": "learned", "scale_embedding": False, "layer_norm_epsilon": 1e-5},
     equal=(("word_embed_proj_dim", "hidden_size"),),
     supported={
@@ -203,7 +201,6 @@ _OPT = replace(
 )
 _GPT2 = Family(
     heads=("LMHeadModel", *_CAUSAL[1:]),
-    fields=_fields("activation_function", "resid_pdrop", "attn_pdrop"),
     constants={"position_embedding_type": "learned", "scale_embedding": False},
     supported={"add_cross_attention": False, "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False},
     names={
@@ -221,12 +218,8 @@ _GPT2 = Family(
     },
     adapt=_adapt_gpt2,
 )
-_BERT_FIELDS = _fields(
-    "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", layer_norm_epsilon="layer_norm_eps"
-)
 _BERT = Family(
     heads=("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "Model"),
-    fields={**_BERT_FIELDS, "lm_head_activation": "hidden_act"},
     constants={
         "position_embedding_type": "learned",
         "pre_norm": False,
@@ -258,7 +251,6 @@ _BERT = Family(
 )
 _ROBERTA = replace(
     _BERT,
-    fields=_BERT_FIELDS,
     constants={**_BERT.constants, "lm_head_activation": "gelu"},
     names={
         **_BERT.names,
@@ -272,7 +264,6 @@ _ROBERTA = replace(
 )
 _DISTILBERT = replace(
     _BERT,
-    fields=_fields("activation", "dropout", "attention_dropout", lm_head_activation="activation"),
     constants={**_BERT.constants, "classifier_activation": "relu", "layer_norm_epsilon": 1e-12},
     supported={},
     names={
@@ -291,7 +282,6 @@ _DISTILBERT = replace(
 )
 _LLAMA = Family(
     heads=_CAUSAL,
-    fields={"layer_norm_epsilon": "rms_norm_eps", "attention_dropout_rate": "attention_dropout"},
     constants={
         "position_embedding_type": "rotary",
         "norm_type": "rms_norm",

@@ -18,6 +18,7 @@ slots, K width of a head.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -85,69 +86,60 @@ class Slots:
     """
 
     def __init__(self, sources: int, beams: int, mask: Tensor | None, like: Tensor) -> None:
-        self.sources, self.beams, self.length, self._like = sources, beams, 0, like
+        self.sources, self.beams, self.length, self.like = sources, beams, 0, like
         self.mask = mask
-        self._ancestors: Tensor | None = None
-        # −inf at the entries that are not of an ancestor, and that for groups of so many heads.
-        self._hidden: Tensor | None = None
-        self._hidden_of: dict[int, Tensor] = {}
+        self._ancestors = like.new_empty(sources, beams, 0, beams) if beams > 1 else None
         self.visible: Tensor | None = None
         self.padding: Tensor | None = None
-        self._positions: Positions | None = None
+        # By number of heads.
+        self._hidden: dict[int, Tensor | None] = {}
 
     def reserve(self, capacity: int) -> None:
         """Make room; in new slots each beam is its own ancestor."""
-        if self.beams == 1:
-            return
-        new = torch.eye(self.beams, dtype=self._like.dtype, device=self._like.device)[:, None]
-        new = new.repeat(self.sources, 1, capacity, 1).view(self.sources, self.beams, capacity, self.beams)
         if self._ancestors is not None:
-            new[:, :, : self.length] = self._ancestors[:, :, : self.length]
-        self._ancestors = new
+            new = torch.eye(self.beams, dtype=self.like.dtype, device=self.like.device)[:, None]
+            new = new.expand(self.sources, -1, capacity - self._ancestors.shape[2], -1)
+            self._ancestors = torch.cat([self._ancestors, new], dim=2)
 
     def advance(self) -> None:
         """Go on to the next token."""
         self.length += 1
-        self._hidden = None
-        self._hidden_of.clear()
-        self._positions = None
+        vars(self).pop("positions", None)
+        self._hidden.clear()
         if self._ancestors is not None:
             self.visible = self._ancestors[:, None, :, : self.length]
         if self.mask is not None:
             self.mask = F.pad(self.mask, (0, self.length - self.mask.shape[1]), value=True)
-            padding = torch.zeros_like(self.mask, dtype=self._like.dtype).masked_fill(~self.mask, -torch.inf)
+            padding = torch.zeros_like(self.mask, dtype=self.like.dtype).masked_fill(~self.mask, -torch.inf)
             self.padding = padding[:, None, None]
 
-    @property
+    @cached_property
     def positions(self) -> Positions:
         """The rows and columns that functions are asked for: M rows at the newest position."""
-        if self._positions is None:
-            places: Tensor | None = None
-            if self.mask is None:
-                rows = torch.full((self.beams,), self.length - 1, device=self._like.device)
-            else:
-                places = places_before(self.mask)
-                rows = places[:, -1:].expand(-1, self.beams)
-            self._positions = Positions(self.beams, self.length, rows, places)
-        return self._positions
+        places = None if self.mask is None else places_before(self.mask)
+        if places is None:
+            rows = torch.full((self.beams,), self.length - 1, device=self.like.device)
+        else:
+            rows = places[:, -1:].expand(-1, self.beams)
+        return Positions(self.beams, self.length, rows, places)
+
+    def hidden(self, heads: int) -> Tensor | None:
+        """(B, heads, M, length, M), −inf at padding and at entries not of an ancestor, else 0; None for zeros."""
+        if heads not in self._hidden:
+            hidden = None if self.padding is None else self.padding[..., None]
+            if self.visible is not None:
+                hidden = self.visible.log() if hidden is None else self.visible.log() + hidden
+            self._hidden[heads] = None if hidden is None else hidden.expand(-1, heads, -1, -1, -1).contiguous()
+        return self._hidden[heads]
 
     def spread(self, scores: Tensor | None, heads: int) -> Tensor | None:
         """Logits (B or 1, H, M or 1, length) of positions to those of all entries, (B · H, M, length · M)."""
-        if self.visible is None:
-            if scores is None and self.padding is None:
-                return None
-            both = self.padding if scores is None else scores if self.padding is None else scores + self.padding
-            assert both is not None
-            return both.expand(self.sources, heads, 1, -1).reshape(self.sources * heads, 1, -1)
-        if self._hidden is None:
-            hidden = self.visible.log()
-            self._hidden = hidden if self.padding is None else hidden + self.padding[..., None]
+        every = self.hidden(heads if scores is None else 1)
         if scores is not None:
-            return (scores[..., None] + self._hidden).reshape(self.sources * heads, self.beams, -1)
-        if heads not in self._hidden_of:
-            all_heads = self._hidden.expand(-1, heads, -1, -1, -1)
-            self._hidden_of[heads] = all_heads.reshape(self.sources * heads, self.beams, -1)
-        return self._hidden_of[heads]
+            every = scores[..., None] if every is None else scores[..., None] + every
+        if every is None:
+            return None
+        return every.expand(self.sources, -1, -1, -1, -1).reshape(self.sources * heads, self.beams, -1)
 
     def join_heads(self, y: Tensor, heads: int) -> Tensor:
         """Results (B · H, M, K), or with shared values (B · G, H/G · M, K), to (N, H · K)."""
@@ -174,44 +166,38 @@ class Slots:
 class Buffer:
     """Keys or values of the tokens so far, (B · H, slots · M, K)."""
 
-    def __init__(self, heads: int, width: int) -> None:
-        self.heads, self.width = heads, width
-        self._slots: Tensor | None = None
-        self._flat: Tensor | None = None
+    def __init__(self, heads: int, width: int, slots: Slots) -> None:
+        self.heads, self.width, self._slots = heads, width, slots
+        self._set(slots.like.new_empty(slots.sources, heads, 0, slots.beams, width))
 
-    def reserve(self, capacity: int, slots: Slots, like: Tensor) -> None:
-        """Make room, and keep what is there."""
-        new = like.new_empty(slots.sources, self.heads, capacity, slots.beams, self.width)
-        if self._slots is not None:
-            new[:, :, : slots.length] = self._slots[:, :, : slots.length]
+    def reserve(self, capacity: int) -> None:
+        """Make room for as many slots."""
+        sources, heads, filled, *sizes = self._states.shape
+        new = self._states.new_empty(sources, heads, capacity, *sizes)
+        new[:, :, :filled] = self._states
         self._set(new)
 
     def fill(self, prompt: Tensor) -> None:
         """Store (B, H, P, K), the same for all beams."""
-        assert self._slots is not None
-        self._slots[:, :, : prompt.shape[2]] = prompt[:, :, :, None]
+        self._states[:, :, : prompt.shape[2]] = prompt[:, :, :, None]
 
-    def append(self, new: Tensor, slots: Slots) -> Tensor:
+    def append(self, new: Tensor) -> Tensor:
         """Store new states (N, H · K); return the states of all entries, (B · H, length · M, K)."""
-        assert self._slots is not None
-        assert self._flat is not None
-        slot = self._slots.select(2, slots.length - 1)
+        slots = self._slots
+        slot = self._states.select(2, slots.length - 1)
         if slots.beams == 1:
             slot.copy_(new.view(slot.shape))
         else:
             slot.copy_(new.view(slots.sources, slots.beams, self.heads, self.width).transpose(1, 2))
         return self._flat.narrow(1, 0, slots.length * slots.beams)
 
-    def keep(self, sources: Tensor, length: int) -> None:
+    def keep(self, sources: Tensor) -> None:
         """Drop all sources but these."""
-        assert self._slots is not None
-        new = self._slots.new_empty(len(sources), *self._slots.shape[1:])
-        new[:, :, :length] = self._slots[:, :, :length].index_select(0, sources)
-        self._set(new)
+        self._set(self._states.index_select(0, sources))
 
-    def _set(self, slots: Tensor) -> None:
-        self._slots = slots
-        self._flat = slots.view(slots.shape[0] * slots.shape[1], -1, slots.shape[4])
+    def _set(self, states: Tensor) -> None:
+        self._states = states
+        self._flat = states.view(states.shape[0] * states.shape[1], -1, states.shape[4])
 
 
 class HeadGroup:
@@ -221,9 +207,10 @@ class HeadGroup:
     `computed` ones are made by the function from the new token. Dot products read the keys of all slots.
     """
 
-    def __init__(self, function: SynthesizingFunction, heads: range, unit: int, width: int, rows: int) -> None:
-        shared = len(heads) // unit
-        self.heads, self.unit, self.values, self.start = len(heads), unit, Buffer(shared, width), heads.start // unit
+    def __init__(self, function: SynthesizingFunction, heads: range, unit: int, width: int, slots: Slots) -> None:
+        shared, rows = len(heads) // unit, slots.sources * slots.beams
+        self.heads, self.unit, self.slots = len(heads), unit, slots
+        self.values = Buffer(shared, width, slots)
         # The part of a bias (…, H, T, S).
         self.own = (..., slice(heads.start, heads.stop), slice(None), slice(None))
         self.fixed: list[tuple[Any, Tensor | None]] = []
@@ -234,7 +221,7 @@ class HeadGroup:
             weight = None if alpha is None else alpha[index][:, None, None]
             if part.key_heads:
                 assert isinstance(part, Vanilla)
-                self.keys, self.vanilla = Buffer(shared, width), part
+                self.keys, self.vanilla = Buffer(shared, width, slots), part
                 self.query_scale: float | Tensor = part.scale if weight is None else weight[..., 0] * part.scale
                 self.project_query = self._normalized(prepare(part.q_proj, rows), part.q_norm)
                 self.project_key = self._normalized(prepare(part.k_proj, rows), part.k_norm)
@@ -250,38 +237,40 @@ class HeadGroup:
     def _normalized(self, project: Operation, norm: Any) -> Operation:
         return project if norm is None else lambda x: self.vanilla.normalize(project(x), norm)
 
-    def _rotated(self, x: Tensor, slots: Slots) -> Tensor:
+    def _rotated(self, x: Tensor) -> Tensor:
         """Queries or keys (N, H · K) with rotary positions."""
+        slots = self.slots
         if self.vanilla.rotary is None:
             return x
         heads = x.view(slots.sources, slots.beams, -1, self.values.width).transpose(1, 2)
         return self.vanilla.rotary(heads, slots.positions).transpose(1, 2).reshape(x.shape)
 
+    def _fixed_terms(self, positions: Positions, bias: Tensor | None) -> list[Tensor]:
+        terms = [_weighted(part((), positions, None).dense(), weight) for part, weight in self.fixed]
+        return terms if bias is None else [*terms, bias[self.own]]
+
     def make_rows(self, first: int, last: int, bias: Tensor | None) -> None:
         """Make the fixed logits of positions from `first` to before `last`; bias (H, rows, columns) is of all heads."""
         rows = last - first
-        scores = [_weighted(part((), Positions(rows, last), None).dense(), weight) for part, weight in self.fixed]
-        scores += [] if bias is None else [bias[self.own]]
-        if not scores:
+        table = _sum(self._fixed_terms(Positions(rows, last), bias))
+        if table is None:
             return
-        table = sum(scores[1:], start=scores[0])
         if self.is_fixed:
             later = torch.ones(rows, last, dtype=torch.bool, device=table.device).triu_(first + 1)
             table = softmax(table.masked_fill(later, -torch.inf))
         self._rows, self._first = table.transpose(0, 1)[:, None, :, None].contiguous().unbind(), first
 
-    def scores(self, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor | None:
+    def scores(self, x: Tensor, bias: Tensor | None) -> Tensor | None:
         """Logits of the positions, (B or 1, H, M or 1, length); None if there are dot products only.
 
         The softmax of fixed logits, where padding does not make them differ by example.
         """
-        terms: list[Tensor] = []
+        slots, terms = self.slots, list[Tensor]()
         if slots.padding is not None:
             # All beams of a source have the same.
             now = slots.positions
             row = Positions(1, now.columns, now.queries(x.device)[..., :1], now.key_index)
-            terms = [_weighted(part((), row, None).dense(), weight) for part, weight in self.fixed]
-            terms += [] if bias is None else [bias[self.own]]
+            terms = self._fixed_terms(row, bias)
         elif self._rows:
             terms.append(self._rows[slots.length - 1 - self._first].narrow(3, 0, slots.length))
         for part, weight in self.computed:
@@ -289,12 +278,11 @@ class HeadGroup:
                 y.reshape(slots.sources, slots.beams, self.heads, -1).transpose(1, 2) for y in part.project(x[:, None])
             ]
             terms.append(_weighted(part(features, slots.positions, None).dense(slots.length), weight))
-        return sum(terms[1:], start=terms[0]) if terms else None
+        return _sum(terms)
 
-    def __call__(self, x: Tensor, value: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
         """Attend from x (N, d_model), whose values are (N, G · K), to all tokens so far: (N, H · K)."""
-        values = self.values.append(value, slots)
-        scores = self.scores(x, slots, bias)
+        slots, values, scores = self.slots, self.values.append(value), self.scores(x, bias)
         if self.keys is None:
             assert scores is not None
             weights = scores
@@ -306,8 +294,8 @@ class HeadGroup:
                 weights = weights.expand(slots.sources, -1, -1, -1)
             weights = weights.reshape(slots.sources * self.heads, slots.beams, -1)
         else:
-            query = self._rotated(self.project_query(x), slots)
-            key = self.keys.append(self._rotated(self.project_key(x), slots), slots)
+            query = self._rotated(self.project_query(x))
+            key = self.keys.append(self._rotated(self.project_key(x)))
             query = query.view(slots.sources, slots.beams, self.heads, -1) * self.query_scale
             query = query.transpose(1, 2).reshape(len(key), self.unit * slots.beams, -1)
             others = slots.spread(scores, self.heads)
@@ -318,6 +306,10 @@ class HeadGroup:
         if self.unit > 1:
             weights = weights.reshape(len(values), self.unit * slots.beams, -1)
         return slots.join_heads(torch.bmm(weights, values), self.heads)
+
+
+def _sum(terms: list[Tensor]) -> Tensor | None:
+    return sum(terms[1:], start=terms[0]) if terms else None
 
 
 def _weighted(scores: Tensor, weight: Tensor | None) -> Tensor:
@@ -334,12 +326,14 @@ def softmax(scores: Tensor) -> Tensor:
 class SelfAttentionStep:
     """A step of a `SynthesizerAttention`, group of heads by group of heads."""
 
-    def __init__(self, layer: SynthesizerAttention, rows: int) -> None:
+    def __init__(self, layer: SynthesizerAttention, slots: Slots) -> None:
+        rows = slots.sources * slots.beams
         self.project, self.add_projected = prepare(layer.v_proj, rows), prepare_sum(layer.out_proj, rows)
-        heads, sizes = range(layer.num_heads), (layer.group_size, layer.head_dim, rows)
+        heads, sizes = range(layer.num_heads), (layer.group_size, layer.head_dim, slots)
         self.groups = [HeadGroup(function, heads[part], *sizes) for part, function in layer.function.groups()]
-        self.sizes = [group.values.heads * layer.head_dim for group in self.groups]
-        self.buffers = [x for group in self.groups for x in (group.values, group.keys) if x is not None]
+        self.values = [group.values for group in self.groups]
+        self.keys = [group.keys for group in self.groups if group.keys is not None]
+        self.sizes = [buffer.heads * layer.head_dim for buffer in self.values]
 
     @staticmethod
     def can_step(layer: SynthesizerAttention) -> bool:
@@ -357,18 +351,16 @@ class SelfAttentionStep:
 
     def fill(self, keys: Tensor, values: Tensor) -> None:
         """Store the states of prompts: keys (B, those of all groups, P, K), values (B, G, P, K)."""
-        start = 0
-        for group in self.groups:
-            group.values.fill(values[:, group.start : group.start + group.values.heads])
-            if group.keys is not None:
-                group.keys.fill(keys[:, start : start + group.keys.heads])
-                start += group.keys.heads
+        for buffers, states in ((self.values, values), (self.keys, keys)):
+            parts = states.split([buffer.heads for buffer in buffers], dim=1)
+            for buffer, part in zip(buffers, parts, strict=True):
+                buffer.fill(part)
 
-    def __call__(self, total: Tensor, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
+    def __call__(self, total: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
         """total + attention(x), all (N, d_model); bias (B, H, 1, length) only under padding, else it is in the rows."""
         value = self.project(x)
         if len(self.groups) == 1:
-            return self.add_projected(total, self.groups[0](x, value, slots, bias))
+            return self.add_projected(total, self.groups[0](x, value, bias))
         values = value.split(self.sizes, dim=1)
-        y = [group(x, own, slots, bias) for group, own in zip(self.groups, values, strict=True)]
+        y = [group(x, own, bias) for group, own in zip(self.groups, values, strict=True)]
         return self.add_projected(total, torch.cat(y, dim=1))

@@ -5,6 +5,8 @@ Shape legend: B sources, M beams, N = B · M rows, H heads, S source tokens, K w
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -18,7 +20,7 @@ class Source:
     """What the decoder attends to: the encoder's output (B, S, d_model), and its mask (B, S), 1/True at real tokens."""
 
     def __init__(self, states: Tensor, mask: Tensor | None, heads: int) -> None:
-        self.states, self.heads = states, heads
+        self.states = states
         # (B · H, 1, S), −inf at padding, and (B, 1, 1, 1), 0 at sources without a token: attention to them is zeros.
         self.hidden: Tensor | None = None
         self.is_real: Tensor | None = None
@@ -29,19 +31,14 @@ class Source:
         hidden = torch.zeros(real.shape, dtype=states.dtype, device=states.device)
         hidden = hidden.masked_fill(~real & some, -torch.inf)
         self.hidden = hidden[:, None].expand(-1, heads, -1).flatten(0, 1)[:, None]
-        self.is_real = None if bool(some.all()) else some[..., None, None].to(states.dtype)
-
-    def keep(self, sources: Tensor) -> None:
-        """Drop all sources but these."""
-        if self.hidden is not None:
-            self.hidden = self.hidden.unflatten(0, (-1, self.heads)).index_select(0, sources).flatten(0, 1)
+        self.is_real = some[..., None, None].to(states.dtype)
 
 
 class CrossAttentionStep:
     """A step of attention to the encoder: keys and values once for each source, beams as rows of one product."""
 
-    def __init__(self, layer: CrossAttention, source: Source, rows: int) -> None:
-        self.heads, self.source = layer.num_heads, source
+    def __init__(self, layer: CrossAttention, source: Source, slots: Slots) -> None:
+        self.heads, self.hidden, self.slots = layer.num_heads, source.hidden, slots
         keys, values = (
             module(source.states).unflatten(2, (self.heads, -1)).transpose(1, 2)
             for module in (layer.k_proj, layer.v_proj)
@@ -53,6 +50,7 @@ class CrossAttentionStep:
         if self.is_folded:
             self._fold(layer)
         else:
+            rows = slots.sources * slots.beams
             self.project, self.add_projected = prepare(layer.q_proj, rows), prepare_sum(layer.out_proj, rows)
 
     def _can_fold(self, layer: CrossAttention) -> bool:
@@ -69,7 +67,7 @@ class CrossAttentionStep:
         The keys become (d_model, H · S), their bias (H · S,), and the values (H · S, d_model).
         """
         query, out, keys = layer.q_proj, layer.out_proj, self.keys
-        bias = keys.new_zeros(1) if self.source.hidden is None else self.source.hidden
+        bias = keys.new_zeros(1) if self.hidden is None else self.hidden
         if query.bias is not None:
             bias = bias + query.bias.view(self.heads, 1, -1) @ keys
         self.key_bias = bias.expand(self.heads, 1, keys.shape[2]).flatten()
@@ -78,25 +76,24 @@ class CrossAttentionStep:
         values = self.values @ out.weight.t().view(self.heads, -1, len(out.weight))
         self.values = (values if out.bias is None else values + out.bias / self.heads).flatten(0, 1)
 
-    def __call__(self, total: Tensor, x: Tensor, slots: Slots) -> Tensor:
+    def __call__(self, total: Tensor, x: Tensor) -> Tensor:
         """total + attention(x), all (N, d_model)."""
         if self.is_folded:
             scores = torch.addmm(self.key_bias, x, self.keys).view(len(x), self.heads, -1)
             return torch.addmm(total, softmax(scores).flatten(1), self.values)
-        query = self.project(x)
-        hidden = self.source.hidden
+        query, slots = self.project(x), self.slots
         if slots.beams == 1:
             query = query.reshape(slots.sources * self.heads, 1, -1)
         else:
             query = query.view(slots.sources, slots.beams, self.heads, -1).transpose(1, 2).flatten(0, 1)
-        scores = torch.bmm(query, self.keys) if hidden is None else torch.baddbmm(hidden, query, self.keys)
+        scores = torch.bmm(query, self.keys) if self.hidden is None else torch.baddbmm(self.hidden, query, self.keys)
         y = torch.bmm(softmax(scores), self.values)
         return self.add_projected(total, slots.join_heads(y, self.heads))
 
     def keep(self, sources: Tensor) -> None:
         """Drop all sources but these."""
-        if not self.is_folded:
-            self.keys, self.values = (
-                x.unflatten(0, (-1, self.heads)).index_select(0, sources).flatten(0, 1)
-                for x in (self.keys, self.values)
-            )
+        states: Any = (self.keys, self.values, self.hidden)
+        self.keys, self.values, self.hidden = (
+            None if x is None else x.unflatten(0, (-1, self.heads)).index_select(0, sources).flatten(0, 1)
+            for x in states
+        )

@@ -30,7 +30,7 @@ from transformers.utils.generic import ModelOutput
 from ..layout import check_mask
 from ..models import SynthesizerPreTrainedModel
 from .settings import Settings
-from .step import GROUPS, Decoder, can_step
+from .step import Decoder, can_step
 
 _ROW_MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
 _MODES = (*_ROW_MODES, GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE)
@@ -42,6 +42,8 @@ _NOT_HANDED_ON = {"custom_generate", "synced_gpus", "assistant_model", "tokenize
 _FINISHED = 1 / 8
 # With fewer columns of scores, one search over all of them is as fast.
 _MANY_COLUMNS = 2048
+# Columns of the scores that are one group in this search.
+_GROUP = 32
 # transformers' log probability of beams that do not count.
 _IMPOSSIBLE = -1e9
 
@@ -175,7 +177,7 @@ class _Stepper(GenerationMixin):
         """The scores of the next token after prompts, or after one token more of each row."""
         scores = self._decoder.step(input_ids[:, -1].to(self._decoder.like.device))
         cache: Any = self
-        return CausalLMOutputWithPast(logits=scores[:, None, : self._decoder.head.width], past_key_values=cache)
+        return CausalLMOutputWithPast(logits=scores[:, None], past_key_values=cache)
 
     def _prefill(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> CausalLMOutputWithPast:
         return self(input_ids)
@@ -201,8 +203,8 @@ def _search_rows(decoder: Decoder, prompts: list[list[int]], settings: Settings)
     running, finished = list(rows), [False] * len(rows)
     while True:
         scores = decoder.step(torch.tensor([row[-1] for row in running], device=device))
-        settings.process(scores, decoder.head.width, running)
-        tokens = _choose(scores, decoder.head.width, settings.config.do_sample)
+        settings.process(scores, running)
+        tokens = _choose(scores, settings.config.do_sample)
         for place, (row, token) in enumerate(zip(running, tokens, strict=True)):
             row.append(settings.filler if finished[place] else token)
             finished[place] |= token in ends
@@ -214,10 +216,10 @@ def _search_rows(decoder: Decoder, prompts: list[list[int]], settings: Settings)
             running, finished = [running[place] for place in places], [False] * len(places)
 
 
-def _choose(scores: Tensor, width: int, at_random: bool) -> list[int]:
-    """Tokens with the probabilities of scores (N, columns), or the best ones, the first of equal ones."""
+def _choose(scores: Tensor, at_random: bool) -> list[int]:
+    """Tokens with the probabilities of scores (N, V), or the best ones, the first of equal ones."""
     if at_random:
-        return cast("list[int]", torch.multinomial(torch.softmax(scores[:, :width], -1), 1).squeeze(1).tolist())
+        return cast("list[int]", torch.multinomial(torch.softmax(scores, -1), 1).squeeze(1).tolist())
     # On a CPU in a tenth of the time of PyTorch's.
     best: Any = scores.numpy().argmax(-1) if scores.device.type == "cpu" else scores.argmax(-1)
     return cast("list[int]", best.tolist())
@@ -278,11 +280,14 @@ def _search_beams(decoder: Decoder, prompts: list[list[int]], settings: Settings
     start = [0.0] + [_IMPOSSIBLE] * (beams - 1)
     searches = [Beams([list(prompt)] * beams, start, list(range(beams))) for prompt in prompts]
     running, count = list(searches), max(2, 1 + len(settings.ends)) * beams
+    buffer: Tensor | None = None
     while True:
         rows = [row for search in running for row in search.rows]
         scores = decoder.step(torch.tensor([row[-1] for row in rows], device=device))
-        log_probs = decoder.head.log_softmax(scores)
-        settings.process(log_probs, decoder.head.width, rows)
+        # Large results in fresh memory cost as much as the product.
+        buffer = torch.empty(scores.shape, device=device) if buffer is None else buffer[: len(scores)]
+        log_probs = torch.log_softmax(scores, -1, out=buffer)
+        settings.process(log_probs, rows)
         so_far = torch.tensor([search.scores for search in running], dtype=torch.float32, device=device)
         values, places = _best_candidates(log_probs, so_far, count)
         columns = scores.shape[1]
@@ -312,14 +317,20 @@ def _best_candidates(log_probs: Tensor, so_far: Tensor, count: int) -> tuple[Ten
     among the columns of a grid first: the best ones are in the best columns.
     """
     sources, columns = len(so_far), log_probs.shape[1]
-    width = columns // GROUPS
+    width = -(-columns // _GROUP)
     if columns < _MANY_COLUMNS or count > width:
         return (log_probs + so_far.view(-1, 1)).view(sources, -1).topk(count)
-    maxima = log_probs.view(-1, GROUPS, width).amax(1).add_(so_far.view(-1, 1))
-    beam_and_column = maxima.view(sources, -1).topk(count, sorted=False).indices
-    beam = beam_and_column // width
-    first = beam_and_column + beam * (columns - width)
-    places = first[:, :, None] + torch.arange(0, columns, width, device=first.device)
+    # The last row of the grid may be shorter than the others.
+    last = (_GROUP - 1) * width
+    maxima = log_probs[:, :last].view(-1, _GROUP - 1, width).amax(1)
+    shorter = maxima[:, : columns - last]
+    torch.maximum(shorter, log_probs[:, last:], out=shorter)
+    best = maxima.add_(so_far.view(-1, 1)).view(sources, -1).topk(count, sorted=False).indices
+    beam = best // width
+    tokens = (best % width)[:, :, None] + torch.arange(0, _GROUP * width, width, device=best.device)
+    outside = tokens >= columns
+    places = (beam[:, :, None] * columns + tokens).masked_fill_(outside, 0)
     sums = log_probs.view(sources, -1).gather(1, places.flatten(1)).view(places.shape)
-    values, index = (sums + so_far.gather(1, beam)[:, :, None]).flatten(1).topk(count)
+    sums = (sums + so_far.gather(1, beam)[:, :, None]).masked_fill_(outside, -torch.inf)
+    values, index = sums.flatten(1).topk(count)
     return values, places.flatten(1).gather(1, index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -87,11 +87,11 @@ class Settings:
             filler = (filler or ends[0]) if ends else -1
         return cls(config, prompt_length, min_length, ends, filler, suppressed, others)
 
-    def process(self, scores: Tensor, width: int, rows: Sequence[list[int]]) -> None:
-        """Change scores (N, columns), of which `width` are of tokens, in place, after these rows of tokens."""
+    def process(self, scores: Tensor, rows: Sequence[list[int]]) -> None:
+        """Change scores (N, V) in place, after these rows of tokens."""
         banned = self.suppressed + (self.ends if len(rows[0]) < self.min_length else [])
-        if banned := [token for token in banned if 0 <= token < width]:
+        if banned := [token for token in banned if 0 <= token < scores.shape[1]]:
             scores[:, banned] = -torch.inf
         if self.processors:
             ids: Any = torch.tensor(rows, device=scores.device)
-            scores[:, :width] = self.processors(ids, scores[:, :width])
+            scores[:] = self.processors(ids, cast(Any, scores))

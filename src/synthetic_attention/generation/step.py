@@ -14,21 +14,19 @@ import torch
 from torch import Tensor
 
 from ..attention import SynthesizerAttention
-from ..kernels.matmul import is_fast, is_plain, is_unchanged, packed_linear
+from ..kernels.matmul import is_plain, is_unchanged
 from ..layout import read_mask
 from ..models import SynthesizerForCausalLM, SynthesizerForConditionalGeneration, SynthesizerModel
 from ..models.blocks import MLP, CrossAttention, SynthesizerBlock
 from ..models.modeling import SynthesizerStack
 from ..synthesizers import SynthesizingFunction
-from .attention import Operation, SelfAttentionStep, Slots, prepare, prepare_sum
+from .attention import SelfAttentionStep, Slots, prepare, prepare_sum
 from .cross_attention import CrossAttentionStep, Source
 
 # Rows of softmax(R), of positions and of biases are made for so many steps at a time, and slots at first.
 _AHEAD = 32
 # With more, transformers' cache, which copies the keys of each beam, is faster.
 _MOST_BEAMS = 24
-# Columns of the scores that are one group in the search for the best ones.
-GROUPS = 32
 
 
 def can_step(model: Any, beams: int = 1) -> bool:
@@ -63,9 +61,10 @@ def can_step(model: Any, beams: int = 1) -> bool:
 class BlockStep:
     """A step of a `SynthesizerBlock`."""
 
-    def __init__(self, block: Any, source: Source | None, rows: int) -> None:
-        self.attention = SelfAttentionStep(block.self_attn, rows)
-        self.cross = None if source is None else CrossAttentionStep(block.cross_attn, source, rows)
+    def __init__(self, block: Any, source: Source | None, slots: Slots) -> None:
+        rows = slots.sources * slots.beams
+        self.attention = SelfAttentionStep(block.self_attn, slots)
+        self.cross = None if source is None else CrossAttentionStep(block.cross_attn, source, slots)
         self.pre_norm, mlp = block.pre_norm, block.mlp
         self.norm, self.mlp_norm = prepare(block.self_attn_norm, rows), prepare(block.mlp_norm, rows)
         self.cross_norm = prepare(block.cross_attn_norm, rows)
@@ -73,16 +72,16 @@ class BlockStep:
         self.activation = prepare(mlp.activation, rows)
         self.gate = None if mlp.gate_proj is None else prepare(mlp.gate_proj, rows)
 
-    def __call__(self, x: Tensor, slots: Slots, bias: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """(N, d_model) to (N, d_model)."""
         if self.pre_norm:
-            x = self.attention(x, self.norm(x), slots, bias)
+            x = self.attention(x, self.norm(x), bias)
             if self.cross is not None:
-                x = self.cross(x, self.cross_norm(x), slots)
+                x = self.cross(x, self.cross_norm(x))
             return self._add_feed_forward(x, self.mlp_norm(x))
-        x = self.norm(self.attention(x, x, slots, bias))
+        x = self.norm(self.attention(x, x, bias))
         if self.cross is not None:
-            x = self.cross_norm(self.cross(x, x, slots))
+            x = self.cross_norm(self.cross(x, x))
         return self.mlp_norm(self._add_feed_forward(x, x))
 
     def _add_feed_forward(self, total: Tensor, x: Tensor) -> Tensor:
@@ -112,10 +111,10 @@ class Decoder:
         self.like, self.max_length = model.model.embed_tokens.weight, max_length
         sources, past = prompts.shape[0], prompts.shape[1] - 1
         rows, tokens = sources * beams, prompts[:, :past]
-        self.source: Source | None = None
+        source: Source | None = None
         inputs: dict[str, Any]
         if states is not None:
-            self.source = Source(states, mask, model.config.num_heads)
+            source = Source(states, mask, model.config.num_heads)
             inputs = {"attention_mask": mask, "decoder_input_ids": tokens, "encoder_outputs": (states,)}
             mask = None
         else:
@@ -123,35 +122,30 @@ class Decoder:
             mask = None if mask is None else mask[:, :past]
             inputs = {"input_ids": tokens, "attention_mask": mask}
         self.slots = Slots(sources, beams, mask, self.like)
-        self.blocks = [BlockStep(block, self.source, rows) for block in self.stack.layers]
-        self.buffers = [buffer for block in self.blocks for buffer in block.attention.buffers]
-        self.head = Head(model.lm_head, rows)
-        self._prepare_embedding(model.model, rows)
+        self.blocks = [BlockStep(block, source, self.slots) for block in self.stack.layers]
+        self.buffers = [each for block in self.blocks for each in (*block.attention.values, *block.attention.keys)]
+        self.head = prepare(model.lm_head, rows)
+        # The searches change the scores, and another module may keep what it returns.
+        self.copies_scores = not is_plain(model.lm_head)
+        base, norms = model.model, (self.stack.embedding_norm, self.stack.norm)
+        self.embed = prepare(base.embed_tokens, rows) if base.token_types is None else lambda x: base._embed(x, None)
+        self.embedding_norm, self.norm = (None if norm is None else prepare(norm, rows) for norm in norms)
+        self.position_rows: Tensor | None = None
         self.capacity = self.rows_end = 0
         self._reserve(past + _AHEAD)
         if past:
             # Run the model on prompts, without their last token, and store what it cached.
             cached = model.model(**inputs, use_cache=True, return_dict=True).past_key_values
-            cached = cached if self.source is None else cached.self_attention_cache
+            cached = cached if source is None else cached.self_attention_cache
             for block, layer in zip(self.blocks, cached.layers, strict=True):
                 block.attention.fill(layer.keys, layer.values)
         self.slots.length = self.rows_end = past
-
-    def _prepare_embedding(self, model: SynthesizerModel, rows: int) -> None:
-        self.embed = prepare(model.embed_tokens, rows)
-        self.token_type: Tensor | None = None
-        if model.token_types is not None:
-            types = model.token_types(torch.zeros(1, dtype=torch.long, device=self.like.device))
-            self.token_type = types * self.stack.scale
-        norms = (self.stack.embedding_norm, self.stack.norm)
-        self.embedding_norm, self.norm = (None if norm is None else prepare(norm, rows) for norm in norms)
-        self.position_rows: Tensor | None = None
 
     def _reserve(self, capacity: int) -> None:
         self.capacity = min(capacity, self.max_length)
         self.slots.reserve(self.capacity)
         for buffer in self.buffers:
-            buffer.reserve(self.capacity, self.slots, self.like)
+            buffer.reserve(self.capacity)
 
     def _make_rows(self) -> None:
         """Make ahead what depends on positions alone. Under padding each row has positions of its own."""
@@ -189,11 +183,10 @@ class Decoder:
             x = torch.add(row, x, alpha=stack.scale)
         elif stack.scale != 1.0:
             x = x * stack.scale
-        x = x if self.token_type is None else x + self.token_type
         return x if self.embedding_norm is None else self.embedding_norm(x), bias
 
     def step(self, tokens: Tensor) -> Tensor:
-        """The scores of the next token, (N, ≥ V) as of `Head`, after one token (N,) more; ValueError if too long."""
+        """The scores (N, V) of the next token, in float32, after one token (N,) more; ValueError if too long."""
         slots = self.slots
         if slots.length == self.capacity:
             self._reserve(2 * self.capacity)
@@ -204,69 +197,13 @@ class Decoder:
         slots.advance()
         x, bias = self._embed(tokens)
         for block in self.blocks:
-            x = block(x, slots, bias)
-        return self.head(x if self.norm is None else self.norm(x))
+            x = block(x, bias)
+        scores = self.head(x if self.norm is None else self.norm(x))
+        return scores.to(torch.float32, copy=self.copies_scores)
 
     def keep(self, sources: Tensor) -> None:
         """Drop all sources but these."""
-        for buffer in self.buffers:
-            buffer.keep(sources, self.slots.length)
-        for block in self.blocks:
-            if block.cross is not None:
-                block.cross.keep(sources)
-        if self.source is not None:
-            self.source.keep(sources)
-        self.slots.keep(sources)
-
-
-class Head:
-    """The output projection, to scores in float32 with `columns` ≥ V columns; those from V on are −inf.
-
-    For one row of a plain projection it has V columns.
-
-    Attributes:
-        width: V, known after the first call.
-    """
-
-    def __init__(self, module: Any, rows: int) -> None:
-        self.width = 0
-        # Buffers for all steps: large results in fresh memory cost as much as the product.
-        self._buffer: Tensor | None = None
-        self._log_probs: Tensor | None = None
-        self.packed: Operation | None = None
-        self.weight: Tensor | None = None
-        # The result of a product is this class's own; what another module returns, it may keep.
-        self.is_one_row = rows == 1 and is_plain(module)
-        if is_plain(module) and module.weight.dtype == torch.float32:
-            weight, self.bias, self.width = module.weight, module.bias, module.weight.shape[0]
-            self.packed = packed_linear(weight, self.bias, rows, GROUPS)
-            if not self.is_one_row and not is_fast(weight.new_empty(rows, weight.shape[1]), weight):
-                self.weight = weight.t()
-        self.project = module if self.packed is not None else prepare(module, rows)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(N, d_model) to (N, columns)."""
-        if self.packed is not None:
-            return self.packed(x)
-        if self.weight is None:
-            logits = self.project(x)
-            self.width = logits.shape[1]
-            if self.is_one_row:
-                return logits.float()
-        if self._buffer is None:
-            columns = self.width + -self.width % GROUPS
-            self._buffer = torch.full((len(x), columns), -torch.inf, dtype=torch.float32, device=x.device)
-        scores = self._buffer[: len(x)]
-        if self.weight is None:
-            scores[:, : self.width] = logits
-        elif self.bias is None:
-            torch.mm(x, self.weight, out=scores[:, : self.width])
-        else:
-            torch.addmm(self.bias, x, self.weight, out=scores[:, : self.width])
-        return scores
-
-    def log_softmax(self, scores: Tensor) -> Tensor:
-        """log softmax of the scores that `__call__` returned, in a buffer."""
-        if self._log_probs is None:
-            self._log_probs = torch.empty_like(scores)
-        return torch.log_softmax(scores, -1, out=self._log_probs[: len(scores)])
+        crosses = [block.cross for block in self.blocks if block.cross is not None]
+        parts: list[Any] = [self.slots, *self.buffers, *crosses]
+        for part in parts:
+            part.keep(sources)

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -117,34 +116,29 @@ def _hooks(module: nn.Module) -> tuple[dict[int, Any], ...]:
     return module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks
 
 
-def packed_linear(
-    weight: Tensor, bias: Tensor | None, rows: int, multiple: int = 1
-) -> Callable[[Tensor], Tensor] | None:
+def packed_linear(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[Tensor], Tensor] | None:
     """x Wᵀ + b, (n, in) to (n, out), for many calls in inference: W is copied into the order that oneDNN reads.
 
     None where that is not possible, or does not pay: for few rows n, and for small weights, as measured on an AMD EPYC.
-    Up to a `multiple`, outputs that are −inf are appended. The copy is kept as long as W, and made anew when W changes.
+    The copy is kept as long as W, and made anew when W changes.
     """
     if rows < _PACKED_ROWS or weight.numel() < _PACKED_SIZE:
         return None
     has_onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
     if weight.dtype != torch.float32 or weight.device.type != "cpu" or not has_onednn:
         return None
-    if missing := -weight.shape[0] % multiple:
-        bias = weight.new_zeros(len(weight)) if bias is None else bias
-        bias = F.pad(bias, (0, missing), value=-torch.inf)
-    copy = _packed(weight, missing)
+    copy = _packed(weight)
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, copy, bias, "none", [], "")
 
 
-def _packed(weight: Tensor, missing: int) -> Tensor:
-    """W with so many rows of zeros more, in oneDNN's order."""
+def _packed(weight: Tensor) -> Tensor:
+    """W in oneDNN's order."""
     data, found = weight.detach(), _COPIES.get(weight)
     # What is made under `torch.inference_mode()` has no version: it is copied in every call.
-    key = None if weight.is_inference() else (missing, *fingerprint(data))
+    key = None if weight.is_inference() else fingerprint(data)
     if found is not None and found[0] == key:
         return cast(Tensor, found[1])
-    copy: Tensor = torch.ops.mkldnn._reorder_linear_weight(F.pad(data, (0, 0, 0, missing)) if missing else data, None)
+    copy: Tensor = torch.ops.mkldnn._reorder_linear_weight(data, None)
     if key is not None:
         _COPIES[weight] = key, copy
     return copy
