@@ -250,7 +250,7 @@ class SynthesizerAttention(SelfAttention):
         With vanilla in a mixture, the logits of its other functions become zeros (ValueError for `fixed_random`).
 
         Args:
-            weights: by their names in a layer of vanilla; where one is missing, ours stays as it is.
+            weights: by their names in a layer of vanilla, that of `out_proj` at least; ours stay where one is missing.
             order: which of its heads each head copies; by default as they are.
         """
         order = range(self.num_heads) if order is None else order
@@ -361,4 +361,4 @@ def build(
         )
     validate(name, options)
     dims = Dimensions.of(d_model, num_heads, head_dim, max_length=max_length, **arguments)
-    return cast(SelfAttention, kind(dims, dropout, layer_idx, **(options or {}).get(name, {})))
+    return cast(SelfAttention, kind(dims, dropout, layer_idx, **(options or {}).get(kind.name, {})))

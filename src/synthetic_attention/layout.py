@@ -129,8 +129,10 @@ class TokenLayout(Movable):
             mask, total, is_unordered = read_mask(attention_mask, batch, columns)
         has_past = slots is not None or columns > rows
         if mask is None or has_past:
-            layout = cls(shape, columns, Positions(rows, columns, slots), has_past=has_past, slots=slots)
-            layout = layout if mask is None else cls.of_step(mask, x, slots)
+            if mask is None:
+                layout = cls(shape, columns, Positions(rows, columns, slots), has_past=has_past, slots=slots)
+            else:
+                layout = cls.of_step(mask, x, slots)
             if slots is not None:
                 later = torch.arange(columns, device=x.device) > slots[:, None]
                 layout.pair_mask = x.new_zeros(later.shape).masked_fill(later, -torch.inf)[None]

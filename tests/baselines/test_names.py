@@ -38,7 +38,7 @@ def test_linformer_sees_what_comes_later() -> None:
 def test_a_model_of_several(tmp_path: Path) -> None:
     config = SynthesizerConfig(
         **SIZES,
-        synthesizer={"encoder": ["linformer", "dynamic_conv"], "decoder": ["lightweight_conv", "random+vanilla"]},
+        synthesizer={"encoder": [" linformer", "dynamic_conv"], "decoder": ["lightweight_conv", "random+vanilla"]},
         synthesizer_options={"linformer": {"rank": 3}, "lightweight_conv": {"kernel_size": [5, 7]}},
         # A bias of the logits is for those that have some.
         position_embedding_type="relative",

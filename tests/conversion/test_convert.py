@@ -105,6 +105,9 @@ def test_what_is_kept(sources: Sources) -> None:
     labels: dict[str, Any] = {"id2label": dict(enumerate("abcde")), "problem_type": "multi_label_classification"}
     classifier = convert(make_source("bert-classifier", **labels)).config
     assert {name: getattr(classifier, name) for name in labels} == labels
+    # transformers keeps unknown fields of a configuration; models do not read them.
+    stray = convert(make_source("gpt2", hidden_act="relu", dropout_rate=0.5, attn_pdrop=0.25)).config
+    assert (stray.feed_forward_proj, stray.attention_dropout_rate) == ("gelu_new", 0.25)
 
 
 def test_the_maximum_length(sources: Sources) -> None:

@@ -146,6 +146,15 @@ def test_a_large_vocabulary(make: Callable[..., Any]) -> None:
         _check(model, inputs, **settings)
 
 
+def test_another_default_dtype(make: Callable[..., Any]) -> None:
+    model, inputs = make("causal", synthesizer="random"), _inputs("causal")
+    torch.set_default_dtype(torch.float64)
+    try:
+        _check(model, inputs, num_beams=3)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_the_first_tokens_of_the_output(make: Callable[..., Any]) -> None:
     model = make("seq2seq", synthesizer=["dense+vanilla", "random"])
     for beams in (1, 3):

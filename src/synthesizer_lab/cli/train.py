@@ -21,7 +21,7 @@ _SYNTHESIZER, _PRESET = "random+vanilla", "tiny"
 class RunTraining(Training):
     """Training."""
 
-    seed: int | None = setting("seed", most=2**32 - 1)
+    seed: int | None = setting("seed", least=0, most=2**32 - 1)
     sharding: Sharding | None = setting("sharding", otherwise="as `accelerate launch` says, or none")
     batches_per_update: int | None = option(
         "Batches of an update, of all processes together; also changes them when resuming.", least=1

@@ -32,6 +32,8 @@ from ..errors import NoSplitError, UserError, damage_reported
 from ..staging import lock_file, staged
 
 _T = TypeVar("_T")
+# Raised when something is cached in another form.
+_CACHE_VERSION = 6
 # Data sets have several names for the validation split.
 _VALID = ("valid", "val", "validation", "dev")
 
@@ -292,9 +294,10 @@ def cached_folder(name: str, write: Callable[[Path], None]) -> Path:
     return folder
 
 
-def read_cached(name: str, write: Callable[[Path], None], read: Callable[[Path], _T]) -> _T:
-    """What `read` finds in the `cached_folder`; raises UserError if the folder is damaged."""
-    folder = cached_folder(name, write)
+def read_cached(kind: str, key: Any, write: Callable[[Path], None], read: Callable[[Path], _T]) -> _T:
+    """What `read` finds in the `cached_folder` for a key that JSON can hold; UserError if the folder is damaged."""
+    digest = hashlib.sha256(json.dumps([_CACHE_VERSION, key]).encode()).hexdigest()
+    folder = cached_folder(f"{kind}-{digest[:24]}", write)
     with damage_reported(f"{folder} (delete it to write it again)"):
         return read(folder)
 

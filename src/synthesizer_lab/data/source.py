@@ -6,6 +6,8 @@ only when data is read.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +18,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..errors import NoSplitError, UserError, require
-from .files import MalformedLineError, chunks, count_characters, fingerprints, read_rows, split_files, texts_of
+from .files import (
+    MalformedLineError,
+    chunks,
+    count_characters,
+    fingerprints,
+    read_cached,
+    read_rows,
+    split_files,
+    texts_of,
+)
 
 _PREFIX = "hub:"
 # Compressed text is about this many times as large.
@@ -114,6 +125,14 @@ class Source:
             return int(self._table().data.nbytes)
         return sum(path.stat().st_size * (_COMPRESSION if path.suffix == ".gz" else 1) for path in self.files)
 
+    def digest(self) -> str:
+        """SHA-256 of the contents of files."""
+        digest = hashlib.sha256()
+        for path in self.files:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()
+
     def _table(self) -> Any:
         datasets = require("datasets", "train", f"reading {self}")
         datasets.disable_progress_bars()
@@ -172,11 +191,13 @@ class Records:
         source: where they are.
         read: begins to read.
         make: the split that has some of the records; it takes `first` and `skipped` as well.
+        task: the name and the options of the task, which the cache is for.
     """
 
     source: Source
     read: Callable[[], Iterator[Any]]
     make: Callable[..., Any]
+    task: Sequence[Any] = ()
 
     @property
     def name(self) -> str:
@@ -210,8 +231,22 @@ class Records:
         raise UserError(f"{self.source}: there is no text; expected at least one record")
 
     @cached_property
+    def key(self) -> list[Any]:
+        """Identifies the text and what the task makes of it."""
+        return [*self.task, self.fingerprint() if self.source.hub else self.source.digest()]
+
+    @cached_property
     def summary(self) -> dict[str, Any]:
-        """What one pass over the records tells about them, with the fingerprint of the whole split."""
+        """What one pass over the records tells about them; from the cache if the files were read before."""
+        if self.source.hub:
+            return self._summarize()
+
+        def write(folder: Path) -> None:
+            (folder / "summary.json").write_text(json.dumps(self._summarize()), encoding="utf-8")
+
+        return read_cached("text", self.key, write, lambda folder: json.loads((folder / "summary.json").read_text()))
+
+    def _summarize(self) -> dict[str, Any]:
         totals = {"records": 0, "characters": 0}
 
         def columns() -> Iterator[Mapping[str, Iterable[str]]]:

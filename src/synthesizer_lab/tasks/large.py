@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from .base import Task
 
 # Text of more characters is not held in memory.
 IN_MEMORY = 5 * 10**7
-# Raised when the cache is written in another form.
-_VERSION = 5
 _COUNTS = ("dropped", "truncated", "skipped")
 Report = Callable[[str], object]
 
@@ -47,8 +44,7 @@ def new_tokenizer(
     size = f"{min(characters, total):,} of {total:,} characters"
     # Not in `write`, which another process may call.
     report(f"{train.name}: a tokenizer trained on {size} (--set tokenizer_characters=…)")
-    name = _digest([_key(task, train), characters, vocab_size, max_length])
-    return read_cached(f"tokenizer-{name}", write, Tokenizer.from_pretrained)
+    return read_cached("tokenizer", [train.key, characters, vocab_size, max_length], write, Tokenizer.from_pretrained)
 
 
 def encode_large(
@@ -91,21 +87,11 @@ def encode_large(
     settings = json.loads(tokenizer.backend_tokenizer.to_str())
     # `encode` sets these two.
     del settings["truncation"], settings["padding"]
-    name = f"tokens-{_digest([_key(task, records), settings, max_length, on_long])}"
     size = f"{records.source.bytes() / 1e6:,.0f} MB of text"
     report(f"{records.name}: {size}, tokenized once, in the cache ($XDG_CACHE_HOME, or ~/.cache)")
-    found = read_cached(name, write, read)
+    found = read_cached("tokens", [records.key, settings, max_length, on_long], write, read)
     # What the examples of a task have besides their tokens.
     like = next(part for part in encoded() if len(part.sizes))
     examples = replace(like, rows=(), **found)
     report(f"{records.name}: {len(examples):,} {task.unit}, {len(examples.tokens):,} tokens")
     return examples
-
-
-def _key(task: Task, records: Records) -> list[Any]:
-    """Identifies the text and what the task makes of it."""
-    return [_VERSION, task.name, asdict(task), records.fingerprint()]
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:24]

@@ -70,7 +70,8 @@ def read_splits(task: Task, data: Path, training: TrainingOptions) -> dict[str, 
     """The splits that training needs: "train", whose records are not read yet if it is large, and "valid"."""
     records = task.records(data, "train")
     is_large = records.source.bytes() > min(IN_MEMORY, training.tokenizer_characters)
-    return {"train": records if is_large else records.load(), "valid": task.read(data, "valid")}
+    train = replace(records, task=(task.name, asdict(task))) if is_large else records.load()
+    return {"train": train, "valid": task.read(data, "valid")}
 
 
 def join_processes(
@@ -397,7 +398,12 @@ def _train(trainer: SynthesizerTrainer, callbacks: Sequence[TrainerCallback]) ->
     for callback in callbacks:
         trainer.add_callback(callback)
     with trainer.stop_request.listening():
-        trainer.run_training()
+        try:
+            trainer.run_training()
+        finally:
+            # Also after an error, so that its message does not follow a progress bar.
+            for callback in callbacks:
+                callback.on_train_end(trainer.args, trainer.state, trainer.control)
         # A run that was stopped before its first validation also gets a model.
         if not trainer.progress.best:
             trainer.save_best_model()

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ..kernels import linear
+from ..kernels import linear, split_heads
 from ..synthesizers import Dimensions, register, reset_projection
 from .window import WindowLayer
 
@@ -91,3 +91,6 @@ class DynamicConvolution(_Convolution):
     def _read(self, tokens: Tensor) -> Sequence[Tensor]:
         gated = self._gated(tokens)
         return [gated, linear(self.kernel_proj, gated)]
+
+    def _shares(self, logits: Sequence[Tensor], inside: Tensor | None) -> Tensor:
+        return torch.softmax(split_heads(logits[0], self.num_heads), dim=-1)

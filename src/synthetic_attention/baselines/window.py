@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..kernels import split_heads
 from ..layout import TokenLayout
 from .base import Baseline, Sum
 
@@ -39,7 +38,7 @@ class WindowLayer(Baseline):
         `logits` are the second projection of `_read`, (B, T, H·C), if there is one; `inside` (B or 1, T, C) is True
         where a window has a token, None where that is not needed.
         """
-        return torch.softmax(split_heads(logits[0], self.num_heads), dim=-1)
+        raise NotImplementedError
 
     def _sum(self, value: Tensor, parts: list[Tensor], layout: TokenLayout, is_causal: bool, need_weights: bool) -> Sum:
         rows, columns = layout.aligned.shape[1], value.shape[2]

@@ -186,7 +186,7 @@ def _fields(
         "lm_head_bias": "lm_head.bias" in state,
         "use_bias": any(name.endswith("_proj.bias") for name in state),
         **{name: getattr(config, name, None) for name in tokens},
-        **{name: getattr(config, other) for other, name in OTHER_NAMES.items() if hasattr(config, other)},
+        **{name: getattr(config, other) for other, name in OTHER_NAMES.items() if other in theirs},
     }
     if "ForMaskedLM" in family.heads:
         fields["lm_head_activation"] = fields["feed_forward_proj"]

@@ -285,7 +285,7 @@ def _search_beams(decoder: Decoder, prompts: list[list[int]], settings: Settings
         rows = [row for search in running for row in search.rows]
         scores = decoder.step(torch.tensor([row[-1] for row in rows], device=device))
         # Large results in fresh memory cost as much as the product.
-        buffer = torch.empty(scores.shape, device=device) if buffer is None else buffer[: len(scores)]
+        buffer = torch.empty_like(scores) if buffer is None else buffer[: len(scores)]
         log_probs = torch.log_softmax(scores, -1, out=buffer)
         settings.process(log_probs, rows)
         so_far = torch.tensor([search.scores for search in running], dtype=torch.float32, device=device)

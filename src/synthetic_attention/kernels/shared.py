@@ -210,7 +210,7 @@ class CachedSoftmax:
     @cached_property
     def weights(self) -> Tensor:
         """softmax(R), zeros where a causal row sees nothing."""
-        weights = torch.zeros(self.scores.shape, dtype=wide(self.scores))
+        weights = torch.zeros(self.scores.shape, dtype=wide(self.scores), device=self.scores.device)
         with without_autocast("cpu"):
             for h, t, last, block in _weights(self.scores, self.offset, block_softmax):
                 weights[h, t, :last] = block

@@ -76,7 +76,7 @@ def adapt_layers(cache: Cache, layer_types: Sequence[str]) -> None:
 
 
 def cache_bytes(cache: Cache) -> int:
-    """Bytes of the keys and values in the cache of any model, without spare slots."""
+    """Bytes of the keys and values in the cache of any model."""
     if isinstance(cache, EncoderDecoderCache):
         return cache_bytes(cache.self_attention_cache) + cache_bytes(cache.cross_attention_cache)
     tensors = [getattr(layer, name, None) for layer in cache.layers for name in ("keys", "values")]

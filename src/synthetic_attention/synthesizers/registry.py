@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar
 
 from ..validation import LIMIT, check_value
 
@@ -134,12 +134,14 @@ def validate(name: str, options: SynthesizerOptions | None = None, num_heads: in
     for owner, given in options.items():
         if owner not in OPTIONS:
             raise ValueError(f"got options for unknown {owner!r}; expected one of: {', '.join(sorted(OPTIONS))}")
-        known_options, kinds = default_options(owner), get_type_hints(OPTIONS[owner].__init__)
+        known_options, make = default_options(owner), OPTIONS[owner].__init__
         for key, value in given.items():
             if key not in known_options:
                 listed = ", ".join(known_options) or "none"
                 raise ValueError(f"got unknown option {key!r} for {owner!r}; expected one of: {listed}")
-            check_value(f"{owner}.{key}", value, kinds.get(key, Any))
+            kind = inspect.get_annotations(make).get(key, Any)
+            # Annotations of other arguments may have names that only type checkers import.
+            check_value(f"{owner}.{key}", value, eval(kind, make.__globals__) if isinstance(kind, str) else kind)
             values = value if isinstance(value, list | tuple) else [value]
             if not values or any(type(each) in (int, float) and not 0 < each < LIMIT for each in values):
                 raise ValueError(f"got {owner}.{key}={value!r}; expected a positive number below {LIMIT}")
