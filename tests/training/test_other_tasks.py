@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import ModelCard
 
 from synthesizer_lab.data import source
 from synthesizer_lab.data.examples import TokenBatchSampler
@@ -32,6 +33,7 @@ def test_a_mixture_of_tasks(tmp_path: Path, small: Small) -> None:
     pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
     data = write_glue(tmp_path / "data", tasks=("sst2", "rte"))
     _resumed(Glue(tasks=["sst2", "rte"], cap=7), data, small("dropout_rate=0.1"), tmp_path)
+    assert ModelCard.load(tmp_path / "killed" / "README.md").data.language == ["en"]
 
 
 def test_large_text(corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from ..data.source import is_hub_name
 from ..errors import damage_reported
 from ..tasks.base import Task, format_score
+from ..tasks.glue import Glue
 from ..tasks.translation import Translation
 from .run_folder import RunFolder
 
@@ -56,9 +57,12 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
         # A score that could not be computed is a text.
         if isinstance(row.get(key), int | float)
     ]
+    languages = [task.source, task.target] if isinstance(task, Translation) else None
+    if isinstance(task, Glue):
+        languages = ["en"]
     header = ModelCardData(
         license="unknown",
-        language=[task.source, task.target] if isinstance(task, Translation) else None,
+        language=languages,
         library_name="transformers",
         tags=["synthesizer", task.name],
         datasets=[name] if is_hub_name(data) else None,
