@@ -34,6 +34,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def _run(folder: Path, *arguments: str) -> str:
+    places = {"HF_MODULES_CACHE": "modules", "HF_DATASETS_CACHE": "datasets", "HF_HUB_OFFLINE": "1"}
+    command, environment = [sys.executable, *arguments], {**os.environ, **places}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_recipes_run(library: str, folder: Path) -> None:
@@ -41,13 +49,13 @@ def test_recipes_run(library: str, folder: Path) -> None:
         pytest.skip(f"{library} is not installed")
     uses = re.compile(rf"^(import|from) {library}\b|^{library} ", re.MULTILINE)
     ((language, code),) = ((language, code) for language, code in RECIPES if uses.search(code))
-    command = [sys.executable, "-c", code]
-    if language == "console":
-        command = [sys.executable, "-m", *code.split(), "--device", "cpu"]
-    places = {"HF_MODULES_CACHE": "modules", "HF_DATASETS_CACHE": "datasets", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, **places}
-    )
-    assert done.returncode == 0, done.stderr
-    if language == "console":
-        assert "word_perplexity" in done.stdout
+    assert len(code.splitlines()) <= 20
+    if language == "python":
+        _run(folder, "-c", code)
+    else:
+        assert "word_perplexity" in _run(folder, "-m", *code.split(), "--device", "cpu")
+
+
+def test_a_pipeline_loads_without_an_import_by_hand(folder: Path) -> None:
+    make = 'transformers.pipeline("text-generation", model="my-model", trust_remote_code=True)'
+    assert "SynthesizerForCausalLM" in _run(folder, "-c", f"import transformers; print(type({make}.model))")

@@ -107,17 +107,12 @@ def test_a_full_disk_and_too_little_memory_are_said_and_other_errors_pass(
     def fail() -> None:
         raise error
 
-    class Fail(Kill):
-        ended = False
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            self.ended = True
-
-    callback = Fail(6, fail)
+    callback, ended = Kill(6, fail), list[Any]()
+    callback.on_train_end = lambda args, *others, **named: ended.append(args)
     with pytest.raises(type(error) if "bug" in message else UserError, match=message):
         start(corpus, tmp_path / "run", small(), callbacks=[callback])
     # A progress bar ends its line before the message.
-    assert callback.ended
+    assert ended
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(corpus: Path, tmp_path: Path, small: Small, straight: Path) -> None:

@@ -101,10 +101,10 @@ def _adapt_roberta(config: Any, state: State) -> None:
 
 def _adapt_llama(config: Any, state: State) -> None:
     window = getattr(config, "sliding_window", None)
-    if window is not None and window < config.max_position_embeddings:
+    if window is not None:
         raise ValueError(
-            f"got a {config.model_type} model with sliding_window={window} for {config.max_position_embeddings} "
-            f"positions; expected none. For inputs of at most {window} tokens set config.sliding_window=None"
+            f"got a {config.model_type} model with sliding_window={window}; expected none. For inputs of at most "
+            f"{window} tokens set config.sliding_window=None"
         )
 
 
