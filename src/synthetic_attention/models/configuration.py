@@ -52,7 +52,21 @@ try:
     from synthetic_attention import *  # noqa: F403
 except ImportError as error:
     raise ImportError(f"{error}; this model needs: pip install synthetic-attention") from error
+
+
+def __getattr__(name):  # the classes of pipelines
+    import transformers
+
+    return getattr(transformers, name)
 '''
+# What `pipeline(model=…, trust_remote_code=True)` does by default with a model of each Auto class.
+_TASKS = {
+    "AutoModel": "feature-extraction",
+    "AutoModelForCausalLM": "text-generation",
+    "AutoModelForMaskedLM": "fill-mask",
+    "AutoModelForSequenceClassification": "text-classification",
+    "AutoModelForTokenClassification": "token-classification",
+}
 # Marks the fields of a file, which may come from a newer version with fields that this one does not know.
 _FROM_FILE = "_from_file"
 
@@ -324,6 +338,19 @@ class SynthesizerConfig(PreTrainedConfig):
                 targets = getattr(peft, f"TRANSFORMERS_MODELS_TO_{method}_MODULES_MAPPING")
                 targets.setdefault(self.model_type, names)
         return {**super().to_dict(), "auto_map": dict(self.auto_map)}
+
+    @property
+    def custom_pipelines(self) -> dict[str, Any]:
+        """The task of `pipeline(model=…, trust_remote_code=True)`: one, whose name transformers does not know itself.
+
+        With transformers' names (`pipeline("text-generation", model=…)`) nothing of a checkpoint would have to run.
+        """
+        tasks = {}
+        for auto_class, task in _TASKS.items():
+            if self.auto_map[auto_class].split(".")[1] in (self.architectures or ()):
+                implementation = f"{_MODULE}.{task.title().replace('-', '')}Pipeline"
+                tasks[f"synthesizer-{task}"] = {"impl": implementation, "pt": [auto_class]}
+        return tasks
 
     @property
     def embedding_std(self) -> float:
