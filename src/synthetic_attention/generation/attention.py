@@ -48,7 +48,10 @@ def prepare(module: Any, rows: int) -> Operation:
         columns = weight.t()
         # The operators that F.linear calls in the end, in two thirds of its time for one row.
         return (lambda x: torch.mm(x, columns)) if bias is None else (lambda x: torch.addmm(bias, x, columns))
-    if is_unchanged(module, nn.LayerNorm, nn.RMSNorm, nn.ReLU, nn.Embedding):
+    if is_unchanged(module, nn.LayerNorm):
+        shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
+        return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+    if is_unchanged(module, nn.RMSNorm, nn.ReLU, nn.Embedding):
         return cast(Operation, module.forward)
     # An adapter finds the shape of a batch of single tokens.
     return lambda x: module(x[:, None]).squeeze(1)
