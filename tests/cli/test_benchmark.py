@@ -17,15 +17,14 @@ def test_attention_prints_tables_and_writes_figures(call: Call, tmp_path: Path) 
     options = ("--repeats", 1, "--masks", "full, padded", "--json", tmp_path / "a.json")
     code, out, err = call("benchmark", "attention", *TINY, *options)
     assert code == 0, err
-    assert all(word in out for word in ("full", "padded", "2×16", "mha", "random", "dense"))
+    assert all(word in out for word in ("full", "padded", "2×16", "peak MB", "mha", "random", "dense"))
     found = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
     assert {result["name"] for result in found["results"]} >= {"mha", "sdpa", "random", "dense"}
     assert {"command", "date", "torch", "processor", "threads"} <= found.keys()
 
 
-def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path) -> None:
+def test_encoder_and_generation_print_tables(call: Call, tmp_path: Path) -> None:
     for name, options, words in (
-        ("memory", TINY, ("mha", "4×8")),
         ("encoder", (*TINY, "--layers", 2, "--repeats", 1, "--forward"), ("nn.TransformerEncoder", "4×8")),
         ("generation", MODELS, ("cache MB", "gpt2")),
         ("generation", (*MODELS, "--task=translation", "--num-beams=1,2", "--prompt=1-3"), ("2 beams",)),
@@ -45,7 +44,7 @@ def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path)
         (("attention", "--variants", "radnom"), "'radnom'"),
         (("attention", "--json", "nowhere/a.json"), "nowhere/a.json"),
         (("generation", "--task", "chess"), "'chess'"),
-        (("memory", "--device", "nonsense"), "'nonsense'"),
+        (("attention", "--device", "nonsense"), "'nonsense'"),
     ],
 )
 def test_a_wrong_option_is_one_line(call: Call, arguments: tuple[str, ...], fact: str) -> None:

@@ -78,13 +78,11 @@ def measurement(case: Any, name: str, training: bool = False, **figures: object)
 def time_turns(
     turns: Mapping[str, Callable[[], object]], repeats: int, warmup: int = 2, device: str = "cpu"
 ) -> dict[str, tuple[Quartiles, Quartiles]]:
-    """Quartiles of the milliseconds of each of `turns`, and of its speedup over the first; empty without repeats.
+    """Quartiles of the milliseconds of each of `turns`, and of its speedup over the first.
 
     The turns alternate, so background load affects all equally. An accelerator's turns are timed by its events, and
     queued without waiting for one another, as in training.
     """
-    if not repeats:
-        return {}
     taken: dict[str, list[Callable[[], float]]] = {name: [] for name in turns}
     gc.collect()
     gc.disable()
@@ -187,20 +185,20 @@ def _processor() -> str:
 def tables(found: Sequence[Measurement]) -> Iterator[Table]:
     """A table for each kind of figures of layers or models that were measured alike."""
     first = found[0]
-    if "task" in first:
+    generates = "task" in first
+    if generates:
         what = f"{first['task']}, {first['new_tokens']} new tokens, {first['layers']} layers, {first['width']} wide"
     else:
         what = f"{first['mask']}, {'forward + backward' if first['training'] else 'forward, inference'}"
-    if "ratio" in first:
-        spread = max((high - low) / median for low, median, high in (each["ratio"] for each in found))
-        caption = f"medians over turns; the quartiles of a ratio are at most {100 * spread:.0f} % apart"
-        yield _table(f"speed, {what} ({first['name']} = 1)", caption, found, lambda each: f"{each['ratio'][1]:.2f}")
-    if "peak" in first:
-        caption = "memory without parameters and gradients; in brackets, what the forward keeps for the backward"
-        yield _table(f"peak MB, {what}", caption, found, _memory)
-    if "task" in first:
+    spread = max((high - low) / median for low, median, high in (each["ratio"] for each in found))
+    caption = f"medians over turns; the quartiles of a ratio are at most {100 * spread:.0f} % apart"
+    yield _table(f"speed, {what} ({first['name']} = 1)", caption, found, lambda each: f"{each['ratio'][1]:.2f}")
+    if generates:
         caption = "milliseconds of a call ÷ new tokens of a sequence"
         yield _table(f"ms, {what}", caption, found, lambda each: f"{each['milliseconds'][1] / each['new_tokens']:.2f}")
+    else:
+        caption = "memory without parameters and gradients; in brackets, what the forward keeps for the backward"
+        yield _table(f"peak MB, {what}", caption, found, _memory)
     if "cache_bytes" in first:
         caption = "cached keys and values at the end; in brackets, millions of parameters"
         yield _table(f"cache MB, {what}", caption, found, _cache)

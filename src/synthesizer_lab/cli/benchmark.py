@@ -44,33 +44,24 @@ class Models:
 
 
 @dataclass(kw_only=True)
-class Memory(Models):
+class Attention(Models):
     """Layers."""
 
-    lengths: str = option("Lengths of the sequences.", "512", metavar="N,N,…")
-    tokens: int = option("Tokens in a batch: the batch size is tokens / length.", 16384, least=1)
-    masks: str = option("Masks: full, causal, padded.", "full", metavar="MASK,MASK,…")
+    lengths: str = option("Lengths of the sequences.", "64,128,256,512,1024,2048,4096", metavar="N,N,…")
+    tokens: int = option("Tokens in a batch: the batch size is tokens / length.", 4096, least=1)
+    masks: str = option("Masks: full, causal, padded.", "full,causal,padded", metavar="MASK,MASK,…")
     forward: bool = option("Measure only the forward, in inference mode.", False)
+    repeats: int = option("Number of timed turns.", 9, least=1)
 
 
 @dataclass(kw_only=True)
-class Encoder(Memory):
+class Encoder(Attention):
     """Encoders."""
 
-    lengths: str = with_default(Memory, "lengths", "1024")
-    tokens: int = with_default(Memory, "tokens", 4096)
+    lengths: str = with_default(Attention, "lengths", "1024")
+    masks: str = with_default(Attention, "masks", "full")
     layers: int = option("Number of layers, in encoder and decoder each.", 6, least=1, most=1000)
-    repeats: int = option("Number of timed turns.", 5, least=1)
-
-
-@dataclass(kw_only=True)
-class Attention(Memory):
-    """Layers."""
-
-    lengths: str = with_default(Memory, "lengths", "64,128,256,512,1024,2048,4096")
-    tokens: int = with_default(Memory, "tokens", 4096)
-    masks: str = with_default(Memory, "masks", "full,causal,padded")
-    repeats: int = with_default(Encoder, "repeats", 9)
+    repeats: int = with_default(Attention, "repeats", 5)
 
 
 @dataclass(kw_only=True)
@@ -88,19 +79,11 @@ class Generation(Models):
 
 
 def attention(options: Attention) -> None:
-    """Time attention layers, ours and others', in turns.
+    """Measure time and memory of attention layers, ours and PyTorch's.
 
     Example: synthesizer benchmark attention --variants random,dense --lengths 256,512 --masks causal
     """
-    _measure_layers(options, repeats=options.repeats)
-
-
-def memory(options: Memory) -> None:
-    """Measure the peak memory of attention layers, ours and others'.
-
-    Example: synthesizer benchmark memory --variants random,vanilla --lengths 512,2048
-    """
-    _measure_layers(options, memory=True)
+    _measure_layers(options)
 
 
 def encoder(options: Encoder) -> None:
@@ -110,7 +93,7 @@ def encoder(options: Encoder) -> None:
     """
     if "causal" in options.masks:
         raise UserError("got --masks causal; expected full or padded, because an encoder sees the whole input")
-    _measure_layers(options, options.layers, repeats=options.repeats, memory=True)
+    _measure_layers(options, options.layers)
 
 
 def generation(options: Generation) -> None:
@@ -133,8 +116,8 @@ def generation(options: Generation) -> None:
     _report(options, [[partial(measure_generation, cases, variants, options.repeats)]])
 
 
-def _measure_layers(options: Memory, layers: int = 0, **how: Any) -> None:
-    """Measure every length with every mask; `how` are arguments of `measure`."""
+def _measure_layers(options: Attention, layers: int = 0) -> None:
+    """Measure every length with every mask."""
     shared = options.prepare()
     from ..benchmark.layers import ENCODER_VARIANTS, VARIANTS, Case, measure
 
@@ -143,7 +126,7 @@ def _measure_layers(options: Memory, layers: int = 0, **how: Any) -> None:
     groups = []
     for mask in _split(options.masks):
         cases = [Case(options.tokens // length, length, mask, layers=layers, **shared) for length in lengths]
-        groups.append([partial(measure, case, variants, training=not options.forward, **how) for case in cases])
+        groups.append([partial(measure, case, variants, options.repeats, not options.forward) for case in cases])
     _report(options, groups)
 
 
