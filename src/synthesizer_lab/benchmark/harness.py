@@ -121,9 +121,7 @@ def _quartiles(values: Any) -> Quartiles:
 
 
 def measure_memory(contender: Contender, inputs: Inputs, training: bool) -> tuple[int, int]:
-    """`peak` and `kept` of a `measurement`."""
-    # The first call may allocate what later calls reuse.
-    contender.step(inputs, training)
+    """`peak` and `kept` of a `measurement`, after a first call, which may allocate what later calls reuse."""
     if inputs[0].device.type == "cpu":
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             contender.step(inputs, training, for_memory=True)
