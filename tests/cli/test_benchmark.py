@@ -19,7 +19,7 @@ def test_tables_and_figures(call: Call, tmp_path: Path) -> None:
         ("attention", (*TINY, "--repeats", 1, "--masks", "full, padded"), words),
         ("encoder", (*TINY, "--layers", 2, "--repeats", 1, "--forward"), ("nn.TransformerEncoder", "4×8")),
         ("generation", MODELS, ("cache MB", "gpt2")),
-        ("generation", (*MODELS, "--task=translation", "--num-beams=1,2", "--prompt=1-3"), ("2 beams",)),
+        ("generation", (*MODELS, "--task=translation", "--num-beams=1,2", "--prompt=1,3"), ("3, 2 beams",)),
     ):
         code, out, err = call("benchmark", name, *options, "--json", tmp_path / "figures.json")
         assert code == 0, err

@@ -185,7 +185,8 @@ def tables(found: Sequence[Measurement]) -> Iterator[Table]:
     first = found[0]
     generates = "task" in first
     if generates:
-        what = f"{first['task']}, {first['new_tokens']} new tokens, {first['layers']} layers, {first['width']} wide"
+        lengths = f"{first['prompt']} + {first['new_tokens']} tokens"
+        what = f"{first['task']}, {lengths}, {first['layers']} layers, {first['width']} wide"
     else:
         what = f"{first['mask']}, {'forward + backward' if first['training'] else 'forward, inference'}"
     spread = max((high - low) / median for low, median, high in (each["ratio"] for each in found))
@@ -216,9 +217,7 @@ def _table(title: str, caption: str, found: Sequence[Measurement], cell: Callabl
 def _shape(each: Measurement) -> str:
     if "length" in each:
         return f"{each['batch']}×{each['length']}"
-    prompt = "–".join(str(length) for length in dict.fromkeys(each["prompt"]))
-    search = "greedy" if each["num_beams"] == 1 else f"{each['num_beams']} beams"
-    return f"{each['batch']}×{prompt}, {search}"
+    return f"{each['batch']} greedy" if each["num_beams"] == 1 else f"{each['batch']}, {each['num_beams']} beams"
 
 
 def _memory(each: Measurement) -> str:

@@ -70,7 +70,7 @@ class Generation(Models):
 
     task: Literal["language-modeling", "translation"] = option("What to do.", "language-modeling")
     batch: str = option("Numbers of sequences generated together.", "32", metavar="N,N,…")
-    prompt: str = option("Tokens of each prompt or source; 12-36: spread evenly, and padded.", "16", metavar="N,N-N,…")
+    prompt: str = option("Tokens of each prompt or source.", "16", metavar="N,N,…")
     new_tokens: int = option("Tokens to generate for each sequence.", 256, least=1)
     num_beams: str = option("Numbers of beams; 1 is greedy search.", "1", metavar="N,N,…")
     layers: int = with_default(Encoder, "layers", 6)
@@ -79,7 +79,7 @@ class Generation(Models):
 
 
 def attention(options: Attention) -> None:
-    """Measure time and memory of attention layers, ours and PyTorch's.
+    """Measure attention layers, ours and PyTorch's.
 
     Example: synthesizer benchmark attention --variants random,dense --lengths 256,512 --masks causal
     """
@@ -107,13 +107,13 @@ def generation(options: Generation) -> None:
 
     shared |= {name: getattr(options, name) for name in ("task", "new_tokens", "layers", "vocabulary")}
     counts, searches = _numbers("--batch", options.batch), _numbers("--num-beams", options.num_beams)
-    prompts = [_numbers("--prompt", each.replace("-", ",")) for each in options.prompt.split(",")]
-    cases = [
-        GenerationCase(batch=count, prompt=(min(lengths), max(lengths)), num_beams=beams, **shared)
-        for lengths, beams, count in product(prompts, searches, counts)
-    ]
     variants = _split(options.variants) if options.variants else VARIANTS
-    _report(options, [[partial(measure_generation, cases, variants, options.repeats)]])
+    groups = []
+    for prompt in _numbers("--prompt", options.prompt):
+        shapes = product(searches, counts)
+        cases = [GenerationCase(prompt=prompt, num_beams=beams, batch=count, **shared) for beams, count in shapes]
+        groups.append([partial(measure_generation, cases, variants, options.repeats)])
+    _report(options, groups)
 
 
 def _measure_layers(options: Attention, layers: int = 0) -> None:
