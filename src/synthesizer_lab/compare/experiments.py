@@ -74,12 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the arguments and run; returns the status."""
     experiments = read_experiments()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = f"some of: {', '.join(experiments)} (default: all)"
-    parser.add_argument("names", nargs="*", choices=[*experiments], metavar="NAME", help=names)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {', '.join(experiments)} (default: all)")
     parser.add_argument("--data", type=Path, required=True, help="the folder with the data sets")
     parser.add_argument("--output", default="runs", help="folder of runs and tables (default: runs)")
     parser.add_argument("--jobs", type=int, default=1, help="runs of a comparison at a time; they share the cores")
     options = parser.parse_args(arguments)
+    if unknown := {*options.names} - {*experiments}:
+        parser.error(f"got unknown experiment {', '.join(unknown)}; expected some of: {', '.join(experiments)}")
     if not options.data.is_dir():
         parser.error(f"got --data {options.data}; expected the folder with the data sets")
     # What they start from, too; an experiment follows only experiments above it.
