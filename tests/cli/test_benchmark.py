@@ -13,28 +13,21 @@ SIZES = {"batch": 3, "prompt": 2, "new-tokens": 4, "layers": 1, "width": 8, "hea
 MODELS = ("--variants=random", "--repeats=1", "--device=cpu", *(f"--{name}={size}" for name, size in SIZES.items()))
 
 
-def test_attention_prints_tables_and_writes_figures(call: Call, tmp_path: Path) -> None:
-    options = ("--repeats", 1, "--masks", "full, padded", "--json", tmp_path / "a.json")
-    code, out, err = call("benchmark", "attention", *TINY, *options)
-    assert code == 0, err
-    assert all(word in out for word in ("full", "padded", "2×16", "mha", "random", "dense"))
-    found = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
-    assert {result["name"] for result in found["results"]} >= {"mha", "sdpa", "random", "dense"}
-    assert {"command", "date", "torch", "processor", "threads"} <= found.keys()
-
-
-def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path) -> None:
-    for name, options, words in (
-        ("memory", TINY, ("mha", "4×8")),
+def test_tables_and_figures(call: Call, tmp_path: Path) -> None:
+    words = ("full", "padded", "2×16", "peak MB", "mha", "sdpa", "dense")
+    for name, options, expected in (
+        ("attention", (*TINY, "--repeats", 1, "--masks", "full, padded"), words),
         ("encoder", (*TINY, "--layers", 2, "--repeats", 1, "--forward"), ("nn.TransformerEncoder", "4×8")),
         ("generation", MODELS, ("cache MB", "gpt2")),
-        ("generation", (*MODELS, "--task=translation", "--num-beams=1,2", "--prompt=1-3"), ("2 beams",)),
+        ("generation", (*MODELS, "--task=translation", "--num-beams=1,2", "--prompt=1,3"), ("3, 2 beams",)),
     ):
         code, out, err = call("benchmark", name, *options, "--json", tmp_path / "figures.json")
         assert code == 0, err
-        assert all(word in out for word in (*words, "random"))
-        results = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))["results"]
-        assert all(result.get("peak", 1) > 0 and result["parameters"] > 0 for result in results)
+        assert all(word in out for word in (*expected, "random"))
+        found = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
+        assert {"command", "date", "torch", "processor", "threads"} <= found.keys()
+        assert all(result["name"] in out and result["parameters"] > 0 for result in found["results"])
+        assert all(result["peak"] > 0 for result in found["results"] if name != "generation")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +38,7 @@ def test_memory_encoder_and_generation_print_a_table(call: Call, tmp_path: Path)
         (("attention", "--variants", "radnom"), "'radnom'"),
         (("attention", "--json", "nowhere/a.json"), "nowhere/a.json"),
         (("generation", "--task", "chess"), "'chess'"),
-        (("memory", "--device", "nonsense"), "'nonsense'"),
+        (("attention", "--device", "nonsense"), "'nonsense'"),
     ],
 )
 def test_a_wrong_option_is_one_line(call: Call, arguments: tuple[str, ...], fact: str) -> None:

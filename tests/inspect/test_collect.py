@@ -7,12 +7,7 @@ from transformers import PreTrainedTokenizerFast
 
 from synthesizer_lab.attention.layers import attention_layers
 from synthesizer_lab.data.tokenizer import encode, train_tokenizer
-from synthesizer_lab.inspect.collect import (
-    attention_weights,
-    parts_of,
-    read_scores,
-    readable_tokens,
-)
+from synthesizer_lab.inspect.collect import attention_weights, parts_of, read_scores, readable_tokens
 from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
 
 NAMES = [

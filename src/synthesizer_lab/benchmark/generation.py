@@ -34,12 +34,12 @@ class GenerationCase:
     Attributes:
         task: one of `PEERS`; in translation the prompt is the source, read by an encoder with as many layers.
         batch, new_tokens: number of sequences, and tokens generated for each (always all).
-        prompt: tokens of the shortest and of the longest prompt of a batch; the others lie evenly between.
+        prompt: tokens of each prompt.
     """
 
     task: str = "language-modeling"
     batch: int = 32
-    prompt: tuple[int, int] = (16, 16)
+    prompt: int = 16
     new_tokens: int = 256
     num_beams: int = 1
     layers: int = 6
@@ -51,19 +51,15 @@ class GenerationCase:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest prompt with those that are generated."""
-        return self.prompt[1] + self.new_tokens
+        """Tokens of a prompt with those that are generated."""
+        return self.prompt + self.new_tokens
 
     def inputs(self) -> dict[str, Any]:
-        """The arguments of `generate()`: random prompts, padded on the right for an encoder, else on the left."""
-        shortest, longest = self.prompt
-        lengths = torch.linspace(shortest, longest, self.batch).round()
-        mask = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
-        mask = mask if self.task == "translation" else mask.flip(1)
-        ids = torch.randint(_FIRST_TOKEN, self.vocabulary, mask.shape) * mask
+        """The arguments of `generate()`, with random prompts."""
+        ids = torch.randint(_FIRST_TOKEN, self.vocabulary, (self.batch, self.prompt), device=self.device)
         return {
-            "input_ids": ids.to(self.device),
-            "attention_mask": mask.to(self.device),
+            "input_ids": ids,
+            "attention_mask": torch.ones_like(ids),
             "max_new_tokens": self.new_tokens,
             "num_beams": self.num_beams,
             "do_sample": False,

@@ -78,13 +78,11 @@ def measurement(case: Any, name: str, training: bool = False, **figures: object)
 def time_turns(
     turns: Mapping[str, Callable[[], object]], repeats: int, warmup: int = 2, device: str = "cpu"
 ) -> dict[str, tuple[Quartiles, Quartiles]]:
-    """Quartiles of the milliseconds of each of `turns`, and of its speedup over the first; empty without repeats.
+    """Quartiles of the milliseconds of each of `turns`, and of its speedup over the first.
 
     The turns alternate, so background load affects all equally. An accelerator's turns are timed by its events, and
     queued without waiting for one another, as in training.
     """
-    if not repeats:
-        return {}
     taken: dict[str, list[Callable[[], float]]] = {name: [] for name in turns}
     gc.collect()
     gc.disable()
@@ -123,9 +121,7 @@ def _quartiles(values: Any) -> Quartiles:
 
 
 def measure_memory(contender: Contender, inputs: Inputs, training: bool) -> tuple[int, int]:
-    """`peak` and `kept` of a `measurement`."""
-    # The first call may allocate what later calls reuse.
-    contender.step(inputs, training)
+    """`peak` and `kept` of a `measurement`, after a first call, which may allocate what later calls reuse."""
     if inputs[0].device.type == "cpu":
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             contender.step(inputs, training, for_memory=True)
@@ -185,31 +181,26 @@ def _processor() -> str:
 
 
 def tables(found: Sequence[Measurement]) -> Iterator[Table]:
-    """The tables of layers or models that were measured alike."""
+    """A table for each kind of figures of layers or models that were measured alike."""
     first = found[0]
-    if "prompt" in first:
-        for prompt in dict.fromkeys(each["prompt"] for each in found):
-            yield from _generation_tables([each for each in found if each["prompt"] == prompt])
-        return
-    what = f"{first['mask']}, {'forward + backward' if first['training'] else 'forward, inference'}"
-    if "ratio" in first:
-        yield _table(f"speed, {what} ({first['name']} = 1)", _spread(found), found, _ratio)
-    if "peak" in first:
+    generates = "task" in first
+    if generates:
+        lengths = f"{first['prompt']} + {first['new_tokens']} tokens"
+        what = f"{first['task']}, {lengths}, {first['layers']} layers, {first['width']} wide"
+    else:
+        what = f"{first['mask']}, {'forward + backward' if first['training'] else 'forward, inference'}"
+    spread = max((high - low) / median for low, median, high in (each["ratio"] for each in found))
+    caption = f"medians over turns; the quartiles of a ratio are at most {100 * spread:.0f} % apart"
+    yield _table(f"speed, {what} ({first['name']} = 1)", caption, found, lambda each: f"{each['ratio'][1]:.2f}")
+    if generates:
+        caption = "milliseconds of a call ÷ new tokens of a sequence"
+        yield _table(f"ms, {what}", caption, found, lambda each: f"{each['milliseconds'][1] / each['new_tokens']:.2f}")
+    else:
         caption = "memory without parameters and gradients; in brackets, what the forward keeps for the backward"
         yield _table(f"peak MB, {what}", caption, found, _memory)
-
-
-def _generation_tables(found: Sequence[Measurement]) -> Iterator[Table]:
-    """The tables of models with prompts of the same lengths."""
-    case, new_tokens = found[0], found[0]["new_tokens"]
-    prompt = "–".join(str(length) for length in dict.fromkeys(case["prompt"]))
-    title = f"{case['task']}, {prompt} + {new_tokens} tokens, {case['layers']} layers, {case['width']} wide"
-    step = "milliseconds of a call ÷ new tokens of a sequence"
-    yield _table(f"× {case['name']}, {title}", _spread(found), found, _ratio)
-    yield _table(f"ms, {title}", step, found, lambda each: f"{each['milliseconds'][1] / new_tokens:.2f}")
-    if "cache_bytes" in case:
-        cached = "cached keys and values at the end; in brackets, millions of parameters"
-        yield _table(f"cache MB, {title}", cached, found, _cache)
+    if "cache_bytes" in first:
+        caption = "cached keys and values at the end; in brackets, millions of parameters"
+        yield _table(f"cache MB, {what}", caption, found, _cache)
 
 
 def _table(title: str, caption: str, found: Sequence[Measurement], cell: Callable[[Measurement], str]) -> Table:
@@ -229,18 +220,9 @@ def _shape(each: Measurement) -> str:
     return f"{each['batch']} greedy" if each["num_beams"] == 1 else f"{each['batch']}, {each['num_beams']} beams"
 
 
-def _ratio(each: Measurement) -> str:
-    return f"{each['ratio'][1]:.2f}"
-
-
 def _memory(each: Measurement) -> str:
     return f"{each['peak'] / 1e6:,.0f}" + (f" ({each['kept'] / 1e6:,.0f})" if each["training"] else "")
 
 
 def _cache(each: Measurement) -> str:
     return f"{each['cache_bytes'] / 1e6:.1f} ({each['parameters'] / 1e6:.1f})"
-
-
-def _spread(found: Sequence[Measurement]) -> str:
-    spread = max((each["ratio"][2] - each["ratio"][0]) / each["ratio"][1] for each in found)
-    return f"medians over turns; the quartiles of a ratio are at most {100 * spread:.0f} % apart"

@@ -63,9 +63,7 @@ class Case:
         return x.requires_grad_(), mask, torch.randn_like(x)
 
 
-def measure(
-    case: Case, variants: Sequence[str], *, training: bool = True, repeats: int = 0, memory: bool = False
-) -> list[dict[str, Any]]:
+def measure(case: Case, variants: Sequence[str], repeats: int, training: bool = True) -> list[dict[str, Any]]:
     """Time PyTorch's and our layers or encoders in turns, and count the bytes of each.
 
     The first is the baseline: of layers `mha` on a CPU and `sdpa` on a GPU, of encoders `vanilla`.
@@ -79,13 +77,11 @@ def measure(
     turns = {name: partial(layer.step, inputs, training) for name, layer in layers.items()}
     times = time_turns(turns, repeats, device=case.device)
     for name, layer in layers.items():
-        figures: dict[str, Any] = {}
-        if repeats:
-            figures["milliseconds"], figures["ratio"] = times[name]
-        if memory:
-            figures["peak"], figures["kept"] = measure_memory(layer, inputs, training)
+        milliseconds, ratio = times[name]
+        peak, kept = measure_memory(layer, inputs, training)
         size = sum(p.numel() for p in layer.module.parameters())
-        found.append(measurement(case, name, training, **figures, parameters=size))
+        figures = {"milliseconds": milliseconds, "ratio": ratio, "peak": peak, "kept": kept, "parameters": size}
+        found.append(measurement(case, name, training, **figures))
     return found
 
 

@@ -102,7 +102,7 @@ _COMMANDS: list[Callable[..., None]] = [train.train, evaluate.evaluate, generate
 _COMMANDS += [inspect.inspect, convert.convert, export.export, settings.settings]
 for _each in _COMMANDS:
     _add(app, _each)
-for _each in (benchmark.attention, benchmark.memory, benchmark.encoder, benchmark.generation):
+for _each in (benchmark.attention, benchmark.encoder, benchmark.generation):
     _add(benchmarks, _each)
 app.add_typer(benchmarks)
 

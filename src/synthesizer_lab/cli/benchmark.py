@@ -44,33 +44,24 @@ class Models:
 
 
 @dataclass(kw_only=True)
-class Memory(Models):
+class Attention(Models):
     """Layers."""
 
-    lengths: str = option("Lengths of the sequences.", "512", metavar="N,N,…")
-    tokens: int = option("Tokens in a batch: the batch size is tokens / length.", 16384, least=1)
-    masks: str = option("Masks: full, causal, padded.", "full", metavar="MASK,MASK,…")
+    lengths: str = option("Lengths of the sequences.", "64,128,256,512,1024,2048,4096", metavar="N,N,…")
+    tokens: int = option("Tokens in a batch: the batch size is tokens / length.", 4096, least=1)
+    masks: str = option("Masks: full, causal, padded.", "full,causal,padded", metavar="MASK,MASK,…")
     forward: bool = option("Measure only the forward, in inference mode.", False)
+    repeats: int = option("Number of timed turns.", 9, least=1)
 
 
 @dataclass(kw_only=True)
-class Encoder(Memory):
+class Encoder(Attention):
     """Encoders."""
 
-    lengths: str = with_default(Memory, "lengths", "1024")
-    tokens: int = with_default(Memory, "tokens", 4096)
+    lengths: str = with_default(Attention, "lengths", "1024")
+    masks: str = with_default(Attention, "masks", "full")
     layers: int = option("Number of layers, in encoder and decoder each.", 6, least=1, most=1000)
-    repeats: int = option("Number of timed turns.", 5, least=1)
-
-
-@dataclass(kw_only=True)
-class Attention(Memory):
-    """Layers."""
-
-    lengths: str = with_default(Memory, "lengths", "64,128,256,512,1024,2048,4096")
-    tokens: int = with_default(Memory, "tokens", 4096)
-    masks: str = with_default(Memory, "masks", "full,causal,padded")
-    repeats: int = with_default(Encoder, "repeats", 9)
+    repeats: int = with_default(Attention, "repeats", 5)
 
 
 @dataclass(kw_only=True)
@@ -79,7 +70,7 @@ class Generation(Models):
 
     task: Literal["language-modeling", "translation"] = option("What to do.", "language-modeling")
     batch: str = option("Numbers of sequences generated together.", "32", metavar="N,N,…")
-    prompt: str = option("Tokens of each prompt or source; 12-36: spread evenly, and padded.", "16", metavar="N,N-N,…")
+    prompt: str = option("Tokens of each prompt or source.", "16", metavar="N,N,…")
     new_tokens: int = option("Tokens to generate for each sequence.", 256, least=1)
     num_beams: str = option("Numbers of beams; 1 is greedy search.", "1", metavar="N,N,…")
     layers: int = with_default(Encoder, "layers", 6)
@@ -88,19 +79,11 @@ class Generation(Models):
 
 
 def attention(options: Attention) -> None:
-    """Time attention layers, ours and others', in turns.
+    """Measure attention layers, ours and PyTorch's.
 
     Example: synthesizer benchmark attention --variants random,dense --lengths 256,512 --masks causal
     """
-    _measure_layers(options, repeats=options.repeats)
-
-
-def memory(options: Memory) -> None:
-    """Measure the peak memory of attention layers, ours and others'.
-
-    Example: synthesizer benchmark memory --variants random,vanilla --lengths 512,2048
-    """
-    _measure_layers(options, memory=True)
+    _measure_layers(options)
 
 
 def encoder(options: Encoder) -> None:
@@ -110,7 +93,7 @@ def encoder(options: Encoder) -> None:
     """
     if "causal" in options.masks:
         raise UserError("got --masks causal; expected full or padded, because an encoder sees the whole input")
-    _measure_layers(options, options.layers, repeats=options.repeats, memory=True)
+    _measure_layers(options, options.layers)
 
 
 def generation(options: Generation) -> None:
@@ -124,17 +107,17 @@ def generation(options: Generation) -> None:
 
     shared |= {name: getattr(options, name) for name in ("task", "new_tokens", "layers", "vocabulary")}
     counts, searches = _numbers("--batch", options.batch), _numbers("--num-beams", options.num_beams)
-    prompts = [_numbers("--prompt", each.replace("-", ",")) for each in options.prompt.split(",")]
-    cases = [
-        GenerationCase(batch=count, prompt=(min(lengths), max(lengths)), num_beams=beams, **shared)
-        for lengths, beams, count in product(prompts, searches, counts)
-    ]
     variants = _split(options.variants) if options.variants else VARIANTS
-    _report(options, [[partial(measure_generation, cases, variants, options.repeats)]])
+    groups = []
+    for prompt in _numbers("--prompt", options.prompt):
+        shapes = product(searches, counts)
+        cases = [GenerationCase(prompt=prompt, num_beams=beams, batch=count, **shared) for beams, count in shapes]
+        groups.append([partial(measure_generation, cases, variants, options.repeats)])
+    _report(options, groups)
 
 
-def _measure_layers(options: Memory, layers: int = 0, **how: Any) -> None:
-    """Measure every length with every mask; `how` are arguments of `measure`."""
+def _measure_layers(options: Attention, layers: int = 0) -> None:
+    """Measure every length with every mask."""
     shared = options.prepare()
     from ..benchmark.layers import ENCODER_VARIANTS, VARIANTS, Case, measure
 
@@ -143,7 +126,7 @@ def _measure_layers(options: Memory, layers: int = 0, **how: Any) -> None:
     groups = []
     for mask in _split(options.masks):
         cases = [Case(options.tokens // length, length, mask, layers=layers, **shared) for length in lengths]
-        groups.append([partial(measure, case, variants, training=not options.forward, **how) for case in cases])
+        groups.append([partial(measure, case, variants, options.repeats, not options.forward) for case in cases])
     _report(options, groups)
 
 

@@ -28,7 +28,7 @@ def distill(
     steps: int,
     *,
     learning_rate: float = 1e-2,
-) -> list[float]:
+) -> None:
     """Train the new parameters of `model` in place; all others stay as they are.
 
     Each layer gets the inputs of the same layer of `original`, and its squared error is that of the layer's output,
@@ -37,18 +37,11 @@ def distill(
     Args:
         batches: repeated as often as needed.
         steps: number of updates, each with one batch.
-
-    Returns:
-        For each update the mean over the layers of the relative squared error.
     """
     layers, new = attention_layers(original), attention_layers(model)
     trained = [new_parameters(layer) for layer in new]
-    everything = [*itertools.chain(*trained)]
-    if not everything or not steps:
-        return []
-    optimizer = torch.optim.AdamW(everything, lr=learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW([*itertools.chain(*trained)], lr=learning_rate, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
-    means, errors = list[float](), list[Tensor]()
 
     def visit(number: int, args: Sequence[Any], output: Tensor) -> None:
         if not trained[number]:
@@ -57,19 +50,13 @@ def distill(
             rows = real_rows(args)[..., None]
             difference = (cast(Any, new[number].module)(*args) - output) * rows
             error = difference.square().sum() / (output * rows).square().sum().clamp_min(1e-12)
-            gradients = torch.autograd.grad(error, trained[number])
-        for parameter, gradient in zip(trained[number], gradients, strict=True):
-            parameter.grad = gradient
-        errors.append(error.detach())
+            error.backward(inputs=trained[number])
 
-    with hooked(layers, cast(Any, visit)):
+    with hooked(layers, visit):
         repeated = itertools.islice(itertools.cycle(batches), steps)
         for batch in tqdm(repeated, total=steps, desc="distilling", unit="step", disable=None, leave=False):
-            errors.clear()
             with torch.no_grad():
                 run(original, batch)
             optimizer.step()
+            optimizer.zero_grad()
             schedule.step()
-            means.append(float(torch.stack(errors).mean()))
-    optimizer.zero_grad()
-    return means
