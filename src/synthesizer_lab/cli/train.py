@@ -22,7 +22,7 @@ class RunTraining(Training):
     """Training."""
 
     seed: int | None = setting("seed", least=0, most=2**32 - 1)
-    sharding: Sharding | None = setting("sharding", otherwise="as `accelerate launch` says, or none")
+    sharding: Sharding | None = setting("sharding")
     batches_per_update: int | None = option(
         "Batches of an update, of all processes together; also changes them when resuming.", least=1
     )
@@ -68,10 +68,8 @@ def train(
     from ..training.run import dry_run as run_dry
     from ..training.run_folder import PretrainedRun, RunFolder
     from ..training.settings import parse_synthesizer, read_settings
-    from ..training.sharding import launched_sharding
 
     set_up_libraries(place.threads)
-    settings = given(sharding=launched_sharding()) | settings
     how: dict[str, Any] = {
         "batches_per_update": settings.pop("batches_per_update", None),
         "device": place.device,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState  # type: ignore[import-untyped]
 
 from ..data.examples import OnLongInput
 from ..errors import UserError, damage_reported
@@ -19,11 +18,9 @@ from ..tasks.base import EvaluationLoop, format_score, tokens_name
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from ..tasks.language_modeling import LanguageModeling
-from .device import choose_device, choose_training_device, describe_device, failing_together, shortage_reported
+from .device import choose_device, describe_device, shortage_reported
 from .model_card import update_model_card
-from .options import Sharding
 from .run_folder import RunFolder, data_path, portable_path
-from .sharding import building_device, check_sharding, shard_model
 
 _LESS_MEMORY = "use fewer --num-beams, or a device with more memory"
 
@@ -36,7 +33,6 @@ def evaluate_run(
     on_long: OnLongInput = "error",
     device: str | None = None,
     bf16: bool = False,
-    sharding: Sharding = "none",
     report: Callable[[str], object] = print,
     scoring: Mapping[str, Any] | None = None,
     **generation_options: Any,
@@ -51,7 +47,6 @@ def evaluate_run(
         on_long: how to handle inputs over the maximum length: "error" or "truncate".
         device: "cpu", "cuda:1" or another device of PyTorch; by default the accelerator if there is one, else the CPU.
         bf16: use bfloat16, for weights too.
-        sharding: "fsdp": the processes of torchrun share the model, and the work; the main process writes.
         report: receives a message if the files cannot be written; the scores are returned anyway.
         scoring: task options that replace those of training.
         generation_options: fields of `GenerationConfig`, such as num_beams.
@@ -67,18 +62,7 @@ def evaluate_run(
         # Nothing of a file with other data was trained on.
         task = replace(task, held_out=0.0)
     part = task.read(path_of_data, split)
-    options: dict[str, Any] = {"generation": generation, "on_long": on_long}
-    if sharding == "fsdp":
-        place, state = choose_training_device(device), PartialState()
-        check_sharding("fsdp")
-        with failing_together():
-            model, tokenizer = run.load(task, building_device("fsdp"), bf16)
-        # The model moves to the devices part by part.
-        shard_model(model, place)
-        options |= {"rank": state.process_index, "world_size": state.num_processes}
-        loop = EvaluationLoop(model, tokenizer, is_sharded=True, **options)
-    else:
-        loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), **options)
+    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
     started = time.perf_counter()
     with shortage_reported(_LESS_MEMORY, lambda: "nothing was written"):
         evaluation = task.evaluate(loop, part)
@@ -107,8 +91,6 @@ def evaluate_run(
         "examples_per_second": round((evaluation.examples or len(part)) / seconds, 2),
         "predictions": str(written.path / predictions),
     }
-    if loop.rank:
-        return results
     # The scores may have taken hours: return them even if the run cannot be written.
     try:
         written.write_text(predictions, evaluation.predictions)

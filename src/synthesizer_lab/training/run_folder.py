@@ -239,13 +239,11 @@ class RunFolder:
                 output_loading_info=True,
                 local_files_only=True,
                 use_safetensors=True,
-                device_map="meta" if device.type == "meta" else None,
             )
             # transformers would initialise missing weights.
             if problems := [f"{name} {kind}" for kind in ("missing", "unexpected") for name in found[f"{kind}_keys"]]:
                 raise ValueError(f"the weights do not fit config.json: {', '.join(problems[:3])}")
-            weights = {} if device.type == "meta" else model.state_dict()
-            if infinite := [name for name, weight in weights.items() if not weight.isfinite().all()]:
+            if infinite := [name for name, weight in model.state_dict().items() if not weight.isfinite().all()]:
                 raise ValueError(f"model.safetensors has weights that are not finite: {', '.join(infinite[:3])}")
             if len(tokenizer) > model.config.vocab_size:
                 raise ValueError(f"tokenizer.json has {len(tokenizer)} tokens, the model {model.config.vocab_size}")
