@@ -38,10 +38,10 @@ _FIELD = re.compile(r"^ {4}(\w+(?:, \w+)*): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 
 class Setting(NamedTuple):
-    """A key of `--set`, its default and its meaning."""
+    """A key of `--set`, its value in a preset and its meaning."""
 
     key: str
-    default: Any
+    value: Any
     meaning: str
     group: str
 
@@ -219,24 +219,15 @@ def build_config(settings: Settings, **changes: Any) -> SynthesizerConfig:
     return config
 
 
-def list_settings(preset: str | None = None) -> list[Setting]:
-    """Every key of `--set`, in the groups "training", "model", "function NAME" and "task NAME", with its default.
-
-    With a preset, these are the values of a run of the preset.
-    """
-    used = None if preset is None else read_settings(synthesizer="vanilla", preset=preset)
+def list_settings(preset: str = "tiny") -> list[Setting]:
+    """Every key of `--set`, in the groups "training", "model", "function NAME" and "task NAME"; values of a preset."""
+    used = read_settings(synthesizer="vanilla", preset=preset)
     groups: list[tuple[str, str, Any, Iterable[str], Any]] = [
-        (
-            "training",
-            "",
-            TrainingOptions,
-            TrainingOptions.__dataclass_fields__,
-            used.training if used else TrainingOptions,
-        ),
-        ("model", "", SynthesizerConfig, _model_fields(), used.config if used else SynthesizerConfig),
+        ("training", "", TrainingOptions, _TRAINING, used.training),
+        ("model", "", SynthesizerConfig, _model_fields(), used.config),
     ]
     for name, kind in OPTIONS.items():
-        own = default_options(name) | (used.synthesizer_options.get(name, {}) if used else {})
+        own = default_options(name) | used.synthesizer_options.get(name, {})
         groups.append((f"function {name}", f"{name}.", kind, own, SimpleNamespace(**own)))
     for task in map(get_task, known_tasks()):
         groups.append((f"task {task.name}", "", task, task.option_types(), task))
