@@ -24,7 +24,7 @@ def evaluate(
 
     Example: synthesizer evaluate runs/first --split test --num-beams 4
     """
-    on_long = {"on_long": "error", **long.settings()}
+    on_long = long.settings()
     from ..training.evaluation import describe_evaluation, evaluate_run
 
     set_up_libraries(inference.threads)

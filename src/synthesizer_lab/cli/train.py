@@ -81,7 +81,7 @@ def train(
         resume = any_process(RunFolder(output).exists)
     if resume and output is not None:
         changed = {name: settings.pop(name, None) for name in ("max_steps", "minutes", "sharding")}
-        expected = given(task=data.task, overrides=data.overrides, preset=training.preset)
+        expected = given(task=data.task, overrides=data.overrides)
         expected |= data.task_options() | settings
         if source_run is not None:
             expected["from"] = str(source_run.resolve())
@@ -101,11 +101,10 @@ def train(
         start = None if source_run is None else PretrainedRun.open(source_run, type(task))
         read = read_settings(
             synthesizer=_SYNTHESIZER if synthesizer is None and start is None else synthesizer,
-            preset=training.preset or _PRESET,
             overrides=overrides,
             task=type(task),
             start=None if start is None else start.settings,
-            **settings,
+            **{"preset": _PRESET, **settings},
         )
         if output is None or dry_run:
             write(describe_dry_run(run_dry(task, path, read, pretrained=start, **how)) + "\n")
