@@ -74,17 +74,6 @@ def read_splits(task: Task, data: Path, training: TrainingOptions) -> dict[str, 
     return {"train": train, "valid": task.read(data, "valid")}
 
 
-def join_processes(
-    settings: Settings, batches_per_update: int | None, device: str | None
-) -> tuple[torch.device, Settings]:
-    """The device of this process, and the settings with the gradient accumulation for all processes."""
-    place = choose_training_device(device)
-    if batches_per_update is not None:
-        settings = settings.with_batches_per_update(batches_per_update, PartialState().num_processes)
-    check_launch(settings.training)
-    return place, settings
-
-
 def start_run(
     *,
     task: Task,
@@ -107,7 +96,8 @@ def start_run(
     Raises:
         UserError: the data or the output cannot be used. Nothing was written then.
     """
-    place, settings = join_processes(settings, batches_per_update, device)
+    place = choose_training_device(device)
+    settings = settings.with_batches_per_update(batches_per_update, PartialState().num_processes)
     # Resolved, because a link or the current directory cannot be replaced.
     run = RunFolder(output.resolve())
     run.check_new(overwrite)
@@ -168,7 +158,7 @@ def resume_run(
             training it, or the processes cannot share the batches of an update.
     """
     # The processes join before one of them removes and locks.
-    choose_training_device(device)
+    place = choose_training_device(device)
     run = RunFolder(output.resolve())
     info = run.read_info()
     if "converted_from" in info:
@@ -186,7 +176,7 @@ def resume_run(
             start = last_progress(run.checkpoints)
             if start.step and settings.training.is_complete(start.step, start.seconds):
                 raise RunCompleteError(f"the run is complete, with {start.step} steps; give more --steps or --minutes")
-            place, settings = join_processes(settings, batches, device)
+            settings = settings.with_batches_per_update(batches, PartialState().num_processes)
             training, path, tokenizer = settings.training, data_path(info, data), run.load_tokenizer()
             reopen = not start.step and "from" in info
             pretrained = PretrainedRun.reopen(info["from"], type(task)) if reopen else None
@@ -225,7 +215,8 @@ def dry_run(
     The result has parameters, tokens, speed and memory of the measured steps, and the estimates for the whole training
     without validation, as plain values.
     """
-    place, settings = join_processes(settings, batches_per_update, device)
+    place = choose_training_device(device)
+    settings = settings.with_batches_per_update(batches_per_update, PartialState().num_processes)
     inputs, training = prepare_inputs(task, data, settings, report, pretrained=pretrained), settings.training
     # One step more than are measured: the last one would save and validate.
     steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
@@ -324,6 +315,7 @@ def prepare_inputs(
     The tokenizer is by default that of `pretrained`, or a new one from the training split. The data must have the
     `fingerprints`, if they are given.
     """
+    check_launch(settings.training)
     task.check_requirements()
     splits = read_splits(task, data, settings.training)
     found = {name: split.fingerprint() for name, split in splits.items()}

@@ -112,12 +112,16 @@ class Settings:
             return self
         return self.with_training(max_steps=-1 if max_steps is None else max_steps, minutes=minutes)
 
-    def with_batches_per_update(self, batches: int, processes: int) -> Settings:
+    def with_batches_per_update(self, batches: int | None, processes: int) -> Settings:
         """The same settings with the gradient accumulation that gives so many batches, of all processes, per update.
+
+        None keeps the gradient accumulation.
 
         Raises:
             UserError: the processes cannot share them evenly.
         """
+        if batches is None:
+            return self
         if batches < 1 or batches % processes:
             raise UserError(
                 f"{batches} batches per update cannot be shared by {processes} processes; use a number of processes "
