@@ -1,4 +1,4 @@
-"""synthesizer evaluate and generate: scores, lines in and out, long inputs, prompts."""
+"""synthesizer evaluate and generate: scores, lines in and out, long inputs, sampling."""
 
 import io
 import json
@@ -103,7 +103,6 @@ def test_long_lines(call: Call, trained: Path) -> None:
         (["evaluate", "--data", "nowhere"], ["nowhere"], 1),
         (["evaluate", "--num-beams", 0], ["--num-beams"], 2),
         (["generate", "caf\udce9"], ["UTF-8"], 1),
-        (["generate", "--prompt", "one"], ["--prompt", "translation"], 1),
     ],
 )
 def test_wrong_options(call: Call, trained: Path, arguments: list[object], facts: list[str], code: int) -> None:
@@ -149,24 +148,19 @@ def test_language_models_are_scored_and_described(
 
 
 @pytest.mark.parametrize("mode", ["sentences", "blocks"])
-def test_a_prompt_is_continued_like_a_line(call: Call, language_models: dict[str, Path], mode: str) -> None:
+def test_each_line_is_continued_as_alone(call: Call, language_models: dict[str, Path], mode: str) -> None:
     run, lines, options = language_models[mode], ["one plus two", "", "three"], ["--max-new-tokens", 6]
     code, out, err = call("generate", run, *lines, *options)
     assert code == 0, err
-    answers = out.split("\n")
-    assert len(answers) == 4
-    for line, answer in zip(lines, answers[:3], strict=True):
-        code, text, err = call("generate", run, "--prompt", line, "--temperature", 0, *options)
-        assert code == 0, err
-        assert text.split("\n")[0] == answer
-    assert call("generate", run, "three", *options)[1] == f"{answers[2]}\n"
+    assert out == "".join(call("generate", run, line, *options)[1] for line in lines)
+    assert out == call("generate", run, *lines, *options, "--temperature", 0)[1]
 
 
-def test_sampling(call: Call, language_models: dict[str, Path]) -> None:
-    def sample(*options: object) -> str:
-        code, out, err = call("generate", language_models["blocks"], "--prompt", "one\ntwo", *options)
+def test_sampling(call: Call, language_models: dict[str, Path], trained: Path) -> None:
+    def sample(*options: object, run: Path = language_models["blocks"]) -> str:
+        code, out, err = call("generate", run, "one", "two", "--max-new-tokens", 20, *options)
         assert code == 0, err
-        assert out.endswith("\n")
+        assert out.count("\n") == 2
         assert "</s>" not in out
         return out
 
@@ -176,21 +170,19 @@ def test_sampling(call: Call, language_models: dict[str, Path]) -> None:
     assert sample("--seed", 1, "--temperature", 0.1) != texts[1]
     greedy = sample("--temperature", 0)
     assert sample("--seed", 5, "--top-k", 1) == sample("--seed", 6, "--top-p", 1e-6) == greedy
-    assert sample() != sample()
+    assert sample("--top-k", 99) != sample("--top-k", 99)
+    assert sample("--seed", 1, run=trained) != sample("--seed", 2, run=trained)
 
 
 @pytest.mark.parametrize(
     ("arguments", "pattern", "code"),
     [
-        (["--prompt", "x " * 99], "199.* 63", 1),
         (["x", "y " * 99], " 63 .*line 2.*--on-long", 1),
-        (["x", "--prompt", "y"], "TEXT.*--prompt", 2),
-        (["--prompt", "y", "--num-beams", 2, "--truncate"], "--num-beams, --on-long.*--prompt", 2),
-        (["x", "--seed", 1, "--top-k", 3], "--top-k, --seed without --prompt", 2),
-        (["--prompt", "y", "--top-p", 2], "top_p=2.0", 1),
+        (["x", "--seed", 1, "--num-beams", 2], "--num-beams, --seed; give options of search or of sampling", 2),
+        (["x", "--top-p", 2], "top_p=2.0", 1),
     ],
 )
-def test_wrong_prompts(
+def test_wrong_lines(
     call: Call, language_models: dict[str, Path], arguments: list[object], pattern: str, code: int
 ) -> None:
     result = call("generate", language_models["sentences"], *arguments)

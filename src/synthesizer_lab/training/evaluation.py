@@ -7,17 +7,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from ..data.examples import OnLongInput
 from ..errors import UserError, damage_reported
 from ..tasks import get_task
-from ..tasks.base import EvaluationLoop, Task, format_score, tokens_name
+from ..tasks.base import EvaluationLoop, format_score, tokens_name
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
-from ..tasks.language_modeling import LanguageModeling
 from .device import choose_device, describe_device, shortage_reported
 from .model_card import update_model_card
 from .run_folder import RunFolder, data_path, portable_path
@@ -108,49 +107,31 @@ def evaluate_run(
 
 
 def generate_chunks(
-    path: str | Path, chunks: Iterable[Sequence[str]], **options: Any
+    path: str | Path,
+    chunks: Iterable[Sequence[str]],
+    *,
+    on_long: OnLongInput = "error",
+    device: str | None = None,
+    bf16: bool = False,
+    seed: int | None = None,
+    **generation_options: Any,
 ) -> Iterator[tuple[list[str], int]]:
     """Generate one line per line, chunk by chunk; with each chunk the number of truncated inputs.
 
-    The run is loaded before the first chunk is read. The options are those of `evaluate_run`.
+    The run is loaded before the first chunk is read. The options are those of `evaluate_run`; with `do_sample=True`
+    also `temperature`, `top_k` and `top_p`. Without a seed, each call samples anew.
     """
-    task, loop = _load(path, **options)
+    run = RunFolder.find(path)
+    task = run.read_task(run.read_info())
+    generation = task.generation_config(generation_options)
+    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
+    torch.seed() if seed is None else torch.manual_seed(seed)
     first_line = 1
     for lines in chunks:
         with shortage_reported(_LESS_MEMORY, lambda: "there is no output for the lines from here on"):
             result = task.generate(loop, lines, first_line)
         yield result
         first_line += len(lines)
-
-
-def continue_prompt(path: str | Path, prompt: str, *, seed: int | None = None, **options: Any) -> str:
-    """A language model's continuation of `prompt`.
-
-    Besides `device` and `bf16` the options are `temperature`, `top_k`, `top_p` and `max_new_tokens`. Without a seed,
-    each call samples anew.
-    """
-    task, loop = _load(path, do_sample=True, **options)
-    with shortage_reported("use a device with more memory", lambda: "there is no text"):
-        torch.seed() if seed is None else torch.manual_seed(seed)
-        return cast(LanguageModeling, task).continuation(loop, prompt)
-
-
-def _load(
-    path: str | Path,
-    *,
-    on_long: OnLongInput = "error",
-    device: str | None = None,
-    bf16: bool = False,
-    **generation_options: Any,
-) -> tuple[Task, EvaluationLoop]:
-    """The task of a run, and its best model for generation."""
-    run = RunFolder.find(path)
-    task = run.read_task(run.read_info())
-    if "do_sample" in generation_options and not isinstance(task, LanguageModeling):
-        raise UserError(f"a run of task {task.name} continues no --prompt; only runs of language-modeling do")
-    generation = task.generation_config(generation_options)
-    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
-    return task, loop
 
 
 def describe_evaluation(results: Mapping[str, Any]) -> str:
