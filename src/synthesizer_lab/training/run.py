@@ -10,7 +10,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +32,6 @@ from .device import (
     check_agreement,
     choose_training_device,
     describe_device,
-    entered_by_main_process,
     failing_together,
     gather,
     shortage_reported,
@@ -118,9 +117,10 @@ def start_run(
         "versions": _versions(place),
     }
     check_agreement({**vars(settings), **settings.training.to_dict(), "training": None, "data": info["fingerprints"]})
-    with _shortage_reported(run, settings.training), entered_by_main_process(run.locked):
+    with _shortage_reported(run, settings.training), ExitStack() as held:
         with failing_together():
             if PartialState().is_main_process:
+                held.enter_context(run.locked())
                 with run.written(overwrite) as new:
                     new.write_yaml("run.yaml", info)
                     inputs.tokenizer.save_pretrained(new.path)
@@ -157,16 +157,16 @@ def resume_run(
         UserError: the run does not exist or is damaged, has other settings or data, is complete, another process is
             training it, or the processes cannot share the batches of an update.
     """
-    # The processes join before one of them removes and locks.
     place = choose_training_device(device)
     run = RunFolder(output.resolve())
     info = run.read_info()
     if "converted_from" in info:
         raise UserError(f"{output}: a converted model, not an interrupted run; start from it with --from {output}")
     run.check_options(info)
-    with entered_by_main_process(run.locked):
+    with ExitStack() as held:
         with failing_together():
             if PartialState().is_main_process:
+                held.enter_context(run.locked())
                 remove_others(run.checkpoints)
             task, settings = run.read_task(info), run.read_settings(info).with_budget(max_steps, minutes)
             _check_expected(info, expected or {}, output)

@@ -79,10 +79,7 @@ class Settings:
         Raises:
             UserError: an entry that `--set` cannot set: of all arguments of transformers, some send or load files.
         """
-        known = {
-            "training": {*_TRAINING, *FORMER_OPTIONS},
-            "model": {*_model_fields(), *_TOKENS},
-        }
+        known = {"training": {*_TRAINING, *FORMER_OPTIONS}, "model": {*_model_fields(), *_TOKENS}}
         for group, names in known.items():
             check_value(group, entries := values.get(group, {}), dict[str, Any])
             if unknown := entries.keys() - names:
