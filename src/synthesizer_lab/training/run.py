@@ -116,7 +116,7 @@ def start_run(
         "fingerprints": inputs.fingerprints,
         "versions": _versions(place),
     }
-    check_agreement({**vars(settings), **settings.training.to_dict(), "training": None, "data": info["fingerprints"]})
+    check_agreement({**vars(settings), **vars(settings.training), "training": None, "data": info["fingerprints"]})
     with _shortage_reported(run, settings.training), ExitStack() as held:
         with failing_together():
             if PartialState().is_main_process:
@@ -181,7 +181,7 @@ def resume_run(
             reopen = not start.step and "from" in info
             pretrained = PretrainedRun.reopen(info["from"], type(task)) if reopen else None
         inputs = prepare_inputs(task, path, settings, report, tokenizer, pretrained, info["fingerprints"])
-        check_agreement({**training.to_dict(), "their checkpoint": start.step})
+        check_agreement({**vars(training), "their checkpoint": start.step})
         place_in_run = f"checkpoint-{start.step}" if start.step else "the start: it has no checkpoint"
         report(f"resuming {output} from {place_in_run}")
         if training.gradient_accumulation_steps != accumulation:

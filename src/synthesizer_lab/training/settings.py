@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import chain
@@ -59,9 +59,8 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for YAML."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         # Through JSON: YAML would mark a list that appears twice with an anchor.
-        return json.loads(json.dumps({**values, "training": self.training.to_dict()}))
+        return json.loads(json.dumps(asdict(self)))
 
     @cached_property
     def config(self) -> SynthesizerConfig:
