@@ -90,8 +90,8 @@ def settings_page() -> Iterator[str]:
     for each in list_settings():
         if each.group != group:
             group = each.group
-            yield f"\n## {group}\n\n| key | default | meaning |\n|---|---|---|"
-        yield f"| `{each.key}` | {'' if each.default is None else f'`{each.default}`'} | {cell(each.meaning)} |"
+            yield f"\n## {group}\n\n| key | value in `tiny` | meaning |\n|---|---|---|"
+        yield f"| `{each.key}` | {'' if each.value is None else f'`{each.value}`'} | {cell(each.meaning)} |"
 
 
 def cell(text: str | None) -> str:

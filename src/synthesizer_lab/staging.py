@@ -33,24 +33,18 @@ def lock_file(path: Path, refusal: Exception | None = None) -> AbstractContextMa
 @contextmanager
 def staged(home: Path, prefix: str) -> Iterator[Path]:
     """A new folder inside a temporary one in `home`; those with this prefix of killed processes are removed."""
-    remove_left(home, f"{glob.escape(prefix)}????????")
-    folder, lock = Path(tempfile.mkdtemp(dir=home, prefix=prefix)), None
-    while lock is None:
-        # Another process may remove the folder while it has no lock; the lock makes it again.
-        with suppress(FileNotFoundError, FileExistsError):
-            lock = lock_file(folder / LOCK)
-    try:
-        with lock:
-            (folder / "new").mkdir(parents=True)
-            yield folder / "new"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def remove_left(home: Path, pattern: str) -> None:
-    """Remove the folders of `staged` that killed processes left; folders of others have no lock file."""
-    for lock_path in home.glob(f"{pattern}/{LOCK}"):
-        folder = lock_path.parent
-        with suppress(OSError), lock_file(lock_path, BlockingIOError("its process is alive")) as lock:
+    # Folders of others have no lock file.
+    for path in home.glob(f"{glob.escape(prefix)}????????/{LOCK}"):
+        with suppress(OSError), lock_file(path, BlockingIOError("its process is alive")) as lock:
             if lock is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+                shutil.rmtree(path.parent, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=home, prefix=prefix, ignore_cleanup_errors=True) as folder:
+        lock = None
+        while lock is None:
+            # Another process may remove the folder while it has no lock; the lock makes it again.
+            with suppress(FileNotFoundError, FileExistsError):
+                lock = lock_file(Path(folder) / LOCK)
+        with lock:
+            new = Path(folder) / "new"
+            new.mkdir(parents=True)
+            yield new

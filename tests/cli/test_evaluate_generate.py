@@ -1,4 +1,4 @@
-"""synthesizer evaluate and generate: scores, lines in and out, long inputs, prompts."""
+"""synthesizer evaluate and generate: scores, lines in and out, long inputs, sampling."""
 
 import io
 import json
@@ -53,36 +53,6 @@ def test_a_line_is_generated_for_each_line(
     assert call("generate", tmp_path / "moved", "one plus two", "", "three")[1] == expected
 
 
-def test_a_run_of_the_hub(
-    call: Call, trained: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def download(name: str, **_: object) -> str:
-        if name == "owner/none":
-            raise OSError("404:\nno such repository")
-        return str(trained if name == "owner/run" else tmp_path)
-
-    monkeypatch.setattr("synthesizer_lab.training.run_folder.snapshot_download", download)
-    assert call("generate", "owner/run", "one plus two") == call("generate", trained, "one plus two")
-    before, written = snapshot(trained), (trained / "README.md").stat().st_mtime_ns
-    monkeypatch.chdir(tmp_path)
-    code, output, _ = call("evaluate", "owner/run", "--data", corpus, "--num-beams", 1, "--json")
-    assert code == 0
-    assert json.loads(output)["predictions"].startswith("owner--run/evaluation/")
-    assert (trained / "README.md").stat().st_mtime_ns == written
-    assert call("inspect", "owner/run", "one plus two")[0] == 0
-    assert snapshot(trained) == before
-    assert len([*Path("owner--run/evaluation").glob("*.json")]) == 1
-    assert Path("owner--run/inspect/index.html").exists()
-    check_error(call("generate", "owner/none", "one"), "owner/none: no such folder", "404: no such repository")
-    check_error(call("evaluate", "owner/data"), "Error: owner/data: not a run (no run.yaml)")
-    Path("owner--run/run.yaml").touch()
-    for command in ("evaluate", "inspect"):
-        check_error(call(command, "owner/run"), "owner--run: a file or a run")
-    shutil.rmtree("owner--run")
-    Path("owner--run").touch()
-    check_error(call("inspect", "owner/run"), "owner--run: a file or a run")
-
-
 def test_a_wrong_line_is_named(call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_stdin(monkeypatch, b"one\ntwo\nthr\xff\n")
     check_error(call("generate", trained), "line 3", "0xff")
@@ -103,7 +73,6 @@ def test_long_lines(call: Call, trained: Path) -> None:
         (["evaluate", "--data", "nowhere"], ["nowhere"], 1),
         (["evaluate", "--num-beams", 0], ["--num-beams"], 2),
         (["generate", "caf\udce9"], ["UTF-8"], 1),
-        (["generate", "--prompt", "one"], ["--prompt", "translation"], 1),
     ],
 )
 def test_wrong_options(call: Call, trained: Path, arguments: list[object], facts: list[str], code: int) -> None:
@@ -149,24 +118,19 @@ def test_language_models_are_scored_and_described(
 
 
 @pytest.mark.parametrize("mode", ["sentences", "blocks"])
-def test_a_prompt_is_continued_like_a_line(call: Call, language_models: dict[str, Path], mode: str) -> None:
+def test_each_line_is_continued_as_alone(call: Call, language_models: dict[str, Path], mode: str) -> None:
     run, lines, options = language_models[mode], ["one plus two", "", "three"], ["--max-new-tokens", 6]
     code, out, err = call("generate", run, *lines, *options)
     assert code == 0, err
-    answers = out.split("\n")
-    assert len(answers) == 4
-    for line, answer in zip(lines, answers[:3], strict=True):
-        code, text, err = call("generate", run, "--prompt", line, "--temperature", 0, *options)
-        assert code == 0, err
-        assert text.split("\n")[0] == answer
-    assert call("generate", run, "three", *options)[1] == f"{answers[2]}\n"
+    assert out == "".join(call("generate", run, line, *options)[1] for line in lines)
+    assert out == call("generate", run, *lines, *options, "--temperature", 0)[1]
 
 
-def test_sampling(call: Call, language_models: dict[str, Path]) -> None:
-    def sample(*options: object) -> str:
-        code, out, err = call("generate", language_models["blocks"], "--prompt", "one\ntwo", *options)
+def test_sampling(call: Call, language_models: dict[str, Path], trained: Path) -> None:
+    def sample(*options: object, run: Path = language_models["blocks"]) -> str:
+        code, out, err = call("generate", run, "one", "two", "--max-new-tokens", 20, *options)
         assert code == 0, err
-        assert out.endswith("\n")
+        assert out.count("\n") == 2
         assert "</s>" not in out
         return out
 
@@ -176,21 +140,19 @@ def test_sampling(call: Call, language_models: dict[str, Path]) -> None:
     assert sample("--seed", 1, "--temperature", 0.1) != texts[1]
     greedy = sample("--temperature", 0)
     assert sample("--seed", 5, "--top-k", 1) == sample("--seed", 6, "--top-p", 1e-6) == greedy
-    assert sample() != sample()
+    assert sample("--top-k", 99) != sample("--top-k", 99)
+    assert sample("--seed", 1, run=trained) != sample("--seed", 2, run=trained)
 
 
 @pytest.mark.parametrize(
     ("arguments", "pattern", "code"),
     [
-        (["--prompt", "x " * 99], "199.* 63", 1),
         (["x", "y " * 99], " 63 .*line 2.*--on-long", 1),
-        (["x", "--prompt", "y"], "TEXT.*--prompt", 2),
-        (["--prompt", "y", "--num-beams", 2, "--truncate"], "--num-beams, --on-long.*--prompt", 2),
-        (["x", "--seed", 1, "--top-k", 3], "--top-k, --seed without --prompt", 2),
-        (["--prompt", "y", "--top-p", 2], "top_p=2.0", 1),
+        (["x", "--seed", 1, "--num-beams", 2], "--num-beams, --seed; give options of search or of sampling", 2),
+        (["x", "--top-p", 2], "top_p=2.0", 1),
     ],
 )
-def test_wrong_prompts(
+def test_wrong_lines(
     call: Call, language_models: dict[str, Path], arguments: list[object], pattern: str, code: int
 ) -> None:
     result = call("generate", language_models["sentences"], *arguments)

@@ -1,6 +1,5 @@
 """What each of several processes does in `test_sharding.py`: arguments CORPUS FOLDER."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from transformers import TrainerCallback
 
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthesizer_lab.tasks.translation import Translation
-from synthesizer_lab.training.evaluation import evaluate_run
 from synthesizer_lab.training.run import resume_run
 from synthesizer_lab.training.run_folder import PretrainedRun
 from synthesizer_lab.training.sharding import gather_weights
@@ -51,19 +49,7 @@ def main(corpus: Path, folder: Path) -> None:
         small_settings(*OPTIONS, "max_steps=2", "bf16=true", "sharding=fsdp"),
         task=LANGUAGE_MODEL,
     )
-    found = evaluations(folder, sharding="fsdp")
-    (folder / f"evaluations-{PartialState().process_index}.json").write_text(json.dumps(found))
     PartialState().destroy_process_group()
-
-
-def evaluations(folder: Path, **options: Any) -> list[Any]:
-    """Scores and predictions of the runs."""
-    found: list[Any] = []
-    for run in ("adamw", "lm"):
-        scores = evaluate_run(folder / run, split="valid", **options)
-        found.append({name: value for name, value in scores.items() if name not in ("seconds", "examples_per_second")})
-        found.append(Path(scores["predictions"]).read_text() if PartialState().is_main_process else None)
-    return found
 
 
 if __name__ == "__main__":

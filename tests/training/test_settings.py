@@ -37,7 +37,7 @@ def test_base_is_the_transformer_base_as_published() -> None:
 def test_every_setting_has_a_meaning() -> None:
     settings = list_settings()
     assert {entry.group.split()[0] for entry in settings} == {"training", "model", "function", "task"}
-    assert [(entry.key, entry.default) for entry in settings if entry.key == "random.std"] == [("random.std", 0.003)]
+    assert [(entry.key, entry.value) for entry in settings if entry.key == "random.std"] == [("random.std", 0.003)]
     assert not [entry.key for entry in settings if not entry.meaning]
 
 

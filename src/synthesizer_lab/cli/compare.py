@@ -56,13 +56,14 @@ def compare(
 
     set_up_libraries(place.threads)
     task, path = data.read()
+    settings = training.settings()
     comparison = Comparison(
         task=task,
         data=path,
-        preset=training.preset or "tiny",
+        preset=settings.pop("preset", "tiny"),
         source=source_runs,
         overrides=data.overrides or [],
-        training=training.settings(),
+        training=settings,
         splits=split or ["test"],
         generation=given(**vars(generation)),
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..training.options import Sharding
 from .console import say, set_up_libraries, write
 from .options import Generation, Inference, LongInputs, argument, given, option
 
 
 def evaluate(
     *,
-    run: str = argument("RUN", "Folder of a trained run, or the name of one on the hub."),
+    run: str = argument("RUN", "Folder of a trained run."),
     data: Path | None = option("The data. [default: the data of the run]", metavar="PATH"),
     split: str = option("Split of the data.", "test"),
     generation: Generation,
@@ -20,17 +19,13 @@ def evaluate(
     as_json: bool = option("Print the results as one JSON object.", False, name="--json"),
     long: LongInputs,
     inference: Inference,
-    sharding: Sharding | None = option(
-        "fsdp: several processes share the model. [default: as `accelerate launch` says, or none]"
-    ),
 ) -> None:
     """Score a run on a split of the data.
 
     Example: synthesizer evaluate runs/first --split test --num-beams 4
     """
-    on_long = {"on_long": "error", **long.settings()}
+    on_long = long.settings()
     from ..training.evaluation import describe_evaluation, evaluate_run
-    from ..training.sharding import launched_sharding
 
     set_up_libraries(inference.threads)
     results = evaluate_run(
@@ -41,7 +36,6 @@ def evaluate(
         scoring={} if vectors is None else {"vectors": str(vectors)},
         device=inference.device,
         bf16=inference.bf16,
-        sharding=sharding or launched_sharding() or "none",
         **on_long,
         **given(**vars(generation)),
     )

@@ -138,27 +138,6 @@ class TaskData:
 
 
 @dataclass(kw_only=True)
-class Training:
-    """Training."""
-
-    preset: str | None = option(
-        "Size and training settings: demo, tiny, small, base, llama-tiny, t5-tiny, t5-small, t5-base; for a GPU "
-        "small-gpu, base-gpu, t5-small-gpu, t5-base-gpu. [default: tiny]"
-    )
-    minutes: float | None = setting("minutes")
-    max_steps: int | None = setting("max_steps", name="--steps", otherwise="the preset's")
-    on_long: Literal["error", "truncate", "drop"] | None = setting("on_long")
-    truncate: bool = option("Short for --on-long truncate.", False)
-    bf16: bool = setting("bf16")
-    torch_compile: bool = setting("torch_compile")
-
-    def settings(self) -> dict[str, Any]:
-        """The options of training that were given."""
-        options = vars(self) | {"preset": None, "truncate": None, "on_long": _long(self)}
-        return given(**options)
-
-
-@dataclass(kw_only=True)
 class LongInputs:
     """Long inputs."""
 
@@ -168,14 +147,26 @@ class LongInputs:
     truncate: bool = option("Short for --on-long truncate.", False)
 
     def settings(self) -> dict[str, Any]:
-        """`on_long` if it was given."""
-        return given(on_long=_long(self))
+        """The options that were given, with `on_long` in the place of `truncate`."""
+        if self.truncate and self.on_long not in (None, "truncate"):
+            raise BadParameter(f"got --truncate and --on-long {self.on_long}; give one of them")
+        on_long = "truncate" if self.truncate else self.on_long
+        return given(**{**vars(self), "truncate": None, "on_long": on_long})
 
 
-def _long(options: Training | LongInputs) -> str | None:
-    if options.truncate and options.on_long not in (None, "truncate"):
-        raise BadParameter(f"got --truncate and --on-long {options.on_long}; give one of them")
-    return "truncate" if options.truncate else options.on_long
+@dataclass(kw_only=True)
+class Training(LongInputs):
+    """Training."""
+
+    on_long: Literal["error", "truncate", "drop"] | None = setting("on_long")  # type: ignore[assignment]
+    preset: str | None = option(
+        "Size and training settings: demo, tiny, small, base, llama-tiny, t5-tiny, t5-small, t5-base; for a GPU "
+        "small-gpu, base-gpu, t5-small-gpu, t5-base-gpu. [default: tiny]"
+    )
+    minutes: float | None = setting("minutes")
+    max_steps: int | None = setting("max_steps", name="--steps", otherwise="the preset's")
+    bf16: bool = setting("bf16")
+    torch_compile: bool = setting("torch_compile")
 
 
 @dataclass(kw_only=True)

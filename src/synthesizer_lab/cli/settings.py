@@ -33,5 +33,5 @@ def settings(
         table = Table("key", preset, "meaning", title=group, title_justify="left", box=None, pad_edge=False)
         for each in shown:
             if each.group == group:
-                table.add_row(each.key, "" if each.default is None else str(each.default), each.meaning)
+                table.add_row(each.key, "" if each.value is None else str(each.value), each.meaning)
         console.print(table)

@@ -22,7 +22,7 @@ class RunTraining(Training):
     """Training."""
 
     seed: int | None = setting("seed", least=0, most=2**32 - 1)
-    sharding: Sharding | None = setting("sharding", otherwise="as `accelerate launch` says, or none")
+    sharding: Sharding | None = setting("sharding")
     batches_per_update: int | None = option(
         "Batches of an update, of all processes together; also changes them when resuming.", least=1
     )
@@ -68,10 +68,8 @@ def train(
     from ..training.run import dry_run as run_dry
     from ..training.run_folder import PretrainedRun, RunFolder
     from ..training.settings import parse_synthesizer, read_settings
-    from ..training.sharding import launched_sharding
 
     set_up_libraries(place.threads)
-    settings = given(sharding=launched_sharding()) | settings
     how: dict[str, Any] = {
         "batches_per_update": settings.pop("batches_per_update", None),
         "device": place.device,
@@ -83,7 +81,7 @@ def train(
         resume = any_process(RunFolder(output).exists)
     if resume and output is not None:
         changed = {name: settings.pop(name, None) for name in ("max_steps", "minutes", "sharding")}
-        expected = given(task=data.task, overrides=data.overrides, preset=training.preset)
+        expected = given(task=data.task, overrides=data.overrides)
         expected |= data.task_options() | settings
         if source_run is not None:
             expected["from"] = str(source_run.resolve())
@@ -103,11 +101,10 @@ def train(
         start = None if source_run is None else PretrainedRun.open(source_run, type(task))
         read = read_settings(
             synthesizer=_SYNTHESIZER if synthesizer is None and start is None else synthesizer,
-            preset=training.preset or _PRESET,
             overrides=overrides,
             task=type(task),
             start=None if start is None else start.settings,
-            **settings,
+            **{"preset": _PRESET, **settings},
         )
         if output is None or dry_run:
             write(describe_dry_run(run_dry(task, path, read, pretrained=start, **how)) + "\n")

@@ -217,7 +217,7 @@ def _recipe(
         "from": source and {name: source[name] for name in ("weights_sha256", "scratch")},
         "task": task.name,
         **{name: value for name, value in asdict(task).items() if name not in task.evaluation_options},
-        **settings.training.to_dict(),
+        **vars(settings.training),
         **settings.config.to_dict(),
         **{f"{split}.{name}": value for split, found in fingerprints.items() for name, value in found.items()},
     }

@@ -204,8 +204,7 @@ class Dialogue(SequenceToSequence):
         if loop is None:
             return dialogue_scores(outputs, references, quick=True)
         if self.vectors is None:
-            weight = cast(Any, loop.model.get_input_embeddings()).weight.detach()
-            weight = (weight.full_tensor() if loop.is_sharded else weight).float().cpu().numpy()
+            weight = cast(Any, loop.model.get_input_embeddings()).weight.detach().float().cpu().numpy()
             scores = embedding_scores(outputs, references, lambda text: weight[encode(loop.tokenizer, [text])[0][:-1]])
             signature = OWN_VECTORS
         else:

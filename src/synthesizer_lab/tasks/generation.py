@@ -82,14 +82,11 @@ def output_limit(source_length: int, max_length: int) -> int:
     return min(2 * source_length + 32, max_length - 1)
 
 
-def generate_tokens(
-    loop: EvaluationLoop, prompts: Sequence[Tokens], generation: GenerationConfig, stops: bool = True
-) -> list[list[int]]:
+def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation: GenerationConfig) -> list[list[int]]:
     """The generated tokens for each prompt, without the prompt of a causal model and without `</s>` and padding.
 
     Sources of an encoder are padded to a batch. Prompts of a causal model form batches of equal length, so that no
-    prompt depends on the others; it writes none of the special tokens except `</s>`, and goes on after it unless
-    `stops`.
+    prompt depends on the others; it writes none of the special tokens except `</s>`.
     """
     model, config = loop.model, loop.model.config
     lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
@@ -98,8 +95,6 @@ def generate_tokens(
         raise UserError(f"got num_beams={beams}; expected at most the size of the vocabulary, {config.vocab_size}")
     names = _SAMPLING if generation.do_sample else ("do_sample", *_BEAMS)
     settings = {name: getattr(generation, name) for name in names}
-    if not stops:
-        settings["eos_token_id"] = None
     if not config.is_encoder_decoder:
         settings["suppress_tokens"] = suppressed_tokens(loop.tokenizer)
     if loop.is_sharded:
@@ -117,7 +112,7 @@ def generate_tokens(
         if generation.min_new_tokens:
             bounds["min_new_tokens"] = min(generation.min_new_tokens, bounds["max_new_tokens"])
         output = generate(model, **batch, **{**settings, **bounds})
-        start, end = 1 if config.is_encoder_decoder else width, config.eos_token_id if stops else None
+        start, end = 1 if config.is_encoder_decoder else width, config.eos_token_id
         texts = [row[start:] for row in output.tolist()]
         return [row[: row.index(end)] if end in row else row for row in texts]
 

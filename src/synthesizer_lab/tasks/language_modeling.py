@@ -186,22 +186,6 @@ class LanguageModeling(Task):
         texts = loop.tokenizer.backend_tokenizer.decode_batch(results)
         return [re.sub(r"[\r\n]+", " ", text) for text in texts], int(over.sum())
 
-    def continuation(self, loop: EvaluationLoop, prompt: str) -> str:
-        """The continuation of a prompt: to the end of the sentence, or line after line of running text.
-
-        Sampling uses torch's global random state.
-        """
-        many_lines = self.mode == "blocks"
-        ids = np.concatenate(encode(loop.tokenizer, prompt.split("\n") if many_lines else [prompt]))
-        if len(ids) >= loop.max_length:
-            most = loop.max_length - 1
-            raise UserError(f"the prompt has {len(ids)} tokens; expected at most {most}, one less than the maximum")
-        generation = loop.generation or self.generation_config({})
-        (tokens,) = generate_tokens(loop, [ids], generation, stops=not many_lines)
-        # </s> is the end of a line.
-        text = str(loop.tokenizer.decode(tokens, skip_special_tokens=False))
-        return text.replace(str(loop.tokenizer.eos_token), "\n").removesuffix("\n")
-
 
 def _cut(text: str, tokenizer: Tokenizer, max_length: int) -> str:
     """The text of a truncated example. It is cut itself: decoded tokens may end within a character."""

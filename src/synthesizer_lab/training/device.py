@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -47,19 +47,6 @@ def choose_training_device(name: str | None = None) -> torch.device:
 def describe_device(device: torch.device) -> str:
     """The name of the device's model, or "cpu"."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-@contextmanager
-def entered_by_main_process(make: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
-    """Enter a context in the main process only; all processes wait before it and until it is entered.
-
-    If the main process fails, the others raise UserError.
-    """
-    any_process(False)
-    with ExitStack() as entered:
-        with failing_together():
-            entered.enter_context(make() if PartialState().is_main_process else nullcontext())
-        yield
 
 
 @contextmanager

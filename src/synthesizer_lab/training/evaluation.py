@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState  # type: ignore[import-untyped]
 
 from ..data.examples import OnLongInput
 from ..errors import UserError, damage_reported
@@ -18,12 +17,9 @@ from ..tasks import get_task
 from ..tasks.base import EvaluationLoop, format_score, tokens_name
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
-from ..tasks.language_modeling import LanguageModeling
-from .device import choose_device, choose_training_device, describe_device, failing_together, shortage_reported
+from .device import choose_device, describe_device, shortage_reported
 from .model_card import update_model_card
-from .options import Sharding
 from .run_folder import RunFolder, data_path, portable_path
-from .sharding import building_device, check_sharding, shard_model
 
 _LESS_MEMORY = "use fewer --num-beams, or a device with more memory"
 
@@ -36,28 +32,24 @@ def evaluate_run(
     on_long: OnLongInput = "error",
     device: str | None = None,
     bf16: bool = False,
-    sharding: Sharding = "none",
     report: Callable[[str], object] = print,
     scoring: Mapping[str, Any] | None = None,
     **generation_options: Any,
 ) -> dict[str, Any]:
     """Score the best model of a run on a split, and write predictions and scores to the folder `evaluation` of the run.
 
-    For a run of the hub the folder is ./OWNER--NAME/evaluation.
-
     Args:
-        path: the folder, or OWNER/NAME of a run on the hub.
+        path: the folder of the run.
         data: the data; by default the data of training.
         on_long: how to handle inputs over the maximum length: "error" or "truncate".
         device: "cpu", "cuda:1" or another device of PyTorch; by default the accelerator if there is one, else the CPU.
         bf16: use bfloat16, for weights too.
-        sharding: "fsdp": the processes of torchrun share the model, and the work; the main process writes.
         report: receives a message if the files cannot be written; the scores are returned anyway.
         scoring: task options that replace those of training.
         generation_options: fields of `GenerationConfig`, such as num_beams.
     """
-    run = RunFolder.find(path)
-    info, written = run.read_info(), RunFolder(run.results)
+    run = RunFolder(Path(path))
+    info = run.read_info()
     task = run.read_task(info)
     task = task.from_options({**asdict(task), **(scoring or {})})
     generation = evaluation_config(task, generation_options)
@@ -67,18 +59,7 @@ def evaluate_run(
         # Nothing of a file with other data was trained on.
         task = replace(task, held_out=0.0)
     part = task.read(path_of_data, split)
-    options: dict[str, Any] = {"generation": generation, "on_long": on_long}
-    if sharding == "fsdp":
-        place, state = choose_training_device(device), PartialState()
-        check_sharding("fsdp")
-        with failing_together():
-            model, tokenizer = run.load(task, building_device("fsdp"), bf16)
-        # The model moves to the devices part by part.
-        shard_model(model, place)
-        options |= {"rank": state.process_index, "world_size": state.num_processes}
-        loop = EvaluationLoop(model, tokenizer, is_sharded=True, **options)
-    else:
-        loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), **options)
+    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
     started = time.perf_counter()
     with shortage_reported(_LESS_MEMORY, lambda: "nothing was written"):
         evaluation = task.evaluate(loop, part)
@@ -105,19 +86,17 @@ def evaluate_run(
         "dtype": "bfloat16" if bf16 else "float32",
         "seconds": round(seconds, 3),
         "examples_per_second": round((evaluation.examples or len(part)) / seconds, 2),
-        "predictions": str(written.path / predictions),
+        "predictions": str(run.path / predictions),
     }
-    if loop.rank:
-        return results
     # The scores may have taken hours: return them even if the run cannot be written.
     try:
-        written.write_text(predictions, evaluation.predictions)
-        written.write_json(f"{name}.json", results)
+        run.write_text(predictions, evaluation.predictions)
+        run.write_json(f"{name}.json", results)
     except OSError as error:
         results.update(predictions=None)
         report(f"predictions and scores not written: {error}")
     try:
-        if not run.hub_name and (metrics := run.read_metrics()):
+        if metrics := run.read_metrics():
             with damage_reported(f"the scores of {run.path}/metrics.json"):
                 update_model_card(run, metrics)
     except (UserError, OSError) as error:
@@ -132,46 +111,25 @@ def generate_chunks(
     on_long: OnLongInput = "error",
     device: str | None = None,
     bf16: bool = False,
+    seed: int | None = None,
     **generation_options: Any,
 ) -> Iterator[tuple[list[str], int]]:
     """Generate one line per line, chunk by chunk; with each chunk the number of truncated inputs.
 
-    The run is loaded before the first chunk is read. The options are those of `evaluate_run`.
+    The run is loaded before the first chunk is read. The options are those of `evaluate_run`; with `do_sample=True`
+    also `temperature`, `top_k` and `top_p`. Without a seed, each call samples anew.
     """
-    run = RunFolder.find(path)
+    run = RunFolder(Path(path))
     task = run.read_task(run.read_info())
     generation = task.generation_config(generation_options)
     loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
+    torch.seed() if seed is None else torch.manual_seed(seed)
     first_line = 1
     for lines in chunks:
         with shortage_reported(_LESS_MEMORY, lambda: "there is no output for the lines from here on"):
             result = task.generate(loop, lines, first_line)
         yield result
         first_line += len(lines)
-
-
-def continue_prompt(
-    path: str | Path,
-    prompt: str,
-    *,
-    device: str | None = None,
-    bf16: bool = False,
-    seed: int | None = None,
-    **sampling_options: Any,
-) -> str:
-    """A language model's continuation of `prompt`.
-
-    The options are `temperature`, `top_k`, `top_p` and `max_new_tokens`. Without a seed, each call samples anew.
-    """
-    run = RunFolder.find(path)
-    task = run.read_task(run.read_info())
-    if not isinstance(task, LanguageModeling):
-        raise UserError(f"a run of task {task.name} continues no --prompt; only runs of language-modeling do")
-    generation = task.generation_config({"do_sample": True, **sampling_options})
-    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation)
-    with shortage_reported("use a device with more memory", lambda: "there is no text"):
-        torch.seed() if seed is None else torch.manual_seed(seed)
-        return task.continuation(loop, prompt)
 
 
 def describe_evaluation(results: Mapping[str, Any]) -> str:

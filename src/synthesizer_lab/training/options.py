@@ -108,10 +108,6 @@ class TrainingOptions:
         if self.max_steps == -1 and self.lr_scheduler_type not in _OPEN_SCHEDULES:
             raise UserError(f"got lr_scheduler_type={self.lr_scheduler_type!r} without max_steps; set max_steps")
 
-    def to_dict(self) -> dict[str, Any]:
-        """The options, as plain values."""
-        return {name: getattr(self, name) for name in TrainingOptions.__dataclass_fields__}
-
     def is_complete(self, step: int, seconds: float) -> bool:
         """Whether training ends at this step or after these seconds."""
         return 0 < self.max_steps <= step or (self.minutes is not None and seconds >= 60 * self.minutes)

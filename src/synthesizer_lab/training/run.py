@@ -10,7 +10,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +32,6 @@ from .device import (
     check_agreement,
     choose_training_device,
     describe_device,
-    entered_by_main_process,
     failing_together,
     gather,
     shortage_reported,
@@ -74,17 +73,6 @@ def read_splits(task: Task, data: Path, training: TrainingOptions) -> dict[str, 
     return {"train": train, "valid": task.read(data, "valid")}
 
 
-def join_processes(
-    settings: Settings, batches_per_update: int | None, device: str | None
-) -> tuple[torch.device, Settings]:
-    """The device of this process, and the settings with the gradient accumulation for all processes."""
-    place = choose_training_device(device)
-    if batches_per_update is not None:
-        settings = settings.with_batches_per_update(batches_per_update, PartialState().num_processes)
-    check_launch(settings.training)
-    return place, settings
-
-
 def start_run(
     *,
     task: Task,
@@ -107,7 +95,8 @@ def start_run(
     Raises:
         UserError: the data or the output cannot be used. Nothing was written then.
     """
-    place, settings = join_processes(settings, batches_per_update, device)
+    place = choose_training_device(device)
+    settings = settings.with_batches_per_update(batches_per_update, PartialState().num_processes)
     # Resolved, because a link or the current directory cannot be replaced.
     run = RunFolder(output.resolve())
     run.check_new(overwrite)
@@ -127,10 +116,11 @@ def start_run(
         "fingerprints": inputs.fingerprints,
         "versions": _versions(place),
     }
-    check_agreement({**vars(settings), **settings.training.to_dict(), "training": None, "data": info["fingerprints"]})
-    with _shortage_reported(run, settings.training), entered_by_main_process(run.locked):
+    check_agreement({**vars(settings), **vars(settings.training), "training": None, "data": info["fingerprints"]})
+    with _shortage_reported(run, settings.training), ExitStack() as held:
         with failing_together():
             if PartialState().is_main_process:
+                held.enter_context(run.locked())
                 with run.written(overwrite) as new:
                     new.write_yaml("run.yaml", info)
                     inputs.tokenizer.save_pretrained(new.path)
@@ -167,16 +157,16 @@ def resume_run(
         UserError: the run does not exist or is damaged, has other settings or data, is complete, another process is
             training it, or the processes cannot share the batches of an update.
     """
-    # The processes join before one of them removes and locks.
-    choose_training_device(device)
+    place = choose_training_device(device)
     run = RunFolder(output.resolve())
     info = run.read_info()
     if "converted_from" in info:
         raise UserError(f"{output}: a converted model, not an interrupted run; start from it with --from {output}")
     run.check_options(info)
-    with entered_by_main_process(run.locked):
+    with ExitStack() as held:
         with failing_together():
             if PartialState().is_main_process:
+                held.enter_context(run.locked())
                 remove_others(run.checkpoints)
             task, settings = run.read_task(info), run.read_settings(info).with_budget(max_steps, minutes)
             _check_expected(info, expected or {}, output)
@@ -186,12 +176,12 @@ def resume_run(
             start = last_progress(run.checkpoints)
             if start.step and settings.training.is_complete(start.step, start.seconds):
                 raise RunCompleteError(f"the run is complete, with {start.step} steps; give more --steps or --minutes")
-            place, settings = join_processes(settings, batches, device)
+            settings = settings.with_batches_per_update(batches, PartialState().num_processes)
             training, path, tokenizer = settings.training, data_path(info, data), run.load_tokenizer()
             reopen = not start.step and "from" in info
             pretrained = PretrainedRun.reopen(info["from"], type(task)) if reopen else None
         inputs = prepare_inputs(task, path, settings, report, tokenizer, pretrained, info["fingerprints"])
-        check_agreement({**training.to_dict(), "their checkpoint": start.step})
+        check_agreement({**vars(training), "their checkpoint": start.step})
         place_in_run = f"checkpoint-{start.step}" if start.step else "the start: it has no checkpoint"
         report(f"resuming {output} from {place_in_run}")
         if training.gradient_accumulation_steps != accumulation:
@@ -225,7 +215,8 @@ def dry_run(
     The result has parameters, tokens, speed and memory of the measured steps, and the estimates for the whole training
     without validation, as plain values.
     """
-    place, settings = join_processes(settings, batches_per_update, device)
+    place = choose_training_device(device)
+    settings = settings.with_batches_per_update(batches_per_update, PartialState().num_processes)
     inputs, training = prepare_inputs(task, data, settings, report, pretrained=pretrained), settings.training
     # One step more than are measured: the last one would save and validate.
     steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
@@ -324,6 +315,7 @@ def prepare_inputs(
     The tokenizer is by default that of `pretrained`, or a new one from the training split. The data must have the
     `fingerprints`, if they are given.
     """
+    check_launch(settings.training)
     task.check_requirements()
     splits = read_splits(task, data, settings.training)
     found = {name: split.fingerprint() for name, split in splits.items()}

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import chain
@@ -38,10 +38,10 @@ _FIELD = re.compile(r"^ {4}(\w+(?:, \w+)*): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 
 class Setting(NamedTuple):
-    """A key of `--set`, its default and its meaning."""
+    """A key of `--set`, its value in a preset and its meaning."""
 
     key: str
-    default: Any
+    value: Any
     meaning: str
     group: str
 
@@ -59,9 +59,8 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for YAML."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         # Through JSON: YAML would mark a list that appears twice with an anchor.
-        return json.loads(json.dumps({**values, "training": self.training.to_dict()}))
+        return json.loads(json.dumps(asdict(self)))
 
     @cached_property
     def config(self) -> SynthesizerConfig:
@@ -79,10 +78,7 @@ class Settings:
         Raises:
             UserError: an entry that `--set` cannot set: of all arguments of transformers, some send or load files.
         """
-        known = {
-            "training": {*_TRAINING, *FORMER_OPTIONS},
-            "model": {*_model_fields(), *_TOKENS},
-        }
+        known = {"training": {*_TRAINING, *FORMER_OPTIONS}, "model": {*_model_fields(), *_TOKENS}}
         for group, names in known.items():
             check_value(group, entries := values.get(group, {}), dict[str, Any])
             if unknown := entries.keys() - names:
@@ -112,12 +108,16 @@ class Settings:
             return self
         return self.with_training(max_steps=-1 if max_steps is None else max_steps, minutes=minutes)
 
-    def with_batches_per_update(self, batches: int, processes: int) -> Settings:
+    def with_batches_per_update(self, batches: int | None, processes: int) -> Settings:
         """The same settings with the gradient accumulation that gives so many batches, of all processes, per update.
+
+        None keeps the gradient accumulation.
 
         Raises:
             UserError: the processes cannot share them evenly.
         """
+        if batches is None:
+            return self
         if batches < 1 or batches % processes:
             raise UserError(
                 f"{batches} batches per update cannot be shared by {processes} processes; use a number of processes "
@@ -219,24 +219,15 @@ def build_config(settings: Settings, **changes: Any) -> SynthesizerConfig:
     return config
 
 
-def list_settings(preset: str | None = None) -> list[Setting]:
-    """Every key of `--set`, in the groups "training", "model", "function NAME" and "task NAME", with its default.
-
-    With a preset, these are the values of a run of the preset.
-    """
-    used = None if preset is None else read_settings(synthesizer="vanilla", preset=preset)
+def list_settings(preset: str = "tiny") -> list[Setting]:
+    """Every key of `--set`, in the groups "training", "model", "function NAME" and "task NAME"; values of a preset."""
+    used = read_settings(synthesizer="vanilla", preset=preset)
     groups: list[tuple[str, str, Any, Iterable[str], Any]] = [
-        (
-            "training",
-            "",
-            TrainingOptions,
-            TrainingOptions.__dataclass_fields__,
-            used.training if used else TrainingOptions,
-        ),
-        ("model", "", SynthesizerConfig, _model_fields(), used.config if used else SynthesizerConfig),
+        ("training", "", TrainingOptions, _TRAINING, used.training),
+        ("model", "", SynthesizerConfig, _model_fields(), used.config),
     ]
     for name, kind in OPTIONS.items():
-        own = default_options(name) | (used.synthesizer_options.get(name, {}) if used else {})
+        own = default_options(name) | used.synthesizer_options.get(name, {})
         groups.append((f"function {name}", f"{name}.", kind, own, SimpleNamespace(**own)))
     for task in map(get_task, known_tasks()):
         groups.append((f"task {task.name}", "", task, task.option_types(), task))

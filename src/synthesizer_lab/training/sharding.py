@@ -26,21 +26,16 @@ from ..errors import UserError
 from .options import Sharding, TrainingOptions
 
 
-def launched_sharding() -> Sharding | None:
-    """The sharding that `accelerate launch` asks for: "fsdp", or None if it says nothing."""
-    return "fsdp" if parse_flag_from_env("ACCELERATE_USE_FSDP") else None
-
-
-def check_sharding(sharding: Sharding) -> None:
-    """Raise UserError if accelerate's configuration asks for something else, or there is one process to shard.
+def check_launch(training: TrainingOptions) -> None:
+    """Raise UserError if `accelerate launch` asks for other training than `training`, or one process is to shard.
 
     PartialState has to exist.
     """
     if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
         raise UserError("got DeepSpeed in the configuration of accelerate; expected FSDP, or --sharding fsdp")
-    if sharding == "none" and launched_sharding():
+    if training.sharding == "none" and parse_flag_from_env("ACCELERATE_USE_FSDP"):
         raise UserError("got sharding none, but FSDP in the configuration of accelerate; pass --sharding fsdp")
-    if sharding == "fsdp" and PartialState().num_processes == 1:
+    if training.sharding == "fsdp" and PartialState().num_processes == 1:
         raise UserError(
             "got sharding fsdp with one process, which cannot shard; start several with `torchrun --nproc-per-node N` "
             "or `accelerate launch`, or pass --sharding none"
@@ -48,11 +43,6 @@ def check_sharding(sharding: Sharding) -> None:
     # The model is sharded here, the same way on all devices: Accelerate would not shard on a CPU, and transformers
     # would load a model into the first process only.
     os.environ.pop("ACCELERATE_USE_FSDP", None)
-
-
-def check_launch(training: TrainingOptions) -> None:
-    """Raise UserError if `accelerate launch` asks for other training than `training`; PartialState has to exist."""
-    check_sharding(training.sharding)
     # Trainer would follow the environment, and run.yaml would not say so.
     precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if precision not in ("no", "bf16" if training.bf16 else "no"):
@@ -75,10 +65,9 @@ def shard_model(model: PreTrainedModel, device: torch.device) -> None:
     weights = model.state_dict() if PartialState().is_main_process else {}
     mesh = init_device_mesh(device.type, (PartialState().num_processes,))
     options: dict[str, Any] = {"mesh": mesh, "shard_placement_fn": lambda parameter: _placement(parameter, mesh.size())}
-    reshard = os.environ.get("FSDP_RESHARD_AFTER_FORWARD", "true").lower() != "false"
     for module in model.modules():
         if type(module).__name__ in (model._no_split_modules or ()):
-            fully_shard(module, reshard_after_forward=reshard, **options)
+            fully_shard(module, **options)
     fully_shard(model, **options)
     if model.device.type == "meta":
         model.to_empty(device=device)

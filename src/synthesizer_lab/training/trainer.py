@@ -59,7 +59,7 @@ class _Arguments(TrainingOptions, TrainingArguments):  # type: ignore[misc]
 def _arguments(options: TrainingOptions, output_dir: Path, device: torch.device) -> _Arguments:
     """The options for a Trainer that writes to `output_dir`."""
     values: dict[str, Any] = {
-        **options.to_dict(),
+        **vars(options),
         "output_dir": str(output_dir),
         "max_steps": _ENDLESS if options.max_steps == -1 else options.max_steps,
         # Deprecated in newer versions of transformers; `SynthesizerTrainer` reads ours.
