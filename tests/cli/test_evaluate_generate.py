@@ -53,6 +53,36 @@ def test_a_line_is_generated_for_each_line(
     assert call("generate", tmp_path / "moved", "one plus two", "", "three")[1] == expected
 
 
+def test_a_run_of_the_hub(
+    call: Call, trained: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(name: str, **_: object) -> str:
+        if name == "owner/none":
+            raise OSError("404:\nno such repository")
+        return str(trained if name == "owner/run" else tmp_path)
+
+    monkeypatch.setattr("synthesizer_lab.training.run_folder.snapshot_download", download)
+    assert call("generate", "owner/run", "one plus two") == call("generate", trained, "one plus two")
+    before, written = snapshot(trained), (trained / "README.md").stat().st_mtime_ns
+    monkeypatch.chdir(tmp_path)
+    code, output, _ = call("evaluate", "owner/run", "--data", corpus, "--num-beams", 1, "--json")
+    assert code == 0
+    assert json.loads(output)["predictions"].startswith("owner--run/evaluation/")
+    assert (trained / "README.md").stat().st_mtime_ns == written
+    assert call("inspect", "owner/run", "one plus two")[0] == 0
+    assert snapshot(trained) == before
+    assert len([*Path("owner--run/evaluation").glob("*.json")]) == 1
+    assert Path("owner--run/inspect/index.html").exists()
+    check_error(call("generate", "owner/none", "one"), "owner/none: no such folder", "404: no such repository")
+    check_error(call("evaluate", "owner/data"), "Error: owner/data: not a run (no run.yaml)")
+    Path("owner--run/run.yaml").touch()
+    for command in ("evaluate", "inspect"):
+        check_error(call(command, "owner/run"), "owner--run: a file or a run")
+    shutil.rmtree("owner--run")
+    Path("owner--run").touch()
+    check_error(call("inspect", "owner/run"), "owner--run: a file or a run")
+
+
 def test_a_wrong_line_is_named(call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_stdin(monkeypatch, b"one\ntwo\nthr\xff\n")
     check_error(call("generate", trained), "line 3", "0xff")

@@ -11,7 +11,7 @@ from .options import Generation, Inference, LongInputs, argument, given, option
 
 def evaluate(
     *,
-    run: str = argument("RUN", "Folder of a trained run."),
+    run: str = argument("RUN", "Folder of a trained run, or the name of one on the hub."),
     data: Path | None = option("The data. [default: the data of the run]", metavar="PATH"),
     split: str = option("Split of the data.", "test"),
     generation: Generation,

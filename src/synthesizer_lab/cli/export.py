@@ -15,7 +15,7 @@ from .options import argument, option
 
 def export(
     *,
-    run: str = argument("RUN", "Folder of a trained run or of a converted model."),
+    run: str = argument("RUN", "Folder of a trained run or of a converted model, or the name of one on the hub."),
     output: Path = option("File to write.", ..., metavar="FILE"),
     kind: Literal["onnx", "torch"] = option("An ONNX file, or a program of torch.export.", "onnx", name="--format"),
     with_cache: bool = option("Decode step by step (ONNX only); an encoder-decoder gives two files.", False),
@@ -33,7 +33,7 @@ def export(
     from ..training.run_folder import RunFolder
 
     set_up_libraries()
-    folder = RunFolder(Path(run))
+    folder = RunFolder.find(run)
     with user_errors():
         if folder.exists or not (folder.path / "config.json").exists():
             model: Any = folder.load(folder.read_task(folder.read_info()), torch.device("cpu"))[0]

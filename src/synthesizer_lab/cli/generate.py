@@ -29,7 +29,7 @@ class Sampling:
 
 def generate(
     *,
-    run: str = argument("RUN", "Folder of a trained run."),
+    run: str = argument("RUN", "Folder of a trained run, or the name of one on the hub."),
     text: list[str] | None = argument("TEXT", "Inputs, one line each. [default: -, standard input]", None),
     generation: Generation,
     sampling: Sampling,

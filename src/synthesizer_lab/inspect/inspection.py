@@ -49,18 +49,19 @@ def inspect_run(
     """Draw the attention of a run's best model; write an HTML page, whose path is returned, and the numbers.
 
     Args:
-        run: the folder.
+        run: the folder, or OWNER/NAME of a run on the hub.
         texts: to inspect it on; without any, `examples` of its data, or of `data`, are drawn, and statistics are over
             `sample` of them.
-        output: the folder to write, by default inspect/ in the run. Files of an earlier call are overwritten.
+        output: the folder to write, by default inspect/ in the run, for a run of the hub in ./OWNER--NAME. Files of an
+            earlier call are overwritten.
         device: as for `choose_device`.
         report: called with each line for the user.
 
     Raises:
         UserError: the run, the data, a text or the folder cannot be used.
     """
-    folder = RunFolder(Path(run))
-    target = output or folder.path / "inspect"
+    folder = RunFolder.find(run)
+    target = output or folder.results / "inspect"
     info = folder.read_info()
     task = folder.read_task(info)
     model, tokenizer = folder.load(task, choose_device(device))

@@ -38,8 +38,10 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Score the best model of a run on a split, and write predictions and scores to the folder `evaluation` of the run.
 
+    For a run of the hub the folder is ./OWNER--NAME/evaluation.
+
     Args:
-        path: the folder of the run.
+        path: the folder, or OWNER/NAME of a run on the hub.
         data: the data; by default the data of training.
         on_long: how to handle inputs over the maximum length: "error" or "truncate".
         device: "cpu", "cuda:1" or another device of PyTorch; by default the accelerator if there is one, else the CPU.
@@ -48,8 +50,8 @@ def evaluate_run(
         scoring: task options that replace those of training.
         generation_options: fields of `GenerationConfig`, such as num_beams.
     """
-    run = RunFolder(Path(path))
-    info = run.read_info()
+    run = RunFolder.find(path)
+    info, written = run.read_info(), RunFolder(run.results)
     task = run.read_task(info)
     task = task.from_options({**asdict(task), **(scoring or {})})
     generation = evaluation_config(task, generation_options)
@@ -86,17 +88,17 @@ def evaluate_run(
         "dtype": "bfloat16" if bf16 else "float32",
         "seconds": round(seconds, 3),
         "examples_per_second": round((evaluation.examples or len(part)) / seconds, 2),
-        "predictions": str(run.path / predictions),
+        "predictions": str(written.path / predictions),
     }
     # The scores may have taken hours: return them even if the run cannot be written.
     try:
-        run.write_text(predictions, evaluation.predictions)
-        run.write_json(f"{name}.json", results)
+        written.write_text(predictions, evaluation.predictions)
+        written.write_json(f"{name}.json", results)
     except OSError as error:
         results.update(predictions=None)
         report(f"predictions and scores not written: {error}")
     try:
-        if metrics := run.read_metrics():
+        if not run.hub_name and (metrics := run.read_metrics()):
             with damage_reported(f"the scores of {run.path}/metrics.json"):
                 update_model_card(run, metrics)
     except (UserError, OSError) as error:
@@ -119,7 +121,7 @@ def generate_chunks(
     The run is loaded before the first chunk is read. The options are those of `evaluate_run`; with `do_sample=True`
     also `temperature`, `top_k` and `top_p`. Without a seed, each call samples anew.
     """
-    run = RunFolder(Path(path))
+    run = RunFolder.find(path)
     task = run.read_task(run.read_info())
     generation = task.generation_config(generation_options)
     loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)

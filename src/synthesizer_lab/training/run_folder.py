@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -26,11 +27,12 @@ from typing import Any, cast
 
 import torch
 import yaml
+from huggingface_hub import snapshot_download
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ..data.source import is_hub_name
-from ..errors import UserError, damage_reported
+from ..errors import UserError, damage_reported, one_line
 from ..staging import LOCK, lock_file, staged
 from ..tasks import get_task
 from ..tasks.base import FORMER_OPTIONS, Task, load_pretrained, possible_starts, reset_generation
@@ -66,6 +68,43 @@ class RunFolder:
     """A run at `path`. Only its methods read and write; they raise UserError for files that are missing or damaged."""
 
     path: Path
+    hub_name: str = ""
+
+    @classmethod
+    def find(cls, name: str | Path) -> RunFolder:
+        """The run in a folder; if there is none, and the name has the form OWNER/NAME, the run of this name on the hub.
+
+        Raises:
+            UserError: the hub has no such repository, or cannot be reached.
+        """
+        if Path(name).parent.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
+            return cls(Path(name))
+        try:
+            patterns = ["*.json", "*.jsonl", "*.yaml", "*.safetensors"]
+            path = snapshot_download(str(name), allow_patterns=patterns, ignore_patterns=["*/*"])
+            return cls(Path(path), str(name))
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{name}: no such folder; as a name on the hub: {one_line(error)} (expected a folder made by "
+                "`synthesizer train`, or OWNER/NAME of such a folder on the hub)"
+            ) from error
+
+    @property
+    def results(self) -> Path:
+        """Where evaluations go: the run; for OWNER/NAME of the hub ./OWNER--NAME, not the hub's cache.
+
+        Raises:
+            UserError: ./OWNER--NAME is a file or another run.
+        """
+        if not self.hub_name:
+            return self.path
+        path = Path(self.hub_name.replace("/", "--"))
+        if path.is_file() or RunFolder(path).exists:
+            raise UserError(
+                f"{path}: a file or a run; expected a folder for the results of {self.hub_name}: move it, or work in "
+                f"another folder (to use the run, pass ./{path})"
+            )
+        return path
 
     @property
     def checkpoints(self) -> Path:
@@ -146,9 +185,10 @@ class RunFolder:
         path = self.path / "run.yaml"
         if not path.is_file():
             problem = "no such folder" if not self.path.exists() else "not a run (no run.yaml)"
+            name = self.hub_name or self.path
             way_out = ". Open this model in Python with an Auto class" if (self.path / "config.json").is_file() else ""
             message = f"{problem}; expected a folder made by `synthesizer train` or `convert --task`"
-            raise UserError(f"{self.path}: {message}{way_out}")
+            raise UserError(f"{name}: {message}{way_out}")
         with damage_reported(path):
             info: dict[str, Any] = dict(load_yaml(path.read_text(encoding="utf-8")))
             if missing := [name for name in _INFO if name not in info]:
