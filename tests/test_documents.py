@@ -73,7 +73,8 @@ def commands(page: Path) -> list[list[str]]:
     """The words of every `synthesizer` command, also of those in a sentence, or that `torchrun` or a loop repeats."""
     found = [content for language, content in blocks(page) if language in ("console", "bash")]
     found += re.findall(r"`(synthesizer [^`]+)`", page.read_text(encoding="utf-8"))
-    lines = "\n".join(found).replace("\\\n", " ").splitlines()
+    text = "\n".join(found).replace("python benchmarks/ctranslate2_generation.py", "synthesizer benchmark generation")
+    lines = text.replace("\\\n", " ").splitlines()
     return [shlex.split(found[1], comments=True) for line in lines if (found := COMMAND.search(line))]
 
 
@@ -110,7 +111,6 @@ case "$program $1 $2" in
     "synthesizer benchmark encoder") more="$few --repeats 1 --layers 1" ;;
     "synthesizer benchmark attention") more="$few --repeats 1" ;;
     "synthesizer benchmark memory") more=$few ;;
-    "python benchmarks/ctranslate2"*) more="$tiny --variants random" ;;
     "python examples/train_marian"*) more="--steps 2" ;;
     "python examples/sentence_encoder"*) more="--distill-steps 2 --examples 20 --max-length 32" ;;
     make*) more=-n ;;
@@ -121,12 +121,12 @@ esac
 [[ $program == synthesizer ]] && program=python && set -- -m synthesizer_lab "$@"
 exec "$(PATH=${PATH#*:} type -P "$program")" "$@" $more
 """
-# What is not run: installations, downloads, whole suites, and the library of tests/test_recipes.py.
-OMITTED = re.compile(r"^(?:pip|git clone|cp|cd transformers|\.ci/run|lm_eval) |hub:")
+# What is not run: installations, downloads, whole suites, what is not installed (tests/test_recipes.py has lm_eval).
+OMITTED = re.compile(r"^(?:pip|git clone|cp|cd transformers|\.ci/run|lm_eval|python benchmarks/ctranslate2\S*) |hub:")
 OTHERS = (*RUNNABLE, "docs/recipes.md", "CONTRIBUTING.md")  # their Python has tests of its own
-# Of a loop the first item only; this machine, any port, a function.
+# Of a loop the first item only; this machine, any port, two processes, a function.
 SMALLER = {r"^( *for \w+ in [^ {;]+) [^;{]*;": r"\1;", "node1": "localhost", ":29500": ":0", "NAME": "random"}
-SMALLER |= {"-m synthesizer_lab": "--no-python synthesizer"}
+SMALLER |= {"-m synthesizer_lab": "--no-python synthesizer", r"-node 4(.* --(?:sharding|max))": r"-node 2\1"}
 CONSOLE = [page for page in PAGES if {"console", "bash"} & {*dict(blocks(page))}]
 
 
@@ -199,10 +199,10 @@ def test_console_lines_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     lines = [line for line in text.splitlines() if not OMITTED.search(line)]
     path = f"{script.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    slurm = {"SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "SLURM_JOB_ID": "1"}
-    environment = {**os.environ, **slurm, "PATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    others = {"PATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore:FSDP2-wrapped"}
+    others |= {"SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "SLURM_JOB_ID": "1"}
     command = ["bash", "-eux", "-c", "\n".join(lines)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **others}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Warning" not in done.stderr
 
