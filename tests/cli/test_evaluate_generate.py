@@ -48,6 +48,8 @@ def test_a_line_is_generated_for_each_line(
         assert call("generate", trained, *arguments)[1] == expected
     set_stdin(monkeypatch, b"")
     assert call("generate", trained, "-") == (0, "", "")
+    set_stdin(monkeypatch, b"one\ntwo\nthr\xff\n")
+    check_error(call("generate", trained), "line 3", "0xff")
     # A run can be moved.
     shutil.copytree(trained, tmp_path / "moved")
     assert call("generate", tmp_path / "moved", "one plus two", "", "three")[1] == expected
@@ -81,11 +83,6 @@ def test_a_run_of_the_hub(
     shutil.rmtree("owner--run")
     Path("owner--run").touch()
     check_error(call("inspect", "owner/run"), "owner--run: a file or a run")
-
-
-def test_a_wrong_line_is_named(call: Call, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_stdin(monkeypatch, b"one\ntwo\nthr\xff\n")
-    check_error(call("generate", trained), "line 3", "0xff")
 
 
 def test_long_lines(call: Call, trained: Path) -> None:

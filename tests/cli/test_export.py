@@ -8,11 +8,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
-from cli.conftest import SETS, Call, check_error
-from scripts import load_script
+from cli.conftest import Call, check_error, train_run
 from synthetic_attention import convert
 
-onnxruntime = pytest.importorskip("onnxruntime", reason="the extra export is not installed")
+example = pytest.importorskip("onnx_generation", reason="the extra export is not installed")
 TEXT = "one plus two"
 
 
@@ -50,8 +49,7 @@ def test_onnx_runtime_generates_what_the_model_does(
         (tmp_path / "data").mkdir()
         for split in ("train", "valid"):
             shutil.copy(corpus / f"{split}.en", tmp_path / f"data/{split}.txt")
-        code, _, err = call("train", task, "--data", tmp_path / "data", "--output", run, "--steps", 2, *SETS)
-        assert code == 0, err
+        train_run(task, tmp_path / "data", run)
     code, out, err = call("export", run, "--with-cache", "--output", file)
     assert code == 0, err
     lines = out.splitlines()
@@ -65,4 +63,4 @@ def test_onnx_runtime_generates_what_the_model_does(
     start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
     expected = tokenizer.decode(ids[start:], skip_special_tokens=True)
     *encoder, decoder = (Path(line.split(": ")[0]) for line in lines)
-    assert load_script("onnx_generation").OnnxGenerator(run, decoder, *encoder)(TEXT) == expected
+    assert example.OnnxGenerator(run, decoder, *encoder)(TEXT) == expected
