@@ -211,7 +211,7 @@ class Task(ABC):
     def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig | None:
         """The settings of text generation: the task's defaults updated by `options`; None without generation."""
         if options:
-            flags = ", ".join(f"--{option.replace('_', '-')}" for option in options)
+            flags = ", ".join(f"--{option.replace('_', '-')}" for option in options if option != "do_sample")
             raise UserError(f"got {flags}, but task {self.name} generates no text; leave it out")
         return None
 
