@@ -121,12 +121,15 @@ esac
 exec "$(PATH=${PATH#*:} type -P "$program")" "$@" $more
 """
 # What is not run: installations, downloads, whole suites, what is not installed (tests/test_recipes.py has lm_eval).
-OMITTED = re.compile(r"^(?:pip|git clone|cp|cd transformers|\.ci/run|lm_eval|python benchmarks/ctranslate2\S*) |hub:")
-OTHERS = (*RUNNABLE, "docs/recipes.md", "CONTRIBUTING.md")  # their Python has tests of its own
+SCRIPTS = r"python benchmarks/(?:ctranslate2|serving)\S*"  # the second measures for minutes
+OMITTED = re.compile(rf"^(?:pip|git clone|cp|cd transformers|\.ci/run|lm_eval|{SCRIPTS}) |hub:")
+OTHERS = (*RUNNABLE, "docs/recipes.md")  # their Python has tests of its own
 # Of a loop the first item only; this machine, any port, two processes, a function.
 SMALLER = {r"^( *for \w+ in [^ {;]+) [^;{]*;": r"\1;", "node1": "localhost", ":29500": ":0", "NAME": "random"}
 SMALLER |= {"-m synthesizer_lab": "--no-python synthesizer", r"-node 4(.* --(?:sharding|max))": r"-node 2\1"}
-CONSOLE = [page for page in PAGES if {"console", "bash"} & {*dict(blocks(page))}]
+# README and how-to pages. Lines of the others repeat measurements of hours; their options are checked above.
+CONSOLE = [page for page in PAGES if page.stem not in ("why", "results", "performance", "CONTRIBUTING")]
+CONSOLE = [page for page in CONSOLE if {"console", "bash"} & {*dict(blocks(page))}]
 
 
 def write_data(folder: Path) -> None:
