@@ -212,7 +212,7 @@ class Task(ABC):
         """The settings of text generation: the task's defaults updated by `options`; None without generation."""
         if options:
             flags = ", ".join(f"--{option.replace('_', '-')}" for option in options if option != "do_sample")
-            raise UserError(f"got {flags}, but task {self.name} generates no text; leave it out")
+            raise UserError(f"got {flags or '--seed'}, but task {self.name} generates no text; leave it out")
         return None
 
     def generate(self, loop: EvaluationLoop, lines: Sequence[str], first_line: int = 1) -> tuple[list[str], int]:

@@ -35,7 +35,9 @@ def make_generation_config(options: Mapping[str, Any], **defaults: Any) -> Gener
     Raises:
         UserError: an option is unknown or has an invalid value.
     """
-    known = _SAMPLING if options.get("do_sample") else {**_BEAMS, **defaults}
+    known = {**_BEAMS, **defaults}
+    if options.get("do_sample"):
+        known = {name: defaults.get(name, value) for name, value in _SAMPLING.items()}
     if unknown := options.keys() - known:
         raise UserError(f"got unknown option {', '.join(sorted(unknown))}; expected some of: {', '.join(known)}")
     values = {"do_sample": False, "num_beams": 1, **known, **options}

@@ -125,7 +125,8 @@ def generate_chunks(
     task = run.read_task(run.read_info())
     generation = task.generation_config(generation_options)
     loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
-    torch.seed() if seed is None else torch.manual_seed(seed)
+    if generation is not None and generation.do_sample:
+        torch.seed() if seed is None else torch.manual_seed(seed)
     first_line = 1
     for lines in chunks:
         with shortage_reported(_LESS_MEMORY, lambda: "there is no output for the lines from here on"):

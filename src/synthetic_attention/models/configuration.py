@@ -60,6 +60,7 @@ def __getattr__(name):  # the classes of pipelines
     return getattr(transformers, name)
 '''
 # What `pipeline(model=…, trust_remote_code=True)` does by default with a model of each Auto class.
+_PREFIX = "synthesizer-"
 _TASKS = {
     "AutoModel": "feature-extraction",
     "AutoModelForCausalLM": "text-generation",
@@ -242,7 +243,7 @@ class SynthesizerConfig(PreTrainedConfig):
 
     def _check_keywords(self, given: dict[str, Any], from_file: bool) -> None:
         known = [field.name for field in fields(cast(Any, self))]
-        for name in given.keys() - {*self.attribute_map, "model_type", "_name_or_path"}:
+        for name in given.keys() - {*self.attribute_map, "model_type", "_name_or_path", "custom_pipelines"}:
             # Fields are not among these; transformers' other keywords are properties of its class.
             member = inspect.getattr_static(SynthesizerConfig, name, None)
             settable = [member, inspect.getattr_static(SynthesizerConfig, f"_{name}", None)]
@@ -337,20 +338,15 @@ class SynthesizerConfig(PreTrainedConfig):
             for method, names in _ADAPTED.items():
                 targets = getattr(peft, f"TRANSFORMERS_MODELS_TO_{method}_MODULES_MAPPING")
                 targets.setdefault(self.model_type, names)
-        return {**super().to_dict(), "auto_map": dict(self.auto_map)}
-
-    @property
-    def custom_pipelines(self) -> dict[str, Any]:
-        """The task of `pipeline(model=…, trust_remote_code=True)`: one, whose name transformers does not know itself.
-
-        With transformers' names (`pipeline("text-generation", model=…)`) nothing of a checkpoint would have to run.
-        """
-        tasks = {}
+        values = super().to_dict()
+        # With names that transformers does not know: with its own ones nothing of a checkpoint has to run.
+        given = values.pop("custom_pipelines", {}).items()
+        pipelines = {name: each for name, each in given if not name.startswith(_PREFIX)}
         for auto_class, task in _TASKS.items():
-            if self.auto_map[auto_class].split(".")[1] in (self.architectures or ()):
+            if self.auto_map.get(auto_class, "").rpartition(".")[2] in (self.architectures or ()):
                 implementation = f"{_MODULE}.{task.title().replace('-', '')}Pipeline"
-                tasks[f"synthesizer-{task}"] = {"impl": implementation, "pt": [auto_class]}
-        return tasks
+                pipelines[f"{_PREFIX}{task}"] = {"impl": implementation, "pt": [auto_class]}
+        return {**values, "auto_map": dict(self.auto_map), **({"custom_pipelines": pipelines} if pipelines else {})}
 
     @property
     def embedding_std(self) -> float:
