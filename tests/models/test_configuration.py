@@ -76,6 +76,21 @@ def test_a_configuration_can_be_made_from_all_its_fields() -> None:
     assert SynthesizerConfig(**config.to_dict()).to_dict() == config.to_dict()
 
 
+def test_a_checkpoint_names_the_task_of_its_pipeline_beside_those_of_users(tmp_path: Path) -> None:
+    mine, ours = {"impl": "mine.Mine", "pt": ["AutoModelForCausalLM"]}, "synthesizer-text-generation"
+    config = SynthesizerConfig(architectures=["SynthesizerForCausalLM"])
+    config.custom_pipelines = {"mine": mine}
+    config.save_pretrained(tmp_path)
+    again = AutoConfig.from_pretrained(tmp_path)
+    assert again.custom_pipelines.keys() == {"mine", ours}
+    assert again.custom_pipelines["mine"] == mine
+    assert SynthesizerConfig(**again.to_dict()).custom_pipelines == again.custom_pipelines
+    again.architectures = ["SynthesizerForMaskedLM"]
+    assert again.to_dict()["custom_pipelines"].keys() == {"mine", "synthesizer-fill-mask"}
+    again.architectures = ["SynthesizerForConditionalGeneration"]
+    assert again.to_dict()["custom_pipelines"].keys() == {"mine"}
+
+
 def test_a_cache_is_built_for_the_decoder() -> None:
     config = SynthesizerConfig(num_layers=2, num_decoder_layers=3, synthesizer=SIDES)
     assert config.synthesizers("encoder") == ["dense", "dense"]

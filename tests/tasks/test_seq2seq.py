@@ -42,6 +42,7 @@ def test_defaults_of_generation(task: Any, beams: int, penalty: float, most: int
     assert not config.do_sample
     assert task.generation_config({"max_new_tokens": 3}).max_new_tokens == 3
     assert task.generation_config({"num_beams": 1}).length_penalty == 1.0
+    assert task.generation_config({"do_sample": True}).max_new_tokens == most
 
 
 def test_settings_are_in_results_and_file_names() -> None:
@@ -72,6 +73,8 @@ def test_tasks_scored_without_generation_refuse_its_options(name: str) -> None:
     assert evaluation_config(task, {}) is None
     with pytest.raises(UserError, match=f"--num-beams.*{name}"):
         evaluation_config(task, {"num_beams": 2})
+    with pytest.raises(UserError, match=f"got --seed.*{name}"):
+        evaluation_config(task, {"do_sample": True})
 
 
 def _model(vocabulary: int, length: int = 48) -> Any:

@@ -59,7 +59,8 @@ def __getattr__(name):  # the classes of pipelines
 
     return getattr(transformers, name)
 '''
-# What `pipeline(model=…, trust_remote_code=True)` does by default with a model of each Auto class.
+# What `pipeline(model=…, trust_remote_code=True)` does by default with a model of each Auto class. The prefix makes
+# names that transformers does not know: with its own names nothing of a checkpoint has to run.
 _PREFIX = "synthesizer-"
 _TASKS = {
     "AutoModel": "feature-extraction",
@@ -339,7 +340,7 @@ class SynthesizerConfig(PreTrainedConfig):
                 targets = getattr(peft, f"TRANSFORMERS_MODELS_TO_{method}_MODULES_MAPPING")
                 targets.setdefault(self.model_type, names)
         values = super().to_dict()
-        # With names that transformers does not know: with its own ones nothing of a checkpoint has to run.
+        # Those of users stay.
         given = values.pop("custom_pipelines", {}).items()
         pipelines = {name: each for name, each in given if not name.startswith(_PREFIX)}
         for auto_class, task in _TASKS.items():
