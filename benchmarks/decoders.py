@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PretrainedConfig, PreTrainedModel
@@ -23,7 +22,7 @@ from transformers.modeling_outputs import CausalLMOutput
 from synthesizer_lab.cli import main
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthetic_attention import SynthesizerConfig
-from synthetic_attention.models.loss import IGNORED, head_token_losses, linear_cross_entropy
+from synthetic_attention.models.loss import IGNORED, linear_cross_entropy
 
 
 class _Peer(PreTrainedModel):
@@ -56,12 +55,6 @@ class _Peer(PreTrainedModel):
         targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
         loss = linear_cross_entropy(hidden, self.lm_head.weight, targets, smoothing)
         return CausalLMOutput(loss=loss / num_items_in_batch)
-
-    @torch.no_grad()
-    def token_losses(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """(B, T): −log p of each token, 0 for the first."""
-        hidden = self.base_model(input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
-        return F.pad(head_token_losses(self.lm_head, hidden[:, :-1], input_ids[:, 1:]), (1, 0))
 
 
 def _common(config: SynthesizerConfig) -> dict[str, Any]:

@@ -43,14 +43,14 @@ class Evaluation:
     Attributes:
         scores: by name; the signature of a score is `NAME_signature`.
         examples: the number of scored examples.
-        predictions, suffix: the content and the suffix of the predictions file.
+        predictions, suffix: the content and the suffix of the predictions file; None without predictions.
         truncated: inputs over the maximum length.
         skipped: malformed lines left out of the split.
     """
 
     scores: Scores
     examples: int
-    predictions: str
+    predictions: str | None = None
     suffix: str = "jsonl"
     truncated: int = 0
     skipped: int = 0
@@ -219,9 +219,12 @@ class Task(ABC):
         """One output line per input line, and the number of truncated inputs; messages count from `first_line`."""
         raise UserError(f"a run of task {self.name} gives no text for a line; synthesizer evaluate scores it")
 
-    @abstractmethod
     def evaluate(self, loop: EvaluationLoop, split: Any) -> Evaluation:
-        """Score a trained model on a split."""
+        """Score a trained model on a split; here with the scores of a validation."""
+        examples = self.encode(split, loop.tokenizer, loop.max_length, loop.on_long)
+        loss = evaluate_loss(self, loop, examples)
+        scores = {"loss": loss, **self.validate(loop, split, examples, loss)}
+        return Evaluation(scores, len(examples), truncated=examples.truncated, skipped=examples.skipped)
 
 
 def possible_starts(task: Task | type[Task]) -> tuple[type, ...]:
@@ -290,10 +293,8 @@ def count_tokens(batch: Mapping[str, Tensor], with_targets: bool) -> Tensor:
     return count + (batch["labels"] != IGNORED).sum() if with_targets else count
 
 
-def batch_losses(
-    task: Task, loop: EvaluationLoop, examples: Examples, batches: Sequence[list[int]]
-) -> list[tuple[float, int]]:
-    """The summed loss and the number of labels of each batch, without dropout and label smoothing."""
+def evaluate_loss(task: Task, loop: EvaluationLoop, examples: Examples) -> float:
+    """The mean loss per label, without dropout and label smoothing."""
 
     def step(rows: list[int]) -> tuple[float, int]:
         batch = loop.batch(task, examples, rows)
@@ -302,20 +303,11 @@ def batch_losses(
         count = labels.numel() if labels.is_floating_point() else int((labels != IGNORED).sum())
         return loop.model(**batch, num_items_in_batch=1).loss.item(), count
 
-    return loop.run(batches, step)
-
-
-def evaluate_loss(task: Task, loop: EvaluationLoop, examples: Examples) -> float:
-    """The mean loss per label."""
     lengths = examples.lengths()
     # Sorted by the last sequence, to which the loss belongs, then by the others.
     batches = token_batches(lengths.sum(axis=1), np.lexsort(lengths.T), loop.batch_tokens)
-    return mean_loss(batch_losses(task, loop, examples, batches))
-
-
-def mean_loss(losses: Sequence[tuple[float, int]]) -> float:
-    """The mean loss per label of batches with these sums and numbers of labels."""
-    return sum(loss for loss, _ in losses) / sum(count for _, count in losses)
+    losses, counts = zip(*loop.run(batches, step), strict=True)
+    return float(sum(losses) / sum(counts))
 
 
 def format_score(score: float | str) -> str:

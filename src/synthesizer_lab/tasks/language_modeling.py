@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from tokenizers import processors
@@ -27,9 +27,8 @@ from ..data.files import matching_files
 from ..data.source import Corpus, Records, Source, is_hub_name, text_records
 from ..data.tokenizer import Tokenizer, encode
 from ..errors import NoSplitError, UserError
-from .base import Evaluation, EvaluationLoop, Scores, Task
+from .base import EvaluationLoop, Scores, Task
 from .generation import generate_tokens, make_generation_config
-from .seq2seq import json_lines
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,10 +45,6 @@ class LanguageRows(Examples):
     def scored(self) -> np.ndarray:
         """(N,) the number of scored tokens in each sentence or block."""
         return self.sizes[:, 0] - self.numbers[:, 0].astype(np.int64)
-
-    def scores(self, nats: float) -> Scores:
-        """The scores for a loss over all rows."""
-        return text_scores(nats, int(self.scored().sum()), self.words, self.bytes)
 
 
 @dataclass(frozen=True)
@@ -148,28 +143,9 @@ class LanguageModeling(Task):
         return {**padded_inputs(ids, pad_token_id), "labels": pad(labels, IGNORED)}
 
     def validate(self, loop: EvaluationLoop, split: Corpus, examples: LanguageRows, loss: float) -> Scores:
-        """Perplexities per token and per word, and bits per byte."""
-        scores = examples.scores(loss * int(examples.scored().sum()))
-        return {name: score for name, score in scores.items() if name != "loss"}
-
-    def evaluate(self, loop: EvaluationLoop, split: Corpus) -> Evaluation:
-        """Loss, perplexities and the counts behind them; the predictions file has the loss of each row."""
-        examples = self.encode(split, loop.tokenizer, loop.max_length, loop.on_long)
-        lengths, scored = examples.sizes[:, 0], examples.scored()
-
-        def step(rows: list[int]) -> list[float]:
-            batch = loop.batch(self, examples, rows)
-            losses = cast(Any, loop.model).token_losses(batch["input_ids"], batch["attention_mask"])
-            return losses.double().masked_fill(batch["labels"] == IGNORED, 0).sum(dim=1).tolist()
-
-        nats = loop.run_each(lengths, step)
-        rows = [
-            {"id": number, "tokens": tokens, "nats": loss}
-            for number, (tokens, loss) in enumerate(zip(scored.tolist(), nats, strict=True))
-        ]
-        counts = {"tokens": int(scored.sum()), "words": examples.words, "bytes": examples.bytes}
-        scores = {**examples.scores(float(np.sum(nats))), **counts}
-        return Evaluation(scores, len(examples), json_lines(rows), truncated=examples.truncated)
+        """Perplexities per token and per word, bits per byte, and the counts behind them."""
+        counts = {"tokens": int(examples.scored().sum()), "words": examples.words, "bytes": examples.bytes}
+        return {**text_scores(loss, *counts.values()), **counts}
 
     def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
         """Greedy search, updated by `options`; with `do_sample`, sampling."""
@@ -194,16 +170,16 @@ def _cut(text: str, tokenizer: Tokenizer, max_length: int) -> str:
     return text[: ends[max_length - 3]] if max_length > 2 else ""
 
 
-def text_scores(nats: float, tokens: int, words: int, size: int) -> dict[str, float | str]:
-    """The scores of a text of `size` bytes from its loss in nats, −Σ ln p(token | tokens before), line ends included.
+def text_scores(loss: float, tokens: int, words: int, size: int) -> Scores:
+    """The scores of a text of `size` bytes from the mean of its loss, −ln p(token | tokens before), line ends included.
 
-    loss             nats / tokens
+    nats             loss · tokens
     perplexity       exp(nats / tokens)              not comparable between vocabularies
     word_perplexity  exp(nats / words)               words between whitespace, plus the line ends
     bits_per_byte    nats / (ln 2 · bytes)           bytes of the text in UTF-8, plus the line ends
     """
+    nats = loss * tokens
     return {
-        "loss": nats / tokens,
         "perplexity": _exp(nats / tokens),
         "word_perplexity": _exp(nats / words),
         "bits_per_byte": nats / (math.log(2) * size),

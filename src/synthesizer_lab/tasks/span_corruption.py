@@ -26,8 +26,7 @@ from ..data.examples import Examples, NoExamplesError, OnLong
 from ..data.source import Corpus, Records, Source, text_records
 from ..data.tokenizer import SPECIAL_TOKENS, Tokenizer, Tokens, encode
 from ..errors import UserError
-from .base import Evaluation, EvaluationLoop, Scores, Task, batch_losses, mean_loss
-from .seq2seq import json_lines
+from .base import EvaluationLoop, Scores, Task
 
 # The field with the text: plain corpora, CNN/DailyMail, SciTLDR, XSum.
 DOCUMENT_FIELDS = ("text", "article", "source", "document")
@@ -258,14 +257,3 @@ class SpanCorruption(Task):
     def validate(self, loop: EvaluationLoop, split: Corpus, examples: SpanExamples, loss: float) -> Scores:
         """The perplexity of the targets."""
         return {"perplexity": math.exp(loss)}
-
-    def evaluate(self, loop: EvaluationLoop, split: Corpus) -> Evaluation:
-        """Loss and perplexity of the targets; the predictions file has the loss of each example."""
-        examples = self.encode(split, loop.tokenizer, loop.max_length)
-        # Each example is a batch: the model returns the loss of a batch as a whole.
-        losses = batch_losses(self, loop, examples, [[index] for index in range(len(examples))])
-        loss = mean_loss(losses)
-        lines = [{"id": index, "tokens": count, "loss": total / count} for index, (total, count) in enumerate(losses)]
-        return Evaluation(
-            {"loss": loss, "perplexity": math.exp(loss)}, len(examples), json_lines(lines), skipped=split.skipped
-        )

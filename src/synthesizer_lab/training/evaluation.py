@@ -71,7 +71,7 @@ def evaluate_run(
     labels += [f"{option}-{_digest(value)}" for option, value in (scoring or {}).items() if value is not None]
     labels += ["bfloat16"] if bf16 else []
     name = f"evaluation/{'.'.join(labels)}"
-    predictions = f"{name}.{evaluation.suffix}"
+    predictions = None if evaluation.predictions is None else f"{name}.{evaluation.suffix}"
     results: dict[str, Any] = {
         "run": str(path),
         "task": task.name,
@@ -88,11 +88,12 @@ def evaluate_run(
         "dtype": "bfloat16" if bf16 else "float32",
         "seconds": round(seconds, 3),
         "examples_per_second": round((evaluation.examples or len(part)) / seconds, 2),
-        "predictions": str(written.path / predictions),
+        "predictions": predictions and str(written.path / predictions),
     }
     # The scores may have taken hours: return them even if the run cannot be written.
     try:
-        written.write_text(predictions, evaluation.predictions)
+        if evaluation.predictions is not None:
+            written.write_text(str(predictions), evaluation.predictions)
         written.write_json(f"{name}.json", results)
     except OSError as error:
         results.update(predictions=None)
@@ -147,7 +148,9 @@ def describe_evaluation(results: Mapping[str, Any]) -> str:
     for key, label in task.score_labels.items():
         if results["examples"] and key in results:
             lines.append(f"{label} {format_score(results[key])}  {results.get(f'{key}_signature', '')}".rstrip())
-    return "\n".join([*lines, f"predictions: {results['predictions'] or 'not written'}"])
+    if results["predictions"]:
+        lines.append(f"predictions: {results['predictions']}")
+    return "\n".join(lines)
 
 
 def describe_training(metrics: Mapping[str, Any]) -> str:

@@ -74,9 +74,8 @@ def shard_model(model: PreTrainedModel, device: torch.device) -> None:
         # `to_empty` makes two parameters of a tied one.
         model.tie_weights()
     set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
-    for method in ("generate", "token_losses"):
-        if hasattr(model, method):
-            register_fsdp_forward_method(model, method)
+    if hasattr(model, "generate"):
+        register_fsdp_forward_method(model, "generate")
 
 
 def is_sharded(model: nn.Module) -> bool:
