@@ -70,9 +70,9 @@ def test_it_is_trained_evaluated_and_generates(tmp_path: Path, train: Callable[.
     results = evaluate_run(run, split="valid", num_beams=2, min_new_tokens=3, no_repeat_ngram_size=2)
     written = [json.loads(line) for line in Path(results["predictions"]).read_text(encoding="utf-8").splitlines()]
     assert [row["id"] for row in written] == ["d0", "d1", "d2"]
-    assert written[0].keys() == {"id", "source", "gold", "predicted", *rouge(["a"], [["a"]])}
-    for name in Summarization.score_labels:
-        assert results[name] == pytest.approx(sum(row[name] for row in written) / 3)
+    assert written[0].keys() == {"id", "source", "gold", "predicted"}
+    expected = rouge([row["predicted"] for row in written], [row["gold"] for row in written])
+    assert {name: results[name] for name in Summarization.score_labels} == expected
     (line,), truncated = generate_lines(run, ["Five is a number. " * 20], num_beams=1, on_long="truncate")
     assert truncated == 1
     assert len(line) <= 6 * 8

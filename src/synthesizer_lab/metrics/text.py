@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable, Collection, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
-from subprocess import PIPE, Popen
-from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -27,8 +26,8 @@ _References = Sequence[Sequence[str]]
 _ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
-def rouge_per_example(hypotheses: _Texts, references: _References) -> list[dict[str, float]]:
-    """F-measure of ROUGE-1, -2, -L and -Lsum of each hypothesis, in percent: rouge1, rouge2, rougel, rougelsum.
+def rouge(hypotheses: _Texts, references: _References) -> dict[str, float]:
+    """The mean F-measure of ROUGE-1, -2, -L and -Lsum, in percent: rouge1, rouge2, rougel, rougelsum.
 
     Each measure takes the best reference. Words are runs of a–z and 0–9 with Porter's stemmer, as in rouge-score, so
     other scripts score 0. A sentence of Lsum ends at a line break, or where sentencex finds its end (English).
@@ -41,17 +40,11 @@ def rouge_per_example(hypotheses: _Texts, references: _References) -> list[dict[
         return "\n".join(filter(None, sentences))
 
     scorer = RougeScorer([*_ROUGE], use_stemmer=True)
-    scores = []
-    for hypothesis, several in zip(hypotheses, references, strict=True):
-        best = scorer.score_multi([one_per_line(text) for text in several], one_per_line(hypothesis))
-        scores.append({name.lower(): 100 * best[name].fmeasure for name in _ROUGE})
-    return scores
-
-
-def rouge(hypotheses: _Texts, references: _References) -> dict[str, float]:
-    """The means of `rouge_per_example`."""
-    scores = rouge_per_example(hypotheses, references)
-    return {name: sum(score[name] for score in scores) / len(scores) for name in scores[0]}
+    scores = [
+        scorer.score_multi([one_per_line(text) for text in several], one_per_line(hypothesis))
+        for hypothesis, several in zip(hypotheses, references, strict=True)
+    ]
+    return {name.lower(): sum(100 * score[name].fmeasure for score in scores) / len(scores) for name in _ROUGE}
 
 
 def rouge_signature() -> str:
@@ -107,24 +100,18 @@ def meteor(hypotheses: _Texts, references: _References) -> float:
     golds, guesses = _coco(references), _coco([[text] for text in hypotheses])
     # pycocoevalcap's own class leaves pipes open and hangs if Java fails; this is its command and protocol.
     command = ["java", "-jar", "-Xmx2G", str(Path(home) / "meteor-1.5.jar"), "-", "-", "-stdio", "-l", "en", "-norm"]
-    with TemporaryFile() as errors:
-        try:
-            with Popen(command, stdin=PIPE, stdout=PIPE, stderr=errors, text=True, encoding="utf-8") as java:
-                rows = [_ask(java, "SCORE", *golds[row], *guesses[row])[0] for row in golds]
-                # One score per row, then the score of the corpus.
-                return 100 * float(_ask(java, "EVAL", *rows, answers=len(rows) + 1)[-1])
-        # Java has ended: the pipe is broken, or the answer is empty.
-        except (BrokenPipeError, ValueError):
-            errors.seek(0)
-            message = errors.read().decode(errors="replace").split("\n")[0]
-            raise UserError(f"{NEEDS_JAVA} that works; it printed: {message}") from None
 
+    def answers(*requests: list[str]) -> list[str]:
+        lines = "".join(" ||| ".join(request) + "\n" for request in requests)
+        java = subprocess.run(command, input=lines, capture_output=True, text=True, encoding="utf-8", errors="replace")
+        if java.returncode or not java.stdout:
+            message, *_ = java.stderr.split("\n")
+            raise UserError(f"{NEEDS_JAVA} that works; it printed: {message}")
+        return java.stdout.split("\n")[:-1]
 
-def _ask(java: Popen[str], *words: str, answers: int = 1) -> list[str]:
-    """Send METEOR a line and return its answers."""
-    print(*words, sep=" ||| ", file=java.stdin, flush=True)
-    assert java.stdout is not None
-    return [java.stdout.readline().strip() for _ in range(answers)]
+    statistics = answers(*(["SCORE", *golds[row], *guesses[row]] for row in golds))
+    # One score per row, then the score of the corpus.
+    return 100 * float(answers(["EVAL", *statistics])[-1])
 
 
 def _coco(texts: _References) -> dict[int, list[str]]:

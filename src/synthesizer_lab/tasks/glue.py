@@ -22,7 +22,7 @@ from ..data.glue import HUB_NAMES, SUITES, GlueExample, GlueTask, read_examples,
 from ..data.source import Records, Source, is_hub_name
 from ..data.tokenizer import Tokenizer, encode
 from ..errors import UserError, require
-from ..metrics.glue import record_scores, suite_average, task_scores
+from ..metrics.glue import suite_average, task_scores
 from .base import EvaluationLoop, Scores
 from .generation import make_generation_config
 from .seq2seq import SequenceToSequence, TextPairs, json_lines
@@ -370,7 +370,7 @@ class Glue(SequenceToSequence):
         return {**averages, **signatures, **scores, "invalid": float(invalid.total()), **invalid}
 
     def predictions(self, split: TextPairs, outputs: Sequence[str]) -> tuple[str, str]:
-        """JSON lines with task and id, gold and prediction, and the score of each example."""
+        """JSON lines with task and id, gold and prediction."""
         return json_lines(map(_prediction, split.references, outputs)), "jsonl"
 
 
@@ -394,19 +394,13 @@ def _sample(examples: Sequence[GlueExample], most: int) -> list[int]:
 def _prediction(example: GlueExample, text: str) -> dict[str, Any]:
     """A line of the predictions file.
 
-    `predicted` is null if the output `text` is not a label, `gold` if the label is hidden. `score` is 1 or 0, F1 for
-    ReCoRD, and null for STS-B, whose scores are correlations.
+    `predicted` is null if the output `text` is not a label, `gold` if the label is hidden.
     """
-    task, label, score = example.task, read_label(example, text), None
-    if example.answers:
-        score = record_scores([text], [example.answers])["f1"] / 100
-    elif example.label is not None and task.labels:
-        score = float(label == example.label)
-    words: dict[Any, str] = dict(enumerate(task.labels))
-    gold, predicted = (words.get(value, value) for value in (example.label, label))
+    words = dict[Any, str](enumerate(example.task.labels))
+    gold, predicted = (words.get(value, value) for value in (example.label, read_label(example, text)))
     extra = {name: value for name, value in (("subset", example.subset), ("group", example.group)) if value}
-    shown = {"gold": list(example.answers) or gold, "predicted": predicted, "text": text, "score": score}
-    return {"task": task.key, "id": example.id, **extra, **shown}
+    shown = {"gold": list(example.answers) or gold, "predicted": predicted, "text": text}
+    return {"task": example.task.key, "id": example.id, **extra, **shown}
 
 
 @dataclass(frozen=True)

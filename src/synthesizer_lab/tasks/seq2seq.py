@@ -15,7 +15,6 @@ from synthetic_attention.models import SynthesizerForConditionalGeneration
 from ..data.examples import Examples, NoExamplesError, OnLong, find_long, truncated
 from ..data.source import Split
 from ..data.tokenizer import Tokenizer, Tokens, decode, encode
-from ..metrics.text import rouge_per_example
 from .base import Evaluation, EvaluationLoop, Scores, Task
 from .generation import generate_tokens, make_generation_config
 
@@ -88,11 +87,9 @@ class SequenceToSequence(Task):
         """Scores of outputs against their references; with `loop` also those that are slow or need the model."""
 
     def predictions(self, split: TextPairs, outputs: Sequence[str]) -> tuple[str, str]:
-        """The content and the suffix of the predictions file: JSON lines with each ROUGE; gold are the references."""
+        """The content and the suffix of the predictions file: JSON lines; gold are the references."""
         rows = zip(split.ids, split.sources, split.references, outputs, strict=True)
-        lines = [dict(zip(("id", "source", "gold", "predicted"), row, strict=True)) for row in rows]
-        scores = rouge_per_example(outputs, split.references)
-        return json_lines(line | score for line, score in zip(lines, scores, strict=True)), "jsonl"
+        return json_lines(dict(zip(("id", "source", "gold", "predicted"), row, strict=True)) for row in rows), "jsonl"
 
     def shorten(self, source: str, reference: Any, tokenizer: Tokenizer, max_length: int) -> str:
         """A source that is too long, without what matters least; `reference` is its entry in the split, or None."""
