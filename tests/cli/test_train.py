@@ -100,7 +100,7 @@ def test_malformed_lines_are_errors_or_counted(call: Call, tmp_path: Path) -> No
         (["--device", "tpu0"], "'tpu0'", 1),
         (["--resume", "--dry-run"], "--dry-run", 2),
         (["--truncate", "--on-long", "drop"], "--on-long drop", 2),
-        (["--set", "max_position_embeddings=3"], "--on-long truncate, or --on-long drop", 1),
+        (["--set", "max_position_embeddings=3"], "--on-long truncate, or in training --on-long drop", 1),
         (["--set", "learning_rat=1"], "learning_rate", 1),
         (["--resume"], "run", 1),
     ],

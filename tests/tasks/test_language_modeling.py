@@ -112,7 +112,7 @@ def test_on_long() -> None:
     task = LanguageModeling()
     text = Corpus("valid", ["one two", "word " * 60, "three"])
     tokenizer = task.train_tokenizer(TEXT, 300, MAXIMUM)
-    message = r"valid sentences: 1 of 3 .* maximum of 48 .*line 2, the longest has \d+\); .*--on-long truncate$"
+    message = r"valid sentences: 1 of 3 .* maximum of 48 .*line 2, the longest has \d+\); .*--on-long truncate, .*drop$"
     with pytest.raises(UserError, match=message):
         task.encode(text, tokenizer, MAXIMUM)
     dropped = task.encode(text, tokenizer, MAXIMUM, "drop")

@@ -28,10 +28,6 @@ class NoExamplesError(UserError):
     """All examples of a split are blank, or too long and dropped."""
 
 
-class LongTextError(UserError):
-    """Texts are longer than the maximum."""
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Examples(Dataset[Any]):
     """The encoded examples of a split: tuples of one or several sequences of ids, and what else a task needs.
@@ -110,7 +106,7 @@ def find_long(columns: Mapping[str, Sequence[int]], maximum: int, on_long: OnLon
             for name, mine, longest in zip(columns, over, lengths.max(axis=1), strict=True)
             if mine.any()
         ]
-        raise LongTextError(f"{'; '.join(sides)}; pass --on-long truncate")
+        raise UserError(f"{'; '.join(sides)}; pass --on-long truncate, or in training --on-long drop")
     return np.asarray(over.any(axis=0))
 
 

@@ -20,7 +20,7 @@ from accelerate import PartialState  # type: ignore[import-untyped]
 from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast, TrainerCallback, TrainerControl, TrainerState, set_seed
 
-from ..data.examples import Examples, LongTextError
+from ..data.examples import Examples
 from ..data.source import Records, Split, is_hub_name
 from ..errors import UserError, damage_reported
 from ..tasks import get_task
@@ -338,14 +338,11 @@ def prepare_inputs(
         report(f"{split.name}: {len(examples):,} {task.unit}, {int(examples.lengths().sum()):,} tokens")
         return examples
 
-    try:
-        if isinstance(train, Records):
-            examples, head = encode_large(task, train, tokenizer, maximum, on_long, report), train.head()
-        else:
-            examples, head = encode(train), train
-        validation = encode(valid)
-    except LongTextError as error:
-        raise UserError(f"{error}, or --on-long drop") from None
+    if isinstance(train, Records):
+        examples, head = encode_large(task, train, tokenizer, maximum, on_long, report), train.head()
+    else:
+        examples, head = encode(train), train
+    validation = encode(valid)
     for split, encoded in ((train, examples), (valid, validation)):
         _report_left_out(split.name, encoded, task.unit, maximum, report)
     config = build_config(settings, **task.config_changes(head, tokenizer))
