@@ -44,6 +44,7 @@ def test_no_option_of_a_task_is_a_setting_of_the_model_or_of_training(name: str)
         ("span-corruption", {"density": 1.5}, "got density=1.5 and"),
         ("dialogue", {"history": -1}, "got history=-1; expected at least 0"),
         ("glue", {"tasks": 3}, "got tasks=3"),
+        ("classification", {"text_pair": "a"}, "got no column .text.; expected text and label"),
         ("classification", {"text": "a"}, "got no column .label.; expected text and label, or neither"),
         ("classification", {"regression": True, "classes": ["a", "b"]}, "got regression and classes"),
     ],

@@ -232,7 +232,7 @@ class Classification(Task):
         if not 0 <= (self.held_out or 0) < 1:
             raise UserError(f"got held_out={self.held_out}; expected 0 ≤ held_out < 1")
         if bool(self.text) != (self.label is not None) or bool(self.text_pair) > bool(self.text):
-            missing = "text" if self.label is not None and not self.text else "label"
+            missing = "label" if self.text else "text"
             raise UserError(f"got no column {missing!r}; expected text and label, or neither: --set {missing}=NAME")
         if self.regression and self.classes:
             raise UserError("got regression and classes; expected one of them")

@@ -41,6 +41,8 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
     model = task.model_class.__name__
     tag = _TAGS.get(model) or _TAGS.get(task.name)
     name = str(data).partition(":")[2] if is_hub_name(data) else data.name
+    # A run of a comparison is in ROW/seed-N.
+    title = run.path.name if not run.path.name.startswith("seed-") else "-".join(run.path.parts[-2:])
     rows = _rows(run, metrics["best"])
     results = [
         EvalResult(
@@ -67,7 +69,7 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
         tags=["synthesizer", task.name],
         datasets=[name] if is_hub_name(data) else None,
         pipeline_tag=tag,
-        model_name=run.path.name,
+        model_name=title,
         eval_results=results,
     )
     commands, scores = "\n".join(info["commands"]), "\n".join(_table(rows, task))
@@ -81,7 +83,7 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
 
 {_MARK}
 
-# {run.path.name}
+# {title}
 
 A [Synthesizer](https://arxiv.org/abs/2005.00743) for {task.name}: `{model}` with \
 {metrics["parameters"]:,} parameters and the attention `{metrics["synthesizer"]}`.
