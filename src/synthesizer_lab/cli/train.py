@@ -64,7 +64,7 @@ def train(
     from ..training.callbacks import ProgressReport
     from ..training.device import any_process, choose_training_device
     from ..training.evaluation import describe_training
-    from ..training.run import RunCompleteError, describe_dry_run, resume_run, start_run
+    from ..training.run import RunCompleteError, resume_run, start_run
     from ..training.run import dry_run as run_dry
     from ..training.run_folder import PretrainedRun, RunFolder
     from ..training.settings import parse_synthesizer, read_settings
@@ -107,7 +107,7 @@ def train(
             **{"preset": _PRESET, **settings},
         )
         if output is None or dry_run:
-            write(describe_dry_run(run_dry(task, path, read, pretrained=start, **how)) + "\n")
+            write(f"{run_dry(task, path, read, pretrained=start, **how)}\n")
             return
         how |= {"pretrained": start, "overwrite": overwrite, "callbacks": [ProgressReport()]}
         outcome = start_run(task=task, data=path, settings=read, output=output, **how)

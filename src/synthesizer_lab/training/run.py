@@ -23,7 +23,6 @@ from transformers import PreTrainedTokenizerFast, TrainerCallback, TrainerContro
 from ..data.examples import Examples
 from ..data.source import Records, Split, is_hub_name
 from ..errors import UserError, damage_reported
-from ..tasks import get_task
 from ..tasks.base import Task, build_model, tokens_name
 from ..tasks.large import IN_MEMORY, encode_large, new_tokenizer
 from .checkpoint import last_progress, remove_others
@@ -209,18 +208,18 @@ def dry_run(
     batches_per_update: int | None = None,
     device: str | None = None,
     report: Report = print,
-) -> dict[str, Any]:
+) -> str:
     """Read the data, build tokenizer and model, and train a few steps; the arguments are those of `start_run`.
 
-    The result has parameters, tokens, speed and memory of the measured steps, and the estimates for the whole training
-    without validation, as plain values.
+    The result is a table of two columns: parameters, tokens, speed and memory of the measured steps, and the estimates
+    for the whole training without validation.
     """
     place = choose_training_device(device)
     settings = settings.with_batches_per_update(batches_per_update, PartialState().num_processes)
     inputs, training = prepare_inputs(task, data, settings, report, pretrained=pretrained), settings.training
     # One step more than are measured: the last one would save and validate.
-    steps: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
-    short = settings.with_training(minutes=None, report_to="none", **steps)
+    few: dict[str, Any] = {"max_steps": _WARMUP + _STEPS + 1, "eval_steps": _NEVER, "logging_steps": _NEVER}
+    short = settings.with_training(minutes=None, report_to="none", **few)
     # Trainer needs a folder.
     with tempfile.TemporaryDirectory() as folder:
         trainer = SynthesizerTrainer(replace(inputs, settings=short), RunFolder(Path(folder)), place)
@@ -229,46 +228,25 @@ def dry_run(
         with shortage_reported(f"lower batch_tokens (now {training.batch_tokens})", lambda: "nothing was written"):
             trainer.run_training()
     (start, before), (end, after) = stopwatch.seen[0], stopwatch.seen[-1]
-    measured, tokens = len(stopwatch.seen) - 1, inputs.train.tokens_per_pass()
+    measured, tokens, unit = len(stopwatch.seen) - 1, inputs.train.tokens_per_pass(), tokens_name(task)
     speed, per_step = (after - before) / (end - start), (after - before) / measured
     by_time = math.inf if training.minutes is None else 60 * training.minutes * speed / per_step
-    planned = round(min(by_time, training.max_steps if training.max_steps > 0 else math.inf))
+    steps = round(min(by_time, training.max_steps if training.max_steps > 0 else math.inf))
     if place.type == "cuda":
         peak = torch.cuda.max_memory_reserved(place)
     else:
         # Of the whole process; Linux counts in kilobytes.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return {
-        "task": task.name,
-        "device": describe_device(place),
-        "dtype": "bfloat16" if training.bf16 else "float32",
-        "parameters": inputs.model.num_parameters(only_trainable=True),
-        "examples": len(inputs.train),
-        "tokens_per_epoch": round(tokens),
-        "tokens_per_step": round(per_step),
-        "steps": planned,
-        "epochs": planned * per_step / tokens,
-        "seconds": planned * per_step / speed,
-        "tokens_per_second": speed,
-        "measured_steps": measured,
-        "peak_bytes": peak,
-    }
-
-
-def describe_dry_run(estimate: Mapping[str, Any]) -> str:
-    """The result of `dry_run` for a terminal: a table with two columns."""
-    task = get_task(estimate["task"])
     rows = {
-        "parameters": "{parameters:,}",
-        "an epoch": f"{{examples:,}} {task.unit}, {{tokens_per_epoch:,}} {tokens_name(task)}",
-        "training": "{steps:,} steps of {tokens_per_step:,} tokens, {epochs:.1f} epochs",
-        "device": "{device}, {dtype}",
-        "speed": f"{{tokens_per_second:,.0f}} {tokens_name(task)}/s over {{measured_steps}} steps",
-        "memory": "{peak:,.0f} MB at most in these steps, everything included",
-        "time": "{time}, without validation",
+        "parameters": f"{inputs.model.num_parameters(only_trainable=True):,}",
+        "an epoch": f"{len(inputs.train):,} {task.unit}, {tokens:,.0f} {unit}",
+        "training": f"{steps:,} steps of {per_step:,.0f} tokens, {steps * per_step / tokens:.1f} epochs",
+        "device": f"{describe_device(place)}, {'bfloat16' if training.bf16 else 'float32'}",
+        "speed": f"{speed:,.0f} {unit}/s over {measured} steps",
+        "memory": f"{peak / 1e6:,.0f} MB at most in these steps, everything included",
+        "time": f"{tqdm.format_interval(steps * per_step / speed)}, without validation",
     }
-    shown = {**estimate, "peak": estimate["peak_bytes"] / 1e6, "time": tqdm.format_interval(estimate["seconds"])}
-    return "\n".join(f"{name:<10}  {text.format(**shown)}" for name, text in rows.items())
+    return "\n".join(f"{name:<10}  {text}" for name, text in rows.items())
 
 
 class _Stopwatch(TrainerCallback):
