@@ -97,7 +97,6 @@ class Plan:
         shared = comparison.settings(Row("", next(iter(seeds)).synthesizer if first else "vanilla"), source=first)
         generation = evaluation_config(task, comparison.generation)
         self.generation = None if generation is None else generation_settings(generation)
-        task.check_requirements()
         data = read_splits(task, comparison.data, shared.training)
         self.tests = {split: task.read(comparison.data, split) for split in comparison.splits}
         self.fingerprints = {name: split.fingerprint() for name, split in data.items()}
