@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import LANGUAGES, SETS, Call, check_error
+from synthesizer_lab.cli.options import whole_numbers
+from synthesizer_lab.errors import UserError
 
 
 @pytest.fixture
@@ -35,3 +37,10 @@ def test_wrong_options(
 ) -> None:
     check_error(call(*compare, *extra), fact, code=code)
     assert not (tmp_path / "out").exists()
+
+
+def test_seeds() -> None:
+    assert whole_numbers("--seeds", "0, 2,1", least=0) == [0, 2, 1]
+    for text in ("", "0,", "zero", "1.5", "1,2,1", "-1"):
+        with pytest.raises(UserError, match=r"got --seeds .* from 0 on"):
+            whole_numbers("--seeds", text, least=0)

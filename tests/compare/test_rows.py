@@ -2,7 +2,7 @@
 
 import pytest
 
-from synthesizer_lab.compare.rows import Row, parse_rows, parse_seeds
+from synthesizer_lab.compare.rows import Row, parse_rows
 from synthesizer_lab.errors import UserError
 
 
@@ -49,10 +49,3 @@ def test_brackets_keep_commas_together_and_folders_are_safe() -> None:
 def test_malformed_rows_are_refused(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         parse_rows([text])
-
-
-def test_seeds() -> None:
-    assert parse_seeds("0, 2,1") == [0, 2, 1]
-    for text in ("", "0,", "zero", "1.5", "1,2,1"):
-        with pytest.raises(UserError, match="0,1,2"):
-            parse_seeds(text)

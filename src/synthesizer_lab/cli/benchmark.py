@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ..errors import UserError, user_errors
 from .console import set_up_libraries
-from .options import Device, option, with_default
+from .options import Device, option, whole_numbers, with_default
 
 
 @dataclass(kw_only=True)
@@ -106,10 +106,10 @@ def generation(options: Generation) -> None:
     from ..benchmark.layers import VARIANTS
 
     shared |= {name: getattr(options, name) for name in ("task", "new_tokens", "layers", "vocabulary")}
-    counts, searches = _numbers("--batch", options.batch), _numbers("--num-beams", options.num_beams)
+    counts, searches = whole_numbers("--batch", options.batch), whole_numbers("--num-beams", options.num_beams)
     variants = _split(options.variants) if options.variants else VARIANTS
     groups = []
-    for prompt in _numbers("--prompt", options.prompt):
+    for prompt in whole_numbers("--prompt", options.prompt):
         shapes = product(searches, counts)
         cases = [GenerationCase(prompt=prompt, num_beams=beams, batch=count, **shared) for beams, count in shapes]
         groups.append([partial(measure_generation, cases, variants, options.repeats)])
@@ -122,7 +122,7 @@ def _measure_layers(options: Attention, layers: int = 0) -> None:
     from ..benchmark.layers import ENCODER_VARIANTS, VARIANTS, Case, measure
 
     variants = _split(options.variants) if options.variants else ENCODER_VARIANTS if layers else VARIANTS
-    lengths = _numbers("--lengths", options.lengths)
+    lengths = whole_numbers("--lengths", options.lengths)
     groups = []
     for mask in _split(options.masks):
         cases = [Case(options.tokens // length, length, mask, layers=layers, **shared) for length in lengths]
@@ -149,16 +149,6 @@ def _report(options: Models, groups: Sequence[Sequence[Callable[[], list[dict[st
                 options.json.write_text(f"{json.dumps(content, indent=1)}\n", encoding="utf-8")
         for table in tables(found[start:]):
             Console().print(table)
-
-
-def _numbers(option: str, text: str) -> list[int]:
-    try:
-        numbers = [int(number) for number in text.split(",")]
-    except ValueError:
-        numbers = [0]
-    if min(numbers) < 1:
-        raise UserError(f"got {option} {text!r}; expected numbers like 64,128")
-    return numbers
 
 
 def _split(names: str) -> list[str]:

@@ -11,7 +11,7 @@ import typer
 
 from ..errors import UserError
 from .console import say, set_up_libraries, write
-from .options import Device, Generation, TaskData, Training, given, option
+from .options import Device, Generation, TaskData, Training, given, option, whole_numbers
 
 
 def compare(
@@ -49,7 +49,7 @@ def compare(
     Example: synthesizer compare translation --synthesizers vanilla,random,random+vanilla --seeds 0,1 --output runs/all
     """
     from ..compare.plan import Comparison
-    from ..compare.rows import parse_rows, parse_seeds
+    from ..compare.rows import parse_rows
     from ..compare.run import compare as run_comparison
     from ..compare.tables import terminal_page
     from ..training.callbacks import ProgressReport
@@ -70,7 +70,7 @@ def compare(
     results, signal = run_comparison(
         comparison,
         parse_rows(synthesizers),
-        parse_seeds(seeds),
+        whole_numbers("--seeds", seeds, least=0),
         output,
         jobs=jobs,
         device=place.device,

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from typer import BadParameter
 
 from .console import say, set_up_libraries
 from .options import Device, TaskData, argument, given, option, with_default
@@ -57,7 +54,7 @@ def convert(
 
     from ..heads.run import Conversion, convert_to, make_table
     from ..tasks import get_task
-    from ..training.settings import parse_synthesizer, read_function_options, read_task_options
+    from ..training.settings import parse_override, parse_synthesizer, read_function_options, read_task_options
 
     set_up_libraries(place.threads)
     # Of a name that is not on the hub, one line is enough.
@@ -74,7 +71,7 @@ def convert(
         text=calibrate,
         examples=examples,
         batch_tokens=batch_tokens,
-        budget=1.0 if budget is None else _read_budget(budget),
+        budget=1.0 if budget is None else parse_override(f"budget={budget}")[1],
         distill_steps=distill_steps,
         max_length=max_length,
         seed=seed,
@@ -84,15 +81,3 @@ def convert(
     report = convert_to(model, output, how, device=place.device, report=say)
     Console(highlight=False, markup=False).print(make_table(report))
     say(f"the model is in {output}")
-
-
-def _read_budget(text: str) -> Any:
-    """A number, or a mapping of numbers by stack."""
-    from synthetic_attention.validation import fits
-
-    from ..training.settings import parse_override
-
-    _, value = parse_override(f"budget={text}")
-    if not fits(value, float | dict[str, float]):
-        raise BadParameter(f"got --budget {text}; expected a share such as 0.5, or {{encoder: 0.75, decoder: 0.5}}")
-    return value

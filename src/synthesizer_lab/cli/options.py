@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 import typer
 from typer import BadParameter
 
+from ..errors import UserError
 from ..tasks import known_tasks
 from ..training.options import TrainingOptions
 
@@ -95,6 +96,17 @@ def _limit(least: int | None, most: int) -> Any:
         return value
 
     return check
+
+
+def whole_numbers(flag: str, text: str, least: int = 1) -> list[int]:
+    """The value of a flag that takes different whole numbers, separated by commas."""
+    try:
+        numbers = [int(number) for number in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < least or len({*numbers}) < len(numbers):
+        raise UserError(f"got {flag} {text!r}; expected different whole numbers from {least} on, such as 2,3")
+    return numbers
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -66,17 +66,6 @@ def parse_rows(texts: Iterable[str]) -> list[Row]:
     return rows
 
 
-def parse_seeds(text: str) -> list[int]:
-    """Parse different seeds separated by commas."""
-    try:
-        seeds = [int(part) for part in text.split(",")]
-    except ValueError:
-        seeds = []
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise UserError(f"got seeds {text!r}; expected different whole numbers separated by commas: 0,1,2")
-    return seeds
-
-
 def _parse_row(text: str) -> Row:
     name, *options = _split(text, "@")
     is_control = name.endswith(_CONTROL)

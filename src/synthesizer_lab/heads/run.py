@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -24,6 +22,7 @@ from synthetic_attention.conversion.convert import convert
 from synthetic_attention.conversion.synthesize import synthesize
 from synthetic_attention.models import SynthesizerModel, SynthesizerPreTrainedModel
 from synthetic_attention.models.cache import cache_bytes
+from synthetic_attention.validation import fits
 
 from ..attention.fitting import FUNCTIONS, explained, factorize, fit, measure_divergences
 from ..attention.layers import AttentionLayer, Batch, attention_layers, mean_loss, run
@@ -33,6 +32,7 @@ from ..tasks.base import Task, reset_generation
 from ..tasks.language_modeling import LanguageModeling
 from ..tasks.seq2seq import SequenceToSequence
 from ..training.device import choose_device, shortage_reported
+from ..training.run import command_line
 from ..training.run_folder import RunFolder, data_path, portable_path
 from ..training.settings import Settings
 from .choose import Budget, Head, allowed_heads, choose_heads, replace_heads
@@ -80,8 +80,11 @@ class Conversion:
 
     def __post_init__(self) -> None:
         shares = [*self.budget.values()] if isinstance(self.budget, Mapping) else [self.budget]
-        if not (all(0 <= share <= 1 for share in shares) and any(shares)):
-            raise UserError(f"got --budget {self.budget}; expected shares of the heads, above 0 and up to 1")
+        if not (all(fits(share, float) and 0 <= share <= 1 for share in shares) and any(shares)):
+            raise UserError(
+                f"got --budget {self.budget}; expected a share of the heads, above 0 and up to 1, such as 0.5, or "
+                "{encoder: 0.75, decoder: 0.5}"
+            )
         if self.text is None and (self.budget != 1 or self.distill_steps):
             raise UserError("got --budget or --distill-steps without --calibrate; expected the text to measure on")
         if (self.task is None) != (self.data is None):
@@ -275,8 +278,7 @@ def _write(
             settings = Settings.of_model(new.config).to_dict()
             # A run may be of another class of model, with fields that its settings do not have.
             settings = {name: settings[name] for name in ("synthesizer", "synthesizer_options", "model")}
-            command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-            changed = {"commands": [*info["commands"], command], "settings": {**info["settings"], **settings}}
+            changed = {"commands": [*info["commands"], command_line()], "settings": {**info["settings"], **settings}}
             folder.write_yaml("run.yaml", {**info, **changed, "converted_from": report["model"]})
         folder.write_json("report.json", report)
         _copy_sentence_files(source, folder.path, new.config.max_position_embeddings)

@@ -113,7 +113,7 @@ def start_run(
         "task": task.name,
         "options": asdict(task),
         "data": portable_path(data),
-        "commands": [_command()],
+        "commands": [command_line()],
         **({} if pretrained is None else {"from": pretrained.record()}),
         "settings": settings.to_dict(),
         "processes": PartialState().num_processes,
@@ -195,7 +195,7 @@ def resume_run(
             data=portable_path(path),
             settings=settings.to_dict(),
             processes=PartialState().num_processes,
-            commands=[*info["commands"], _command()],
+            commands=[*info["commands"], command_line()],
             resumed_with=[*info.get("resumed_with", []), _versions(place)],
         )
         with _shortage_reported(run, training):
@@ -390,7 +390,8 @@ def _versions(device: torch.device) -> dict[str, str | int]:
     return {**versions, "threads": torch.get_num_threads()}
 
 
-def _command() -> str:
+def command_line() -> str:
+    """The command that runs, as a shell takes it."""
     program = Path(sys.argv[0])
     is_script = program.suffix == ".py" and program.name != "__main__.py"
     return shlex.join([*(("python", str(program)) if is_script else ("synthesizer",)), *sys.argv[1:]])
