@@ -47,6 +47,15 @@ def finished(finished_folder: Path, tmp_path: Path) -> Results:
     return dict(json.loads((finished_folder / "results.json").read_text(encoding="utf-8")))
 
 
+def test_tests_truncate_as_training_does(corpus: Path, start: Start, tmp_path: Path) -> None:
+    shutil.copytree(corpus, tmp_path / "long")
+    for language in ("en", "de"):
+        with (tmp_path / f"long/test.{language}").open("a", encoding="utf-8") as file:
+            file.write("one " * 99 + "\n")
+    (run,) = start("vanilla", data=tmp_path / "long", overrides=[*SMALL, "on_long=truncate"])["runs"]
+    assert run["tests"]["test"]["truncated"] == 1
+
+
 def test_a_comparison_has_runs_results_and_a_table(start: Start, tmp_path: Path) -> None:
     lines: list[str] = []
     results = start("vanilla,random+vanilla", (3, 1), report=lines.append, generation={"num_beams": 2})

@@ -49,11 +49,6 @@ class Comparison:
     splits: Sequence[str] = ("test",)
     generation: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def test_on_long(self) -> OnLongInput:
-        """How the tests handle inputs over the maximum length; "drop" is for training only."""
-        return "truncate" if self.training.get("on_long") == "truncate" else "error"
-
     def settings(
         self, row: Row, seed: int = 0, source: PretrainedRun | None = None, d_ff: int | None = None
     ) -> Settings:
@@ -78,6 +73,7 @@ class Plan:
         settings: the settings that all runs share.
         fingerprints: of the training and validation data.
         tests: the splits to score, by the names that the user gave.
+        on_long: how tests handle inputs over the maximum length; "drop" is for training only.
         generation: all settings of text generation; None for a task without generation.
         scoring: the options of the task that affect scores only.
 
@@ -95,6 +91,7 @@ class Plan:
                 raise UserError(f"got {', '.join(own)} in the row {row.label!r}; all rows share one task: use --set")
         first = next(iter(self.sources.values()), None)
         shared = comparison.settings(Row("", next(iter(seeds)).synthesizer if first else "vanilla"), source=first)
+        self.on_long: OnLongInput = "truncate" if shared.training.on_long == "truncate" else "error"
         generation = evaluation_config(task, comparison.generation)
         self.generation = None if generation is None else generation_settings(generation)
         data = read_splits(task, comparison.data, shared.training)
@@ -115,7 +112,7 @@ class Plan:
         for asked, split in self.tests.items():
             if not split.has_labels:
                 raise UserError(f"{split.name}: got --split {asked}, which has no labels; expected one such as valid")
-            if comparison.test_on_long == "error":
+            if self.on_long == "error":
                 _check_lengths(task, split, tokenizer, config.max_position_embeddings)
         changes = task.config_changes(train.head() if isinstance(train, Records) else train, tokenizer)
         self.sizes = {

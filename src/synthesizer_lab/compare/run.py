@@ -234,7 +234,7 @@ class _Runner:
         conditions: dict[str, Any] = {
             "fingerprint": split.fingerprint(),
             "generation": self.plan.generation,
-            "on_long": comparison.test_on_long,
+            "on_long": self.plan.on_long,
             "options": options,
         }
         if known and known["conditions"] == conditions and not any(map(can_compute, known["not_computed"].values())):
@@ -243,7 +243,7 @@ class _Runner:
             run.path,
             data=comparison.data,
             split=asked,
-            on_long=comparison.test_on_long,
+            on_long=self.plan.on_long,
             device=self.device,
             report=self.report,
             scoring=options,
