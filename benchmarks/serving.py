@@ -84,7 +84,7 @@ def main() -> None:
     path: Path = parser.parse_args().run
     info = RunFolder(path).read_info()
     task: Any = RunFolder(path).read_task(info)
-    split = task.read(data_path(info, None), "test")
+    split = task.records(data_path(info, None), "test").load()
     chunks = [split.sources[start : start + BATCH] for start in range(0, SCORED, BATCH)]
     singles = [[text] for text in split.sources[:TIMED]]
     print(f"| | MB | ms per text, one at a time | ms per batch of {BATCH} | BLEU |")

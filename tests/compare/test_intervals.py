@@ -60,7 +60,8 @@ def test_outputs_are_compared_seed_by_seed(corpus: Path, tmp_path: Path) -> None
         right = slices.get((run["row"], run["seed"]), [])
         text = "".join(f"{line if line in right else 'x'}\n" for line in references)
         (output / run["folder"] / run["tests"]["test"]["predictions"]).write_text(text, encoding="utf-8")
-    results["bootstrap"] = paired_bootstrap(results, output, {"test": Translation("en", "de").read(corpus, "test")})
+    test = Translation("en", "de").records(corpus, "test").load()
+    results["bootstrap"] = paired_bootstrap(results, output, {"test": test})
     first, second = results["bootstrap"]
     assert (first["rows"], first["split"], first["seed"], second["seed"]) == (["random", "vanilla"], "test", 0, 1)
     assert {*first["p"]} == {"bleu", "chrf"}

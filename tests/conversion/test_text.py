@@ -16,7 +16,7 @@ from synthesizer_lab.errors import UserError
 from synthesizer_lab.heads.choose import Head, replace_heads
 from synthesizer_lab.heads.distill import distill
 from synthesizer_lab.heads.text import read_batches
-from synthesizer_lab.tasks import get_task
+from synthesizer_lab.tasks import make_task
 from synthetic_attention import convert
 
 WORDS = ["w5 w6 w7 w8", "w9 w10", "", "w11 w12 w13 w14 w15 w16 w17", "w5 w9 w21", "w30"]
@@ -85,13 +85,13 @@ def test_without_a_head_the_last_hidden_state_is_the_label(
 
 def test_a_run_of_classification(sources: Callable[[str], PreTrainedModel], tmp_path: Path) -> None:
     model, tokenizer = convert(sources("bert-classifier")), word_tokenizer()
-    task = get_task("classification").from_options({})
+    task = make_task("classification", {})
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(f"w5 w{n}\t{n}\n" for n in (9, 5, 8, 6, 7)))
     with pytest.raises(UserError, match="expected LABEL_0, LABEL_1"):
         read_batches(model, tokenizer, tmp_path, task)
     model.config.id2label = dict(enumerate("56789"))
     # Fewer examples than classes.
-    task = get_task("classification").from_options({"held_out": 0.0})
+    task = make_task("classification", {"held_out": 0.0})
     (batch,), (last,) = read_batches(model, tokenizer, tmp_path, task, examples=3)
     assert sorted(batch["labels"].tolist()) == [0, 4]
     assert last["labels"].tolist() == [3]

@@ -161,7 +161,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 def test_glue(asked: Asked) -> None:
     hub = Path("hub:nyu-mll/glue")
-    split = Glue(tasks=["sst2", "mnli", "stsb"], revision="v1").read(hub, "valid")
+    split = Glue(tasks=["sst2", "mnli", "stsb"], revision="v1").records(hub, "valid").load()
     assert asked == [
         ("nyu-mll/glue", "sst2", "validation", "v1"),
         ("nyu-mll/glue", "mnli", "validation_matched", "v1"),
@@ -171,14 +171,14 @@ def test_glue(asked: Asked) -> None:
     assert split.sources[1] == "sst2 sentence: sentence 1"
     assert split.targets == ["negative", "positive", *["entailment", "neutral"] * 2, "0.0", "1.0"]
     assert [item.subset for item in split.references] == ["", "", *["matched"] * 2, *["mismatched"] * 2, "", ""]
-    assert Glue(tasks="sst2").read(hub, "test").targets == ["", ""]
-    assert len(Glue().read(hub, "train")) == 18
+    assert Glue(tasks="sst2").records(hub, "test").load().targets == ["", ""]
+    assert len(Glue().records(hub, "train").load()) == 18
 
 
 @pytest.mark.parametrize("task", ["boolq", "cb", "copa", "multirc", "record", "rte", "wic", "wsc"])
 def test_superglue_is_what_the_official_files_are(task: str, asked: Asked, tmp_path: Path) -> None:
     write_superglue(tmp_path, valid=2, tasks=(task,))
     (path,) = tmp_path.rglob("val.jsonl")
-    items = SuperGlue(tasks=task).read(Path("hub:aps/super_glue"), "valid").references
+    items = SuperGlue(tasks=task).records(Path("hub:aps/super_glue"), "valid").load().references
     assert asked == [("aps/super_glue", task, "validation", None)]
     assert items == [*read_examples(Source("", (path,)), SUITES["superglue"][task])]

@@ -10,8 +10,7 @@ import pytest
 
 from synthesizer_lab.data.phrases import Phrase, make_phrases, write_phrases
 from synthesizer_lab.errors import UserError
-from synthesizer_lab.tasks import example_data
-from synthesizer_lab.tasks.translation import Translation
+from synthesizer_lab.tasks import example_data, make_task
 
 pytest.importorskip("babel", reason="Babel is not installed")
 SIZES = [(60, 6), (15_000, 500)]
@@ -71,5 +70,5 @@ def test_translation_without_data_uses_the_phrases(tmp_path: Path, monkeypatch: 
     folder, options = example_data("translation") or (tmp_path, {})
     assert folder.is_relative_to(tmp_path)
     assert example_data("translation") == (folder, options)
-    task = Translation.from_options(options)
-    assert [len(task.read(folder, split)) for split in SPLITS] == [15_000, 500, 500, 500]
+    task = make_task("translation", options)
+    assert [len(task.records(folder, split).load()) for split in SPLITS] == [15_000, 500, 500, 500]

@@ -63,40 +63,40 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("hub")
 def test_malformed_rows_of_the_hub() -> None:
-    split = Summarization().read(HUB, "train")
+    split = Summarization().records(HUB, "train").load()
     assert (split.ids[4], split.sources[4], split.references[4]) == ("4", "a b", ("a",))
     with pytest.raises(UserError, match=r"hub:owner/name, split 'train', row 1: .*'id'.*skip-bad-lines"):
-        Summarization("id", "text").read(HUB, "train")
+        Summarization("id", "text").records(HUB, "train").load()
     # No advice to use an option that the task does not have.
     with pytest.raises(UserError, match=r"row 1: field 'id': got int; expected text, or a list of texts$"):
-        LanguageModeling(column="id").read(HUB, "train")
+        LanguageModeling(column="id").records(HUB, "train").load()
 
 
 def test_lines_of_files(tmp_path: Path) -> None:
     (tmp_path / "train-1.txt").write_text("a.txt one\n\nthree\n", encoding="utf-8")
     (tmp_path / "train-2.txt.gz").write_bytes(gzip.compress("\ufeffzwei\r\nvier".encode()))
-    split = LanguageModeling(mode="blocks").read(tmp_path, "train")
+    split = LanguageModeling(mode="blocks").records(tmp_path, "train").load()
     expected = ["a.txt one", "", "three", "zwei", "vier"]
     assert split.texts == expected
     digest = hashlib.sha256("\n".join(expected).encode()).hexdigest()
     assert split.fingerprint() == {"split": "train", "texts": 5, "sha256": digest}
-    assert LanguageModeling(max_documents=3).read(tmp_path, "train").texts == ["a.txt one", "three", "zwei"]
+    assert LanguageModeling(max_documents=3).records(tmp_path, "train").load().texts == ["a.txt one", "three", "zwei"]
 
 
 def test_documents_of_json_lines(tmp_path: Path) -> None:
     rows = [{"id": 1, "text": " one "}, {"article": ["two", "three"]}, {"text": ""}]
     path = tmp_path / "train.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
-    assert SpanCorruption().read(tmp_path, "train").texts == ["one", "two three"]
+    assert SpanCorruption().records(tmp_path, "train").load().texts == ["one", "two three"]
     with pytest.raises(UserError, match=r"train\.jsonl, line 2: no field 'text'; .*article"):
-        SpanCorruption(text_field="text").read(tmp_path, "train")
+        SpanCorruption(text_field="text").records(tmp_path, "train").load()
     path.write_text("{")
     with pytest.raises(UserError, match=r"train\.jsonl, line 1: .*not JSON \(.*\);"):
-        SpanCorruption().read(tmp_path, "train")
+        SpanCorruption().records(tmp_path, "train").load()
     with pytest.raises(
         UserError, match=r"train\.jsonl: there is no text; .*\(1 malformed; without skip_bad_lines the first is shown\)"
     ):
-        SpanCorruption(skip_bad_lines=True).read(tmp_path, "train")
+        SpanCorruption(skip_bad_lines=True).records(tmp_path, "train").load()
 
 
 def test_the_standard_library_is_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from synthesizer_lab.errors import UserError
-from synthesizer_lab.tasks import get_task
+from synthesizer_lab.tasks import get_task, make_task, option_types
+from synthesizer_lab.tasks.large import new_tokenizer
 from tasks.glue_files import HEADERS, superglue_row, write_glue
 
 LONG = os.environ.get("FUZZ") == "long"
@@ -125,17 +126,17 @@ def damaged_formats(draw: st.DrawFn) -> Format:
         content = b"".join(lines)
     else:
         content = draw(mutated(content))
-    if "skip_bad_lines" in get_task(task).option_types():
+    if "skip_bad_lines" in option_types(get_task(task)):
         options = {**options, "skip_bad_lines": draw(st.booleans())}
     return Format(task, options, {**files, name: content})
 
 
 def _read(form: Format, data: Path) -> None:
     """All that a training does with a file before its first step."""
-    task = get_task(form.task).from_options(form.options)
-    split = task.read(data, "train")
+    task = make_task(form.task, form.options)
+    split = task.records(data, "train").load()
     split.fingerprint()
-    tokenizer = task.train_tokenizer(split, 300, 64)
+    tokenizer = new_tokenizer(task, split, 300, 64)
     examples = task.encode(split, tokenizer, 64, "truncate", training=True)
     examples.lengths()
     task.collate([examples[0], examples[len(examples) - 1]], 0)

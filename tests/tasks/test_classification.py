@@ -15,14 +15,14 @@ from transformers import PreTrainedTokenizerFast
 
 from synthesizer_lab.data.source import Source
 from synthesizer_lab.data.tokenizer import train_tokenizer
-from synthesizer_lab.tasks import UserError
+from synthesizer_lab.tasks import UserError, make_task
 from synthesizer_lab.tasks.base import EvaluationLoop, build_model, evaluate_loss
 from synthesizer_lab.tasks.classification import Classification, LabeledText, TextSplit, find_classes, guess_columns
+from synthesizer_lab.tasks.large import new_tokenizer
 from synthetic_attention.models import SynthesizerConfig
 
 ROWS = [("3", "Rain, again", "It rains."), ("1", "Tea", 'The "tea" is hot.'), ("2", "Wind", "It blows.")]
-
-
+PAIRS = {"text": 1, "text_pair": 2, "label": 3, "held_out": 0.3}
 PLAIN = Classification("text", label="label")
 
 
@@ -46,34 +46,31 @@ def pairs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-PAIRS = {"text": 1, "text_pair": 2, "label": 3, "held_out": 0.3}
-
-
 def test_news_is_read_by_its_header(news: Path) -> None:
-    task = Classification.from_options({"classes": ["World", "Sports", "Business"]})
-    train, valid = task.read(news, "train"), task.read(news, "valid")
+    task = make_task("classification", {"classes": ["World", "Sports", "Business"]})
+    train, valid = task.records(news, "train").load(), task.records(news, "valid").load()
     assert (train.name, len(train), len(valid)) == ("train", 12, 3)
     assert valid.records[1].texts == ('Tea The "tea" is hot.',)
     assert valid.classes == train.classes == {"1": "World", "2": "Sports", "3": "Business"}
-    changes = task.config_changes(train, task.train_tokenizer(train, 300, 64))
+    changes = task.config_changes(train, new_tokenizer(task, train, 300, 64))
     assert (changes["id2label"], changes["label2id"]["Business"]) == ({0: "World", 1: "Sports", 2: "Business"}, 2)
     assert (changes["problem_type"], changes["type_vocab_size"]) == ("single_label_classification", 0)
     with pytest.raises(UserError, match=r"3 classes: 1, 2, 3.*expected 2"):
-        Classification(classes=["a", "b"]).read(news, "train")
+        Classification(classes=["a", "b"]).records(news, "train").load()
     write_csv(news / "valid.csv", [("4" * 600, "a", "b"), ("2", "c", "d")])
     with pytest.raises(UserError, match=r"valid, example 2: got class '4{79}; expected one of: 1, 2, 3, .*ignored"):
-        task.encode(task.read(news, "valid"), train_tokenizer(["tea"], 270, 9), 9)
+        task.encode(task.records(news, "valid").load(), train_tokenizer(["tea"], 270, 9), 9)
 
 
 def test_a_part_of_the_training_file_is_held_out_by_first_texts(pairs: Path) -> None:
-    task = Classification.from_options({**PAIRS, "classes": ["yes", "maybe", "no"]})
-    train, valid = task.read(pairs, "train"), task.read(pairs, "valid")
+    task = make_task("classification", {**PAIRS, "classes": ["yes", "maybe", "no"]})
+    train, valid = task.records(pairs, "train").load(), task.records(pairs, "valid").load()
     assert len(train) + len(valid) == 60
     assert 5 < len(valid) < 35
     assert {row.texts[0] for row in train.records}.isdisjoint(row.texts[0] for row in valid.records)
     assert train.classes == valid.classes
     assert valid.classes == {"0": "yes", "1": "maybe", "2": "no"}
-    assert task.read(pairs, "valid").fingerprint() == valid.fingerprint() != train.fingerprint()
+    assert task.records(pairs, "valid").load().fingerprint() == valid.fingerprint() != train.fingerprint()
 
 
 def test_a_tenth_of_the_training_data_is_held_out_by_default(tmp_path: Path) -> None:
@@ -81,23 +78,23 @@ def test_a_tenth_of_the_training_data_is_held_out_by_default(tmp_path: Path) -> 
     file, task = tmp_path / "data/train.csv", Classification()
     write_csv(file, [(str(n % 3), f"title {n}", "text") for n in range(300)])
     for data in (file, file.parent):
-        train, valid = task.read(data, "train"), task.read(data, "dev")
+        train, valid = task.records(data, "train").load(), task.records(data, "dev").load()
         assert len(train) + len(valid) == 300
         assert 15 < len(valid) < 50
         assert (train.note, valid.name, valid.note[:28]) == ("", "valid", "10% of the training data, he")
         assert train.classes == valid.classes == {"0": "0", "1": "1", "2": "2"}
-        examples = task.encode(valid, task.train_tokenizer(train, 300, 64), 64)
+        examples = task.encode(valid, new_tokenizer(task, train, 300, 64), 64)
         assert examples.note == valid.note
     # In training there is no --split.
     for held_out, split, advice in ((None, "test", "--split valid"), (0.0, "train", "--set held_out=0.1")):
         with pytest.raises(UserError, match=rf"train\.csv: got split '{split}'.* train and valid.* {advice}.* --data"):
-            replace(task, held_out=held_out).read(file, split)
+            replace(task, held_out=held_out).records(file, split).load()
 
 
 def test_labels_can_be_ignored(tmp_path: Path) -> None:
     header = "gold_label\tsentence1\tsentence2"
     (tmp_path / "train.tsv").write_text(f"{header}\nyes\ta\tb\n-\ta\tc\nno\ta\td\n", encoding="utf-8")
-    assert Classification(ignored_labels=["-"]).read(tmp_path, "train").classes == {"no": "no", "yes": "yes"}
+    assert Classification(ignored_labels=["-"]).records(tmp_path, "train").load().classes == {"no": "no", "yes": "yes"}
 
 
 def test_columns_are_guessed_from_known_names_only() -> None:
@@ -116,17 +113,17 @@ def test_columns_are_guessed_from_known_names_only() -> None:
 
 def _loop(task: Classification, data: Path) -> EvaluationLoop:
     """A small new model for training data, and a tokenizer."""
-    split = task.read(data, "train")
-    tokenizer = task.train_tokenizer(split, 300, 64)
+    split = task.records(data, "train").load()
+    tokenizer = new_tokenizer(task, split, 300, 64)
     sizes = {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_layers": 1, "max_position_embeddings": 64}
     config = SynthesizerConfig(**sizes, **task.config_changes(split, tokenizer))  # type: ignore[arg-type]
     return EvaluationLoop(build_model(task, config).eval(), tokenizer)
 
 
 def test_sequences_are_those_of_the_tokenizer(pairs: Path, tmp_path: Path) -> None:
-    task = Classification.from_options(PAIRS)
-    split = task.read(pairs, "train")
-    task.train_tokenizer(split, 300, 64).save_pretrained(tmp_path / "saved")
+    task = make_task("classification", PAIRS)
+    split = task.records(pairs, "train").load()
+    new_tokenizer(task, split, 300, 64).save_pretrained(tmp_path / "saved")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path / "saved")
     examples = task.encode(split, tokenizer, 64, training=True)
     rows = (0, 5, 9)
@@ -140,8 +137,8 @@ def test_sequences_are_those_of_the_tokenizer(pairs: Path, tmp_path: Path) -> No
 def test_long_texts_are_refused_dropped_or_cut(news: Path) -> None:
     task = Classification()
     write_csv(news / "train.csv", [("1", "a", "b"), ("2", "a", "b " * 99), ("3", "a", "c")])
-    split = task.read(news, "train")
-    tokenizer = task.train_tokenizer(split, 300, 64)
+    split = task.records(news, "train").load()
+    tokenizer = new_tokenizer(task, split, 300, 64)
     with pytest.raises(UserError, match="train texts: 1 of 3 lines are longer than the maximum of 12 tokens"):
         task.encode(split, tokenizer, 12)
     dropped = task.encode(split, tokenizer, 12, "drop")
@@ -154,7 +151,7 @@ def test_long_texts_are_refused_dropped_or_cut(news: Path) -> None:
 
 def test_evaluation_of_classes(news: Path, metrics: Any) -> None:
     task = Classification(classes=["World", "Sports", "Business"])
-    loop, valid = _loop(task, news), task.read(news, "valid")
+    loop, valid = _loop(task, news), task.records(news, "valid").load()
     found = task.evaluate(loop, valid)
     lines = [json.loads(line) for line in found.predictions.splitlines()]
     assert [(line["id"], line["gold"]) for line in lines] == [("2", "Business"), ("3", "World"), ("4", "Sports")]
@@ -174,16 +171,15 @@ def test_evaluation_of_classes(news: Path, metrics: Any) -> None:
 def test_classes_of_a_model_are_found_without_the_training_file(news: Path, metrics: Any) -> None:
     task = Classification(classes=["World", "Sports", "Business"])
     loop = _loop(task, news)
-    expected = task.evaluate(loop, task.read(news, "valid"))
+    expected = task.evaluate(loop, task.records(news, "valid").load())
     (news / "train.csv").unlink()
-    alone = task.read(news, "valid")
-    assert task.evaluate(loop, alone).predictions == expected.predictions
+    assert task.evaluate(loop, task.records(news, "valid").load()).predictions == expected.predictions
     write_csv(news / "valid.csv", [("World", "a", "b"), ("Sports", "a", "c")])
-    named = task.evaluate(loop, task.read(news, "valid"))
+    named = task.evaluate(loop, task.records(news, "valid").load())
     assert [json.loads(line)["gold"] for line in named.predictions.splitlines()] == ["World", "Sports"]
     write_csv(news / "valid.csv", [("7", "a", "b"), ("8", "a", "c")])
     with pytest.raises(UserError, match=r"got class '[78]'.*World, Sports, Business, the classes of the model"):
-        task.evaluate(loop, task.read(news, "valid"))
+        task.evaluate(loop, task.records(news, "valid").load())
 
 
 @pytest.mark.parametrize("last", ["", '""', "-1", None])
@@ -192,7 +188,7 @@ def test_test_files_may_lack_the_class(news: Path, metrics: Any, last: str | Non
     loop = _loop(task, news)
     name, value = ("", "") if last is None else (",Class Index", f",{last}")
     (news / "test.csv").write_text(f"Title,Description{name}\na,b{value}\nc,d{value}\n", encoding="utf-8")
-    split = task.read(news, "test")
+    split = task.records(news, "test").load()
     assert [record.label for record in split.records] == ["", ""]
     assert not split.has_labels
     found = task.evaluate(loop, split)
@@ -202,8 +198,8 @@ def test_test_files_may_lack_the_class(news: Path, metrics: Any, last: str | Non
         with (news / "test.csv").open("a") as file:
             file.write("e,f,1\n")
         # With the classes of the training file, or of the model.
-        for part in (task.read(news, "test"), replace(task, held_out=0.0).read(news / "test.csv", "test")):
-            assert task.evaluate(loop, part).examples == 1
+        for own, data in ((task, news), (replace(task, held_out=0.0), news / "test.csv")):
+            assert task.evaluate(loop, own.records(data, "test").load()).examples == 1
 
 
 def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,9 +214,9 @@ def test_data_sets_of_the_hub_have_gaps(monkeypatch: pytest.MonkeyPatch) -> None
         return type("Rows", (list,), {"column_names": [*hub[split][0]]})(hub[split])
 
     monkeypatch.setattr(pytest.importorskip("datasets"), "load_dataset", load_dataset)
-    split = Classification().read(data, "train")
+    split = Classification().records(data, "train").load()
     assert (len(split), split.skipped, split.classes) == (4, 3, {"0": "0", "1": "1"})
-    hidden = Classification().read(data, "test")
+    hidden = Classification().records(data, "test").load()
     assert ([record.label for record in hidden.records], hidden.skipped) == (["", ""], 1)
 
 
@@ -250,7 +246,7 @@ def test_regression(tmp_path: Path, metrics: Any) -> None:
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     task = Classification(regression=True)
     assert (task.metric_for_best_model, Classification().metric_for_best_model) == ("pearson", "accuracy")
-    split, loop = task.read(tmp_path, "train"), _loop(task, tmp_path)
+    split, loop = task.records(tmp_path, "train").load(), _loop(task, tmp_path)
     model, tokenizer = loop.model, loop.tokenizer
     assert model.config.problem_type == "regression"
     batch = task.collate([task.encode(split, tokenizer, 64)[index] for index in (0, 3)], 0)
@@ -262,7 +258,7 @@ def test_regression(tmp_path: Path, metrics: Any) -> None:
     outputs = [model(**tokenizer(row.texts[0], return_tensors="pt")).logits.item() for row in split.records]
     expected = np.mean([(output + 100) ** 2 for output in outputs])
     assert evaluate_loss(task, loop, encoded) == pytest.approx(expected, rel=1e-5)
-    found = task.evaluate(loop, task.read(tmp_path, "valid"))
+    found = task.evaluate(loop, task.records(tmp_path, "valid").load())
     lines = [json.loads(line) for line in found.predictions.splitlines()]
     golds, guesses = [line["gold"] for line in lines], [line["predicted"] for line in lines]
     assert found.scores["pearson"] == pytest.approx(100 * stats.pearsonr(golds, guesses).statistic, abs=0.1)
@@ -270,11 +266,11 @@ def test_regression(tmp_path: Path, metrics: Any) -> None:
     assert task.generate(loop, ["tea", ""])[0] == [str(guesses[0]), ""]
     (tmp_path / "valid.jsonl").write_text('{"text": "a", "score": "good"}\n', encoding="utf-8")
     with pytest.raises(UserError, match=r"valid\.jsonl, line 1: got the label 'good'; expected a number"):
-        task.read(tmp_path, "valid")
+        task.records(tmp_path, "valid").load()
 
 
 def test_a_line_gives_its_class(pairs: Path) -> None:
-    task = Classification.from_options(PAIRS)
+    task = make_task("classification", PAIRS)
     loop = _loop(task, pairs)
     lines = ["text 1 here\tother", "", "text\tmore"]
     inputs = [loop.tokenizer(*line.split("\t"), return_tensors="pt") for line in lines]

@@ -9,6 +9,7 @@ from synthesizer_lab.data.source import Source
 from synthesizer_lab.data.tokenizer import decode
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.dialogue import ConvAI2, Dialogue, Turn
+from synthesizer_lab.tasks.large import new_tokenizer
 from synthesizer_lab.tasks.seq2seq import TextPairs
 
 TEXT = """\
@@ -46,24 +47,24 @@ def test_persona_and_history_are_read(task: Dialogue, source: str) -> None:
 
 
 def test_both_formats_are_read(data: Path) -> None:
-    split = Dialogue().read(data, "valid")
+    split = Dialogue().records(data, "valid").load()
     assert (split.name, split.targets) == ("valid", ["hello .", "only beans .", "i grow them ."])
     assert split.sources[0] == "persona: i grow beans . partner: hi ! reply:"
     row = {"persona": ["f ."], "history": ["a", "b", "c"], "reply": ["d", "e"]}
     (data / "test.jsonl").write_text(json.dumps(row), encoding="utf-8")
-    split = Dialogue().read(data, "test")
+    split = Dialogue().records(data, "test").load()
     assert split.sources == ["persona: f . partner: a self: b partner: c reply:"]
     assert (split.targets, split.references_of([0])) == (["d"], [("d", "e")])
     (data / "test.jsonl").unlink()
     (data / "test.txt").write_text(f"{TEXT}oops\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"test\.txt, line 6: no number before the text"):
-        Dialogue().read(data, "test")
-    assert Dialogue(skip_bad_lines=True).read(data, "test").skipped == 1
+        Dialogue().records(data, "test").load()
+    assert Dialogue(skip_bad_lines=True).records(data, "test").load().skipped == 1
 
 
 def test_what_does_not_fit_is_the_oldest(data: Path) -> None:
     task = Dialogue()
-    tokenizer = task.train_tokenizer(task.read(data, "train"), 260, 64)
+    tokenizer = new_tokenizer(task, task.records(data, "train").load(), 260, 64)
     long = Turn("1.1", tuple(f"utterance {n}" for n in range(5)), ("r",), ("fact",))
     split = TextPairs("x", [task.source(turn) for turn in (long, TURN)], ["r", "so ."])
     # A token is a byte here; </s> is one more.

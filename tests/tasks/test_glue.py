@@ -15,6 +15,7 @@ from synthesizer_lab.data.glue import SUITES, GlueExample
 from synthesizer_lab.data.tokenizer import decode, encode
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.glue import Glue, GlueSplit, SuperGlue, prompt, read_label, target, training_pairs
+from synthesizer_lab.tasks.large import new_tokenizer
 from tasks.glue_files import HEADERS, write_glue, write_superglue
 
 GLUE, SUPERGLUE = SUITES["glue"], SUITES["superglue"]
@@ -106,23 +107,23 @@ def _counts(split: GlueSplit) -> dict[str, int]:
 
 
 def _examples(task: Glue, split: GlueSplit, training: bool = False, maximum: int = 999, **more: Any) -> Any:
-    return task.encode(split, task.train_tokenizer(split, 400, maximum), maximum, training=training, **more)
+    return task.encode(split, new_tokenizer(task, split, 400, maximum), maximum, training=training, **more)
 
 
 def test_all_tasks_that_are_there_are_read(both: Path) -> None:
-    train, valid = (Glue().read(both / "glue", split) for split in ("train", "valid"))
+    train, valid = (Glue().records(both / "glue", split).load() for split in ("train", "valid"))
     assert _counts(train) == {f"glue/{task}": 12 for task in HEADERS}
     singles = {f"glue/{task}": 6 for task in HEADERS if task != "mnli"}
     assert _counts(valid) == singles | {"glue/mnli matched": 6, "glue/mnli mismatched": 7}
     # The hypothesis comes first, as in T5's prompt, although the file has it last.
     assert "mnli hypothesis: the wind of tea premise: the tea of tea" in train.sources
-    answers = SuperGlue().read(both, "valid")
+    answers = SuperGlue().records(both, "valid").load()
     assert _counts(answers) == {f"superglue/{task}": 36 if task == "multirc" else 6 for task in SUPERGLUE}
 
 
 def test_tasks_are_chosen_by_their_names(both: Path) -> None:
     def owners(task: Glue, split: str = "train", data: Path = both) -> list[str]:
-        return list(dict.fromkeys(item.task.key for item in task.read(data, split).references))
+        return list(dict.fromkeys(item.task.key for item in task.records(data, split).load().references))
 
     assert owners(Glue(tasks=["rte", "SST-2", "rte"])) == ["glue/rte", "glue/sst2"]
     assert owners(Glue(tasks=["rte", "cb"], together=True)) == ["glue/rte", "superglue/rte", "superglue/cb"]
@@ -136,21 +137,21 @@ def test_tasks_are_chosen_by_their_names(both: Path) -> None:
 def test_what_cannot_be_trained_on_is_not_validated_on(tmp_path: Path) -> None:
     write_glue(tmp_path, tasks=("sst2", "rte", "qnli"))
     (tmp_path / "QNLI" / "train.tsv").unlink()
-    assert {*_counts(Glue().read(tmp_path, "valid"))} == {"glue/sst2", "glue/rte"}
+    assert {*_counts(Glue().records(tmp_path, "valid").load())} == {"glue/sst2", "glue/rte"}
     with pytest.raises(UserError, match="no official files of QNLI for split 'train'"):
-        Glue(tasks=["qnli", "rte"]).read(tmp_path, "train")
-    assert {*_counts(Glue(tasks="qnli").read(tmp_path, "valid"))} == {"glue/qnli"}
+        Glue(tasks=["qnli", "rte"]).records(tmp_path, "train").load()
+    assert {*_counts(Glue(tasks="qnli").records(tmp_path, "valid").load())} == {"glue/qnli"}
     with pytest.raises(UserError, match=r"no official files of CoLA, .* for split 'test'"):
-        Glue().read(tmp_path, "test")
+        Glue().records(tmp_path, "test").load()
     with pytest.raises(UserError, match="any task of superglue for split 'train'"):
-        Glue(together=True).read(tmp_path, "train")
+        Glue(together=True).records(tmp_path, "train").load()
 
 
 def test_of_both_suites_wnli_is_left_out_and_rte_counts_once(tmp_path: Path) -> None:
     write_glue(tmp_path / "glue", train=15, tasks=("rte", "wnli", "sst2"))
     write_superglue(tmp_path / "superglue", train=15, tasks=("rte", "cb"))
     task = Glue(together=True)
-    split = task.read(tmp_path, "train")
+    split = task.records(tmp_path, "train").load()
     examples = _examples(task, split, training=True)
     halves = {"glue/rte": 8, "glue/sst2": 15, "superglue/rte": 8, "superglue/cb": 15}
     assert examples.counts == halves
@@ -166,7 +167,7 @@ def test_a_pass_of_training_has_each_task_in_proportion_up_to_the_cap(tmp_path: 
     for name, count in (("sst2", 40), ("rte", 15), ("cola", 4)):
         write_glue(tmp_path, train=count, tasks=(name,))
     task = Glue(cap=20)
-    split = task.read(tmp_path, "train")
+    split = task.records(tmp_path, "train").load()
     examples = _examples(task, split, training=True)
     seen: Counter[int] = Counter()
     for number in range(4):
@@ -188,22 +189,22 @@ def test_a_pass_of_training_has_each_task_in_proportion_up_to_the_cap(tmp_path: 
 
 def test_record_and_wsc_are_trained_on_what_is_right(both: Path) -> None:
     task = SuperGlue(tasks=["record", "wsc"])
-    split = task.read(both, "train")
-    tokenizer = task.train_tokenizer(split, 400, 999)
+    split = task.records(both, "train").load()
+    tokenizer = new_tokenizer(task, split, 400, 999)
     examples = task.encode(split, tokenizer, 999, training=True)
     answers = decode(tokenizer, [ids.tolist() for _, ids in examples.items()])
     # Of twelve queries six have two answers; of twelve nouns six are right.
     assert [split.references[row].task.name for row in examples.rows] == ["record"] * 18 + ["wsc"] * 6
     assert Counter(answers[:18]) == {"Ann": 12, "Bob": 6}
     assert all(split.references[row].label == 1 for row in examples.rows[18:])
-    split = task.read(both, "valid")
+    split = task.records(both, "valid").load()
     # The loss of a validation leaves out the wrong nouns, unless there is nothing else.
     ignored = [{*ids.tolist()} == {IGNORED} for _, ids in task.encode(split, tokenizer, 999).items()]
     assert ignored == [example.task.name == "wsc" and example.label == 0 for example in split.references]
 
 
 def test_validation_takes_some_of_each_task(both: Path) -> None:
-    split = Glue(together=True).read(both, "valid")
+    split = Glue(together=True).records(both, "valid").load()
     assert len(_examples(Glue(together=True), split)) == len(split)
     few = _examples(Glue(together=True, valid_examples=4), split)
     counts = Counter(f"{split.references[row].task.key} {split.references[row].subset}".rstrip() for row in few.rows)
@@ -217,7 +218,7 @@ def test_a_long_prompt_loses_the_end_of_its_longest_text() -> None:
     texts = {"question": "is it so", "passage": " ".join(["straße"] * 60)}
     split = GlueSplit.of("train", [GlueExample(SUPERGLUE["boolq"], "0", texts, 1)])
     task = SuperGlue()
-    tokenizer = task.train_tokenizer(split, 300, 50)
+    tokenizer = new_tokenizer(task, split, 300, 50)
     assert len(encode(tokenizer, split.sources)[0]) > 50
     for training in (False, True):
         examples = task.encode(split, tokenizer, 50, "truncate", training)
@@ -232,7 +233,7 @@ def test_a_long_prompt_loses_the_end_of_its_longest_text() -> None:
 
 def test_right_answers_score_everything_and_wrong_ones_nothing(both: Path, metrics: Any) -> None:
     names = [f"{suite}/{task}" for suite, tasks in SUITES.items() for task in tasks]
-    split = Glue(together=True, tasks=names).read(both, "valid")
+    split = Glue(together=True, tasks=names).records(both, "valid").load()
     items = split.references
     # What WSC calls wrong is right where another noun is written.
     wrong_nouns = [item.task.name == "wsc" and item.label == 0 for item in items]
@@ -258,7 +259,7 @@ def test_right_answers_score_everything_and_wrong_ones_nothing(both: Path, metri
 def test_hidden_labels_are_predicted_and_not_scored(tmp_path: Path) -> None:
     write_glue(tmp_path, tasks=("rte", "sst2"))
     (tmp_path / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\tIt rains.\tIt is wet.\n")
-    split = Glue().read(tmp_path, "test")
+    split = Glue().records(tmp_path, "test").load()
     assert (split.targets, split.complete()) == ([""], [])
     (line,) = Glue().predictions(split, ["entailment"])[0].splitlines()
     expected = {"task": "glue/rte", "id": "0", "gold": None, "predicted": "entailment", "text": "entailment"}

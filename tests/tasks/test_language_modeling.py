@@ -15,6 +15,7 @@ from synthesizer_lab.data.tokenizer import encode
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.base import EvaluationLoop, count_tokens, evaluate_loss
 from synthesizer_lab.tasks.language_modeling import LanguageModeling, LanguageRows, count_text, text_scores
+from synthesizer_lab.tasks.large import new_tokenizer
 from synthetic_attention.models import SynthesizerConfig, SynthesizerForCausalLM
 
 END = 2
@@ -23,9 +24,9 @@ TEXT = Corpus("train", LINES)
 MAXIMUM = 48
 
 
-def _made(task: LanguageModeling, text: Corpus = TEXT, **options: Any) -> tuple[Any, LanguageRows]:
-    tokenizer = task.train_tokenizer(text, 300, MAXIMUM)
-    return tokenizer, task.encode(text, tokenizer, MAXIMUM, **options)
+def _made(task: LanguageModeling, maximum: int = MAXIMUM) -> tuple[Any, LanguageRows]:
+    tokenizer = new_tokenizer(task, TEXT, 300, maximum)
+    return tokenizer, task.encode(TEXT, tokenizer, maximum)
 
 
 def _model(vocabulary: int, synthesizer: str = "dense+random") -> SynthesizerForCausalLM:
@@ -67,8 +68,7 @@ def test_a_sentence_begins_and_ends_with_its_end() -> None:
 @pytest.mark.parametrize("maximum", [7, 10, 48, 1000])
 def test_every_token_of_running_text_is_scored_once(maximum: int) -> None:
     task = LanguageModeling(mode="blocks")
-    tokenizer = task.train_tokenizer(TEXT, 300, maximum)
-    examples = task.encode(TEXT, tokenizer, maximum)
+    tokenizer, examples = _made(task, maximum)
     stream = [*np.concatenate(encode(tokenizer, LINES)).tolist(), END]
     overlap = maximum // 2
     step = maximum - overlap
@@ -111,7 +111,7 @@ def test_scores_are_those_of_the_definition() -> None:
 def test_on_long() -> None:
     task = LanguageModeling()
     text = Corpus("valid", ["one two", "word " * 60, "three"])
-    tokenizer = task.train_tokenizer(TEXT, 300, MAXIMUM)
+    tokenizer = new_tokenizer(task, TEXT, 300, MAXIMUM)
     message = r"valid sentences: 1 of 3 .* maximum of 48 .*line 2, the longest has \d+\); .*--on-long truncate, .*drop$"
     with pytest.raises(UserError, match=message):
         task.encode(text, tokenizer, MAXIMUM)
@@ -133,9 +133,9 @@ def test_files_and_data_sets_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_pat
     for split in ("train", "valid"):
         (tmp_path / f"wiki.{split}.tokens").write_text("a text\n", encoding="utf-8")
     task = LanguageModeling(train_files="wiki.train.tokens", valid_files="wiki.valid.*")
-    assert [task.read(tmp_path, split).name for split in ("train", "valid")] == ["train", "valid"]
+    assert [task.records(tmp_path, split).load().name for split in ("train", "valid")] == ["train", "valid"]
     with pytest.raises(UserError, match=r"no file valid\.txt; .*wiki\.train\.tokens.*--set valid_files=…"):
-        LanguageModeling().read(tmp_path, "valid")
+        LanguageModeling().records(tmp_path, "valid").load()
     asked: list[Any] = []
 
     def load_dataset(name: str, subset: str, **options: Any) -> Any:
@@ -145,11 +145,11 @@ def test_files_and_data_sets_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     task = LanguageModeling(column="body", subset="small", revision="v1", valid_files="test[:10%]")
-    assert task.read(Path("hub:owner/name"), "train").texts == ["a sentence", "another"]
-    assert task.read(Path("hub:owner/name"), "valid").name == "valid"
+    assert task.records(Path("hub:owner/name"), "train").load().texts == ["a sentence", "another"]
+    assert task.records(Path("hub:owner/name"), "valid").load().name == "valid"
     assert asked == [("owner/name", "small", "train", "v1"), ("owner/name", "small", "test[:10%]", "v1")]
     with pytest.raises(UserError, match="expected the name of one split of hub:owner/name"):
-        LanguageModeling(train_files=["a", "b"]).read(Path("hub:owner/name"), "train")
+        LanguageModeling(train_files=["a", "b"]).records(Path("hub:owner/name"), "train").load()
 
 
 def test_words_and_bytes_are_counted_with_line_ends() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from synthesizer_lab.tasks import UserError, get_task, known_tasks
+from synthesizer_lab.tasks import UserError, get_task, known_tasks, make_task
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
 from synthesizer_lab.tasks.translation import Translation
 from synthesizer_lab.training.options import TrainingOptions
@@ -51,4 +51,4 @@ def test_no_option_of_a_task_is_a_setting_of_the_model_or_of_training(name: str)
 )
 def test_wrong_options_are_refused(task: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        get_task(task).from_options(options)
+        make_task(task, options)

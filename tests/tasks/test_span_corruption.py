@@ -15,8 +15,9 @@ from transformers import AutoTokenizer
 
 from synthesizer_lab.data.source import Corpus
 from synthesizer_lab.data.tokenizer import decode, encode
-from synthesizer_lab.tasks import UserError, get_task
+from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.base import count_tokens
+from synthesizer_lab.tasks.large import new_tokenizer
 from synthesizer_lab.tasks.span_corruption import SpanCorruption, SpanLayout, SpanLengths, corrupt, noise_mask
 from synthesizer_lab.training.evaluation import evaluate_run, generate_chunks
 
@@ -39,7 +40,7 @@ def restore(inputs: np.ndarray, targets: np.ndarray, first_sentinel: int, spans:
 
 
 def test_the_sentinels_are_the_top_of_the_vocabulary(tmp_path: Path) -> None:
-    tokenizer = TASK.train_tokenizer(TEXT, 300, 32)
+    tokenizer = new_tokenizer(TASK, TEXT, 300, 32)
     last = len(tokenizer) - 1
     assert last < 300
     expected = ["<extra_id_0>", "<extra_id_1>", "<extra_id_9>"]
@@ -53,11 +54,11 @@ def test_the_sentinels_are_the_top_of_the_vocabulary(tmp_path: Path) -> None:
     assert len(reloaded) == last + 1
     assert reloaded.convert_tokens_to_ids("<extra_id_0>") == last
     with pytest.raises(UserError, match=r"got vocab_size=269; expected at least 270: .* 10 sentinels"):
-        TASK.train_tokenizer(TEXT, 269, 32)
+        new_tokenizer(TASK, TEXT, 269, 32)
 
 
 def test_examples_fill_the_model_exactly_and_nothing_is_lost() -> None:
-    tokenizer = TASK.train_tokenizer(TEXT, 290, 32)
+    tokenizer = new_tokenizer(TASK, TEXT, 290, 32)
     examples = TASK.encode(TEXT, tokenizer, 32)
     stream = np.concatenate(encode(tokenizer, LINES))
     text = []
@@ -76,7 +77,7 @@ def test_examples_fill_the_model_exactly_and_nothing_is_lost() -> None:
 
 
 def test_every_pass_has_other_noise_and_validation_always_the_same() -> None:
-    tokenizer = TASK.train_tokenizer(TEXT, 290, 32)
+    tokenizer = new_tokenizer(TASK, TEXT, 290, 32)
     one, other = (TASK.encode(TEXT, tokenizer, 32) for _ in range(2))
     assert (one[3][0] == other[3][0]).all()
     first = one[3][0]
@@ -98,7 +99,7 @@ def test_every_pass_has_other_noise_and_validation_always_the_same() -> None:
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    tokenizer = TASK.train_tokenizer(TEXT, 290, 64)
+    tokenizer = new_tokenizer(TASK, TEXT, 290, 64)
     with pytest.raises(UserError, match=r"train: \d+ tokens; expected at least"):
         TASK.encode(Corpus("train", ["short"]), tokenizer, 64)
     with pytest.raises(UserError, match=r"up to 29 spans, and the vocabulary 10 sentinels; pass --set sentinels=29"):
@@ -106,7 +107,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"got targets of up to \d+ tokens with density=0.7; expected at most .*=64"):
         replace(TASK, density=0.7, mean_span_length=8).encode(TEXT, tokenizer, 64)
     with pytest.raises(UserError, match=r"no file train\{\.txt \| \.jsonl \| \.json\}"):
-        TASK.read(tmp_path, "train")
+        TASK.records(tmp_path, "train").load()
 
 
 def test_it_is_trained_and_scored(tmp_path: Path, train: Callable[..., Any]) -> None:
@@ -116,9 +117,8 @@ def test_it_is_trained_and_scored(tmp_path: Path, train: Callable[..., Any]) -> 
     (data / "train-1.txt").write_text("\n".join(LINES[:20]), encoding="utf-8")
     (data / "train-2.txt").write_text("\n\n".join(LINES[20:]), encoding="utf-8")
     (data / "valid.txt").write_text("\n".join(LINES[:10]), encoding="utf-8")
-    assert TASK.read(data, "train").texts == LINES
-    task = get_task("span-corruption").from_options({"sentinels": 10})
-    metrics, lines = train(task, data, run, "max_position_embeddings=32")
+    assert TASK.records(data, "train").load().texts == LINES
+    metrics, lines = train(TASK, data, run, "max_position_embeddings=32")
     assert "examples" in lines[0]
     results = evaluate_run(run, split="valid")
     assert results["loss"] == pytest.approx(metrics["best"]["loss"], rel=1e-5)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from synthesizer_lab.metrics.text import rouge
-from synthesizer_lab.tasks import UserError, get_task
+from synthesizer_lab.tasks import UserError, make_task
 from synthesizer_lab.tasks.summarization import Summarization
 from synthesizer_lab.training.evaluation import evaluate_run
 from training.runs import generate_lines
@@ -31,7 +31,7 @@ def _write(folder: Path, bad: bool = False) -> Path:
 
 
 def test_all_references_are_kept_and_the_first_is_the_target(tmp_path: Path) -> None:
-    split = Summarization().read(_write(tmp_path), "valid")
+    split = Summarization().records(_write(tmp_path), "valid").load()
     assert (split.name, len(split), split.ids) == ("dev", 3, ["d0", "d1", "d2"])
     assert split.sources[0] == "One is a number. It is here."
     assert split.targets[:2] == ["one .", "two ."]
@@ -45,12 +45,12 @@ def test_fields_can_be_named_and_must_not_be_blank(tmp_path: Path) -> None:
     rows = [{"body": ["a", "b"], "tldr": "t", "article": "no", "highlights": "no"}, {"body": " ", "tldr": "t"}]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(UserError, match="line 1: no field 'text'; the fields are: body, tldr"):
-        Summarization("text", "tldr").read(tmp_path, "train")
+        Summarization("text", "tldr").records(tmp_path, "train").load()
     with pytest.raises(UserError, match="line 2: field 'body' is blank"):
-        Summarization("body", "tldr").read(tmp_path, "train")
-    split = Summarization("body", "tldr", skip_bad_lines=True).read(tmp_path, "train")
+        Summarization("body", "tldr").records(tmp_path, "train").load()
+    split = Summarization("body", "tldr", skip_bad_lines=True).records(tmp_path, "train").load()
     assert (split.sources, split.references, split.skipped) == (["a b"], [("t",)], 1)
-    split = Summarization(skip_bad_lines=True).read(tmp_path, "train")
+    split = Summarization(skip_bad_lines=True).records(tmp_path, "train").load()
     assert (split.sources, split.references) == (["no"], [("no",)])
 
 
@@ -64,7 +64,7 @@ def test_scores_are_rouge_of_the_best_reference() -> None:
 
 def test_it_is_trained_evaluated_and_generates(tmp_path: Path, train: Callable[..., Any]) -> None:
     data, run = _write(tmp_path / "data"), tmp_path / "run"
-    metrics, lines = train(get_task("summarization").from_options({"max_summary_tokens": 6}), data, run)
+    metrics, lines = train(make_task("summarization", {"max_summary_tokens": 6}), data, run)
     assert lines[0].startswith("train: 7 pairs, ")
     assert metrics["best"]["rougelsum"] >= 0
     results = evaluate_run(run, split="valid", num_beams=2, min_new_tokens=3, no_repeat_ngram_size=2)

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from synthesizer_lab.data.tokenizer import decode, encode, train_tokenizer
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.generation import suppressed_tokens
+from synthesizer_lab.tasks.large import new_tokenizer
 from synthesizer_lab.tasks.seq2seq import TextPairs
 from synthesizer_lab.tasks.translation import Translation
 
@@ -45,7 +46,7 @@ def test_special_tokens_of_a_tokenizer_from_elsewhere() -> None:
 
 
 def test_blank_sides_are_dropped_and_rows_remembered() -> None:
-    tokenizer = TASK.train_tokenizer(TEXT, 300, 32)
+    tokenizer = new_tokenizer(TASK, TEXT, 300, 32)
     examples = TASK.encode(TEXT, tokenizer, max_length=32)
     assert (len(examples), examples.dropped) == (9, 3)
     assert examples.rows == [row for row in range(12) if row % 4 != 2]
@@ -76,10 +77,10 @@ def test_languages_and_files_that_do_not_fit_are_refused(tmp_path: Path) -> None
     (tmp_path / "train.en").write_text("a\nb\n", encoding="utf-8")
     (tmp_path / "train.de").write_text("a\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"train\.en has 2 lines and .*train\.de has 1"):
-        TASK.read(tmp_path, "train")
+        TASK.records(tmp_path, "train").load()
     (tmp_path / "test.en").write_text("\na\n", encoding="utf-8")
     (tmp_path / "test.de").write_text("a\n\n", encoding="utf-8")
-    assert not TASK.read(tmp_path, "test").has_labels
+    assert not TASK.records(tmp_path, "test").load().has_labels
     with pytest.raises(UserError, match="expected two different ones"):
         Translation("en", "en")
 
@@ -100,11 +101,11 @@ def test_pairs_on_the_hub_are_in_one_column_or_in_two(monkeypatch: pytest.Monkey
     row = {"translation": {"de": "Hund", "en": "a\n dog"}, "en": "a cat", "de": "Katze"}
     table = type("Rows", (list,), {"column_names": [*row]})([row])
     monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: table)
-    split = Translation("en", "de", subset="de-en").read(data, "valid")
+    split = Translation("en", "de", subset="de-en").records(data, "valid").load()
     assert (split.name, split.sources, split.targets) == ("valid", ["a dog"], ["Hund"])
-    split = Translation("de", "en", column=None).read(data, "train")
+    split = Translation("de", "en", column=None).records(data, "train").load()
     assert (split.sources, split.targets) == (["Katze"], ["a cat"])
     with pytest.raises(UserError, match=r"row 1: no text for en and fr; got {'de': 'Hund', 'en'"):
-        Translation("en", "fr").read(data, "train")
+        Translation("en", "fr").records(data, "train").load()
     with pytest.raises(UserError, match=r"no column fr; its columns are: translation, en, de"):
-        Translation("en", "fr", column=None).read(data, "train")
+        Translation("en", "fr", column=None).records(data, "train").load()

@@ -11,6 +11,7 @@ from synthesizer_lab.data.examples import TokenBatchSampler
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.glue import Glue
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
+from synthesizer_lab.tasks.large import new_tokenizer
 from synthesizer_lab.tasks.translation import Translation
 from synthesizer_lab.training.evaluation import evaluate_run
 from synthesizer_lab.training.run import resume_run
@@ -47,8 +48,8 @@ def test_large_text(corpus: Path, tmp_path: Path, small: Small, monkeypatch: pyt
 def test_a_language_model(corpus: Path, tmp_path: Path, small: Small) -> None:
     task = LanguageModeling(train_files="train.en", valid_files="valid.en")
     metrics = _resumed(task, corpus, small(), tmp_path)
-    train = task.read(corpus, "train")
-    examples = task.encode(train, task.train_tokenizer(train, 300, 64), 64, training=True)
+    train = task.records(corpus, "train").load()
+    examples = task.encode(train, new_tokenizer(task, train, 300, 64), 64, training=True)
     batches = TokenBatchSampler(examples, budget=200, seed=3, num_batches=8)
     assert metrics["tokens"] == sum(examples.lengths()[index].sum() for batch in batches for index in batch)
     results = evaluate_run(tmp_path / "killed", split="valid")

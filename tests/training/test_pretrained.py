@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from synthesizer_lab.tasks import UserError, get_task
+from synthesizer_lab.tasks import UserError, make_task
 from synthesizer_lab.tasks.base import load_pretrained
 from synthesizer_lab.tasks.classification import Classification
 from synthesizer_lab.tasks.language_modeling import LanguageModeling
@@ -43,7 +43,7 @@ def pretrained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "pretrained"
     overrides = [*MODEL, *TRAINING, "random.std=0.1", "dropout_rate=0.1"]
     settings = read_settings(synthesizer="random+vanilla", preset="tiny", seed=1, overrides=overrides)
-    task = get_task("span-corruption").from_options({"sentinels": 10})
+    task = make_task("span-corruption", {"sentinels": 10})
     start(data, path, settings, task=task)
     return path
 

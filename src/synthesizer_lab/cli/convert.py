@@ -53,7 +53,7 @@ def convert(
     from rich.console import Console
 
     from ..heads.run import Conversion, convert_to, make_table
-    from ..tasks import get_task
+    from ..tasks import get_task, make_task, option_types
     from ..training.settings import parse_override, parse_synthesizer, read_function_options, read_task_options
 
     set_up_libraries(place.threads)
@@ -62,8 +62,8 @@ def convert(
     overrides, made = overrides or [], None
     if task is not None:
         kind = get_task(task)
-        mine = [override for override in overrides if override.partition("=")[0].strip() in kind.option_types()]
-        made = kind.from_options(read_task_options(kind, mine, given(source=source, target=target)))
+        mine = [override for override in overrides if override.partition("=")[0].strip() in option_types(kind)]
+        made = make_task(task, read_task_options(kind, mine, given(source=source, target=target)))
         overrides = [override for override in overrides if override not in mine]
     how = Conversion(
         synthesizer=parse_synthesizer(synthesizer),

@@ -136,17 +136,17 @@ class TaskData:
 
     def read(self) -> tuple[Task, Path]:
         """The task with its options, and its data; by default the task's own example data."""
-        from ..tasks import example_data, get_task
+        from ..tasks import example_data, get_task, make_task
         from ..training.settings import read_task_options
 
-        task, data = get_task(self.task), self.data
-        options = read_task_options(task, self.overrides or [], self.task_options())
+        data = self.data
+        options = read_task_options(get_task(self.task), self.overrides or [], self.task_options())
         if data is None:
             data, defaults = example_data(self.task) or (None, {})
             options = {**defaults, **options}
         if data is None:
             raise BadParameter("--data is missing")
-        return task.from_options(options), data
+        return make_task(self.task, options), data
 
 
 @dataclass(kw_only=True)

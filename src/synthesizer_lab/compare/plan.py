@@ -95,7 +95,7 @@ class Plan:
         generation = evaluation_config(task, comparison.generation)
         self.generation = None if generation is None else generation_settings(generation)
         data = read_splits(task, comparison.data, shared.training)
-        self.tests = {split: task.read(comparison.data, split) for split in comparison.splits}
+        self.tests = {split: task.records(comparison.data, split).load() for split in comparison.splits}
         self.fingerprints = {name: split.fingerprint() for name, split in data.items()}
         config, train = build_config(shared), data["train"]
         if first:

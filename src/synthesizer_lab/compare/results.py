@@ -13,7 +13,7 @@ from dataclasses import asdict
 from itertools import chain, product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pandas as pd
 from sacrebleu.significance import PairedTest
@@ -21,6 +21,7 @@ from scipy import stats
 
 from ..errors import UserError, damage_reported
 from ..metrics.text import OWN_VECTORS
+from ..tasks import make_task
 from ..tasks.base import larger_is_better, tokens_name
 from ..tasks.seq2seq import TextPairs
 from ..tasks.translation import Translation
@@ -257,7 +258,7 @@ def paired_bootstrap(results: Results, folder: Path, splits: Mapping[str, TextPa
     if results["task"] != Translation.name:
         return []
     runs, reference, tested = finished(results), reference_row(results), []
-    metrics = Translation.from_options(results["options"]).metrics()
+    metrics = cast(Translation, make_task(results["task"], results["options"])).metrics()
     for split, seed in product(results["tests"], sorted({run["seed"] for run in runs})):
         outputs = {run["row"]: read_outputs(folder, run, split) for run in runs if run["seed"] == seed}
         lines = splits[split].complete()

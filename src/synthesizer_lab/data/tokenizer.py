@@ -21,17 +21,21 @@ Tokens = np.ndarray[tuple[int], np.dtype[np.int32]]
 _CHUNK_CHARACTERS = 2**18
 
 
-def train_tokenizer(lines: Iterable[str], vocab_size: int, max_length: int) -> Tokenizer:
-    """Train byte-level BPE of at most `vocab_size` tokens. Every encoded sequence ends with `</s>`."""
+def train_tokenizer(lines: Iterable[str], vocab_size: int, max_length: int, sentinels: int = 0) -> Tokenizer:
+    """Train byte-level BPE of at most `vocab_size` tokens. Every encoded sequence ends with `</s>`.
+
+    With `sentinels`, as T5 has, `<extra_id_0>` is the last token, `<extra_id_1>` the one before it, and so on.
+    """
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    smallest = len(alphabet) + len(SPECIAL_TOKENS)
+    smallest = len(alphabet) + len(SPECIAL_TOKENS) + sentinels
     if vocab_size < smallest:
-        raise UserError(f"got vocab_size={vocab_size}; expected at least {smallest}: all bytes and the special tokens")
+        parts = f"all bytes and the special tokens{f', and {sentinels} sentinels' if sentinels else ''}"
+        raise UserError(f"got vocab_size={vocab_size}; expected at least {smallest}: {parts}")
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
+        vocab_size=vocab_size - sentinels,
         special_tokens=list(SPECIAL_TOKENS.values()),
         initial_alphabet=alphabet,
         show_progress=False,
@@ -41,6 +45,7 @@ def train_tokenizer(lines: Iterable[str], vocab_size: int, max_length: int) -> T
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {end}", special_tokens=[(end, tokenizer.token_to_id(end))]
     )
+    tokenizer.add_special_tokens([f"<extra_id_{number}>" for number in reversed(range(sentinels))])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         model_max_length=max_length,

@@ -45,7 +45,7 @@ def read_batches(
     """
     longest, padding = model.config.max_position_embeddings, model.config.pad_token_id or 0
     if task is not None:
-        split = task.read(text, "train")
+        split = task.records(text, "train").load()
         classes = task.config_changes(split, tokenizer).get("id2label", model.config.id2label)
         if classes != model.config.id2label:
             expected = ", ".join([*model.config.id2label.values()][:5])

@@ -72,7 +72,7 @@ def inspect_run(
         shown = drawn = [collect.with_output(model, each) for each in collect.text_inputs(model, tokenizer, texts)]
     else:
         encoded = task.encode(
-            task.read(data_path(info, data), split), tokenizer, model.config.max_position_embeddings, "drop"
+            task.records(data_path(info, data), split).load(), tokenizer, model.config.max_position_embeddings, "drop"
         )
 
         def inputs_of(rows: Sequence[int]) -> collect.Inputs:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from ..errors import UserError
+from ..errors import UserError, check_value
 
 if TYPE_CHECKING:
     from .base import Task
 
-__all__ = ["UserError", "example_data", "get_task", "known_tasks"]
+__all__ = ["FORMER_OPTIONS", "UserError", "example_data", "get_task", "known_tasks", "make_task", "option_types"]
 
 # Tasks are imported when they are used, so that the names alone do not import torch.
 _HOMES = {
@@ -24,6 +26,8 @@ _HOMES = {
     "superglue": ("glue", "SuperGlue"),
     "translation": ("translation", "Translation"),
 }
+# Options of tasks and training in older runs that have no effect any more.
+FORMER_OPTIONS = frozenset({"packed", "stream", "streaming"})
 
 
 def known_tasks() -> list[str]:
@@ -37,6 +41,30 @@ def get_task(name: str) -> type[Task]:
         raise UserError(f"got unknown task {name!r}; expected one of: {', '.join(known_tasks())}")
     module, attribute = _HOMES[name]
     return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+
+
+def option_types(task: type[Task]) -> dict[str, Any]:
+    """The options of a task, with their types."""
+    hints = get_type_hints(task)
+    return {field.name: hints[field.name] for field in fields(task)}
+
+
+def make_task(name: str, options: Mapping[str, Any]) -> Task:
+    """The task called `name` with these options; raises UserError for a wrong one."""
+    task = get_task(name)
+    types = option_types(task)
+    options = {option: value for option, value in options.items() if option not in FORMER_OPTIONS}
+    for option, value in options.items():
+        if option not in types:
+            raise UserError(f"got unknown option {option!r} of task {name}; expected some of: {', '.join(types)}")
+        check_value(option, value, types[option])
+        least = int(option.startswith("max_"))
+        if isinstance(value, int) and value < least:
+            raise UserError(f"got {option}={value}; expected at least {least}")
+    for field in fields(task):
+        if field.default is MISSING and field.name not in options:
+            raise UserError(f"task {name} needs {field.name}; pass --{field.name} or --set {field.name}=…")
+    return task(**options)
 
 
 def example_data(name: str) -> tuple[Path, dict[str, Any]] | None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
@@ -27,13 +27,11 @@ from synthetic_attention.models import (
 from ..data.examples import IGNORED, Examples, OnLong, OnLongInput, pad, padded_inputs, token_batches
 from ..data.files import listed
 from ..data.source import Records
-from ..data.tokenizer import Tokenizer, train_tokenizer
-from ..errors import UserError, check_value
+from ..data.tokenizer import Tokenizer
+from ..errors import UserError
 
 _T = TypeVar("_T")
 Scores = dict[str, float | str]
-# Options of tasks and training in older runs that have no effect any more.
-FORMER_OPTIONS = frozenset({"packed", "stream", "streaming"})
 
 
 @dataclass(frozen=True)
@@ -141,43 +139,12 @@ class Task(ABC):
     unit: ClassVar[str] = "examples"
     evaluation_options: ClassVar[frozenset[str]] = frozenset()
 
-    @classmethod
-    def option_types(cls) -> dict[str, Any]:
-        """The types of the options."""
-        hints = get_type_hints(cls)
-        return {field.name: hints[field.name] for field in fields(cls)}
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """The task with these options; raises UserError for a wrong one."""
-        types = cls.option_types()
-        options = {name: value for name, value in options.items() if name not in FORMER_OPTIONS}
-        for name, value in options.items():
-            if name not in types:
-                raise UserError(f"got unknown option {name!r} of task {cls.name}; expected some of: {', '.join(types)}")
-            check_value(name, value, types[name])
-            least = int(name.startswith("max_"))
-            if isinstance(value, int) and value < least:
-                raise UserError(f"got {name}={value}; expected at least {least}")
-        for field in fields(cls):
-            if field.default is MISSING and field.name not in options:
-                raise UserError(f"task {cls.name} needs {field.name}; pass --{field.name} or --set {field.name}=…")
-        return cls(**options)
-
     def check_requirements(self) -> None:  # noqa: B027
         """Raise UserError at the start of training if a package or file that scoring needs is missing."""
 
     @abstractmethod
     def records(self, data: Path, split: str) -> Records:
         """The records of a split of `data`, a folder, a file or a hub data set. Training needs "train" and "valid"."""
-
-    def read(self, data: Path, split: str) -> Any:
-        """Read a whole split."""
-        return self.records(data, split).load()
-
-    def train_tokenizer(self, split: Any, vocab_size: int, max_length: int) -> Tokenizer:
-        """Train a tokenizer on the training split."""
-        return self.adapt_tokenizer(train_tokenizer(split.all_texts(), vocab_size, max_length))
 
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """A new tokenizer, or that of a pretrained run, as this task uses it: same tokens and ids."""

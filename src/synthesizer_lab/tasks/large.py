@@ -13,8 +13,8 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from ..data.examples import Examples, NoExamplesError, OnLong
 from ..data.files import read_cached
-from ..data.source import Corpus, Records, Split
-from ..data.tokenizer import Tokenizer
+from ..data.source import Records, Split
+from ..data.tokenizer import Tokenizer, train_tokenizer
 from ..errors import UserError
 from .base import Task
 
@@ -29,16 +29,22 @@ def new_tokenizer(
     train: Split | Records,
     vocab_size: int,
     max_length: int,
-    characters: int,
+    characters: int = 10**7,
     report: Report = lambda line: None,
 ) -> Tokenizer:
-    """A tokenizer trained on a split, or on so many `characters` of large text, then from the cache if it is there."""
+    """A tokenizer trained on a split, or on so many `characters` of large text, then from the cache if it is there.
+
+    The vocabulary of a task with an option `sentinels` ends with so many.
+    """
+
+    def trained(texts: list[str]) -> Tokenizer:
+        return task.adapt_tokenizer(train_tokenizer(texts, vocab_size, max_length, getattr(task, "sentinels", 0)))
+
     if isinstance(train, Split):
-        return task.train_tokenizer(train, vocab_size, max_length)
+        return trained(train.all_texts())
 
     def write(folder: Path) -> None:
-        sample = Corpus(train.name, train.sample(characters))
-        task.train_tokenizer(sample, vocab_size, max_length).save_pretrained(folder)
+        trained(train.sample(characters)).save_pretrained(folder)
 
     total = int(train.summary["characters"])
     size = f"{min(characters, total):,} of {total:,} characters"

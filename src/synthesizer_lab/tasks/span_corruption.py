@@ -24,7 +24,7 @@ from synthetic_attention.models import SynthesizerForConditionalGeneration
 
 from ..data.examples import Examples, NoExamplesError, OnLong
 from ..data.source import Corpus, Records, Source, text_records
-from ..data.tokenizer import SPECIAL_TOKENS, Tokenizer, Tokens, encode
+from ..data.tokenizer import Tokenizer, Tokens, encode
 from ..errors import UserError
 from .base import EvaluationLoop, Scores, Task
 
@@ -208,18 +208,6 @@ class SpanCorruption(Task):
         fields = (self.text_field,) if self.text_field else DOCUMENT_FIELDS
         skip, most = self.skip_bad_lines, self.max_documents
         return text_records(source, source.split, fields, "text_field", str.strip, skip_bad_lines=skip, most=most)
-
-    def train_tokenizer(self, split: Corpus, vocab_size: int, max_length: int) -> Tokenizer:
-        """A vocabulary with the sentinels at its end: `<extra_id_0>` is the last token, `<extra_id_1>` before it."""
-        least = 256 + len(SPECIAL_TOKENS) + self.sentinels
-        if vocab_size < least:
-            raise UserError(
-                f"got vocab_size={vocab_size}; expected at least {least}: bytes, special tokens and "
-                f"{self.sentinels} sentinels"
-            )
-        tokenizer = super().train_tokenizer(split, vocab_size - self.sentinels, max_length)
-        tokenizer.backend_tokenizer.add_special_tokens([f"<extra_id_{i}>" for i in reversed(range(self.sentinels))])
-        return tokenizer
 
     def encode(
         self, split: Corpus, tokenizer: Tokenizer, max_length: int, on_long: OnLong = "error", training: bool = False

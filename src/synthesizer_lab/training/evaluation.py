@@ -13,7 +13,7 @@ import torch
 
 from ..data.examples import OnLongInput
 from ..errors import UserError, damage_reported
-from ..tasks import get_task
+from ..tasks import get_task, make_task
 from ..tasks.base import EvaluationLoop, format_score, tokens_name
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
@@ -53,14 +53,14 @@ def evaluate_run(
     run = RunFolder.find(path)
     info, written = run.read_info(), RunFolder(run.results)
     task = run.read_task(info)
-    task = task.from_options({**asdict(task), **(scoring or {})})
+    task = make_task(task.name, {**asdict(task), **(scoring or {})})
     generation = evaluation_config(task, generation_options)
     task.check_requirements()
     path_of_data = data_path(info, data)
     if isinstance(task, Classification) and path_of_data.is_file() and portable_path(path_of_data) != info["data"]:
         # Nothing of a file with other data was trained on.
         task = replace(task, held_out=0.0)
-    part = task.read(path_of_data, split)
+    part = task.records(path_of_data, split).load()
     loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
     started = time.perf_counter()
     with shortage_reported(_LESS_MEMORY, lambda: "nothing was written"):

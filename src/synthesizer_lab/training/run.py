@@ -74,7 +74,7 @@ def read_splits(task: Task, data: Path, training: TrainingOptions) -> dict[str, 
     records = task.records(data, "train")
     is_large = records.source.bytes() > min(IN_MEMORY, training.tokenizer_characters)
     train = replace(records, task=(task.name, asdict(task))) if is_large else records.load()
-    return {"train": train, "valid": task.read(data, "valid")}
+    return {"train": train, "valid": task.records(data, "valid").load()}
 
 
 def start_run(

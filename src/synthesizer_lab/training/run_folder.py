@@ -34,8 +34,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from ..data.source import is_hub_name
 from ..errors import UserError, damage_reported, one_line
 from ..staging import LOCK, lock_file, staged
-from ..tasks import get_task
-from ..tasks.base import FORMER_OPTIONS, Task, load_pretrained, possible_starts, reset_generation
+from ..tasks import FORMER_OPTIONS, make_task
+from ..tasks.base import Task, load_pretrained, possible_starts, reset_generation
 from .settings import Settings, load_yaml
 
 # The entries of config.json that make transformers load kernels from the hub, other weights, or other libraries.
@@ -198,7 +198,7 @@ class RunFolder:
     def read_task(self, info: Mapping[str, Any]) -> Task:
         """The task in `info`, the result of `read_info`."""
         with damage_reported(f"{self.path}: the task"):
-            return get_task(info["task"]).from_options(info["options"])
+            return make_task(info["task"], info["options"])
 
     def read_settings(self, info: Mapping[str, Any]) -> Settings:
         """The settings in `info`, the result of `read_info`."""

@@ -22,8 +22,8 @@ from synthetic_attention.synthesizers import OPTIONS, default_options
 from synthetic_attention.validation import did_you_mean
 
 from ..errors import UserError, check_value, one_line, user_errors
-from ..tasks import get_task, known_tasks
-from ..tasks.base import FORMER_OPTIONS, Task
+from ..tasks import FORMER_OPTIONS, get_task, known_tasks, option_types
+from ..tasks.base import Task
 from .options import TrainingOptions
 
 _QUOTES = ("'", '"')
@@ -171,7 +171,7 @@ def read_settings(
         elif key in _model_fields():
             check_value(key, value, SynthesizerConfig.__annotations__[key])
             model[key] = value
-        elif task is None or key not in task.option_types():
+        elif task is None or key not in option_types(task):
             groups = ("training", "model", "function", *(() if task is None else (f"task {task.name}",)))
             hint = did_you_mean(key, [each.key for each in list_settings() if each.group.startswith(groups)])
             raise UserError(f"got unknown setting {key!r}{hint} (`synthesizer settings` lists all)")
@@ -230,7 +230,7 @@ def list_settings(preset: str = "tiny") -> list[Setting]:
         own = default_options(name) | used.synthesizer_options.get(name, {})
         groups.append((f"function {name}", f"{name}.", kind, own, SimpleNamespace(**own)))
     for task in map(get_task, known_tasks()):
-        groups.append((f"task {task.name}", "", task, task.option_types(), task))
+        groups.append((f"task {task.name}", "", task, option_types(task), task))
     return [
         Setting(prefix + name, getattr(values, name, None), meanings.get(name, ""), group)
         for group, prefix, kind, names, values in groups
@@ -257,7 +257,7 @@ def read_task_options(
 ) -> dict[str, Any]:
     """The options of a task: those in `given` that are not None, and those in `overrides`."""
     options = {name: value for name, value in (given or {}).items() if value is not None}
-    types = task.option_types()
+    types = option_types(task)
     for key, value in (parse_override(override, types) for override in overrides):
         if key in types:
             if key in options:
