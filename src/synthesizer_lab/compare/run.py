@@ -27,10 +27,11 @@ from transformers import TrainerCallback
 from ..errors import UserError
 from ..metrics.text import can_compute
 from ..staging import LOCK, lock_file
+from ..tasks.large import Report
 from ..training.callbacks import StopRequest
 from ..training.device import choose_training_device
 from ..training.evaluation import evaluate_run
-from ..training.run import Report, resume_run, start_run
+from ..training.run import resume_run, start_run
 from ..training.run_folder import RunFolder
 from .page import write_page
 from .plan import Comparison, Plan, tokenizer_record

@@ -21,6 +21,7 @@ from .base import Task
 # Text of more characters is not held in memory.
 IN_MEMORY = 5 * 10**7
 _COUNTS = ("dropped", "truncated", "skipped")
+# Receives lines for the user.
 Report = Callable[[str], object]
 
 

@@ -9,7 +9,7 @@ import resource
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from ..data.examples import Examples
 from ..data.source import Records, Split, is_hub_name
 from ..errors import UserError, damage_reported
 from ..tasks.base import Task, build_model, tokens_name
-from ..tasks.large import IN_MEMORY, encode_large, new_tokenizer
+from ..tasks.large import IN_MEMORY, Report, encode_large, new_tokenizer
 from .checkpoint import last_progress, remove_others
 from .device import (
     any_process,
@@ -44,8 +44,6 @@ from .trainer import SynthesizerTrainer, TrainingInputs
 # The first steps allocate and compile; then steps are measured until one of the limits.
 _WARMUP, _STEPS, _SECONDS = 3, 50, 10.0
 _NEVER = 10**9
-# Receives lines for the user.
-Report = Callable[[str], object]
 # Those that scores depend on are recorded where they are installed.
 _PACKAGES = (
     *("synthetic-attention", "torch", "transformers", "accelerate", "tokenizers"),
