@@ -22,6 +22,15 @@ def test_devices_that_are_there() -> None:
     assert choose_device() == choose_training_device() == expected
 
 
+def test_a_launcher_that_started_one_process_of_several_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `accelerate launch --cpu --num_processes 2` sets the environment."""
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    assert choose_training_device("cpu") == torch.device("cpu")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    with pytest.raises(UserError, match=r"one process, .* torchrun"):
+        choose_training_device("cpu")
+
+
 def test_devices_that_are_not_here() -> None:
     for name in ("hpu", "cpu:x", ""):
         with pytest.raises(UserError, match=rf"got device '{name}'; expected one of: cpu"):

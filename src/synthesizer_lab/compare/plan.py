@@ -94,6 +94,7 @@ class Plan:
         self.on_long: OnLongInput = "truncate" if shared.training.on_long == "truncate" else "error"
         generation = evaluation_config(task, comparison.generation)
         self.generation = None if generation is None else generation_settings(generation)
+        task.check_requirements()
         data = read_splits(task, comparison.data, shared.training)
         self.tests = {split: task.records(comparison.data, split).load() for split in comparison.splits}
         self.fingerprints = {name: split.fingerprint() for name, split in data.items()}

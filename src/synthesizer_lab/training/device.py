@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -33,7 +34,13 @@ def choose_training_device(name: str | None = None) -> torch.device:
     if device.index:
         variable = f"{device.type.upper()}_VISIBLE_DEVICES={device.index}"
         raise UserError(f"got device {name!r}; expected {device.type} for training, and {variable} in the environment")
-    PartialState(cpu=device.type == "cpu")
+    several = PartialState(cpu=device.type == "cpu").num_processes > 1
+    # `accelerate launch` sets the address for several processes.
+    if not several and os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ:
+        raise UserError(
+            "accelerate launch has started one process, though it was told to start several: on a CPU it needs MPI for "
+            "that; use torchrun --nproc-per-node N"
+        )
     return device
 
 

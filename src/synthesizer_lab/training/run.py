@@ -63,12 +63,7 @@ class Outcome(NamedTuple):
 
 
 def read_splits(task: Task, data: Path, training: TrainingOptions) -> dict[str, Any]:
-    """The splits that training needs: "train", whose records are not read yet if it is large, and "valid".
-
-    Before, that training is possible: what the task needs is installed, and `check_launch`.
-    """
-    check_launch(training)
-    task.check_requirements()
+    """The splits that training needs: "train", whose records are not read yet if it is large, and "valid"."""
     records = task.records(data, "train")
     is_large = records.source.bytes() > min(IN_MEMORY, training.tokenizer_characters)
     train = replace(records, task=(task.name, asdict(task))) if is_large else records.load()
@@ -296,6 +291,8 @@ def prepare_inputs(
     The tokenizer is by default that of `pretrained`, or a new one from the training split. The data must have the
     `fingerprints`, if they are given.
     """
+    check_launch(settings.training)
+    task.check_requirements()
     splits = read_splits(task, data, settings.training)
     found = {name: split.fingerprint() for name, split in splits.items()}
     for name, digests in found.items():

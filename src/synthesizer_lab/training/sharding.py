@@ -31,23 +31,11 @@ def check_launch(training: TrainingOptions) -> None:
 
     PartialState has to exist.
     """
-    has_one, precision = PartialState().num_processes == 1, os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-    asked = {
-        "DeepSpeed": parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"),
-        "FSDP": parse_flag_from_env("ACCELERATE_USE_FSDP") and training.sharding == "none",
-        # Trainer would follow the environment, and run.yaml would not say so.
-        f"mixed_precision {precision}": precision not in ("no", "bf16" if training.bf16 else "no"),
-        # It sets the address for several processes, and has started one.
-        "several processes on a CPU without MPI": has_one
-        and parse_flag_from_env("ACCELERATE_USE_CPU")
-        and "MASTER_ADDR" in os.environ,
-    }
-    if others := " and ".join(name for name, is_asked in asked.items() if is_asked):
-        raise UserError(
-            f"got {others} in the configuration of accelerate, but not in the options; pass --sharding fsdp or --bf16, "
-            "or start the command with `torchrun --nproc-per-node N`"
-        )
-    if training.sharding == "fsdp" and has_one:
+    if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
+        raise UserError("got DeepSpeed in the configuration of accelerate; expected FSDP, or --sharding fsdp")
+    if training.sharding == "none" and parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        raise UserError("got sharding none, but FSDP in the configuration of accelerate; pass --sharding fsdp")
+    if training.sharding == "fsdp" and PartialState().num_processes == 1:
         raise UserError(
             "got sharding fsdp with one process, which cannot shard; start several with `torchrun --nproc-per-node N` "
             "or `accelerate launch`, or pass --sharding none"
@@ -55,6 +43,12 @@ def check_launch(training: TrainingOptions) -> None:
     # The model is sharded here, the same way on all devices: Accelerate would not shard on a CPU, and transformers
     # would load a model into the first process only.
     os.environ.pop("ACCELERATE_USE_FSDP", None)
+    # Trainer would follow the environment, and run.yaml would not say so.
+    precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    if precision not in ("no", "bf16" if training.bf16 else "no"):
+        raise UserError(
+            f"got mixed_precision {precision} in the configuration of accelerate; expected no, or bf16 with --bf16"
+        )
 
 
 def building_device(sharding: Sharding) -> torch.device:
