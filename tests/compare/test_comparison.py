@@ -49,9 +49,8 @@ def finished(finished_folder: Path, tmp_path: Path) -> Results:
 
 def test_tests_truncate_as_training_does(corpus: Path, start: Start, tmp_path: Path) -> None:
     shutil.copytree(corpus, tmp_path / "long")
-    for language in ("en", "de"):
-        with (tmp_path / f"long/test.{language}").open("a", encoding="utf-8") as file:
-            file.write("one " * 99 + "\n")
+    for path in (tmp_path / "long").glob("test.*"):
+        path.write_text(path.read_text(encoding="utf-8") + "one " * 99 + "\n", encoding="utf-8")
     (run,) = start("vanilla", data=tmp_path / "long", overrides=[*SMALL, "on_long=truncate"])["runs"]
     assert run["tests"]["test"]["truncated"] == 1
 
@@ -62,6 +61,7 @@ def test_a_comparison_has_runs_results_and_a_table(start: Start, tmp_path: Path)
     assert not failures(results)
     assert json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8")) == results
     assert (tmp_path / "out/table.md").read_text(encoding="utf-8") == markdown_page(results)
+    assert "\n# vanilla-seed-3\n" in (tmp_path / "out/vanilla/seed-3/README.md").read_text(encoding="utf-8")
     # Seed by seed, in the given order.
     order = [line.partition(": ")[2] for line in lines if line.startswith("run ")]
     assert order == [f"{row}, seed {seed}" for seed in (3, 1) for row in ("vanilla", "random+vanilla")]

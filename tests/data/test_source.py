@@ -93,9 +93,7 @@ def test_documents_of_json_lines(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(UserError, match=r"train\.jsonl, line 1: .*not JSON \(.*\);"):
         SpanCorruption().records(tmp_path, "train").load()
-    with pytest.raises(
-        UserError, match=r"train\.jsonl: there is no text; .*\(1 malformed; without skip_bad_lines the first is shown\)"
-    ):
+    with pytest.raises(UserError, match=r"train\.jsonl: there is no text; .*\(1 malformed\)"):
         SpanCorruption(skip_bad_lines=True).records(tmp_path, "train").load()
 
 

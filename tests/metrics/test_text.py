@@ -112,6 +112,9 @@ def test_without_java_the_rest_is_scored(tmp_path: Path, monkeypatch: pytest.Mon
     scores = dialogue_scores(HYPOTHESES, REFERENCES)
     assert scores["meteor"] == NEEDS_JAVA == "needs Java"
     assert {name for name, score in scores.items() if isinstance(score, float)} == {"bleu1", "bleu4", "rougel", "cider"}
+    (tmp_path / "java").write_text("#!/bin/sh\necho hello\n", encoding="utf-8")
+    (tmp_path / "java").chmod(0o755)
+    assert dialogue_scores(HYPOTHESES, REFERENCES)["meteor"] == "needs Java that works; it printed: hello"
 
 
 def test_without_pycocoevalcap_the_columns_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

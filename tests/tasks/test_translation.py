@@ -7,8 +7,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from synthesizer_lab.data.tokenizer import decode, encode, special_ids, train_tokenizer
+from synthesizer_lab.data.tokenizer import decode, encode, train_tokenizer
 from synthesizer_lab.tasks import UserError
+from synthesizer_lab.tasks.generation import suppressed_tokens
 from synthesizer_lab.tasks.large import new_tokenizer
 from synthesizer_lab.tasks.seq2seq import TextPairs
 from synthesizer_lab.tasks.translation import Translation
@@ -40,7 +41,7 @@ def test_any_text_survives_the_vocabulary_and_a_reload(tmp_path: Path) -> None:
 def test_special_tokens_of_a_tokenizer_from_elsewhere() -> None:
     backend = Tokenizer(WordLevel({"a": 0, "[PAD]": 1, "</s>": 2}))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", eos_token="</s>")
-    assert special_ids(tokenizer) == {1, 2}
+    assert suppressed_tokens(tokenizer) == [1]
     assert decode(tokenizer, [[1, 0, 2]]) == ["a"]
 
 

@@ -29,7 +29,7 @@ def test_evaluation_scores_and_writes_predictions(corpus: Path, tmp_path: Path, 
 def test_the_model_card_has_scores_and_code_that_runs(
     corpus: Path, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = tmp_path / "random" / "seed-0"
+    run = tmp_path / "run"
     card, best = run / "README.md", start(corpus, run, small("max_steps=2")).metrics["best"]
     evaluate_run(run, num_beams=2)
     text = card.read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def test_the_model_card_has_scores_and_code_that_runs(
     assert found["validation", "BLEU (step 2)"] == best["bleu"]
     assert ("test", "chrF (beam2.penalty0.6)") in found
     assert f"\n| validation, step 2 | {best['bleu']:.2f} | {best['chrf']:.2f} |\n| test beam2.penalty0.6 | " in text
-    assert "\n# random-seed-0\n" in text
+    assert "\n# run\n" in text
     assert str(tmp_path) not in text
     code = dict(blocks(card))
     assert code["console"].strip() == RunFolder(run).read_info()["commands"][0]

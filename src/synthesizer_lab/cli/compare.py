@@ -67,10 +67,13 @@ def compare(
         splits=split or ["test"],
         generation=given(**vars(generation)),
     )
+    numbers = whole_numbers("--seeds", seeds, least=0)
+    if len({*numbers}) < len(numbers):
+        raise UserError(f"got --seeds {seeds}; expected each seed once")
     results, signal = run_comparison(
         comparison,
         parse_rows(synthesizers),
-        whole_numbers("--seeds", seeds, least=0),
+        numbers,
         output,
         jobs=jobs,
         device=place.device,

@@ -99,13 +99,13 @@ def _limit(least: int | None, most: int) -> Any:
 
 
 def whole_numbers(flag: str, text: str, least: int = 1) -> list[int]:
-    """The value of a flag that takes different whole numbers, separated by commas."""
+    """The value of a flag that takes whole numbers."""
     try:
         numbers = [int(number) for number in text.split(",")]
     except ValueError:
         numbers = []
-    if not numbers or min(numbers) < least or len({*numbers}) < len(numbers):
-        raise UserError(f"got {flag} {text!r}; expected different whole numbers from {least} on, such as 2,3")
+    if not numbers or min(numbers) < least:
+        raise UserError(f"got {flag} {text!r}; expected whole numbers from {least} on, separated by commas")
     return numbers
 
 

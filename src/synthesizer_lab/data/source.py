@@ -213,9 +213,7 @@ class Records:
         """The whole split."""
         split = self.split([*self.read()])
         if not any(map(str.strip, split.all_texts())):
-            malformed = (
-                f" ({split.skipped} malformed; without skip_bad_lines the first is shown)" if split.skipped else ""
-            )
+            malformed = f" ({split.skipped} malformed)" if split.skipped else ""
             raise UserError(f"{self.source}: there is no text; expected at least one record{malformed}")
         return split
 

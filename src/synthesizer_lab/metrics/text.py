@@ -101,17 +101,18 @@ def meteor(hypotheses: _Texts, references: _References) -> float:
     # pycocoevalcap's own class leaves pipes open and hangs if Java fails; this is its command and protocol.
     command = ["java", "-jar", "-Xmx2G", str(Path(home) / "meteor-1.5.jar"), "-", "-", "-stdio", "-l", "en", "-norm"]
 
-    def answers(*requests: list[str]) -> list[str]:
+    def answers(count: int, *requests: list[str]) -> list[str]:
         lines = "".join(" ||| ".join(request) + "\n" for request in requests)
         java = subprocess.run(command, input=lines, capture_output=True, text=True, encoding="utf-8", errors="replace")
-        if java.returncode or not java.stdout:
-            message, *_ = java.stderr.split("\n")
+        found = java.stdout.split("\n")[:-1]
+        if java.returncode or len(found) != count:
+            message, *_ = (java.stderr or java.stdout).split("\n")
             raise UserError(f"{NEEDS_JAVA} that works; it printed: {message}")
-        return java.stdout.split("\n")[:-1]
+        return found
 
-    statistics = answers(*(["SCORE", *golds[row], *guesses[row]] for row in golds))
+    statistics = answers(len(golds), *(["SCORE", *golds[row], *guesses[row]] for row in golds))
     # One score per row, then the score of the corpus.
-    return 100 * float(answers(["EVAL", *statistics])[-1])
+    return 100 * float(answers(len(golds) + 1, ["EVAL", *statistics])[-1])
 
 
 def _coco(texts: _References) -> dict[int, list[str]]:

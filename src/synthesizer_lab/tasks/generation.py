@@ -14,7 +14,7 @@ from synthetic_attention.models import SynthesizerForConditionalGeneration
 from synthetic_attention.validation import LIMIT
 
 from ..data.examples import padded_inputs, token_batches
-from ..data.tokenizer import Tokens, special_ids
+from ..data.tokenizer import Tokenizer, Tokens, special_ids
 from ..errors import UserError
 from .base import EvaluationLoop, Task
 
@@ -98,8 +98,7 @@ def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation:
     names = _SAMPLING if generation.do_sample else ("do_sample", *_BEAMS)
     settings = {name: getattr(generation, name) for name in names}
     if not config.is_encoder_decoder:
-        # No text contains the others. Tokenizers from elsewhere lack some.
-        settings["suppress_tokens"] = sorted(special_ids(loop.tokenizer) - {loop.tokenizer.eos_token_id})
+        settings["suppress_tokens"] = suppressed_tokens(loop.tokenizer)
     if loop.is_sharded:
         settings["synced_gpus"] = True
 
@@ -127,3 +126,8 @@ def generate_tokens(loop: EvaluationLoop, prompts: Sequence[Tokens], generation:
     # Tensors of inference mode, in which a sharded model would gather its weights, cannot be trained with.
     with torch.no_grad() if loop.is_sharded else torch.inference_mode():
         return loop.run_each(lengths * beams, step, batches)
+
+
+def suppressed_tokens(tokenizer: Tokenizer) -> list[int]:
+    """The special tokens that no text contains: all except `</s>`. Tokenizers from elsewhere lack some."""
+    return sorted(special_ids(tokenizer) - {tokenizer.eos_token_id})

@@ -145,7 +145,7 @@ class LanguageModeling(Task):
     def validate(self, loop: EvaluationLoop, split: Corpus, examples: LanguageRows, loss: float) -> Scores:
         """Perplexities per token and per word, bits per byte, and the counts behind them."""
         counts = {"tokens": int(examples.scored().sum()), "words": examples.words, "bytes": examples.bytes}
-        return {**text_scores(loss, *counts.values()), **counts}
+        return {**text_scores(loss, counts["tokens"], examples.words, examples.bytes), **counts}
 
     def generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
         """Greedy search, updated by `options`; with `do_sample`, sampling."""
@@ -173,14 +173,14 @@ def _cut(text: str, tokenizer: Tokenizer, max_length: int) -> str:
 def text_scores(loss: float, tokens: int, words: int, size: int) -> Scores:
     """The scores of a text of `size` bytes from the mean of its loss, −ln p(token | tokens before), line ends included.
 
-    nats             loss · tokens
-    perplexity       exp(nats / tokens)              not comparable between vocabularies
+    nats = loss · tokens
+    perplexity       exp(loss)                       not comparable between vocabularies
     word_perplexity  exp(nats / words)               words between whitespace, plus the line ends
     bits_per_byte    nats / (ln 2 · bytes)           bytes of the text in UTF-8, plus the line ends
     """
     nats = loss * tokens
     return {
-        "perplexity": _exp(nats / tokens),
+        "perplexity": _exp(loss),
         "word_perplexity": _exp(nats / words),
         "bits_per_byte": nats / (math.log(2) * size),
     }

@@ -42,7 +42,8 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
     tag = _TAGS.get(model) or _TAGS.get(task.name)
     name = str(data).partition(":")[2] if is_hub_name(data) else data.name
     # A run of a comparison is in ROW/seed-N.
-    title = run.path.name if not run.path.name.startswith("seed-") else "-".join(run.path.parts[-2:])
+    row = run.path.parent
+    title = f"{row.name}-{run.path.name}" if (row.parent / "results.json").is_file() else run.path.name
     rows = _rows(run, metrics["best"])
     results = [
         EvalResult(
