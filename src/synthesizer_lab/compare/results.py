@@ -22,7 +22,7 @@ from scipy import stats
 from ..errors import UserError, damage_reported
 from ..metrics.text import OWN_VECTORS
 from ..tasks import make_task
-from ..tasks.base import tokens_name
+from ..tasks.base import larger_is_better, tokens_name
 from ..tasks.seq2seq import TextPairs
 from ..tasks.translation import Translation
 from ..training.settings import parse_synthesizer
@@ -105,7 +105,7 @@ def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
         "budget": {"steps": max(training["max_steps"], 0) or None, "minutes": training["minutes"]},
         "score_labels": dict(task.score_labels),
         "selected_by": task.metric_for_best_model,
-        "larger_is_better": task.metric_for_best_model != "loss",
+        "larger_is_better": larger_is_better(task),
         "tokens": tokens_name(task),
         "tests": tests,
         "generation": plan.generation,

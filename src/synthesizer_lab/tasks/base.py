@@ -201,6 +201,11 @@ def possible_starts(task: Task | type[Task]) -> tuple[type, ...]:
     return (task.model_class,)
 
 
+def larger_is_better(task: Task | type[Task]) -> bool:
+    """Whether larger values of the score that selects the checkpoint are better."""
+    return task.metric_for_best_model != "loss"
+
+
 def tokens_name(task: Task | type[Task]) -> str:
     """The title of the tokens that the speed counts."""
     return "source + target tokens" if task.model_class is SynthesizerForConditionalGeneration else "tokens"

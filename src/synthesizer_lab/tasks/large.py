@@ -30,7 +30,7 @@ def new_tokenizer(
     train: Split | Records,
     vocab_size: int,
     max_length: int,
-    characters: int = 10**7,
+    characters: int = IN_MEMORY,
     report: Report = lambda line: None,
 ) -> Tokenizer:
     """A tokenizer trained on a split, or on so many `characters` of large text, then from the cache if it is there.

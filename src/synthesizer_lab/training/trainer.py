@@ -27,7 +27,7 @@ from synthetic_attention.synthesizers import Mixture, SynthesizingFunction
 from ..data.examples import Examples, TokenBatchSampler
 from ..data.source import Split
 from ..errors import UserError, damage_reported
-from ..tasks.base import EvaluationLoop, Task, count_tokens, evaluate_loss
+from ..tasks.base import EvaluationLoop, Task, count_tokens, evaluate_loss, larger_is_better
 from .callbacks import StopRequest, TrainingClock
 from .checkpoint import Progress, Snapshot, averaged_weights, commit_checkpoint
 from .device import failing_together, gather
@@ -399,7 +399,7 @@ class SynthesizerTrainer(Trainer):
     def _keep_if_best(self, scores: dict[str, Any]) -> None:
         metric, best = self.task.metric_for_best_model, self.progress.best
         # Of equal scores the later: its model was trained longer.
-        if best and scores[metric] != best[metric] and (scores[metric] > best[metric]) == (metric == "loss"):
+        if best and scores[metric] != best[metric] and (scores[metric] > best[metric]) != larger_is_better(self.task):
             return
         self.progress.best = scores
         self.save_best_model()
@@ -412,7 +412,7 @@ class SynthesizerTrainer(Trainer):
 
     def _best_snapshots(self, scores: dict[str, Any]) -> list[Snapshot]:
         """The best validations so far, with this one, ordered by step; of equal ones the later."""
-        sign = -1 if self.task.metric_for_best_model == "loss" else 1
+        sign = 1 if larger_is_better(self.task) else -1
         known = {*self.progress.snapshots, (scores["step"], float(scores[self.task.metric_for_best_model]))}
         ranked = sorted(known, key=lambda snapshot: (sign * snapshot[1], snapshot[0]))
         return sorted(ranked[-self.args.average_checkpoints :])
