@@ -246,6 +246,14 @@ def test_biases_that_do_not_fit_are_refused(form, bias, message):
         attend(make(form, t), t["v"], attn_bias=bias)
 
 
+@pytest.mark.parametrize("rows", [1, T])
+def test_heads_and_examples_that_share_a_key(rows):
+    query, key, value = torch.randn(B, 2 * H, rows, K), torch.randn(1, H, S, K), torch.randn(B, 2 * H, S, V)
+    logits, scores = InnerLogits(query, key), query @ key.repeat_interleave(2, dim=1).mT
+    torch.testing.assert_close(logits.dense(), scores)
+    torch.testing.assert_close(attend(logits, value), reference.attend(scores, value))
+
+
 @pytest.mark.parametrize("shape", [(1, H, T, S), (1, T, S), (B, 1, T, S), (1, 1, T, S)])
 @pytest.mark.parametrize("other", [False, True])
 def test_scores_for_one_head_or_example_are_for_all(shape, other):

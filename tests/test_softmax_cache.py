@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from synthetic_attention import SharedLogits, SynthesizerAttention, attend
 from synthetic_attention.kernels import CachedLogits, SoftmaxCache
@@ -125,3 +127,10 @@ def test_a_change_beside_an_infinite_score_is_seen() -> None:
     layer, x = layer_of("fixed_random"), torch.randn(B, N, H * HEAD, dtype=torch.float64)
     tables(layer)[0].data[0, 0, 0] = -torch.inf
     check_that_a_change_is_seen(layer, x, lambda table: table.data[1].normal_())
+
+
+def test_a_layer_without_numbers_leaves_nothing_behind() -> None:
+    for kind in (FakeTensorMode, nullcontext):
+        with kind(), torch.no_grad():
+            y = SynthesizerAttention(H * HEAD, H, "random", N)(torch.ones(B, N, H * HEAD))
+            assert y.shape == (B, N, H * HEAD)

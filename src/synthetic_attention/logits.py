@@ -226,7 +226,7 @@ class InnerLogits(Logits):
             logits = shared_product(query, key)
         else:
             # All examples of a head in one product: a broadcast key would be copied for each.
-            product = query.transpose(0, 1).flatten(1, 2) @ key[0]
+            product = query.transpose(0, 1).flatten(1, 2) @ repeat_heads(key, query.shape[1])[0]
             logits = product.unflatten(1, (query.shape[0], self.rows)).transpose(0, 1)
         return logits if self.bias is None else logits + without_overflow(leading(self.bias, columns, 1))[:, None]
 

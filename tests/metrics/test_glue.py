@@ -1,7 +1,5 @@
 """Metrics of GLUE and SuperGLUE against scikit-learn, scipy, published averages and counting by hand."""
 
-import math
-
 import pytest
 
 from synthesizer_lab.data.glue import SUITES
@@ -19,16 +17,14 @@ from synthesizer_lab.metrics.glue import (
 
 pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
 pytest.importorskip("scipy.stats", reason="scipy is not installed")
-GOLDS = [1, 1, 1, 0, 0, 0, 0, 1]
-GUESSES = [1, 0, 1, 0, 1, 0, 0, 1]
-# True positives 3, false positives 1, false negatives 1, true negatives 3.
 
 
 def test_scores_that_can_be_counted_by_hand() -> None:
-    assert accuracy(GUESSES, GOLDS) == 75
+    # True positives 3, false positives 1, false negatives 1, true negatives 3.
+    golds, guesses = [1, 1, 1, 0, 0, 0, 0, 1], [1, 0, 1, 0, 1, 0, 0, 1]
+    assert accuracy(guesses, golds) == f1(guesses, golds) == pytest.approx(75)
+    assert matthews(guesses, golds) == pytest.approx(50)
     assert accuracy([1, None, 0], [1, 1, 0]) == pytest.approx(200 / 3)
-    assert f1(GUESSES, GOLDS) == pytest.approx(75)
-    assert matthews(GUESSES, GOLDS) == pytest.approx(100 * (3 * 3 - 1 * 1) / math.sqrt(4 * 4 * 4 * 4))
     # Nothing is found, nothing is to be found, all one class.
     assert f1([0, 0], [1, 1]) == f1([0, 0], [0, 0]) == 0
     assert matthews([1, 1], [0, 1]) == matthews([0, 1], [1, 1]) == 0

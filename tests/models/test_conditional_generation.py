@@ -73,6 +73,18 @@ def test_the_states_and_weights_of_every_layer(tiny: Callable, rows: Rows) -> No
     torch.testing.assert_close(model.lm_head(out.decoder_hidden_states[-1]), out.logits)
 
 
+def test_the_encoder_alone(tiny: Callable, rows: Rows) -> None:
+    model = tiny(synthesizer="random+vanilla")
+    model.config.output_hidden_states = True
+    encoder, states = model.get_encoder(), model(*rows, decoder_input_ids=rows[0]).encoder_hidden_states
+    assert not encoder.training
+    torch.testing.assert_close(encoder(*rows).hidden_states, states)
+    model.train().get_encoder().requires_grad_(False).eval()
+    assert model.model.decoder.training
+    sides = (model.model.encoder, model.model.decoder)
+    assert [{x.requires_grad for x in side.parameters()} for side in sides] == [{False}, {True}]
+
+
 def test_labels_are_shifted_right(tiny: Callable) -> None:
     labels = torch.randint(3, 53, (3, 5))
     labels[1, 3:] = -100

@@ -188,7 +188,10 @@ class Generation:
     num_beams: int | None = option("Number of beams; 1 is greedy search. [default: the task's]", least=1)
     length_penalty: float | None = option("Divide log-probabilities by length^penalty. [default: the task's]")
     min_new_tokens: int | None = option("Minimum number of generated tokens. [default: 0]", least=0)
-    max_new_tokens: int | None = option("Maximum number of generated tokens. [default: the task's]", least=1)
+    max_new_tokens: int | None = option(
+        "Maximum of generated tokens; of an encoder-decoder at most 2 × source + 32. [default: the task's]",
+        least=1,
+    )
     no_repeat_ngram_size: int | None = option("No n-gram of this size is generated twice. [default: off]", least=0)
 
 

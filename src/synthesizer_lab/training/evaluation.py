@@ -53,6 +53,8 @@ def evaluate_run(
     run = RunFolder.find(path)
     info, written = run.read_info(), RunFolder(run.results)
     task = run.read_task(info)
+    if wrong := (scoring or {}).keys() - task.evaluation_options:
+        raise UserError(f"got --{', --'.join(wrong)}, an option that task {task.name} does not have; leave it out")
     task = make_task(task.name, {**asdict(task), **(scoring or {})})
     generation = evaluation_config(task, generation_options)
     task.check_requirements()
@@ -142,7 +144,8 @@ def describe_evaluation(results: Mapping[str, Any]) -> str:
     scored = f"{results['examples']} {task.unit}" if results["examples"] else f"no {task.unit} with a label, no scores"
     lines = [f"{results['split']}: {scored}"]
     if "num_beams" in results:
-        lines[0] += f", {results['num_beams']} beams, length penalty {results['length_penalty']}"
+        search = "greedy" if (beams := results["num_beams"]) == 1 else f"{beams} beams"
+        lines[0] += f", {search}, length penalty {results['length_penalty']}"
     if results["skipped"]:
         lines[0] += f", {results['skipped']} malformed lines left out"
     for key, label in task.score_labels.items():

@@ -290,7 +290,7 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         record: dict[str, bool],
     ) -> tuple[BaseModelOutput, TokenLayout]:
         """The encoder's output, computed unless it is given, and the layout of the source."""
-        if isinstance(outputs, tuple):
+        if isinstance(outputs, tuple | list):
             outputs = BaseModelOutput(*outputs)  # type: ignore[arg-type]
         x: Any = self._embed(input_ids, inputs_embeds) if outputs is None else outputs.last_hidden_state
         if outputs is not None:
@@ -342,7 +342,9 @@ class _Encoder(nn.Module):
 
     def __init__(self, model: SynthesizerModel) -> None:
         super().__init__()
-        self.model, self.config = model, model.config
+        # Not the model itself: the decoder's parameters and training mode are not the encoder's.
+        self.embed_tokens, self.encoder, self.config = model.embed_tokens, model.encoder, model.config
+        self._encode, self._recorded, self.training = model._encode, model.recorded, model.training
 
     @can_return_tuple
     def forward(
@@ -350,9 +352,9 @@ class _Encoder(nn.Module):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> BaseModelOutput:
         """Encode input_ids (B, S), or inputs_embeds (B, S, d_model) instead."""
         record = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
-        return self.model._encode(input_ids, attention_mask, inputs_embeds, None, record)[0]
+        return self._encode(input_ids, attention_mask, inputs_embeds, None, self._recorded(record))[0]
