@@ -119,9 +119,7 @@ def left(batch=B, keys=S) -> Tensor:
 
 
 def one_empty(batch=B, keys=S) -> Tensor:
-    mask = torch.ones(batch, keys, dtype=torch.bool)
-    mask[-1] = False
-    return mask
+    return (torch.arange(batch) < batch - 1)[:, None].expand(batch, keys)
 
 
 MASKS: dict[str, Any] = {"none": lambda: None, "holes": holes, "left": left, "one row empty": one_empty}
@@ -248,10 +246,13 @@ def test_biases_that_do_not_fit_are_refused(form, bias, message):
 
 @pytest.mark.parametrize("rows", [1, T])
 def test_heads_and_examples_that_share_a_key(rows):
-    query, key, value = torch.randn(B, 2 * H, rows, K), torch.randn(1, H, S, K), torch.randn(B, 2 * H, S, V)
-    logits, scores = InnerLogits(query, key), query @ key.repeat_interleave(2, dim=1).mT
+    shapes = {"q": (B, 2 * H, rows, K), "k": (1, H, S, K), "v": (B, 2 * H, S, V)}
+    ours = {name: torch.randn(shape, requires_grad=True) for name, shape in shapes.items()}
+    theirs = {name: x.detach().clone().requires_grad_() for name, x in ours.items()}
+    logits = InnerLogits(ours["q"], ours["k"])
+    scores = theirs["q"] @ theirs["k"].repeat_interleave(2, dim=1).mT
     torch.testing.assert_close(logits.dense(), scores)
-    torch.testing.assert_close(attend(logits, value), reference.attend(scores, value))
+    compare_with_gradients(attend(logits, ours["v"]), reference.attend(scores, theirs["v"]), ours, theirs)
 
 
 @pytest.mark.parametrize("shape", [(1, H, T, S), (1, T, S), (B, 1, T, S), (1, 1, T, S)])

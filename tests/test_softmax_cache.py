@@ -129,7 +129,7 @@ def test_a_change_beside_an_infinite_score_is_seen() -> None:
     check_that_a_change_is_seen(layer, x, lambda table: table.data[1].normal_())
 
 
-def test_a_layer_without_numbers_leaves_nothing_behind() -> None:
+def test_fake_tensors_are_not_cached() -> None:
     for kind in (FakeTensorMode, nullcontext):
         with kind(), torch.no_grad():
             y = SynthesizerAttention(H * HEAD, H, "random", N)(torch.ones(B, N, H * HEAD))

@@ -39,8 +39,6 @@ def test_what_is_no_label_is_wrong_for_f1_and_a_class_of_its_own_for_matthews() 
 
 
 def test_correlations_are_scipys() -> None:
-    # Ranks 1, 2, 3 against 1, 3, 2: 1 − 6 · 2 / (3 · 8).
-    assert pearson_spearman([0, 2, 1], [0, 1, 2])["spearman"] == pytest.approx(50)
     # A text that is no number is as far off as can be.
     assert pearson_spearman([0, None, 4], [0, 1, 4]) == pytest.approx(pearson_spearman([0, 5, 4], [0, 1, 4]))
     assert pearson_spearman([0, None, 2], [0, 4, 2]) == pytest.approx(pearson_spearman([0, 0, 2], [0, 4, 2]))

@@ -1,5 +1,6 @@
 """The encoder-decoder model: states and weights, labels, caches and generate(), refusals."""
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -77,10 +78,10 @@ def test_the_encoder_alone(tiny: Callable, rows: Rows) -> None:
     model = tiny(synthesizer="random+vanilla")
     model.config.output_hidden_states = True
     encoder, states = model.get_encoder(), model(*rows, decoder_input_ids=rows[0]).encoder_hidden_states
-    assert not encoder.training
     torch.testing.assert_close(encoder(*rows).hidden_states, states)
+    torch.testing.assert_close(copy.deepcopy(encoder)(*rows).hidden_states, states)
     model.train().get_encoder().requires_grad_(False).eval()
-    assert model.model.decoder.training
+    assert (model.model.decoder.training, model.get_encoder().training) == (True, False)
     sides = (model.model.encoder, model.model.decoder)
     assert [{x.requires_grad for x in side.parameters()} for side in sides] == [{False}, {True}]
 

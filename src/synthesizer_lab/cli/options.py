@@ -189,7 +189,7 @@ class Generation:
     length_penalty: float | None = option("Divide log-probabilities by length^penalty. [default: the task's]")
     min_new_tokens: int | None = option("Minimum number of generated tokens. [default: 0]", least=0)
     max_new_tokens: int | None = option(
-        "Maximum of generated tokens; of an encoder-decoder at most 2 × source + 32. [default: the task's]",
+        "Maximum number of generated tokens. Encoder-decoders also stop at 2 × source + 32. [default: the task's]",
         least=1,
     )
     no_repeat_ngram_size: int | None = option("No n-gram of this size is generated twice. [default: off]", least=0)

@@ -47,14 +47,17 @@ def evaluate_run(
         device: "cpu", "cuda:1" or another device of PyTorch; by default the accelerator if there is one, else the CPU.
         bf16: use bfloat16, for weights too.
         report: receives a message if the files cannot be written; the scores are returned anyway.
-        scoring: task options that replace those of training.
+        scoring: the task's `evaluation_options` that replace those of training.
         generation_options: fields of `GenerationConfig`, such as num_beams.
     """
     run = RunFolder.find(path)
     info, written = run.read_info(), RunFolder(run.results)
     task = run.read_task(info)
     if wrong := (scoring or {}).keys() - task.evaluation_options:
-        raise UserError(f"got --{', --'.join(wrong)}, an option that task {task.name} does not have; leave it out")
+        known = ", ".join(sorted(task.evaluation_options)) or "none"
+        raise UserError(
+            f"got --{', --'.join(sorted(wrong))}; expected options of an evaluation of {task.name}: {known}"
+        )
     task = make_task(task.name, {**asdict(task), **(scoring or {})})
     generation = evaluation_config(task, generation_options)
     task.check_requirements()
@@ -144,8 +147,8 @@ def describe_evaluation(results: Mapping[str, Any]) -> str:
     scored = f"{results['examples']} {task.unit}" if results["examples"] else f"no {task.unit} with a label, no scores"
     lines = [f"{results['split']}: {scored}"]
     if "num_beams" in results:
-        search = "greedy" if (beams := results["num_beams"]) == 1 else f"{beams} beams"
-        lines[0] += f", {search}, length penalty {results['length_penalty']}"
+        beams = f"{results['num_beams']} beams, length penalty {results['length_penalty']}"
+        lines[0] += ", greedy" if results["num_beams"] == 1 else f", {beams}"
     if results["skipped"]:
         lines[0] += f", {results['skipped']} malformed lines left out"
     for key, label in task.score_labels.items():

@@ -255,7 +255,7 @@ class CachedLogits(SharedLogits):
         positions = self._positions
         if positions.row_index is not None or torch.is_grad_enabled() or is_traced():
             return None
-        # The numbers of subclasses of Tensor, fake ones say, cannot be read.
+        # Values of tensor subclasses, such as FakeTensor, may not be readable.
         known = all(type(p) in (Tensor, nn.Parameter) for p in self._parameters)
         if not known or any(p.device.type != "cpu" or p.is_inference() for p in self._parameters):
             return None

@@ -290,7 +290,7 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         record: dict[str, bool],
     ) -> tuple[BaseModelOutput, TokenLayout]:
         """The encoder's output, computed unless it is given, and the layout of the source."""
-        if isinstance(outputs, tuple | list):
+        if isinstance(outputs, tuple):
             outputs = BaseModelOutput(*outputs)  # type: ignore[arg-type]
         x: Any = self._embed(input_ids, inputs_embeds) if outputs is None else outputs.last_hidden_state
         if outputs is not None:
@@ -339,12 +339,14 @@ class _Encoder(nn.Module):
     """The encoder of an encoder-decoder with its embedding, as `generate()` calls it."""
 
     main_input_name = "input_ids"
+    token_types = None
+    # Not the model itself: the decoder's parameters and training mode are not the encoder's.
+    recorded, _encode, _embed = SynthesizerModel.recorded, SynthesizerModel._encode, SynthesizerModel._embed
 
     def __init__(self, model: SynthesizerModel) -> None:
         super().__init__()
-        # Not the model itself: the decoder's parameters and training mode are not the encoder's.
         self.embed_tokens, self.encoder, self.config = model.embed_tokens, model.encoder, model.config
-        self._encode, self._recorded, self.training = model._encode, model.recorded, model.training
+        self.training = cast(SynthesizerStack, model.encoder).training
 
     @can_return_tuple
     def forward(
@@ -357,4 +359,4 @@ class _Encoder(nn.Module):
     ) -> BaseModelOutput:
         """Encode input_ids (B, S), or inputs_embeds (B, S, d_model) instead."""
         record = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
-        return self._encode(input_ids, attention_mask, inputs_embeds, None, self._recorded(record))[0]
+        return self._encode(input_ids, attention_mask, inputs_embeds, None, self.recorded(record))[0]  # type: ignore[misc]

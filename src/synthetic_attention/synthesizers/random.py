@@ -19,7 +19,7 @@ class Random(SynthesizingFunction):
 
     Args:
         std: standard deviation of the normal distribution that R starts from. Small by default: attention starts as an
-            average over all positions, and R has to be learned (about the authors' scale; measured in docs/results.md).
+            average over all positions, and R has to be learned (about the authors' scale).
     """
 
     per_position = {"table": (1, 2)}  # noqa: RUF012
