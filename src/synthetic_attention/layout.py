@@ -47,8 +47,10 @@ def is_transformed() -> bool:
 
 
 def is_traced() -> bool:
-    """Whether code must not read the content of a tensor: it is compiled or transformed."""
-    return torch.compiler.is_compiling() or is_transformed()
+    """Whether code must not read the content of a tensor: it is compiled or transformed, or tensors are fake."""
+    if torch.compiler.is_compiling() or is_transformed():
+        return True
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
 @dataclass(eq=False)

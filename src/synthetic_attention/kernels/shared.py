@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..layout import is_traced
 from ..logits import Positions, SharedLogits
@@ -255,9 +255,7 @@ class CachedLogits(SharedLogits):
         positions = self._positions
         if positions.row_index is not None or torch.is_grad_enabled() or is_traced():
             return None
-        # Values of tensor subclasses, such as FakeTensor, may not be readable.
-        known = all(type(p) in (Tensor, nn.Parameter) for p in self._parameters)
-        if not known or any(p.device.type != "cpu" or p.is_inference() for p in self._parameters):
+        if any(p.device.type != "cpu" or p.is_inference() for p in self._parameters):
             return None
         # Autocast changes the dtype in which scores are computed.
         autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
