@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments, set_seed
 
-from synthesizer_lab.compare.results import SPEEDS, over_seeds, read_results
+from synthesizer_lab.compare.results import FINISHED, PENDING, SPEEDS, over_seeds, read_results
 from synthesizer_lab.compare.rows import Row, parse_rows
 from synthesizer_lab.compare.tables import difference_table, markdown, score_columns, score_table
 from synthesizer_lab.data.glue import SUITES, read_examples, task_files
@@ -94,24 +94,28 @@ def write(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Write the results."""
     tests: dict[str, Any] = {task: {} for task in args.tasks}
     results: dict[str, Any] = {"rows": [], "runs": runs, "tests": tests, "score_labels": LABELS, "bootstrap": []}
-    results |= {"selected_by": "loss", "larger_is_better": False, "tokens": "tokens"}
-    for row in args.synthesizers:
-        if own := [run for run in runs if run["row"] == row.label]:
-            about = {"row": row.label, "parameters": own[0]["metrics"]["parameters"]}
-            results["rows"].append({**about, **over_seeds(own, tests)})
+    results |= {"selected_by": "loss", "larger_is_better": False, "tokens": "tokens", "settings": SETTINGS}
+    for run in runs:
+        run["status"] = FINISHED if run["tests"].keys() >= tests.keys() else PENDING
+    for label in dict.fromkeys(run["row"] for run in runs):
+        own = [run for run in runs if run["row"] == label]
+        results["rows"].append({"row": label, "parameters": own[0]["metrics"]["parameters"], **over_seeds(own, tests)})
     (args.output / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     return results
 
 
-runs = {(run["row"], run["seed"]): run for run in read_results(args.output)["runs"]}
-for task, seed, row in product(args.tasks, args.seeds, args.synthesizers):
+SETTINGS = {"model": Path(args.model).name, "max_length": args.max_length, "learning_rate": args.learning_rate}
+earlier = read_results(args.output)
+if earlier.get("settings", SETTINGS) != SETTINGS:
+    parser.error(f"{args.output}: its runs have {earlier['settings']}; got {SETTINGS}; choose another --output")
+runs = {(run["row"], run["seed"]): run for run in earlier["runs"]}
+for seed, row, task in product(args.seeds, args.synthesizers, args.tasks):
     if (row.label, seed) not in runs:
         # Without the head, which depends on the task.
         size = AutoModel.from_pretrained(convert_row(row)).num_parameters()
         about = {"validation": NONE, "last": NONE, "metrics": dict.fromkeys(SPEEDS) | {"parameters": size}}
-        key = {"row": row.label, "seed": seed, "status": "finished"}
-        runs[row.label, seed] = {**key, **about, "tests": dict.fromkeys(args.tasks, NONE)}
-    if not runs[row.label, seed]["tests"][task]["scores"]:
+        runs[row.label, seed] = {"row": row.label, "seed": seed, **about, "tests": {}}
+    if task not in runs[row.label, seed]["tests"]:
         fine_tune(convert_row(row), task, seed, runs[row.label, seed])
         write([*runs.values()])
 results = write([*runs.values()])

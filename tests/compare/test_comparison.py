@@ -163,12 +163,12 @@ def test_a_failed_run_has_its_reason_and_the_others_continue(start: Start, tmp_p
     lines: list[str] = []
     results = start("vanilla@learning_rate=4e9,vanilla", report=lines.append)
     (diverged,) = failures(results)
-    assert diverged["row"] == "vanilla@learning_rate=4e9"
-    assert "diverged" in diverged["reason"]
+    assert (diverged["row"], "diverged" in diverged["reason"]) == ("vanilla@learning_rate=4e9", True)
     assert any(line.startswith("vanilla@learning_rate=4e9, seed 0 failed: ") for line in lines)
     assert [(row["finished"], row["failed"]) for row in results["rows"]] == [([], [0]), ([0], [])]
-    table = (tmp_path / "out/table.md").read_text(encoding="utf-8")
-    assert "| vanilla@learning_rate=4e9 | 0 of 1 |" in table
+    assert "| vanilla@learning_rate=4e9 | 0 of 1 |" in (tmp_path / "out/table.md").read_text(encoding="utf-8")
+    # It stays until it is tried again.
+    assert failures(start("vanilla")) == [diverged]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_other_data_tokenizers_and_budgets_are_refused(start: Start, corpus: Pat
         tokenizer.read_text(encoding="utf-8").replace('"ignore_merges": false', '"ignore_merges": true')
     )
     (failure,) = failures(start("vanilla"))
-    assert (failure["row"], "tokenizer" in failure["reason"]) == ("random", True)
+    assert (failure["row"], "tokenizer" in failure["reason"], *failure["tests"]) == ("random", True, "test")
 
 
 def test_folders_with_other_content_or_in_use(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ BLEU = ("test_2016_flickr", "bleu")
 def test_scores_that_are_all_the_same_have_an_interval() -> None:
     same, other, varied = (pd.Series(values) for values in ([2.0, 2.0], [1.0, 1.0], [1.0, 2.0, 3.0]))
     assert t_interval(same, other) == (1.0, 1.0)
+    assert t_interval(pd.Series([52.7] * 3), pd.Series([52.7] * 2)) == (0.0, 0.0)
     assert t_interval(same, varied) == pytest.approx((-2.484, 2.484), abs=1e-3)
     assert t_interval(same[:1], other) is None
 

@@ -31,9 +31,7 @@ def test_brackets_keep_commas_together_and_folders_are_safe() -> None:
     rows = parse_rows([",".join(texts)])
     assert [row.label for row in rows] == texts
     assert [row.synthesizer for row in rows] == [texts[0], "[dense, random]", "../../x"]
-    assert [row.folder for row in rows] == [
-        *("encoder_random_decoder_dense_vanilla", "dense_random_@random.std=1", "x"),
-    ]
+    assert [row.folder for row in rows] == ["encoder_random_decoder_dense_vanilla", "dense_random_@random.std=1", "x"]
 
 
 @pytest.mark.parametrize(

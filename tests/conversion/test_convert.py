@@ -5,6 +5,7 @@ import json
 import re
 import runpy
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -253,18 +254,18 @@ def test_the_example_fine_tunes_on_glue(
         each.save_pretrained(tmp_path / "model")
     (tmp_path / "text").write_text("w5 w6 w7 w8\nw9 w8 w7\n" * 20, encoding="utf-8")
     write_glue(tmp_path / "glue", tasks=("cola", "stsb"))
-    options = {"synthesizers": "vanilla,random@calibrated=true", "text": tmp_path / "text", "data": tmp_path / "glue"}
+    rows = "vanilla,random@calibrated=true"
+    options = {"synthesizers": rows, "text": tmp_path / "text", "data": tmp_path / "glue"}
     given = [f"--{name}={value}" for name, value in {**options, "output": tmp_path / "runs"}.items()]
     given += ["--tasks", "cola", "stsb", "--seeds", "0", "1", "--max-length", "19"]
-    monkeypatch.setattr("sys.argv", ["", str(tmp_path / "model"), *given])
-    for _ in range(2):
-        runpy.run_path(str(ROOT / "examples/glue_trainer.py"))
-    # The second call found all results.
+    # Tasks and rows are added; other settings are refused.
+    for more in ("--tasks=cola", "--synthesizers=vanilla", "--seeds=1", "--max-length=19", "--learning-rate=1"):
+        monkeypatch.setattr("sys.argv", ["", str(tmp_path / "model"), *given, more])
+        with pytest.raises(SystemExit) if more == "--learning-rate=1" else nullcontext():
+            runpy.run_path(str(ROOT / "examples/glue_trainer.py"))
     results = condense(read_results(tmp_path / "runs"))
-    assert [(run["row"], run["seed"]) for run in results["runs"]] == [
-        (row, seed) for seed in (0, 1) for row in ("vanilla", "random@calibrated=true")
-    ]
+    assert [(row["row"], row["finished"]) for row in results["rows"]] == [(row, [0, 1]) for row in rows.split(",")]
     assert results["runs"][0]["tests"]["cola"]["scores"].keys() == {"matthews"}
     # Without heads: runs of other tasks can be merged with these.
     assert results["rows"][0]["parameters"] == AutoModel.from_pretrained(tmp_path / "runs/vanilla").num_parameters()
-    assert capsys.readouterr().out.count("| random@calibrated=true − vanilla | ") == 2
+    assert capsys.readouterr().out.count("| random@calibrated=true − vanilla | ") == 3

@@ -144,8 +144,9 @@ def test_resuming_notes_versions_and_data(
     (tmp_path / "data").rename(moved)
     with pytest.raises(UserError, match="does not exist; pass --data"):
         resume_run(run, max_steps=2)
+    monkeypatch.setattr("synthesizer_lab.training.run.__version__", "9.9")
     resume_run(run, max_steps=2, data=moved, report=silent)
     info = yaml.safe_load((run / "run.yaml").read_text(encoding="utf-8"))
     assert info["data"] == str(moved)
-    assert info["resumed_with"] == [info["versions"]]
+    assert info["resumed_with"] == [info["versions"] | {"synthetic-attention": "9.9"}]
     assert shlex.split(info["commands"][1]) == ["synthesizer", "train", "--synthesizer", "{encoder: dense}"]

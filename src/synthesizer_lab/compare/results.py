@@ -212,7 +212,7 @@ def t_interval(first: pd.Series, second: pd.Series) -> Interval:
     if min(len(first), len(second)) < 2:
         return None
     if first.nunique() == second.nunique() == 1:
-        return (first.mean() - second.mean(),) * 2
+        return (float(first.iloc[0] - second.iloc[0]),) * 2
     with warnings.catch_warnings():
         # The scores of one row may all be the same.
         warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)

@@ -87,19 +87,21 @@ def compare(
         raise UserError(f"{folder.path}: the folder has files and is no comparison; choose another --output")
     plan = Plan(comparison, _with_earlier(folder, earlier, rows, seeds))
     known = {(run["row"], run["seed"]): run for run in earlier["runs"]}
-    entries = {}
+    # Seed by seed, so that a table with all rows exists early.
+    entries, queue = {}, [(row, seed) for seed in seeds for row in rows]
     for row, seed in ((row, seed) for row, own in plan.seeds.items() for seed in own):
         plan.check_run(_run_folder(folder, row, seed), row, seed)
-        # Metrics and scores of earlier calls stay until the run is scored.
-        kept = {name: value for name, value in known.get((row.label, seed), {}).items() if name in ("metrics", "tests")}
-        entries[row, seed] = _entry(row, seed, PENDING, **kept)
+        # Scores of earlier calls stay until the run is scored, a failure until it is tried again.
+        before = known.get((row.label, seed), {})
+        failure = ("status", "reason") if before.get("status") == FAILED and (row, seed) not in queue else ()
+        kept = {name: before[name] for name in ("metrics", "tests", *failure) if name in before}
+        entries[row, seed] = _entry(row, seed, PENDING) | kept
     folder.path.mkdir(parents=True, exist_ok=True)
     refusal = UserError(f"{folder.path}: another process runs this comparison; wait for its end")
     with lock_file(folder.path / LOCK, refusal):
         # Lines about the data are reported once, not for every run.
         runner = _Runner(folder, plan, device, cache(report), callbacks, entries)
-        # Seed by seed, so that a table with all rows exists early.
-        signal = runner.run([(row, seed) for seed in seeds for row in rows], jobs)
+        signal = runner.run(queue, jobs)
         results, splits = runner.publish(), {split.name: split for split in plan.tests.values()}
         results["bootstrap"] = paired_bootstrap(results, folder.path, splits)
         folder.write_json("results.json", results)
@@ -178,6 +180,7 @@ class _Runner:
         row, seed = key
         entry = outcome if isinstance(outcome, dict) else _entry(row, seed, FAILED, reason=str(outcome))
         if entry["status"] == FAILED:
+            entry = self.entries[key] | entry
             self.report(f"{row.label}, seed {seed} failed: {entry['reason']}")
         self.entries[key] = entry
         self.publish()

@@ -20,6 +20,8 @@ from accelerate import PartialState  # type: ignore[import-untyped]
 from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast, TrainerCallback, TrainerControl, TrainerState, set_seed
 
+from synthetic_attention import __version__
+
 from ..data.examples import Examples
 from ..data.source import Records, Split, is_hub_name
 from ..errors import UserError, damage_reported
@@ -46,7 +48,7 @@ _WARMUP, _STEPS, _SECONDS = 3, 50, 10.0
 _NEVER = 10**9
 # Those that scores depend on are recorded where they are installed.
 _PACKAGES = (
-    *("synthetic-attention", "torch", "transformers", "accelerate", "tokenizers"),
+    *("torch", "transformers", "accelerate", "tokenizers"),
     *("sacrebleu", "rouge-score", "sentencex", "pycocoevalcap", "scikit-learn", "scipy"),
 )
 
@@ -382,7 +384,7 @@ def _versions(device: torch.device) -> dict[str, str | int]:
     for package in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-    return {**versions, "threads": torch.get_num_threads()}
+    return {**versions, "synthetic-attention": __version__, "threads": torch.get_num_threads()}
 
 
 def command_line() -> str:
