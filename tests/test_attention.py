@@ -155,7 +155,7 @@ def test_compiles_to_one_graph(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_reset_parameters_and_the_meta_device(name):
     layer, fresh, x = make(name, device="meta"), make(name), torch.randn(B, T, D)
-    assert all(t.is_meta for t in (*layer.parameters(), *layer.buffers()))
+    assert all(t.is_meta for t in (layer(x.to("meta")), *layer.parameters(), *layer.buffers()))
     layer.to_empty(device="cpu")
     layer.reset_parameters()
     assert layer(x).isfinite().all()

@@ -64,5 +64,6 @@ def test_layers(name: str, dtype: torch.dtype) -> None:
             y = module(inputs, mask if rows == T else None)
             (y * 1e-3).sum().backward()
             weights = module(inputs, need_weights=True)[1]
+            assert weights.dtype == kind
             results.append([y, weights, inputs.grad, *(parameter.grad for parameter in module.parameters())])
         check_finite(*results)

@@ -92,7 +92,10 @@ def test_what_it_is_not() -> None:
     layer, x = SynthesizerMultiheadAttention(E, H, synthesizer="random", max_length=L), torch.randn(L, B, E)
     nested = torch.nested.as_nested_tensor([x[0], x[1]], layout=torch.jagged)
     for call, message in (
-        (lambda: layer(x, x.clone(), x), "self-attention"),
+        (lambda: layer(x.requires_grad_(), x.detach(), x), "self-attention"),
+        (lambda: torch.func.vmap(layer)(x[None], x[None], x[None]), "self-attention"),
+        (lambda: layer(x[:B], x[:B].transpose(0, 1), x[:B]), "self-attention"),
+        (lambda: layer(x, x, x, key_padding_mask=torch.ones(B, L, dtype=torch.long)), "int64"),
         (lambda: layer(nested, nested, nested), "nested"),
         (lambda: layer(x, x, x, attn_mask=torch.zeros(5, L, L)), r"\(5, 7, 7\).*\(6, 7, 7\)"),
         (lambda: layer(x, x, x, key_padding_mask=torch.zeros(B, L - 1)), "True at padding"),

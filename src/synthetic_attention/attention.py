@@ -232,7 +232,7 @@ class SynthesizerAttention(SelfAttention):
         else:
             y = attend(logits, value, mask, causal, dropout, offset, group_size=self.group_size)
         y = layout.unpack(linear(self.out_proj, join_heads(y, layout)))
-        return (y, weights) if need_weights else y
+        return (y, weights.to(y.dtype)) if need_weights else y
 
     def _biased(self, logits: Logits, attn_bias: Tensor | None, layout: TokenLayout, dtype: torch.dtype) -> Logits:
         """The logits with a bias in the slots of the input, and in a static cache with what each token must not see."""

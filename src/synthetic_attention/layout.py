@@ -354,8 +354,7 @@ def check_mask(attention_mask: Tensor, batch: int, columns: int) -> None:
         # Only here: to write a size into a text binds compiled code to that size.
         raise ValueError(
             f"got an attention_mask of shape {tuple(attention_mask.shape)}; expected (B, S) = {(batch, columns)}, 1 or "
-            "True at real tokens. A mask over pairs of tokens is an attn_bias: 0 where a key may be seen, -inf where "
-            "not"
+            "True at real tokens. A mask over pairs of tokens is an attn_bias: 0 where a key may be seen, else -inf"
         )
 
 

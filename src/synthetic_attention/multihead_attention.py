@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import SynthesizerAttention
+from .layout import is_transformed
 from .synthesizers import SynthesizerOptions
 from .validation import check_size
 
@@ -26,8 +27,8 @@ class SynthesizerMultiheadAttention(nn.Module):
             512, 8, batch_first=True, synthesizer="random", max_length=256
         )
 
-    A padded sequence gives what it gives alone. Outputs at padded tokens, and of tokens that may see no key, are zeros.
-    `nn.TransformerEncoder` takes no fused path through this layer and gives it no nested tensors.
+    A padded sequence gives what it gives alone. Outputs at padded tokens are zeros, at tokens that may see no key the
+    bias of `out_proj`. `nn.TransformerEncoder` takes no fused path through this layer and gives it no nested tensors.
 
     Args:
         embed_dim, num_heads, dropout, bias, batch_first, device, dtype: as of `nn.MultiheadAttention`.
@@ -130,20 +131,23 @@ class SynthesizerMultiheadAttention(nn.Module):
             The output, of the shape of the query, and the weights (B, L, L), or (B, H, L, L) if not averaged, or None.
 
         Raises:
-            ValueError: another key than the query, nested tensors, or shapes that do not fit.
+            ValueError: another key than the query, nested tensors, integer masks, or shapes that do not fit.
         """
         if query.is_nested:
             raise ValueError("got a nested tensor; expected a padded one and a key_padding_mask")
-        if key is not query and not (key.shape == query.shape and key.data_ptr() == query.data_ptr()):
+        # The gradient may stop at one of two views of a tensor.
+        stops = key.requires_grad != query.requires_grad
+        if key is not query and (stops or is_transformed() or not key.is_set_to(query)):
             raise ValueError("got a key that is not the query; expected self-attention: layer(x, x, x)")
         swap = query.dim() == 3 and not self.batch_first
         x, v = (each.transpose(0, 1) if swap else each for each in (query, value))
-        if key_padding_mask is not None and key_padding_mask.shape != x.shape[:-1]:
-            got, wanted = tuple(key_padding_mask.shape), tuple(x.shape[:-1])
-            raise ValueError(f"got a key_padding_mask of shape {got}; expected {wanted}, True at padding")
+        if (mask := key_padding_mask) is not None:
+            got, wanted = tuple(mask.shape), tuple(x.shape[:-1])
+            if got != wanted or not (mask.dtype == torch.bool or mask.is_floating_point()):
+                raise ValueError(f"got {mask.dtype} key_padding_mask {got}; expected bool {wanted}, True at padding")
         y = self.attention(
             x,
-            None if key_padding_mask is None else key_padding_mask == 0,
+            None if mask is None else mask == 0,
             None if is_causal or attn_mask is None else self._bias(attn_mask, x),
             is_causal,
             value=None if value is query else v,

@@ -167,7 +167,6 @@ def test_a_failed_run_has_its_reason_and_the_others_continue(start: Start, tmp_p
     assert any(line.startswith("vanilla@learning_rate=4e9, seed 0 failed: ") for line in lines)
     assert [(row["finished"], row["failed"]) for row in results["rows"]] == [([], [0]), ([0], [])]
     assert "| vanilla@learning_rate=4e9 | 0 of 1 |" in (tmp_path / "out/table.md").read_text(encoding="utf-8")
-    # It stays until it is tried again.
     assert failures(start("vanilla")) == [diverged]
 
 

@@ -107,8 +107,9 @@ def test_what_is_kept(sources: Sources) -> None:
     classifier = convert(make_source("bert-classifier", **labels)).config
     assert {name: getattr(classifier, name) for name in labels} == labels
     # transformers keeps unknown fields of a configuration; models do not read them.
-    stray = convert(make_source("gpt2", hidden_act="relu", dropout_rate=0.5, attn_pdrop=0.25)).config
-    assert (stray.feed_forward_proj, stray.attention_dropout_rate) == ("gelu_new", 0.25)
+    stray = convert(make_source("gpt2", hidden_act="relu", dropout_rate=0.5, attn_pdrop=0.25, bos_token_id=99)).config
+    # A token that the vocabulary lacks is none.
+    assert (stray.feed_forward_proj, stray.attention_dropout_rate, stray.bos_token_id) == ("gelu_new", 0.25, None)
 
 
 def test_the_maximum_length(sources: Sources) -> None:

@@ -42,10 +42,7 @@ def test_functions_alphas_and_scores_of_each_layer() -> None:
     names = {"encoder": ["random", "dense+factorized_random"], "decoder": ["vanilla", "random+random"]}
     model = SynthesizerForConditionalGeneration(_config(names, 2, position_embedding_type="relative"))
     layers = attention_layers(model)
-    assert [(layer.stack, layer.number) for layer in layers] == [
-        *(("encoder", 1), ("encoder", 2)),
-        *(("decoder", 1), ("decoder", 2)),
-    ]
+    assert [(layer.stack, layer.number) for layer in layers] == [(stack, n) for stack in names for n in (1, 2)]
     parts, bias = [parts_of(layer) for layer in layers], "relative_position_bias"
     found = [[part.name for part in each] for each in parts]
     assert found == [["random"], ["dense", "factorized_random"], ["vanilla"], ["random", "random 2"]]

@@ -27,7 +27,7 @@ def test_the_defaults_are_the_papers_base_size() -> None:
         ({"max_length": 64}, ["max_length", "max_position_embeddings"]),
         ({"synthesizer": "rnd"}, ["rnd", "factorized_random"]),
         ({"synthesizer_options": {"random": {"sd": 1}}}, ["sd", "std"]),
-        ({"synthesizer": ["dense"]}, ["['dense']", "6 layers", "encoder"]),
+        ({"synthesizer": ["dense"]}, ["['dense']", "encoder's 6 layers"]),
         ({"synthesizer": {"encoder": "dense"}}, ["'encoder' and 'decoder'"]),
         ({"d_model": 100, "num_heads": 7}, ["d_model=100", "num_heads=7"]),
         ({"dropout_rate": 1.0}, ["dropout_rate=1.0"]),

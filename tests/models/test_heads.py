@@ -219,12 +219,15 @@ def test_weights_of_a_checkpoint_stay_when_it_lacks_others(
         assert torch.equal(loaded.get_parameter(name), parameter), name
 
 
-def test_resized_embeddings_stay_tied(build: Callable) -> None:
-    tied, untied = build("seq2seq", tie_word_embeddings=True), build("seq2seq")
+def test_resized_embeddings_stay_tied(build: Callable, tmp_path: Path) -> None:
+    tied, untied = build("seq2seq", tie_word_embeddings=True), build("seq2seq", bos_token_id=52)
     assert untied.num_parameters() - tied.num_parameters() == 53 * 22
     tied.resize_token_embeddings(59, mean_resizing=False)
     assert tied.lm_head.weight is tied.model.embed_tokens.weight
     assert tied.lm_head.weight.shape == (59, 22)
+    untied.resize_token_embeddings(50, mean_resizing=False)
+    untied.save_pretrained(tmp_path)
+    assert type(untied).from_pretrained(tmp_path).config.vocab_size == 50
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,8 @@ def _fields(
 ) -> dict[str, Any]:
     """The fields of `SynthesizerConfig`."""
     encoder, decoder = (any(name.startswith(f"model.{side}.") for name in state) for side in ("encoder", "decoder"))
-    tokens = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    names = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    tokens: dict[str, Any] = {name: getattr(config, name, None) for name in names}
     # A field of the same name means the same.
     classes: list[Any] = [SynthesizerConfig, config, PreTrainedConfig]
     ours, theirs, common = ({each.name for each in dataclasses.fields(one)} for one in classes)
@@ -185,12 +186,14 @@ def _fields(
         "type_vocab_size": len(state.get("model.token_types.weight", ())),
         "lm_head_bias": "lm_head.bias" in state,
         "use_bias": any(name.endswith("_proj.bias") for name in state),
-        **{name: getattr(config, name, None) for name in tokens},
+        **tokens,
         **{name: getattr(config, other) for other, name in OTHER_NAMES.items() if other in theirs},
     }
     if "ForMaskedLM" in family.heads:
         fields["lm_head_activation"] = fields["feed_forward_proj"]
     fields |= family.constants
+    # A vocabulary may lack tokens, as that of a small GPT-2 the default ones.
+    fields |= {name: None for name, i in tokens.items() if isinstance(i, int) and not 0 <= i < config.vocab_size}
     for name, tensor in state.items():
         if "embed_positions" in name:
             fields["max_position_embeddings"] = len(tensor)

@@ -70,7 +70,8 @@ def wide(tensor: Tensor) -> torch.dtype:
 
 def without_autocast(device: str) -> AbstractContextManager[Any]:
     """A context in which operators compute in the dtype of their inputs. (Most callers are not under autocast.)"""
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+    is_on = device != "meta" and torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if is_on else nullcontext()
 
 
 def exponentials(block: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ def project_by_feature(module: Any, tokens: Tensor, layout: TokenLayout, heads: 
     if is_fast(weight.detach(), rows):
         values = onednn_linear(weight, rows)
         values = values if bias is None else values + bias[:, None]
-    elif torch.is_autocast_enabled(tokens.device.type) or bias is None:
+    elif bias is None or tokens.is_meta or torch.is_autocast_enabled(tokens.device.type):
         values = weight @ columns
         values = values if bias is None else values + bias[:, None].to(values.dtype)
     else:

@@ -106,7 +106,7 @@ class CrossAttention(nn.Module):
             y = attend(logits, value_BHSK, source.mask, dropout_p=dropout_p)
         else:
             y = sum_values(logits, weights, value_BHSK, dropout_p)
-        return linear(self.out_proj, join_heads(y, layout)), weights
+        return linear(self.out_proj, join_heads(y, layout)), None if weights is None else weights.to(y.dtype)
 
 
 class SynthesizerBlock(GradientCheckpointingLayer):

@@ -198,7 +198,7 @@ class SynthesizerConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         kwargs.pop("auto_map", None)
-        self._check_keywords(kwargs, from_file=kwargs.pop(_FROM_FILE, False))
+        self._check_keywords(kwargs, from_file := kwargs.pop(_FROM_FILE, False))
         for name in self.attribute_map.keys() & kwargs.keys():
             setattr(self, self.attribute_map[name], kwargs.pop(name))
         if self.d_kv is None:
@@ -213,7 +213,9 @@ class SynthesizerConfig(PreTrainedConfig):
         if self.decoder_start_token_id is None:
             self.decoder_start_token_id = self.pad_token_id if self.bos_token_id is None else self.bos_token_id
         self._check_values()
-        self._check_tokens()
+        if not from_file:
+            # The vocabulary of a checkpoint may have been cut.
+            self._check_tokens()
         self._check_stacks()
         for name in {*self.synthesizers("encoder"), *self.synthesizers("decoder")}:
             validate(name, self.synthesizer_options, self.num_heads, self.group_size)
@@ -263,21 +265,16 @@ class SynthesizerConfig(PreTrainedConfig):
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"got {name}={getattr(self, name)!r}; expected one of: {', '.join(map(str, choices))}")
-        buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
-        if distance <= buckets // 2:
-            raise ValueError(
-                f"got relative_attention_max_distance={distance} with {buckets} buckets; expected more than half of "
-                "them: near distances have one bucket each"
-            )
+        buckets, far = self.relative_attention_num_buckets, self.relative_attention_max_distance
+        if far <= buckets // 2:
+            raise ValueError(f"got relative_attention_max_distance={far}; expected more than half of {buckets} buckets")
 
     def _check_tokens(self) -> None:
         # The model embeds these. No token is eos_token_id where generation never ends: that may be any number.
         for name in ("pad_token_id", "bos_token_id", "decoder_start_token_id"):
             token = getattr(self, name)
             if token is not None and not 0 <= token < self.vocab_size:
-                raise ValueError(
-                    f"got {name}={token} with vocab_size={self.vocab_size}; expected None, or a token of the vocabulary"
-                )
+                raise ValueError(f"got {name}={token} with vocab_size={self.vocab_size}; expected None, or one of them")
 
     def _check_stacks(self) -> None:
         split = isinstance(self.synthesizer, dict) or self.num_decoder_layers != self.num_layers
@@ -327,10 +324,7 @@ class SynthesizerConfig(PreTrainedConfig):
         if isinstance(names, str):
             return [names] * cast(int, layers)
         if not isinstance(names, list) or len(names) != layers:
-            raise ValueError(
-                f"got synthesizer {names!r} for the {layers} layers of the {side}; expected a name, or a list with one "
-                "per layer"
-            )
+            raise ValueError(f"got synthesizer {names!r} for the {side}'s {layers} layers; expected a name or {layers}")
         return list(names)
 
     def to_dict(self) -> dict[str, Any]:

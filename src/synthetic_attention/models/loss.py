@@ -67,16 +67,15 @@ def up_to_last_scored(labels: Tensor) -> Tensor:
     return needed
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0, reduction: str = "sum") -> Tensor:
+def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0, reduction: str = "sum") -> Tensor:
     """The loss of logits (…, V) in float32 or wider: the reference of `linear_cross_entropy`.
 
     The sum of all tokens with a label, or with reduction "none" the losses (…), 0 where the label is −100.
     """
     flat = logits.reshape(-1, logits.shape[-1])
     flat = flat.to(torch.promote_types(flat.dtype, torch.float32))
-    loss = F.cross_entropy(
-        flat, labels.reshape(-1), ignore_index=IGNORED, reduction=reduction, label_smoothing=label_smoothing
-    )
+    options: dict[str, Any] = {"ignore_index": IGNORED, "reduction": reduction, "label_smoothing": smoothing}
+    loss = F.cross_entropy(flat, labels.reshape(-1), **options)
     return loss if reduction == "sum" else loss.view_as(labels)
 
 
@@ -84,7 +83,7 @@ def linear_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
     labels: Tensor,
-    label_smoothing: float = 0.0,
+    smoothing: float = 0.0,
     bias: Tensor | None = None,
     scored: Tensor | None = None,
 ) -> Tensor:
@@ -96,7 +95,7 @@ def linear_cross_entropy(
     scored = scored_rows(labels) if scored is None else scored
     # Compiled code cannot branch on which rows have a label, and its compiler fuses by itself.
     if scored is None:
-        return cross_entropy(F.linear(hidden, weight, bias), labels, label_smoothing)
+        return cross_entropy(F.linear(hidden, weight, bias), labels, smoothing)
     if bias is not None:
         # One more column of the weight, with a hidden state of 1.
         hidden, weight = F.pad(hidden, (0, 1), value=1.0), torch.cat((weight, bias[:, None]), dim=1)
@@ -106,7 +105,7 @@ def linear_cross_entropy(
         hidden, weight = hidden.to(dtype), weight.to(dtype)
     rows = hidden.reshape(-1, hidden.shape[-1])
     with torch.autocast(device, enabled=False):
-        loss: Tensor = _LinearCrossEntropy.apply(rows, weight, labels.reshape(-1), scored, label_smoothing)
+        loss: Tensor = _LinearCrossEntropy.apply(rows, weight, labels.reshape(-1), scored, smoothing)
     return loss
 
 
