@@ -96,7 +96,7 @@ def write(runs: list[dict[str, Any]]) -> dict[str, Any]:
     results: dict[str, Any] = {"rows": [], "runs": runs, "tests": tests, "score_labels": LABELS, "bootstrap": []}
     results |= {"selected_by": "loss", "larger_is_better": False, "tokens": "tokens", "settings": SETTINGS}
     for run in runs:
-        run["status"] = FINISHED if run["tests"].keys() >= tests.keys() else PENDING
+        run["status"] = FINISHED if all(run["tests"].get(task, NONE)["scores"] for task in tests) else PENDING
     for label in dict.fromkeys(run["row"] for run in runs):
         own = [run for run in runs if run["row"] == label]
         results["rows"].append({"row": label, "parameters": own[0]["metrics"]["parameters"], **over_seeds(own, tests)})
@@ -115,7 +115,7 @@ for seed, row, task in product(args.seeds, args.synthesizers, args.tasks):
         size = AutoModel.from_pretrained(convert_row(row)).num_parameters()
         about = {"validation": NONE, "last": NONE, "metrics": dict.fromkeys(SPEEDS) | {"parameters": size}}
         runs[row.label, seed] = {"row": row.label, "seed": seed, **about, "tests": {}}
-    if task not in runs[row.label, seed]["tests"]:
+    if not runs[row.label, seed]["tests"].get(task, NONE)["scores"]:
         fine_tune(convert_row(row), task, seed, runs[row.label, seed])
         write([*runs.values()])
 results = write([*runs.values()])

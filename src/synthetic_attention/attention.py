@@ -227,12 +227,12 @@ class SynthesizerAttention(SelfAttention):
             # The sum is computed from the returned tensor, so that the weights have a gradient.
             scores = logits.dense(value.shape[-2])
             weights = attention_weights(SharedLogits(scores), mask, causal, offset)
-            weights = layout.restore_pairs(weights.expand(value.shape[0], -1, -1, -1))
+            weights = layout.restore_pairs(weights.expand(value.shape[0], -1, -1, -1)).to(value.dtype)
             y = sum_values(logits, layout.align_pairs(weights), value, dropout)
         else:
             y = attend(logits, value, mask, causal, dropout, offset, group_size=self.group_size)
         y = layout.unpack(linear(self.out_proj, join_heads(y, layout)))
-        return (y, weights.to(y.dtype)) if need_weights else y
+        return (y, weights) if need_weights else y
 
     def _biased(self, logits: Logits, attn_bias: Tensor | None, layout: TokenLayout, dtype: torch.dtype) -> Logits:
         """The logits with a bias in the slots of the input, and in a static cache with what each token must not see."""

@@ -135,16 +135,16 @@ class SynthesizerMultiheadAttention(nn.Module):
         """
         if query.is_nested:
             raise ValueError("got a nested tensor; expected a padded one and a key_padding_mask")
-        # The gradient may stop at one of two views of a tensor.
-        stops = key.requires_grad != query.requires_grad
-        if key is not query and (stops or is_transformed() or not key.is_set_to(query)):
+        # A key that hooks or checkpoints made of the query is another tensor, but the same in these.
+        facts: Any = (Tensor.data_ptr, Tensor.size, Tensor.stride, lambda x: x.requires_grad)
+        if key is not query and (is_transformed() or any(fact(key) != fact(query) for fact in facts)):
             raise ValueError("got a key that is not the query; expected self-attention: layer(x, x, x)")
         swap = query.dim() == 3 and not self.batch_first
         x, v = (each.transpose(0, 1) if swap else each for each in (query, value))
         if (mask := key_padding_mask) is not None:
             got, wanted = tuple(mask.shape), tuple(x.shape[:-1])
             if got != wanted or not (mask.dtype == torch.bool or mask.is_floating_point()):
-                raise ValueError(f"got {mask.dtype} key_padding_mask {got}; expected bool {wanted}, True at padding")
+                raise ValueError(f"got {mask.dtype} key_padding_mask {got}; expected bools {wanted}, True at padding")
         y = self.attention(
             x,
             None if mask is None else mask == 0,

@@ -67,12 +67,12 @@ def compare(
         splits=split or ["test"],
         generation=given(**vars(generation)),
     )
-    numbers = whole_numbers("--seeds", seeds, least=0)
+    numbers, rows = whole_numbers("--seeds", seeds, least=0), parse_rows(synthesizers)
     if len({*numbers}) < len(numbers):
         raise UserError(f"got --seeds {seeds}; expected each seed once")
     results, signal = run_comparison(
         comparison,
-        parse_rows(synthesizers),
+        rows,
         numbers,
         output,
         jobs=jobs,
@@ -86,10 +86,11 @@ def compare(
     if signal is not None:
         say("stopped; run the same command again to continue")
         raise typer.Exit(128 + signal)
-    if failures := [run for run in results["runs"] if run["status"] == "failed"]:
+    asked = [run for run in results["runs"] if run["seed"] in numbers and run["row"] in {row.label for row in rows}]
+    if failures := [run for run in asked if run["status"] == "failed"]:
         first = failures[0]
         raise UserError(
-            f"{len(failures)} of {len(results['runs'])} runs failed ({first['row']}, seed {first['seed']}: "
+            f"{len(failures)} of {len(asked)} runs failed ({first['row']}, seed {first['seed']}: "
             f"{first['reason']}); run the same command again to retry them"
         )
     say(f"page: {output / 'index.html'}, table: {output / 'table.md'}, all results: {output / 'results.json'}")

@@ -73,10 +73,10 @@ class Baseline(SelfAttention):
         _, value = layout.update(cache, value[:, :0], value, self.layer_idx)
         y, weights = self._sum(value, parts, layout, is_causal, need_weights)
         if weights is not None:
-            weights = layout.restore_pairs(weights)
+            weights = layout.restore_pairs(weights).to(value.dtype)
             if not (self.training and self.dropout):
                 # From the returned tensor, so that the weights have a gradient. Dropout is on parts of the weights.
-                y = layout.align_pairs(weights).to(value.dtype) @ value
+                y = layout.align_pairs(weights) @ value
         y = layout.unpack(linear(self.out_proj, join_heads(y, layout)))
         return (y, weights) if need_weights else y
 

@@ -101,12 +101,12 @@ class CrossAttention(nn.Module):
                 key_BHSK, value_BHSK = cache.cross_attention_cache.update(key_BHSK, value_BHSK, self.layer_idx)
                 cache.is_updated[self.layer_idx] = True
         logits, dropout_p = InnerLogits(query_BHTK, key_BHSK, scale=self.head_dim**-0.5), self.dropout * self.training
-        weights = attention_weights(logits, source.mask) if need_weights else None
+        weights = attention_weights(logits, source.mask).to(value_BHSK.dtype) if need_weights else None
         if weights is None:
             y = attend(logits, value_BHSK, source.mask, dropout_p=dropout_p)
         else:
             y = sum_values(logits, weights, value_BHSK, dropout_p)
-        return linear(self.out_proj, join_heads(y, layout)), None if weights is None else weights.to(y.dtype)
+        return linear(self.out_proj, join_heads(y, layout)), weights
 
 
 class SynthesizerBlock(GradientCheckpointingLayer):

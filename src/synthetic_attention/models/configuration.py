@@ -274,7 +274,7 @@ class SynthesizerConfig(PreTrainedConfig):
         for name in ("pad_token_id", "bos_token_id", "decoder_start_token_id"):
             token = getattr(self, name)
             if token is not None and not 0 <= token < self.vocab_size:
-                raise ValueError(f"got {name}={token} with vocab_size={self.vocab_size}; expected None, or one of them")
+                raise ValueError(f"got {name}={token} with vocab_size={self.vocab_size}; expected None, or below it")
 
     def _check_stacks(self) -> None:
         split = isinstance(self.synthesizer, dict) or self.num_decoder_layers != self.num_layers
@@ -324,7 +324,7 @@ class SynthesizerConfig(PreTrainedConfig):
         if isinstance(names, str):
             return [names] * cast(int, layers)
         if not isinstance(names, list) or len(names) != layers:
-            raise ValueError(f"got synthesizer {names!r} for the {side}'s {layers} layers; expected a name or {layers}")
+            raise ValueError(f"got {names!r} for the {side}'s {layers} layers; expected one synthesizer or {layers}")
         return list(names)
 
     def to_dict(self) -> dict[str, Any]:
