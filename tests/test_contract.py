@@ -223,8 +223,7 @@ def test_cached_is_uncached(name, steps):
     layer, x, cache = make(name, layer_idx=1), tokens(), ListCache()
     whole, start = layer(x, is_causal=True), 0
     for step in steps:
-        y = layer(x[:, start : start + step], is_causal=True, cache=cache)
-        check(y, whole[:, start : start + step])
+        check(layer(x[:, start : start + step], is_causal=True, cache=cache), whole[:, start : start + step])
         start += step
     assert layer.caches_keys == ("vanilla" in name)
     assert cache.values.shape == (B, layer.num_heads, T, HEAD)

@@ -55,8 +55,7 @@ class Case:
 
     def _dense(self):
         query = torch.relu(self.heads_first("q"))
-        key = self.tensor("pi_kernel").T.expand(1, query.shape[1], -1, -1)
-        return InnerLogits(query, key)
+        return InnerLogits(query, self.tensor("pi_kernel").T.expand(1, query.shape[1], -1, -1))
 
     def bias(self) -> Tensor:
         """The additive mask as (batch or 1, 1, queries, keys)."""

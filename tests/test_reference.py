@@ -52,8 +52,7 @@ def test_attend_is_scaled_dot_product_attention():
     q, k, v = (torch.randn(2, 3, 5, 7, dtype=F64) for _ in range(3))
     bias = torch.randn(3, 5, 5, dtype=F64)
     out = reference.attend(q @ k.mT, v, attn_bias=bias)
-    expected = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
-    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(out, nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0))
 
 
 def test_synthesizer_is_multi_head_attention():

@@ -60,8 +60,7 @@ def check_gradients(outputs: tuple[Tensor, Tensor], layer: nn.Module, tolerance:
 
 def test_the_equation_and_its_gradients() -> None:
     layer, x, lengths = make("vanilla"), torch.randn(B, T, D, dtype=torch.float64), (T, 7)
-    mask = torch.stack([torch.arange(T) >= T - length for length in lengths])
-    y = layer(x, mask, is_causal=True)
+    y = layer(x, torch.stack([torch.arange(T) >= T - length for length in lengths]), is_causal=True)
     rows = [reference(layer, row[-n:], torch.arange(n)) for row, n in zip(x, lengths, strict=True)]
     expected = torch.stack([nn.functional.pad(row, (0, 0, T - len(row), 0)) for row in rows])
     # Angles are computed in float32, as by transformers.

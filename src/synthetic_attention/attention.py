@@ -113,7 +113,7 @@ class SynthesizerAttention(SelfAttention):
         num_heads: H.
         synthesizer: a synthesizing function by name, e.g. `vanilla`, `dense`, `random`, or several joined by "+" (a
             mixture, on the logits); or groups of heads, `random:6/vanilla:2`, each with a function or mixture.
-        max_length: the longest sequence; required by all functions but vanilla.
+        max_length: the longest sequence; required by all functions but vanilla, and relative_random with `distance`.
         head_dim: width of a head; by default d_model / num_heads.
         num_key_value_heads: number of values, and of keys in dot products; each is shared by as many heads in a row
             (also synthesized ones). By default one for each head. Heads of different groups share none.
@@ -225,8 +225,7 @@ class SynthesizerAttention(SelfAttention):
         dropout = self.dropout if self.training else 0.0
         if need_weights:
             # The sum is computed from the returned tensor, so that the weights have a gradient.
-            scores = logits.dense(value.shape[-2])
-            weights = attention_weights(SharedLogits(scores), mask, causal, offset)
+            weights = attention_weights(SharedLogits(logits.dense(value.shape[-2])), mask, causal, offset)
             weights = layout.restore_pairs(weights.expand(value.shape[0], -1, -1, -1)).to(value.dtype)
             y = sum_values(logits, layout.align_pairs(weights), value, dropout)
         else:

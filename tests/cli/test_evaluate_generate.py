@@ -96,7 +96,7 @@ def test_long_lines(call: Call, trained: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "facts", "code"),
     [
-        (["evaluate", "--split", "tset"], ["tset", "train", "valid"], 1),
+        (["evaluate", "--split", "tset"], ["tset", "train", "valid", "--split"], 1),
         (["evaluate", "--data", "nowhere"], ["nowhere"], 1),
         (["evaluate", "--num-beams", 0], ["--num-beams"], 2),
         (["generate", "caf\udce9"], ["UTF-8"], 1),

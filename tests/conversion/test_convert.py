@@ -174,10 +174,13 @@ def test_what_cannot_be_converted(sources: Sources, tmp_path: Path) -> None:
     for text in ("{}", '{"model_type": "bert"}', "["):
         (tmp_path / "config.json").write_text(text)
         refused(tmp_path, "cannot be loaded")
+    half = make_source("t5").half()
+    half.encoder.block[0].layer[-1].DenseReluDense.wo.float()
+    refused(half, "float16 model with float32 weights")
     model = sources("bert-classifier")
     weights = {name: tensor for name, tensor in model.state_dict().items() if "pooler.dense.bias" not in name}
     model.save_pretrained(tmp_path, state_dict=weights)
-    refused(tmp_path, "lack bert.pooler.dense.bias")
+    refused(tmp_path, "lack bert.pooler.dense.bias", "pass the model to convert()")
 
 
 def test_a_converted_model_is_exported(sources: Sources, tmp_path: Path) -> None:

@@ -107,8 +107,7 @@ def test_every_synthesizer(stack: str, head: str, make: Callable[..., Any]) -> N
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting(name: str, make: Callable[..., Any]) -> None:
     for head in ("seq2seq", "causal"):
-        model = make(head, synthesizer=["random+vanilla", "dense"])
-        generated = _check(model, _inputs(head), **SETTINGS[name])
+        generated = _check(make(head, synthesizer=["random+vanilla", "dense"]), _inputs(head), **SETTINGS[name])
         if name in ("greedy", "beams"):
             # Rows end at different steps, so some are dropped before others.
             assert len({row.index(2, 1) for row in generated.tolist() if 2 in row[1:]}) > 1
@@ -158,8 +157,7 @@ def test_another_default_dtype(make: Callable[..., Any]) -> None:
 def test_the_first_tokens_of_the_output(make: Callable[..., Any]) -> None:
     model = make("seq2seq", synthesizer=["dense+vanilla", "random"])
     for beams in (1, 3):
-        inputs = {**_inputs("seq2seq"), "decoder_input_ids": torch.randint(3, 31, (7, 3))}
-        _check(model, inputs, num_beams=beams)
+        _check(model, {**_inputs("seq2seq"), "decoder_input_ids": torch.randint(3, 31, (7, 3))}, num_beams=beams)
     # A source of one token, and one of none.
     _check(model, _inputs("seq2seq", (1,)))
     _check(model, _inputs("seq2seq", (2, 0)), num_beams=2)

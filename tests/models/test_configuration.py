@@ -114,4 +114,6 @@ def test_a_saved_configuration_comes_back(tmp_path: Path) -> None:
     assert isinstance(again, SynthesizerConfig)
     assert again.sparkle == 7
     assert AutoConfig.from_pretrained(tmp_path, num_heads=4).num_heads == 4
+    with pytest.raises(ValueError, match="classifier_pooling='max'"):
+        AutoConfig.from_pretrained(tmp_path, classifier_pooling="max")
     assert {**again.to_dict(), "_name_or_path": ""} == {**config.to_dict(), "_name_or_path": ""}

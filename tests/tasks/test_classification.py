@@ -74,8 +74,7 @@ def test_a_part_of_the_training_file_is_held_out_by_first_texts(pairs: Path) -> 
 
 
 def test_a_tenth_of_the_training_data_is_held_out_by_default(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    file, task = tmp_path / "data/train.csv", Classification()
+    file, task = tmp_path / "train.csv", Classification()
     write_csv(file, [(str(n % 3), f"title {n}", "text") for n in range(300)])
     for data in (file, file.parent):
         train, valid = task.records(data, "train").load(), task.records(data, "dev").load()
@@ -85,15 +84,16 @@ def test_a_tenth_of_the_training_data_is_held_out_by_default(tmp_path: Path) -> 
         assert train.classes == valid.classes == {"0": "0", "1": "1", "2": "2"}
         examples = task.encode(valid, new_tokenizer(task, train, 300, 64), 64)
         assert examples.note == valid.note
-    # In training there is no --split.
     for held_out, split, advice in ((None, "test", "--split valid"), (0.0, "train", "--set held_out=0.1")):
         with pytest.raises(UserError, match=rf"train\.csv: got split '{split}'.* train and valid.* {advice}.* --data"):
             replace(task, held_out=held_out).records(file, split).load()
+    write_csv(file, [("0", "title", "text")])
+    with pytest.raises(UserError, match="no text in 10% of the training data, held out"):
+        task.records(file, "valid").load()
 
 
 def test_labels_can_be_ignored(tmp_path: Path) -> None:
-    header = "gold_label\tsentence1\tsentence2"
-    (tmp_path / "train.tsv").write_text(f"{header}\nyes\ta\tb\n-\ta\tc\nno\ta\td\n", encoding="utf-8")
+    (tmp_path / "train.tsv").write_text("gold_label\ttext\nyes\ta\n-\tb\nno\tc\n", encoding="utf-8")
     assert Classification(ignored_labels=["-"]).records(tmp_path, "train").load().classes == {"no": "no", "yes": "yes"}
 
 

@@ -29,11 +29,12 @@ TASKS: dict[str, dict[str, Any]] = {
     "language-modeling": {},
     "blocks": {"mode": "blocks"},
     "span-corruption": {"skip_bad_lines": True, "sentinels": 20},
+    "lines": {"skip_bad_lines": True, "sentinels": 20},
 }
 
 
 def _task(name: str) -> Task:
-    return make_task("language-modeling" if name == "blocks" else name, TASKS[name])
+    return make_task({"blocks": "language-modeling", "lines": "span-corruption"}.get(name, name), TASKS[name])
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "language-modeling/{}.txt": LINES,
         "blocks/{}.txt": LINES,
         "span-corruption/{}.jsonl": rows,
+        "lines/{}.txt": rows,
     }
     for name, lines in files.items():
         for split in ("train", "valid"):
@@ -69,21 +71,16 @@ def _small_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(source, "_BLOCK", 300)
 
 
-def _arguments(**options: Any) -> TrainingOptions:
-    return TrainingOptions(max_steps=1, **{"tokenizer_characters": 3000, **options})
-
-
-def _training_split(task: Task, data: Path, arguments: TrainingOptions) -> Records:
-    split = read_splits(task, data, arguments)["train"]
+def _training_split(task: Task, data: Path, characters: int = 3000) -> Records:
+    split = read_splits(task, data, TrainingOptions(max_steps=1, tokenizer_characters=characters))["train"]
     assert isinstance(split, Records)
     return split
 
 
-def _examples(name: str, data: Path, lines: Any = None) -> tuple[Task, Any, Any]:
+def _examples(name: str, data: Path, report: Any = print) -> tuple[Task, Any, Any]:
     """The task, its tokenizer and its examples of training."""
     task = _task(name)
-    split = _training_split(task, data / name, _arguments())
-    report = (lines if lines is not None else []).append
+    split = _training_split(task, data / name)
     tokenizer = new_tokenizer(task, split, 300, MAXIMUM, 3000, report)
     return task, tokenizer, encode_large(task, split, tokenizer, MAXIMUM, "drop", report)
 
@@ -110,7 +107,7 @@ def test_text_is_read_and_tokenized_once(data: Path, tmp_path: Path) -> None:
         return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
 
     lines: list[str] = []
-    _, tokenizer, examples = _examples("translation", data, lines)
+    _, tokenizer, examples = _examples("translation", data, lines.append)
     assert [line.split(":")[0] for line in lines] == ["train"] * 3
     assert "a tokenizer trained on 3,000 of " in lines[0]
     written = times()
@@ -126,13 +123,20 @@ def test_text_is_read_and_tokenized_once(data: Path, tmp_path: Path) -> None:
 
 
 def test_small_text_stays_in_memory_and_has_the_same_fingerprint(data: Path) -> None:
-    for name in TASKS:
-        task = _task(name)
-        small = read_splits(task, data / name, _arguments(tokenizer_characters=10**6))["train"]
-        parts = _training_split(task, data / name, _arguments())
+    # What a file is called, and whether a tenth of it is held out, makes another text of the same bytes.
+    for name in (*TASKS, "classification/train.csv"):
+        task = _task(name.partition("/")[0])
+        small = read_splits(task, data / name, TrainingOptions(max_steps=1, tokenizer_characters=10**6))["train"]
+        parts = _training_split(task, data / name)
         assert not isinstance(small, Records)
         assert parts.fingerprint() == small.fingerprint()
         assert parts.summary["records"] >= len(small)
+
+
+def test_one_long_line_has_a_sample(tmp_path: Path) -> None:
+    (tmp_path / "valid.txt").write_text("valid")
+    (tmp_path / "train.txt").write_text("yes " * 3000)
+    assert [*map(len, _training_split(_task("blocks"), tmp_path).sample(1000))] == [1000]
 
 
 def test_errors_name_the_line(tmp_path: Path) -> None:
@@ -141,7 +145,7 @@ def test_errors_name_the_line(tmp_path: Path) -> None:
         for name in ("train", "valid"):
             (tmp_path / f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines))
     task = _task("translation")
-    split = _training_split(task, tmp_path, _arguments())
+    split = _training_split(task, tmp_path)
     tokenizer = new_tokenizer(task, split, 300, MAXIMUM, 3000)
     with pytest.raises(UserError, match=r"train\.en: 1 of .*the first is line 301,"):
         encode_large(task, split, tokenizer, MAXIMUM, "error", print)
@@ -151,21 +155,20 @@ def test_no_example_is_an_error(tmp_path: Path) -> None:
     task = _task("span-corruption")
     for name in ("train", "valid"):
         (tmp_path / f"{name}.txt").write_text("yes\n" * 30)
-    split = _training_split(task, tmp_path, _arguments(tokenizer_characters=50))
+    split = _training_split(task, tmp_path, 50)
     tokenizer = new_tokenizer(task, split, 300, 200, 50)
     with pytest.raises(UserError, match="no example is left"):
         encode_large(task, split, tokenizer, 200, "drop", print)
     (tmp_path / "valid.txt").write_text("\n\n")
     with pytest.raises(UserError, match=r"valid\.txt: there is no text"):
-        read_splits(task, tmp_path, _arguments(tokenizer_characters=50))
+        _training_split(task, tmp_path, 50)
     (tmp_path / "train.txt").write_text("\n\n")
     with pytest.raises(UserError, match=r"train\.txt: there is no text"):
         task.records(tmp_path, "train").head()
 
 
-@pytest.mark.parametrize("option", [False, True])
-def test_runs_with_the_former_option_can_be_opened(option: bool) -> None:
+def test_runs_with_the_former_option_can_be_opened() -> None:
     for name in ("language-modeling", "span-corruption"):
-        assert make_task(name, {"stream": option}) == make_task(name, {})
+        assert make_task(name, {"stream": True}) == make_task(name, {})
         with pytest.raises(UserError, match="got stream, an option of older versions"):
-            read_task_options(get_task(name), [f"stream={option}"])
+            read_task_options(get_task(name), ["stream=True"])

@@ -74,6 +74,8 @@ def measure(case: Case, variants: Sequence[str], repeats: int, training: bool = 
     torch.manual_seed(0)
     inputs, found = case.inputs(), []
     layers = {name: build(case, name) for name in dict.fromkeys([*peers, *variants])}
+    for layer in layers.values():
+        layer.module.train(training)
     turns = {name: partial(layer.step, inputs, training) for name, layer in layers.items()}
     times = time_turns(turns, repeats, device=case.device)
     for name, layer in layers.items():

@@ -18,7 +18,8 @@ from ..errors import UserError
 _CONTROL = "-control"
 _DEFAULT_MATCH = "random+vanilla"
 # These settings decide the data, the tokenizer, the budget or the selection, so they are the same for all rows.
-_SHARED = {"max_steps", "minutes", "vocab_size", "max_position_embeddings", "on_long", "eval_steps", "seed"}
+_SHARED = {"max_steps", "minutes", "vocab_size", "tokenizer_characters", "max_position_embeddings", "on_long"}
+_SHARED |= {"eval_steps", "seed"}
 
 
 @dataclass(frozen=True)

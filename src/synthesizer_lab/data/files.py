@@ -33,7 +33,7 @@ from ..staging import lock_file, staged
 
 _T = TypeVar("_T")
 # Raised when something is cached in another form.
-_CACHE_VERSION = 6
+_CACHE_VERSION = 7
 # Data sets have several names for the validation split.
 _VALID = ("valid", "val", "validation", "dev")
 
@@ -139,7 +139,7 @@ def json_object(line: str) -> dict[str, Any]:
             # Half of a surrogate pair is no character.
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise MalformedLineError(f"not JSON ({error})") from None
+        raise MalformedLineError(f"not JSON ({error}); expected one object a line") from None
     if not isinstance(value, dict):
         raise MalformedLineError(f"got a JSON {type(value).__name__}; expected an object with named fields")
     return value
@@ -220,7 +220,7 @@ def check_folder(data: Path) -> None:
         ending = "".join(data.suffixes)
         raise UserError(f"{data}: got a file; expected a folder: divide it into train{ending} and valid{ending} there")
     if not data.is_dir():
-        raise UserError(f"{data}: no such folder; expected that of the data files")
+        raise UserError(f"{data}: no such file or folder; expected the data")
 
 
 def split_files(data: Path, split: str, endings: Sequence[str], several: bool) -> list[Path]:

@@ -144,7 +144,7 @@ class Source:
         except (OSError, RuntimeError, ValueError) as error:
             text = " ".join(str(error).split())
             kind = NoSplitError if text.startswith("Unknown split") else UserError
-            raise kind(f"{self}: cannot be read: {text}") from error
+            raise kind(f"{self}: cannot be read: {text.rstrip('.')}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +191,7 @@ class Records:
         source: where they are.
         read: begins to read.
         make: the split that has some of the records; it takes `first` and `skipped` as well.
-        task: the name and the options of the task, which the cache is for.
+        task: what the task is and makes of the text, which the cache is for.
     """
 
     source: Source
@@ -214,7 +214,8 @@ class Records:
         split = self.split([*self.read()])
         if not any(map(str.strip, split.all_texts())):
             malformed = f" ({split.skipped} malformed)" if split.skipped else ""
-            raise UserError(f"{self.source}: there is no text; expected at least one record{malformed}")
+            place = f" in {note}" if (note := getattr(split, "note", "")) else ""
+            raise UserError(f"{self.source}: there is no text{place}; expected at least one record{malformed}")
         return split
 
     def parts(self, characters: int | None = None) -> Iterator[tuple[Any, int]]:
@@ -233,7 +234,8 @@ class Records:
     @cached_property
     def key(self) -> list[Any]:
         """Identifies the text and what the task makes of it."""
-        return [*self.task, self.fingerprint() if self.source.hub else self.source.digest()]
+        names = [path.name for path in self.source.files]
+        return [*self.task, names, self.fingerprint() if self.source.hub else self.source.digest()]
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -268,7 +270,8 @@ class Records:
         for number, (part, _) in enumerate(self.parts(_BLOCK // 16)):
             if math.floor((number + 1) * share) > math.floor(number * share):
                 texts += part.all_texts()
-        return texts
+        # Of few parts, as of one long line, the share may be none.
+        return texts or [text[:characters] for text in self.head().all_texts()]
 
 
 @dataclass(frozen=True, eq=False)

@@ -115,6 +115,8 @@ def convert_to(
     """
     RunFolder(output).check_new()
     place = choose_device(device)
+    if place.index is not None:
+        torch.accelerator.set_device_index(place.index)
     set_seed(how.seed)
     model, tokenizer, task, info = _open(name, how, report)
     source = Path(name)

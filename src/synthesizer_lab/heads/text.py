@@ -58,7 +58,7 @@ def read_batches(
             f"{text}: not a text file; expected a file with an input per line, or a MODEL that is a run of a task "
             "(convert --task) for data as `train` reads it"
         )
-    lines = [line for line in islice(read_lines(text), examples) if line.strip()]
+    lines = [*islice((line for line in read_lines(text) if line.strip()), examples)]
     ids = [np.array(tokenizer(line, truncation=True, max_length=longest)["input_ids"], np.int32) for line in lines]
     is_causal = model.config.is_decoder and not model.config.is_encoder_decoder
     if is_causal and (start := model.config.bos_token_id) is not None:

@@ -103,8 +103,8 @@ def guess_columns(source: object, names: Collection[str], hidden: bool = False) 
     labels = [known[name] for name in _LABELS if name in known] or ["label"] * hidden
     if len(labels) != 1 or len(pairs) > 1 or not (pairs or texts):
         raise UserError(
-            f"{source}: cannot tell the columns of text and class from {listed(names)}; pass --set text=… and "
-            "--set label=…, and for pairs text_pair=…: names, or numbers from 1 for a file without header"
+            f"{source}: cannot tell the columns of text and class from {listed(names)}; rename them, or train with "
+            "--set text=… label=…, and for pairs text_pair=…: names, or numbers from 1 for a file without header"
         )
     sides = [[name] for name in pairs[0]] if pairs else [texts[0], []]
     text, pair = (tuple(known[name] for name in side) for side in sides)
@@ -183,7 +183,7 @@ class TextSplit(Split):
                 source = "the model" if self.classes is None else "the training data"
                 raise UserError(
                     f"{self.name}, example {record.id}: got class {record.label!r:.80}; expected one of: "
-                    f"{listed(classes)}, the classes of {source}; leave out others with --set 'ignored_labels=[…]'"
+                    f"{listed(classes)}, the classes of {source}; to skip others train with --set 'ignored_labels=[…]'"
                 )
         return [indices[label] for label in labels]
 
@@ -283,7 +283,7 @@ class Classification(Task):
             known, shown = classes() if rows else None, name if share else source.split
             return TextSplit(shown, rows, self, known, note, **options)
 
-        return Records(source, read, make)
+        return Records(source, read, make, (share,))
 
     def _has(self, data: Path, split: str) -> bool:
         """Whether there is data of "train" or "valid". A file is training data, or with `held_out` 0 neither."""

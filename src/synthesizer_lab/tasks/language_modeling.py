@@ -92,7 +92,7 @@ class LanguageModeling(Task):
             try:
                 source = Source.of(data, split, (".txt",), several=True)
             except NoSplitError as error:
-                raise NoSplitError(f"{error}; for other names pass --set train_files=… --set valid_files=…") from None
+                raise NoSplitError(f"{error}; for others train with --set train_files=… --set valid_files=…") from None
         name, is_blocks = split if source.hub else source.split, self.mode == "blocks"
         clean = methodcaller("removesuffix", "\n")
         return text_records(source, name, (self.column,), "column", clean, is_blocks, most=self.max_documents)
@@ -180,13 +180,13 @@ def text_scores(loss: float, tokens: int, words: int, size: int) -> Scores:
     """
     nats = loss * tokens
     return {
-        "perplexity": _exp(loss),
-        "word_perplexity": _exp(nats / words),
+        "perplexity": safe_exp(loss),
+        "word_perplexity": safe_exp(nats / words),
         "bits_per_byte": nats / (math.log(2) * size),
     }
 
 
-def _exp(nats: float) -> float | str:
+def safe_exp(nats: float) -> float | str:
     """exp, or a text: JSON has no infinity, and a model that has not learned yet must not stop training."""
     return math.exp(nats) if nats < 700 else "not a finite number"
 

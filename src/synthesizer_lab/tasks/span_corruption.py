@@ -27,6 +27,7 @@ from ..data.source import Corpus, Records, Source, text_records
 from ..data.tokenizer import Tokenizer, Tokens, encode
 from ..errors import UserError
 from .base import EvaluationLoop, Scores, Task
+from .language_modeling import safe_exp
 
 # The field with the text: plain corpora, CNN/DailyMail, SciTLDR, XSum.
 DOCUMENT_FIELDS = ("text", "article", "source", "document")
@@ -244,4 +245,4 @@ class SpanCorruption(Task):
 
     def validate(self, loop: EvaluationLoop, split: Corpus, examples: SpanExamples, loss: float) -> Scores:
         """The perplexity of the targets."""
-        return {"perplexity": math.exp(loss)}
+        return {"perplexity": safe_exp(loss)}

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..data.examples import OnLongInput
-from ..errors import UserError, damage_reported
+from ..errors import NoSplitError, UserError, damage_reported
 from ..tasks import get_task, make_task
 from ..tasks.base import EvaluationLoop, format_score, tokens_name
 from ..tasks.classification import Classification
@@ -65,7 +65,10 @@ def evaluate_run(
     if isinstance(task, Classification) and path_of_data.is_file() and portable_path(path_of_data) != info["data"]:
         # Nothing of a file with other data was trained on.
         task = replace(task, held_out=0.0)
-    part = task.records(path_of_data, split).load()
+    try:
+        part = task.records(path_of_data, split).load()
+    except NoSplitError as error:
+        raise NoSplitError(f"{error}; pass --split with a split that is there") from None
     loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
     started = time.perf_counter()
     with shortage_reported(_LESS_MEMORY, lambda: "nothing was written"):

@@ -68,7 +68,7 @@ def read_splits(task: Task, data: Path, training: TrainingOptions) -> dict[str, 
     """The splits that training needs: "train", whose records are not read yet if it is large, and "valid"."""
     records = task.records(data, "train")
     is_large = records.source.bytes() > min(IN_MEMORY, training.tokenizer_characters)
-    train = replace(records, task=(task.name, asdict(task))) if is_large else records.load()
+    train = replace(records, task=(task.name, asdict(task), *records.task)) if is_large else records.load()
     return {"train": train, "valid": task.records(data, "valid").load()}
 
 

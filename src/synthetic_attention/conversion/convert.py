@@ -77,9 +77,9 @@ def load_model(name: str) -> PreTrainedModel:
             _family_of(architecture)
         kind: Any = getattr(models if is_ours else transformers, architecture)
         model, found = kind.from_pretrained(name, output_loading_info=True)
-        # transformers would draw them.
-        if missing := sorted(found["missing_keys"]):
-            raise ValueError(f"the weights lack {', '.join(missing[:3])}, which {architecture} has")
+        if missing := sorted(found["missing_keys"]):  # transformers would draw them
+            lacks = f"the weights lack {', '.join(missing[:3])}, which {architecture} has"
+            raise ValueError(f"{lacks}; in Python, load a class without them and pass the model to convert()")
     # Readers of configurations and weights have many errors.
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -122,6 +122,9 @@ def _translate(source: PreTrainedModel) -> SynthesizerPreTrainedModel:
             f"got {architecture} with other weights than its class has ({', '.join(unknown[:3])}); expected a plain "
             "model: merge adapters into it first"
         )
+    if source.dtype == torch.float16 and any(tensor.dtype == torch.float32 for tensor in state.values()):
+        # Outputs of T5's feed-forward layers are beyond float16.
+        raise ValueError("got a float16 model with float32 weights; expected one loaded in float32 or bfloat16")
     copies = {name: tensor.to(source.dtype, copy=True).contiguous() for name, tensor in state.items()}
     new.load_state_dict(copies, assign=True)
     new.tie_weights()

@@ -78,18 +78,19 @@ def export_model(
         if path.is_dir() or (path.exists() and not overwrite):
             raise ValueError(f"{path} exists; choose another file, or pass overwrite=True (--overwrite)")
     file.parent.mkdir(parents=True, exist_ok=True)
-    was_training = model.training
+    modes = {each: each.training for each in model.modules()}
     model.eval()
     try:
         for path, graph in graphs.items():
             _write(graph, path, format, model.config.max_position_embeddings)
     finally:
-        model.train(was_training)
+        for each, mode in modes.items():
+            each.training = mode
     return list(graphs)
 
 
 def largest_difference(model: SynthesizerPreTrainedModel, file: str | os.PathLike[str]) -> float:
-    """The largest difference of the outputs of an ONNX file from those of its model, in eval mode, on an example.
+    """The largest difference of the outputs of an ONNX file from those of its model, put in eval mode, on an example.
 
     Raises:
         ImportError: onnxruntime is not installed.
@@ -104,7 +105,7 @@ def largest_difference(model: SynthesizerPreTrainedModel, file: str | os.PathLik
         expected = graph(named=graph.inputs)
     found = session.run([*expected], {name: tensor.cpu().numpy() for name, tensor in graph.inputs.items()})
     pairs = zip(expected.values(), found, strict=True)
-    return max((one.cpu() - torch.from_numpy(other)).abs().max().item() for one, other in pairs)
+    return torch.stack([(one.cpu() - torch.from_numpy(other)).abs().max().float() for one, other in pairs]).max().item()
 
 
 class _Graph(nn.Module):
@@ -211,8 +212,7 @@ def _graphs(model: SynthesizerPreTrainedModel, with_cache: bool) -> list[tuple[s
 
 
 def _ids(model: SynthesizerPreTrainedModel, length: int) -> Tensor:
-    ids = torch.arange(_BATCH * length, device=model.device).view(_BATCH, length)
-    return ids * 7 % model.config.vocab_size
+    return torch.arange(_BATCH * length, device=model.device).view(_BATCH, length) * 7 % model.config.vocab_size
 
 
 def _mask(model: SynthesizerPreTrainedModel, length: int) -> Tensor:
@@ -236,7 +236,7 @@ def _outputs(model: Any, inputs: Tensors) -> Tensors:
 
 def _cross(model: Any, inputs: Tensors) -> Tensors:
     """The keys and values of cross-attention, from the source."""
-    hidden = model.get_encoder()(**inputs).last_hidden_state
+    hidden = model.get_encoder()(**inputs, return_dict=True).last_hidden_state
     return {
         f"cross.{index}.{part}": split_heads(projection(hidden), model.config.num_heads)
         for index, layer in enumerate(model.model.decoder.layers)
@@ -257,8 +257,7 @@ def _step(model: Any, inputs: Tensors) -> Tensors:
         source = TokenLayout.of_step(inputs["encoder_attention_mask"].bool(), x)
     # Not TokenLayout.of, whose layout depends on whether the cache is empty.
     layout = TokenLayout.of_step(inputs["attention_mask"].bool(), x)
-    hidden = base.decoder(x, layout, x, source, past_key_values=cache)[0]
-    outputs = {"logits": model.lm_head(hidden)}
+    outputs = {"logits": model.lm_head(base.decoder(x, layout, x, source, past_key_values=cache)[0])}
     for name in inputs:
         if name.startswith("past."):
             _, index, part = name.split(".")

@@ -198,8 +198,7 @@ class Decoder:
         x, bias = self._embed(tokens)
         for block in self.blocks:
             x = block(x, bias)
-        scores = self.head(x if self.norm is None else self.norm(x))
-        return scores.to(torch.float32, copy=self.copies_scores)
+        return self.head(x if self.norm is None else self.norm(x)).to(torch.float32, copy=self.copies_scores)
 
     def keep(self, sources: Tensor) -> None:
         """Drop all sources but these."""

@@ -173,8 +173,7 @@ def batched_attention(
     """`shared_attention`; `is_finite` spares three passes over the scores."""
     if mask is not None and value.dtype == torch.float16:
         # P m may be as small as exp(−range of R), and float16 ends at exp(−17).
-        out = batched_attention(scores.float(), value.float(), mask, offset, dropout, is_finite)
-        return out.to(value.dtype)
+        return batched_attention(scores.float(), value.float(), mask, offset, dropout, is_finite).to(value.dtype)
     out_HDBT, *_ = _forward(scores, by_feature(value, mask), mask, offset, dropout, is_finite)
     return out_HDBT.permute(2, 0, 3, 1)
 

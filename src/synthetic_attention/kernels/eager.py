@@ -75,8 +75,7 @@ def _weights(scores: Tensor, mask: Tensor | None, offset: int | None) -> Tensor:
 
 def eager_attention(logits: Logits, value: Tensor, mask: Tensor | None, offset: int | None, dropout_p: float) -> Tensor:
     """softmax(logits) · value through the whole matrix; arguments as in `attend`, row t sees keys ≤ offset + t."""
-    scores = logits.dense(value.shape[-2])
-    return sum_values(logits, _weights(scores, mask, offset), value, dropout_p)
+    return sum_values(logits, _weights(logits.dense(value.shape[-2]), mask, offset), value, dropout_p)
 
 
 def sum_values(logits: Logits, weights: Tensor, value: Tensor, dropout_p: float = 0.0) -> Tensor:

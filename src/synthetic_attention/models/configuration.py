@@ -233,7 +233,9 @@ class SynthesizerConfig(PreTrainedConfig):
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """The configuration that a file holds. Unknown fields become attributes, as in every Hugging Face model."""
-        return super().from_dict({**config_dict, _FROM_FILE: True}, **kwargs)
+        result = super().from_dict({**config_dict, _FROM_FILE: True}, **kwargs)
+        (result[0] if isinstance(result, tuple) else result)._check_values()
+        return result
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
