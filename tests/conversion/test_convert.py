@@ -97,6 +97,9 @@ def test_what_is_kept(sources: Sources) -> None:
     theirs.final_logits_bias.zero_()
     assert not convert(theirs).config.lm_head_bias
     assert ours.lm_head.weight is ours.model.embed_tokens.weight
+    half = make_source("t5").half()
+    half.encoder.block[0].layer[-1].DenseReluDense.wo.float()
+    assert convert(half).dtype == convert(half).config.dtype == torch.float32
     theirs = make_source("bart", tie_word_embeddings=False)
     # The third embedding, `shared`, is not used.
     theirs.model.decoder.embed_tokens = theirs.model.encoder.embed_tokens
@@ -174,9 +177,6 @@ def test_what_cannot_be_converted(sources: Sources, tmp_path: Path) -> None:
     for text in ("{}", '{"model_type": "bert"}', "["):
         (tmp_path / "config.json").write_text(text)
         refused(tmp_path, "cannot be loaded")
-    half = make_source("t5").half()
-    half.encoder.block[0].layer[-1].DenseReluDense.wo.float()
-    refused(half, "float16 model with float32 weights")
     model = sources("bert-classifier")
     weights = {name: tensor for name, tensor in model.state_dict().items() if "pooler.dense.bias" not in name}
     model.save_pretrained(tmp_path, state_dict=weights)

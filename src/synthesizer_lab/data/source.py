@@ -271,7 +271,7 @@ class Records:
             if math.floor((number + 1) * share) > math.floor(number * share):
                 texts += part.all_texts()
         # Of few parts, as of one long line, the share may be none.
-        return texts or [text[:characters] for text in self.head().all_texts()]
+        return texts or ["\n".join(self.head().all_texts())[:characters]]
 
 
 @dataclass(frozen=True, eq=False)

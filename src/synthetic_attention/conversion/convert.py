@@ -122,13 +122,13 @@ def _translate(source: PreTrainedModel) -> SynthesizerPreTrainedModel:
             f"got {architecture} with other weights than its class has ({', '.join(unknown[:3])}); expected a plain "
             "model: merge adapters into it first"
         )
-    if source.dtype == torch.float16 and any(tensor.dtype == torch.float32 for tensor in state.values()):
-        # Outputs of T5's feed-forward layers are beyond float16.
-        raise ValueError("got a float16 model with float32 weights; expected one loaded in float32 or bfloat16")
-    copies = {name: tensor.to(source.dtype, copy=True).contiguous() for name, tensor in state.items()}
+    # transformers keeps weights of T5 in float32: their outputs are beyond float16.
+    is_wide = source.dtype == torch.float16 and any(tensor.dtype == torch.float32 for tensor in state.values())
+    dtype = torch.float32 if is_wide else source.dtype
+    copies = {name: tensor.to(dtype, copy=True).contiguous() for name, tensor in state.items()}
     new.load_state_dict(copies, assign=True)
     new.tie_weights()
-    new.config.dtype = source.dtype
+    new.config.dtype = dtype
     if new.can_generate():
         new.generation_config = copy.deepcopy(source.generation_config)
     return new.train(source.training)

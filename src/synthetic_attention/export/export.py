@@ -90,7 +90,7 @@ def export_model(
 
 
 def largest_difference(model: SynthesizerPreTrainedModel, file: str | os.PathLike[str]) -> float:
-    """The largest difference of the outputs of an ONNX file from those of its model, put in eval mode, on an example.
+    """The largest difference of the outputs of an ONNX file from those of its model (set to eval mode) on an example.
 
     Raises:
         ImportError: onnxruntime is not installed.

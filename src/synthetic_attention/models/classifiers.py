@@ -126,7 +126,7 @@ class SynthesizerForSequenceClassification(_Classifier):
         problem = self.config.problem_type or (_REGRESSION if logits.shape[1] == 1 else _CLASS)
         logits = logits.float()
         if problem != _CLASS:
-            targets = labels.reshape(*labels.shape[:1], labels.shape[1:].numel()).float()
+            targets = labels.reshape(*(labels.shape[:1] or (1,)), labels.shape[1:].numel()).float()
             if targets.shape != logits.shape:
                 raise ValueError(f"got labels of shape {tuple(labels.shape)}; expected numbers {tuple(logits.shape)}")
             loss = F.mse_loss if problem == _REGRESSION else F.binary_cross_entropy_with_logits

@@ -262,8 +262,8 @@ class SynthesizerConfig(PreTrainedConfig):
 
     def _check_values(self) -> None:
         for name, (low, high) in _RANGES.items():
-            if not low <= getattr(self, name) < high:
-                raise ValueError(f"got {name}={getattr(self, name)}; expected at least {low} and below {high}")
+            if (value := getattr(self, name)) is None or not low <= value < high:
+                raise ValueError(f"got {name}={value}; expected at least {low} and below {high}")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"got {name}={getattr(self, name)!r}; expected one of: {', '.join(map(str, choices))}")
