@@ -220,7 +220,7 @@ def check_folder(data: Path) -> None:
         ending = "".join(data.suffixes)
         raise UserError(f"{data}: got a file; expected a folder: divide it into train{ending} and valid{ending} there")
     if not data.is_dir():
-        raise UserError(f"{data}: no such file or folder; expected the data")
+        raise UserError(f"{data}: no such folder or file; expected the data")
 
 
 def split_files(data: Path, split: str, endings: Sequence[str], several: bool) -> list[Path]:
