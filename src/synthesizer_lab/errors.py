@@ -66,7 +66,7 @@ def check_value(name: str, value: Any, kind: Any) -> None:
 
 @contextmanager
 def damage_reported(what: object, action: str = "loaded") -> Iterator[None]:
-    """Raise whatever fails inside as a UserError that names `what`.
+    """Raise any error from inside as a UserError that names `what`.
 
     With "written" it is raised as an OSError; UserErrors, and errors of the program itself, pass unchanged.
     """

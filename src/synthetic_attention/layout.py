@@ -343,7 +343,7 @@ def _cached_length(cache: Cache, layer_idx: int) -> int | Tensor:
     layers = getattr(cache, "layers", ())
     if isinstance(length, Tensor) or length or layer_idx >= len(layers):
         return length
-    # transformers' own layers count keys, of which there may be none.
+    # transformers' own layers count keys; there may be none.
     values = getattr(layers[layer_idx], "values", None)
     return 0 if values is None else int(values.shape[-2])
 

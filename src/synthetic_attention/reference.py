@@ -38,7 +38,7 @@ def dense(x: Tensor, w_1: Tensor, w_2: Tensor, b_1: Bias = None, b_2: Bias = Non
     Args:
         x: (N, d) tokens.
         w_1: (d, k) the columns of W₁ that belong to this head; b_1: (k,).
-        w_2: (k, N_max) this head's second layer, one output a key, of which the first N are used; b_2: (N_max,).
+        w_2: (k, N_max) this head's second layer, one output a key; the first N are used; b_2: (N_max,).
     """
     return torch.stack([affine(torch.relu(affine(token, w_1, b_1)), w_2, b_2)[: len(x)] for token in x])
 

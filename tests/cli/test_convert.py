@@ -78,8 +78,7 @@ def test_a_saved_model_and_a_file_of_lines(call: Call, vanilla: Path, corpus: Pa
     lines = ("--calibrate", corpus / "train.en", "--examples", 6)
     code, _, err = call("convert", saved, "--synthesizer", "dense", *lines, "--max-length", 30, "--output", output)
     assert code == 0, err
-    report = json.loads((output / "report.json").read_text())
-    assert report["synthesizer"] == "dense"
+    assert json.loads((output / "report.json").read_text())["synthesizer"] == "dense"
     assert not (output / "run.yaml").exists()
     assert AutoModelForSeq2SeqLM.from_pretrained(output).config.max_position_embeddings == 30
 
@@ -91,6 +90,7 @@ def test_errors(call: Call, vanilla: Path, corpus: Path, tmp_path: Path) -> None
         (("--synthesizer", "random", "--budget", 0.5), "--calibrate"),
         (("--synthesizer", "random", *text, "--budget", 1.5), "1.5"),
         (("--synthesizer", "random", "--task", "translation", *LANGUAGES), "--data"),
+        (("--synthesizer", "random", *LANGUAGES), "--task translation"),
         (("--synthesizer", "random", "--task", "translation", *LANGUAGES, "--data", corpus), "leave it out"),
         (("--synthesizer", "fixed_random", *text), "random, dense, factorized_random"),
         (("--synthesizer", "random", "--calibrate", tmp_path / "none"), "none"),

@@ -66,6 +66,7 @@ def test_evaluations_do_not_replace_each_other(corpus: Path, tmp_path: Path, sma
     assert results[2]["examples"] == 6
     assert results[2]["bleu"] == results[0]["bleu"]
     assert results[2]["fingerprint"]["pairs"] == 7
+    assert "\n| other test beam1.penalty1 | " in (run / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_run_that_cannot_be_written_to_is_scored_all_the_same(corpus: Path, tmp_path: Path, small: Small) -> None:

@@ -96,8 +96,7 @@ class AttentionSums:
             counts = torch.diag(pairs.diagonal())
         ratios = seen.double().expand_as(self.weights)
         for _ in range(1 if self.is_causal else _SCALINGS):
-            terms = counts / ratios.cumsum(-1).clamp_min(_LOWEST)
-            sums = terms.flip(-1).cumsum(-1).flip(-1)
+            sums = (counts / ratios.cumsum(-1).clamp_min(_LOWEST)).flip(-1).cumsum(-1).flip(-1)
             # In row i, a column before it is seen by all sequences that have the row.
             before, ratios = ratios, torch.where(seen, self.weights / sums.clamp_min(_LOWEST), 0.0)
             if torch.allclose(ratios, before, rtol=1e-4, atol=1e-8):

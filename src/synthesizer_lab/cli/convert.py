@@ -52,6 +52,7 @@ def convert(
     from huggingface_hub.utils import logging
     from rich.console import Console
 
+    from ..errors import UserError
     from ..heads.run import Conversion, convert_to, make_table
     from ..tasks import get_task, make_task, option_types
     from ..training.settings import parse_override, parse_synthesizer, read_function_options, read_task_options
@@ -59,12 +60,14 @@ def convert(
     set_up_libraries(place.threads)
     # Of a name that is not on the hub, one line is enough.
     logging.set_verbosity_error()
-    overrides, made = overrides or [], None
+    overrides, made, languages = overrides or [], None, given(source=source, target=target)
     if task is not None:
         kind = get_task(task)
         mine = [override for override in overrides if override.partition("=")[0].strip() in option_types(kind)]
-        made = make_task(task, read_task_options(kind, mine, given(source=source, target=target)))
+        made = make_task(task, read_task_options(kind, mine, languages))
         overrides = [override for override in overrides if override not in mine]
+    elif languages:
+        raise UserError(f"got --{', --'.join(languages)}; expected them only with --task translation and --data")
     how = Conversion(
         synthesizer=parse_synthesizer(synthesizer),
         synthesizer_options=read_function_options(overrides) or None,

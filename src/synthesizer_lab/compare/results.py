@@ -283,7 +283,6 @@ def paired_bootstrap(results: Results, folder: Path, splits: Mapping[str, TextPa
 
 def read_outputs(folder: Path, run: Mapping[str, Any], split: str) -> list[str]:
     """The outputs of a run on a split; none if they were not saved."""
-    predictions = run["tests"].get(split, {}).get("predictions")
-    path = folder / run["folder"] / (predictions or "")
+    path = folder / run["folder"] / (run["tests"].get(split, {}).get("predictions") or "")
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
     return [str(json.loads(line)["predicted"]) for line in lines] if path.suffix == ".jsonl" else lines

@@ -97,8 +97,7 @@ def check_columns(names: Iterable[str], known: Iterable[str]) -> None:
 
 def markdown(cells: pd.DataFrame, corner: str = "synthesizer") -> str:
     """A table as Markdown; `corner` is the header of its first column."""
-    header = [corner, *cells.columns]
-    lines = [header, ["---", *["---:"] * len(cells.columns)], *cells.itertuples()]
+    lines = [[corner, *cells.columns], ["---", *["---:"] * len(cells.columns)], *cells.itertuples()]
     escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
     return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 

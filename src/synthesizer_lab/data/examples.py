@@ -73,7 +73,7 @@ class Examples(Dataset[Any]):
         return len(self.sizes)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        """Example `index % N`; `index // N` is the pass over the data, of which only noise depends."""
+        """Example `index % N`; `index // N` is the pass over the data; only noise depends on it."""
         index %= len(self)
         sides = zip(self.ends[index], self.sizes[index], strict=True)
         return (*(self.tokens[end - size : end] for end, size in sides), *self.numbers[index].tolist())

@@ -176,7 +176,7 @@ class Split(ABC):
 
     @abstractmethod
     def columns(self) -> Mapping[str, Iterable[str]]:
-        """By the names of the digests, the lines of which they are."""
+        """The lines behind each digest, by the name of the digest."""
 
     def fingerprint(self) -> dict[str, str | int]:
         """Digests that tell whether two runs read the same data."""
@@ -205,7 +205,7 @@ class Records:
         return str(self.split([]).name)
 
     def split(self, rows: Sequence[Any], first: int = 1) -> Any:
-        """The split that has some of the records, of which `first` is the number of the first."""
+        """The split that has some of the records; `first` is the number of the first one."""
         kept = [row for row in rows if row is not None]
         return self.make(kept, first=first, skipped=len(rows) - len(kept))
 

@@ -24,7 +24,7 @@ from ..errors import UserError
 # A share of all heads, or shares by stack: "encoder" and "decoder".
 Budget = float | Mapping[str, float]
 _ALL = "all"
-# In so many rounds at least, each of which measures all heads that are left.
+# A round replaces at most 1 / _ROUNDS of the budget, at least one head or layer; it measures all that are left.
 _ROUNDS = 4
 
 

@@ -252,7 +252,7 @@ class Classification(Task):
     def records(self, data: Path, split: str) -> Records:
         """The labeled texts of a split without those with ignored labels.
 
-        A file is training data, of which a part is held out; with `held_out` 0 it is the split.
+        A file is training data with a held-out part; with `held_out` 0 it is the split.
         """
         name = named_split(split)
         hidden = name not in ("train", "valid")
@@ -472,5 +472,4 @@ def _class_names(model: PreTrainedModel) -> list[str]:
 
 def _is_held_out(record: LabeledText, share: float) -> bool:
     """By a digest of the first text, so that examples that share it stay together."""
-    digest = hashlib.sha256(record.texts[0].encode()).digest()
-    return int.from_bytes(digest[:8], "big") < share * 2**64
+    return int.from_bytes(hashlib.sha256(record.texts[0].encode()).digest()[:8], "big") < share * 2**64

@@ -247,8 +247,7 @@ class Glue(SequenceToSequence):
         """
         split = named_split(split)
         # No files: nothing of its size leads to parts.
-        source = Source(str(data))
-        return Records(source, partial(self._examples, data, split), partial(GlueSplit.of, split))
+        return Records(Source(str(data)), partial(self._examples, data, split), partial(GlueSplit.of, split))
 
     def _examples(self, data: Path, split: str) -> Iterator[GlueExample | None]:
         tasks = self._chosen()

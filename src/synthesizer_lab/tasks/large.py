@@ -98,7 +98,6 @@ def encode_large(
     report(f"{records.name}: {size}, tokenized once, in the cache ($XDG_CACHE_HOME, or ~/.cache)")
     found = read_cached("tokens", [records.key, settings, max_length, on_long], write, read)
     # What the examples of a task have besides their tokens.
-    like = next(part for part in encoded() if len(part.sizes))
-    examples = replace(like, rows=(), **found)
+    examples = replace(next(part for part in encoded() if len(part.sizes)), rows=(), **found)
     report(f"{records.name}: {len(examples):,} {task.unit}, {len(examples.tokens):,} tokens")
     return examples

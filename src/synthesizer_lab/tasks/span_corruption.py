@@ -124,8 +124,7 @@ def noise_mask(lengths: SpanLengths, rng: np.random.Generator) -> np.ndarray:
 
 def _divide(total: int, parts: int, rng: np.random.Generator) -> np.ndarray:
     """(parts,) positive lengths that sum to `total`, uniformly among all of these."""
-    cuts = np.sort(rng.choice(total - 1, size=parts - 1, replace=False)) + 1
-    return np.diff(cuts, prepend=0, append=total)
+    return np.diff(np.sort(rng.choice(total - 1, size=parts - 1, replace=False)) + 1, prepend=0, append=total)
 
 
 def corrupt(tokens: Tokens, mask: np.ndarray, first_sentinel: int) -> tuple[Tokens, Tokens]:

@@ -62,7 +62,8 @@ def evaluate_run(
     generation = evaluation_config(task, generation_options)
     task.check_requirements()
     path_of_data = data_path(info, data)
-    if isinstance(task, Classification) and path_of_data.is_file() and portable_path(path_of_data) != info["data"]:
+    name_of_data = info["data"] if data is None else portable_path(data)
+    if isinstance(task, Classification) and path_of_data.is_file() and name_of_data != info["data"]:
         # Nothing of a file with other data was trained on.
         task = replace(task, held_out=0.0)
     try:
@@ -84,6 +85,7 @@ def evaluate_run(
         "run": str(path),
         "task": task.name,
         "synthesizer": info["settings"]["synthesizer"],
+        "data": name_of_data,
         "split": part.name,
         "fingerprint": part.fingerprint(),
         "examples": evaluation.examples,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +40,22 @@ def update_model_card(run: RunFolder, metrics: Mapping[str, Any]) -> None:
     task, data = run.read_task(info), Path(info["data"])
     model = task.model_class.__name__
     tag = _TAGS.get(model) or _TAGS.get(task.name)
-    name = str(data).partition(":")[2] if is_hub_name(data) else data.name
+    name = _data_name(data)
     # A run of a comparison is in ROW/seed-N.
     row = run.path.parent
     title = f"{row.name}-{run.path.name}" if (row.parent / "results.json").is_file() else run.path.name
-    rows = _rows(run, metrics["best"])
+    rows = _rows(run, metrics["best"], info["data"])
     results = [
         EvalResult(
             task_type=tag or task.name,
-            dataset_type=name,
-            dataset_name=name,
+            dataset_type=other or name,
+            dataset_name=other or name,
             dataset_split=split,
             metric_type=key,
             metric_name=f"{label} ({settings})" if settings else label,
             metric_value=row[key],
         )
-        for (split, settings), row in rows.items()
+        for other, split, settings, row in rows
         for key, label in task.score_labels.items()
         # A score that could not be computed is a text.
         if isinstance(row.get(key), int | float)
@@ -116,22 +116,28 @@ of the training data may restrict the choice.
     run.write_text("README.md", card)
 
 
-def _rows(run: RunFolder, best: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """The validation and each file of evaluation/, by split and settings."""
-    rows = {("validation", f"step {best['step']}"): best}
+def _data_name(data: Path) -> str:
+    return str(data).partition(":")[2] if is_hub_name(data) else data.name
+
+
+def _rows(run: RunFolder, best: Mapping[str, Any], data: str) -> list[tuple[str, str, str, Mapping[str, Any]]]:
+    """The validation and each file of evaluation/: the name of data other than the run's, split, settings, content."""
+    rows = [("", "validation", f"step {best['step']}", best)]
     for path in sorted((run.path / "evaluation").glob("*.json")):
         # The digest of the data is left out.
         split, _, settings = path.stem.partition(".")
         with damage_reported(path):
-            rows[split, settings.partition(".")[2]] = json.loads(path.read_text(encoding="utf-8"))
+            row = json.loads(path.read_text(encoding="utf-8"))
+            other = "" if row.get("data", data) == data else _data_name(Path(row["data"]))
+        rows.append((other, split, settings.partition(".")[2], row))
     return rows
 
 
-def _table(rows: Mapping[tuple[str, str], Mapping[str, Any]], task: Task) -> Iterator[str]:
+def _table(rows: Sequence[tuple[str, str, str, Mapping[str, Any]]], task: Task) -> Iterator[str]:
     """A line for each row, with the scores that the task shows."""
-    labels = {key: label for key, label in task.score_labels.items() if any(key in row for row in rows.values())}
+    labels = {key: label for key, label in task.score_labels.items() if any(key in row for *_, row in rows)}
     yield f"| | {' | '.join(labels.values())} |\n{'|---' * (len(labels) + 1)}|"
-    for (split, settings), row in rows.items():
+    for other, split, settings, row in rows:
         if labels.keys() & row.keys():
-            name = f"{split}{', ' if split == 'validation' else ' '}{settings}".strip()
+            name = f"{other} {split}{', ' if split == 'validation' else ' '}{settings}".strip()
             yield f"| {name} | {' | '.join(format_score(row[key]) if key in row else '' for key in labels)} |"

@@ -280,7 +280,7 @@ def read_function_options(overrides: Sequence[str]) -> dict[str, dict[str, Any]]
 
 
 def load_yaml(text: str) -> Any:
-    """The value of a YAML document; it has no aliases, of which a few bytes can make gigabytes."""
+    """The value of a YAML document without aliases: with them a few bytes can become gigabytes."""
     if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
         raise yaml.YAMLError("got an alias, *name; expected the value itself")
     return yaml.safe_load(text)

@@ -72,11 +72,11 @@ def _arguments(options: TrainingOptions, output_dir: Path, device: torch.device)
         "logging_nan_inf_filter": False,
         "dataloader_pin_memory": device.type == "cuda",
         "remove_unused_columns": False,
-        # The sampler starts at the batch that is due, whatever number of processes took those before.
+        # The sampler starts at the batch that is due; earlier batches may have gone to another number of processes.
         "ignore_data_skip": True,
         # Without it, the processes of torchrun would train separate models on a CPU.
         "use_cpu": device.type == "cpu",
-        # Each process takes every n-th batch, whatever number of examples it has. It does not wait for its copy.
+        # Each process takes every n-th batch; batches differ in their number of examples. Copies to a GPU do not block.
         "accelerator_config": {"even_batches": False, "non_blocking": device.type == "cuda"},
         "ddp_find_unused_parameters": False,
         "disable_tqdm": True,

@@ -1,6 +1,6 @@
 """softmax(R) · V on an accelerator, where all examples share R: matrix products over all heads and examples at once.
 
-The equations are those of `shared.py`, which is made for the caches of a CPU. Here R is small beside the activations,
+The equations are those of `shared.py`, which is made for the caches of a CPU. R is small compared to activations here,
 so P = softmax(R) is computed whole, in the dtype of R, and each product is one call for all heads. Causal rows are
 computed in a few bands, each up to its last key. Nothing is read back from the device.
 

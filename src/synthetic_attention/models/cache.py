@@ -24,7 +24,7 @@ KEYS_AND_VALUES = "full_attention"
 
 
 class DynamicKeysValuesLayer(DynamicLayer):
-    """A growing cache layer that counts its values: transformers' own layer counts keys, of which there may be none."""
+    """A growing cache layer that counts its values: transformers' own layer counts keys; there may be none."""
 
     def get_seq_length(self) -> int:
         """Tokens in the cache."""

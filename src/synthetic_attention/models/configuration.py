@@ -44,7 +44,7 @@ _ADAPTED = {
     "IA3_TARGET": ["k_proj", "v_proj", "down_proj"],
     "IA3_FEEDFORWARD": ["down_proj"],
 }
-# The file beside config.json that transformers runs with trust_remote_code; without `try` it would check imports first.
+# The file by config.json that transformers runs with trust_remote_code; without `try` it would check imports first.
 _MODULE = "modeling_synthesizer"
 _CODE = '''"""The classes of this model. Their code is in the package synthetic-attention, which has to be installed."""
 
@@ -242,7 +242,7 @@ class SynthesizerConfig(PreTrainedConfig):
         """Does nothing: every checkpoint has an `auto_map`, and transformers would copy single files of a package."""
 
     def to_json_file(self, json_file_path: str | os.PathLike[str], use_diff: bool = True) -> None:
-        """Write config.json, and beside it a file that imports this package for `trust_remote_code=True`."""
+        """Write config.json, and next to it a file that imports this package for `trust_remote_code=True`."""
         super().to_json_file(json_file_path, use_diff)
         Path(json_file_path).with_name(f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")
 
