@@ -260,8 +260,7 @@ def test_scores_for_one_head_or_example_are_for_all(shape, other):
     scores, value = torch.randn(shape, requires_grad=True), torch.randn(B, H, S, V)
     query, key = torch.randn(B, H, T, K), torch.randn(B, H, S, K)
     logits = MixedLogits([SharedLogits(scores), InnerLogits(query, key)]) if other else SharedLogits(scores)
-    total = scores + query @ key.mT if other else scores
-    want = reference.attend(total.expand(B, H, T, S), value, holes())
+    want = reference.attend((scores + query @ key.mT if other else scores).expand(B, H, T, S), value, holes())
     got = attend(logits, value, holes())
     torch.testing.assert_close(got, want)
     (ours,) = torch.autograd.grad(got.square().sum(), scores)

@@ -169,8 +169,7 @@ def test_factorized_random_has_the_rank_it_was_given():
         settings = options("factorized_random", factorized_random={"rank": rank, "std": 1.0})
         _, w = make("factorized_random", synthesizer_options=settings)(tokens(), need_weights=True)
         logits = w.log()
-        ranks = torch.linalg.matrix_rank(logits - logits.mean(-1, keepdim=True), rtol=1e-8)
-        assert (ranks == rank).all()
+        assert (torch.linalg.matrix_rank(logits - logits.mean(-1, keepdim=True), rtol=1e-8) == rank).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -229,8 +228,7 @@ def test_cached_is_uncached(name, steps):
     assert cache.values.shape == (B, layer.num_heads, T, HEAD)
     # Heads without dot products keep no keys.
     groups = {"random:3/vanilla:1": 1, "dense/factorized_random/vanilla": 1, "random+vanilla:2/dense:2": 2}
-    heads = groups.get(name, layer.num_heads if layer.caches_keys else 0)
-    assert cache.keys.shape == (B, heads, T, HEAD)
+    assert cache.keys.shape == (B, groups.get(name, layer.num_heads if layer.caches_keys else 0), T, HEAD)
 
 
 @pytest.mark.parametrize("biased", [False, True])

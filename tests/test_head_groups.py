@@ -95,8 +95,7 @@ def test_groups_that_cannot_be(name: str, facts: str) -> None:
 def test_options_are_those_of_all_groups_with_the_function() -> None:
     options = {"factorized_random": {"rank": 3}, "mixture": {"gate": "sigmoid"}}
     name = "factorized_random:1/factorized_random+vanilla:2/dense+vanilla:1"
-    layer = SynthesizerAttention(D, 4, name, N, synthesizer_options=options)
-    first, second, third = layer.function.components
+    first, second, third = SynthesizerAttention(D, 4, name, N, synthesizer_options=options).function.components
     assert [first.row_factor.shape, second.components[0].row_factor.shape] == [(1, N, 3), (2, N, 3)]
     assert [second.gate.shape, third.gate.shape] == [(1,), (1,)]
     with pytest.raises(ValueError, match=r"sigmoid.*3 components"):

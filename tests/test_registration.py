@@ -79,8 +79,7 @@ def test_checkpoints_load_without_an_import_by_hand(saved: dict[str, str], tmp_p
     ]
     assert files[0] == files[1]
     # Where the package is missing, one line says what to install.
-    hidden = HIDE.replace(str(EXTRAS), "{'synthetic_attention'}") + code
-    done = run("-c", hidden, cwd=tmp_path)
+    done = run("-c", HIDE.replace(str(EXTRAS), "{'synthetic_attention'}") + code, cwd=tmp_path)
     assert done.stderr.splitlines()[-1].endswith("this model needs: pip install synthetic-attention")
 
 

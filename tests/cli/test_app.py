@@ -67,8 +67,7 @@ def test_version_and_wrong_usage(call: Call) -> None:
 
 
 def test_errors_are_one_line_of_400_characters(call: Call, tmp_path: Path) -> None:
-    name = f"{tmp_path}/\x1b[31m{'x' * 200}\n/{'y' * 200}"
-    code, _, err = call("generate", name, "text")
+    code, _, err = call("generate", f"{tmp_path}/\x1b[31m{'x' * 200}\n/{'y' * 200}", "text")
     assert (code, err.count("\n"), len(err.rstrip("\n"))) == (1, 1, 400)
     assert err.startswith(f"Error: {tmp_path}/\\x1b[31mxx")
     assert err.endswith("expected a folder made by `synthesizer train` or `convert --task`\n")

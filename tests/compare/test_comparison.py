@@ -49,10 +49,16 @@ def finished(finished_folder: Path, tmp_path: Path) -> Results:
 
 def test_tests_truncate_as_training_does(corpus: Path, start: Start, tmp_path: Path) -> None:
     shutil.copytree(corpus, tmp_path / "long")
+    for path in (tmp_path / "long").glob("valid.*"):
+        path.rename(path.with_name(f"validation{path.suffix}"))
     for path in (tmp_path / "long").glob("test.*"):
         path.write_text(path.read_text(encoding="utf-8") + "one " * 99 + "\n", encoding="utf-8")
-    (run,) = start("vanilla", data=tmp_path / "long", overrides=[*SMALL, "on_long=truncate"])["runs"]
-    assert run["tests"]["test"]["truncated"] == 1
+    more = {"overrides": [*SMALL, "on_long=truncate"], "splits": ["test", "validation"]}
+    (run,) = (results := start("vanilla", data=tmp_path / "long", **more))["runs"]
+    assert {split: test["truncated"] for split, test in run["tests"].items()} == {"test": 1, "valid": 0}
+    assert {name: results["rows"][0]["validation"][name]["mean"] for name in SCORES} == {
+        name: run["metrics"]["best"][name] for name in SCORES
+    }
 
 
 def test_a_comparison_has_runs_results_and_a_table(start: Start, tmp_path: Path) -> None:

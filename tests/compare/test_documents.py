@@ -47,8 +47,7 @@ def test_verdicts_follow_from_intervals(tmp_path: Path, results: Results, claim:
     for row in (("dense", 34.7, 0.1), ("random", 37.8)):
         add_row(results, *row)
     names = "vanilla,vanilla-control,dense,random,fixed_random"
-    experiment = Experiment(commands=[f"synthesizer compare translation --synthesizers {names}"])
-    experiments = {"mt": experiment}
+    experiments = {"mt": Experiment(commands=[f"synthesizer compare translation --synthesizers {names}"])}
     start = f"| it is so <!-- claim mt: {claim}; test_2016_flickr BLEU --> | +1 BLEU |"
     line = f"{start} ours | old | [section](#section) |\n"
     assert fill(line, tmp_path, experiments) == line

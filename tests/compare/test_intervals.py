@@ -68,8 +68,7 @@ def test_outputs_are_compared_seed_by_seed(corpus: Path, tmp_path: Path) -> None
     assert {*first["p"]} == {"bleu", "chrf"}
     assert second["p"]["bleu"] < 0.01 < 0.1 < first["p"]["bleu"]
     (tmp_path / "mt.json").write_text(json.dumps(results))
-    pairs = [["random", "vanilla"], ["random", "absent"]]
-    experiments = {"mt": Experiment(commands=[], pairs=pairs)}
+    experiments = {"mt": Experiment(commands=[], pairs=[["random", "vanilla"], ["random", "absent"]])}
     filled = fill("<!-- intervals mt: test BLEU -->\n\n| old |\n", tmp_path, experiments)
     header, _, line = filled.strip().splitlines()[2:]
     assert header == "| difference, 95 % interval | test BLEU |"

@@ -144,8 +144,7 @@ def test_every_function_is_nearer_than_uniform_attention(build: Build, name: str
 
 
 def test_factors_of_a_causal_r_do_not_depend_on_the_future(build: Build) -> None:
-    model = build("causal", **SIZES)
-    fitted = fit(model, batches())["random"]
+    fitted = fit(build("causal", **SIZES), batches())["random"]
     for layer in attention_layers(fitted):
         table = layer.module.get_parameter("function.table")
         with torch.no_grad():

@@ -199,8 +199,7 @@ def test_the_example_trains_a_model_to_convert(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("sys.argv", ["", "--data", str(tmp_path), "--output", str(output), "--steps", "1"])
     runpy.run_path(str(ROOT / "examples/train_marian.py"))
     model = convert(output, "random+vanilla")
-    tokenizer = AutoTokenizer.from_pretrained(output)
-    inputs = tokenizer("en line 3 of 21", return_tensors="pt")
+    inputs = AutoTokenizer.from_pretrained(output)("en line 3 of 21", return_tensors="pt")
     assert inputs["input_ids"][0, -1] == model.config.eos_token_id
     expected = MarianMTModel.from_pretrained(output).generate(**inputs, max_new_tokens=5)
     assert torch.equal(model.generate(**inputs, max_new_tokens=5), expected)
@@ -243,8 +242,7 @@ def test_the_example_converts_a_sentence_encoder(
     given = [f"--{name}={value}" for name, value in options.items()]
     monkeypatch.setattr("sys.argv", ["", str(tmp_path / "model"), *given])
     runpy.run_path(str(ROOT / "examples/sentence_encoder.py"))
-    result = json.loads(capsys.readouterr().out)
-    assert all(-100 <= value <= 100 for value in result["spearman"].values())
+    assert all(-100 <= value <= 100 for value in json.loads(capsys.readouterr().out)["spearman"].values())
     # One of four heads.
     names = AutoModel.from_pretrained(tmp_path / "new").config.synthesizer
     assert sorted(names) == ["random:1/vanilla:1", "vanilla"]

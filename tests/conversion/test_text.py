@@ -32,8 +32,7 @@ def lines(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["t5", "gpt2", "bert", "bert-model", "t5-encoder", "distilbert-classifier"])
 def test_lines(sources: Callable[[str], PreTrainedModel], lines: Path, name: str) -> None:
     model: Any = convert(sources(name), max_length=16)
-    tokenizer = word_tokenizer(mask_token="w4")
-    batches, held_out = read_batches(model, tokenizer, lines, batch_tokens=20)
+    batches, held_out = read_batches(model, word_tokenizer(mask_token="w4"), lines, batch_tokens=20)
     assert [sum(len(batch["input_ids"]) for batch in part) for part in (batches, held_out)] == [4, 1]
     assert all(batch["attention_mask"][:, 0].all() for batch in batches)
     before = mean_loss(model, batches)

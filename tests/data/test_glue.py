@@ -84,8 +84,7 @@ def test_record_has_an_example_per_query(tmp_path: Path) -> None:
     answers = [{"start": 25, "end": 27, "text": "Ann"}, {"text": "Zoë"}, {"text": "Ann"}]
     query = {"query": "@placeholder went away", "answers": answers, "idx": 6}
     passage = {"text": " Zoë met Ann.\n@highlight\nAnn left", "entities": spans}
-    row = {"source": "s", "passage": passage, "qas": [query], "idx": 1}
-    (example,) = read(tmp_path, "record", row)[0]
+    (example,) = read(tmp_path, "record", {"source": "s", "passage": passage, "qas": [query], "idx": 1})[0]
     assert example.texts["entities"] == "Ann, Zoë"
     assert (example.id, example.label, example.answers) == ("1.6", None, ("Ann", "Zoë"))
 
@@ -105,8 +104,7 @@ def test_wsc_marks_the_pronoun_and_writes_the_referent_as_in_the_text(tmp_path: 
     ):
         (example,) = read(tmp_path, "wsc", _wsc(marked.replace("*", ""), index, "it"))[0]
         assert example.texts["text"] == marked
-    row = _wsc("the old cat ate it.", 4, "it", "The old\ncat.", False)
-    (example,) = read(tmp_path, "wsc", row)[0]
+    (example,) = read(tmp_path, "wsc", _wsc("the old cat ate it.", 4, "it", "The old\ncat.", False))[0]
     assert (example.texts["referent"], example.label) == ("the old cat", 0)
 
 

@@ -49,8 +49,9 @@ def test_statistics_are_their_definitions(is_causal: bool) -> None:
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_mass_near_the_diagonal(is_causal: bool) -> None:
     scores = np.random.default_rng(1).normal(size=(2, 7, 7)) * 2
-    found = describe_scores(scores, is_causal)["band_mass"]
-    weights = np.exp(scores) * (np.tri(7) if is_causal else 1)
+    found, seen = describe_scores(scores, is_causal), np.tri(7) if is_causal else np.ones((7, 7))
+    weights = np.exp(scores) * seen
+    assert found["std"] == pytest.approx(scores[:, seen > 0].std(axis=1))
     for k in BANDS:
         near = (weights * (np.abs(np.subtract.outer(range(7), range(7))) <= k)).sum(-1) / weights.sum(-1)
-        assert found[str(k)] == pytest.approx(near.mean(-1))
+        assert found["band_mass"][str(k)] == pytest.approx(near.mean(-1))

@@ -65,8 +65,7 @@ def test_a_gated_feed_forward_layer(tiny_config: Callable) -> None:
     layer = MLP(tiny_config(feed_forward_proj="gated-gelu", use_bias=False))
     x = torch.randn(3, 5, 22)
     gate = nn.functional.gelu(x @ layer.gate_proj.weight.T, approximate="tanh")
-    expected = (gate * (x @ layer.up_proj.weight.T)) @ layer.down_proj.weight.T
-    torch.testing.assert_close(layer(x), expected)
+    torch.testing.assert_close(layer(x), (gate * (x @ layer.up_proj.weight.T)) @ layer.down_proj.weight.T)
 
 
 def test_sinusoids_are_the_formula() -> None:

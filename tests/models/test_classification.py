@@ -62,8 +62,7 @@ def test_the_pipeline_classifies_texts_and_pairs(tiny_classifier: Callable) -> N
     texts = ["w5 w6 w7", "w8"]
     together = classify(texts, batch_size=2, top_k=None)
     for text, found in zip(texts, together, strict=True):
-        logits = model(tokenizer(text, return_tensors="pt")["input_ids"]).logits
-        expected = logits.softmax(-1)[0].tolist()
+        expected = model(tokenizer(text, return_tensors="pt")["input_ids"]).logits.softmax(-1)[0].tolist()
         assert {each["label"]: each["score"] for each in found} == pytest.approx(
             dict(zip(["no", "yes"], expected, strict=True)), abs=1e-6
         )

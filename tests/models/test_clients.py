@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional as F
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -53,6 +55,13 @@ def test_trainer_trains_on_flattened_batches(tiny_lm: Callable, tmp_path: Path) 
     torch.testing.assert_close(trainer.compute_loss(model, trainer.data_collator(rows)), before)
     trainer.train()
     assert model.eval()(ids, labels=ids).loss < before - 0.1
+
+
+@pytest.mark.parametrize("head", ["causal", "masked", "tagger"])
+def test_trainer_keeps_the_columns_of_packed_texts(head: str, build: Callable, tmp_path: Path) -> None:
+    rows = [{"input_ids": [5, 6], "labels": [5, 6], "segment_ids": [1, 2], "position_ids": [0, 0]}]
+    trainer = Trainer(build(head), TrainingArguments(str(tmp_path), **TRAINING), train_dataset=rows)
+    assert next(iter(trainer.get_train_dataloader())).keys() == rows[0].keys()
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -222,5 +231,24 @@ def test_a_model_on_several_devices(tiny: Callable, tmp_path: Path) -> None:
     places |= {"model.encoder.layers.1": "disk", "model.decoder.layers.1": "disk"}
     spread = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, device_map=places, offload_folder=tmp_path / "offload")
     assert {p.device.type for p in spread.parameters()} == {"cpu", "meta"}
-    expected = model.generate(ids, max_new_tokens=5)
-    assert torch.equal(spread.generate(ids, max_new_tokens=5), expected)
+    assert torch.equal(spread.generate(ids, max_new_tokens=5), model.generate(ids, max_new_tokens=5))
+
+
+@pytest.mark.parametrize("head", ["causal", "masked", "classifier"])
+def test_padding_and_labels_on_two_devices(head: str, build: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AlignDevicesHook, "init_hook", lambda _, module: module)
+    model, mode = build(head, position_embedding_type="learned").eval(), FakeTensorMode(allow_non_fake_inputs=True)
+    stack = model.model.decoder or model.model.encoder
+    first = [model.model.embed_tokens, stack.layers[0]]
+    for part in (*first, stack.layers[1], stack.norm, stack.embed_positions, *[*model.children()][1:]):
+        place = torch.device("cpu", int(part not in first))
+        for module in part.modules():
+            own = ((name, p) for name, p in module._parameters.items() if p is not None)
+            module._parameters |= {name: FakeTensor(mode, p.data.to("meta"), place) for name, p in own}
+        add_hook_to_module(part, AlignDevicesHook(place))
+    with mode, torch.no_grad():
+        ids = FakeTensor(mode, torch.ones(2, 5, dtype=torch.long, device="meta"), torch.device("cpu", 0))
+        labels = ids[:, 0] if head == "classifier" else ids
+        out = model(ids, attention_mask=ids, labels=labels, output_hidden_states=True)
+    assert out.loss.shape == ()
+    assert {state.device for state in out.hidden_states} == {ids.device}

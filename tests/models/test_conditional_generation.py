@@ -41,8 +41,7 @@ def test_a_cache_changes_nothing(stack: str, positions: str, tiny: Callable, row
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("pre_norm", [True, False])
 def test_sides_and_layers_that_differ(mode: str, pre_norm: bool, tiny: Callable, rows: Rows) -> None:
-    model = tiny(synthesizer=SIDES, num_decoder_layers=4, pre_norm=pre_norm)
-    _every_way(model, rows, **MODES[mode])
+    _every_way(tiny(synthesizer=SIDES, num_decoder_layers=4, pre_norm=pre_norm), rows, **MODES[mode])
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -37,8 +37,7 @@ def test_heads(build: Callable, head: str, shape: tuple[int, int]) -> None:
         assert loss.item() == 0 if labels.numel() == 0 else loss.isfinite()
         loss.backward()
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
-    inputs = {"decoder_input_ids": ids} if head == "seq2seq" else {}
-    logits = model(input_ids=ids, **inputs).logits
+    logits = model(input_ids=ids, **({"decoder_input_ids": ids} if head == "seq2seq" else {})).logits
     assert logits.shape[0] == shape[0]
     assert logits.isfinite().all()
 
@@ -46,8 +45,7 @@ def test_heads(build: Callable, head: str, shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("head", ["causal", "seq2seq", "masked", "tagger", "classifier"])
 def test_a_batch_without_a_label_has_no_loss(build: Callable, head: str) -> None:
     model, ids = build(head, num_labels=3).train(), torch.ones(2, 3, dtype=torch.long)
-    labels = torch.full((2,) if head == "classifier" else (2, 3), -100)
-    loss = model(input_ids=ids, labels=labels).loss
+    loss = model(input_ids=ids, labels=torch.full((2,) if head == "classifier" else (2, 3), -100)).loss
     loss.backward()
     assert loss.item() == 0
     assert not any(p.grad.any() for p in model.parameters() if p.grad is not None)

@@ -152,8 +152,7 @@ def test_every_option_trains_every_parameter(
 def test_dropout_in_training_only(head: str, build: Callable, batch: Callable) -> None:
     model = build(head, dropout_rate=0.5, attention_dropout_rate=0.5)
     for training in (False, True):
-        losses = [model.train(training)(**batch(head)).loss for _ in range(2)]
-        assert torch.equal(*losses) != training
+        assert torch.equal(*[model.train(training)(**batch(head)).loss for _ in range(2)]) != training
 
 
 @pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable. is deprecated")
@@ -326,8 +325,7 @@ def test_the_base_model_has_the_stacks_of_its_configuration(tiny_config: Callabl
         model = SynthesizerModel(tiny_config(**fields)).eval()
         assert [name for name, _ in model.named_children() if name != "embed_tokens"] == names
         inputs = {"decoder_input_ids": ids[:, :3]} if len(names) == 2 else {}
-        out = model(ids, mask, **inputs)
-        assert out.last_hidden_state.shape == (4, 3 if inputs else 7, 22)
+        assert model(ids, mask, **inputs).last_hidden_state.shape == (4, 3 if inputs else 7, 22)
         # Only a causal stack hides later tokens.
         changed = torch.cat([ids[:1, :6], ids[:1, 6:] + 1 - 2 * (ids[:1, 6:] > 9).long()], dim=1)
         if len(names) == 1:

@@ -82,8 +82,7 @@ def test_a_tenth_of_the_training_data_is_held_out_by_default(tmp_path: Path) -> 
         assert 15 < len(valid) < 50
         assert (train.note, valid.name, valid.note[:28]) == ("", "valid", "10% of the training data, he")
         assert train.classes == valid.classes == {"0": "0", "1": "1", "2": "2"}
-        examples = task.encode(valid, new_tokenizer(task, train, 300, 64), 64)
-        assert examples.note == valid.note
+        assert task.encode(valid, new_tokenizer(task, train, 300, 64), 64).note == valid.note
     for held_out, split, advice in ((None, "test", "--split valid"), (0.0, "train", "--set held_out=0.1")):
         with pytest.raises(UserError, match=rf"train\.csv: got split '{split}'.* train and valid.* {advice}.* --data"):
             replace(task, held_out=held_out).records(file, split).load()
@@ -292,8 +291,7 @@ def _read(path: Path, text: str, task: Classification = PLAIN) -> list[LabeledTe
 
 def test_csv_quotes_are_quoting_and_fields_may_be_long(tmp_path: Path) -> None:
     text = 'Class,Title,Body\n3,"Rain, at last","He said ""finally""\nand danced."\n\n1,Sun,Never\n'
-    task = Classification(["Title", "Body"], label="Class")
-    one, two = _read(tmp_path / "a.csv", text, task)
+    one, two = _read(tmp_path / "a.csv", text, Classification(["Title", "Body"], label="Class"))
     assert one.texts == ('Rain, at last He said "finally"\nand danced.',)
     assert (one.id, one.label) == ("2", "3")
     assert (two.id, two.label, two.texts) == ("5", "1", ("Sun Never",))

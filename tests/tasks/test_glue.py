@@ -183,8 +183,7 @@ def test_a_pass_of_training_has_each_task_in_proportion_up_to_the_cap(tmp_path: 
     large = [index for index in seen if split.references[examples.rows[index]].task.key == "glue/sst2"]
     # Of 40, 20 in a pass: each twice in four of them.
     assert [seen[index] for index in large] == [2] * 40
-    plain = _examples(Glue(), split, training=True)
-    assert sorted(plain.draw(np.random.default_rng(0))) == [*range(59)]
+    assert sorted(_examples(Glue(), split, training=True).draw(np.random.default_rng(0))) == [*range(59)]
 
 
 def test_record_and_wsc_are_trained_on_what_is_right(both: Path) -> None:

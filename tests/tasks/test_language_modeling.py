@@ -115,8 +115,7 @@ def test_on_long() -> None:
     ids = encode(tokenizer, ["word " * 60])[0]
     assert cut[1][0].tolist() == [*ids[:47].tolist(), END]
     # What is cut off is not counted: else the perplexity would look better.
-    left = str(tokenizer.decode(ids[1:47]))
-    assert cut.words == 3 + len(left.split()) + 1 + 2
+    assert cut.words == 3 + len(str(tokenizer.decode(ids[1:47])).split()) + 1 + 2
     with pytest.raises(UserError, match="no sentence is left of 1"):
         task.encode(Corpus("valid", ["word " * 60]), tokenizer, MAXIMUM, "drop")
 

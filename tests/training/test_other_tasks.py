@@ -41,8 +41,7 @@ def test_large_text(corpus: Path, tmp_path: Path, small: Small, monkeypatch: pyt
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(source, "_BLOCK", 300)
     options = ("tokenizer_characters=1000", "dropout_rate=0.1")
-    metrics = _resumed(Translation("en", "de"), corpus, small(*options), tmp_path)
-    assert metrics["train_examples"] == 60
+    assert _resumed(Translation("en", "de"), corpus, small(*options), tmp_path)["train_examples"] == 60
 
 
 def test_a_language_model(corpus: Path, tmp_path: Path, small: Small) -> None:

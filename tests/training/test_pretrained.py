@@ -43,8 +43,7 @@ def pretrained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "pretrained"
     overrides = [*MODEL, *TRAINING, "random.std=0.1", "dropout_rate=0.1"]
     settings = read_settings(synthesizer="random+vanilla", preset="tiny", seed=1, overrides=overrides)
-    task = make_task("span-corruption", {"sentinels": 10})
-    start(data, path, settings, task=task)
+    start(data, path, settings, task=make_task("span-corruption", {"sentinels": 10}))
     return path
 
 
@@ -89,8 +88,7 @@ def test_a_classifier_takes_the_encoder(data: Path, pretrained: Path, tmp_path: 
         rows = [json.dumps({**line, "even": ["no", "yes"][number % 2]}) for number, line in enumerate(lines)]
         (tmp_path / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
     task, source, output = Classification(**options), PretrainedRun.open(pretrained, Classification), tmp_path / "run"
-    settings = _settings(source, "learning_rate=1e-12")
-    start(tmp_path, output, settings, task=task, pretrained=source)
+    start(tmp_path, output, _settings(source, "learning_rate=1e-12"), task=task, pretrained=source)
     before, after = (load_file(path / "model.safetensors") for path in (pretrained, output))
     encoder = {name for name in before if name.startswith(("model.encoder.", "model.embed_tokens."))}
     new = {"classifier.weight", "classifier.bias", *(["model.token_types.weight"] if pair else [])}

@@ -66,8 +66,7 @@ def test_the_best_model_by_bleu_is_kept(corpus: Path, tmp_path: Path, small: Sma
 
 
 def test_minutes_end_training_with_a_validation(corpus: Path, tmp_path: Path, small: Small) -> None:
-    settings = small("eval_steps=10000").with_budget(None, 0.005)
-    metrics = start(corpus, tmp_path / "run", settings).metrics
+    metrics = start(corpus, tmp_path / "run", small("eval_steps=10000").with_budget(None, 0.005)).metrics
     assert metrics["minutes"] >= 0.005
     assert metrics["last"]["step"] == metrics["steps"] > 0
     assert metrics["finished"]
@@ -136,8 +135,7 @@ def test_accumulation_equals_one_large_batch(corpus: Path, tmp_path: Path, small
     start(corpus, tmp_path / "one", small(*options, "batch_tokens=1000000000"), report=lines.append)
     (tokens,) = (line.split()[3].replace(",", "") for line in lines if line.startswith("train: 60 pairs"))
     # A pass has two batches: the first has a random size.
-    settings = small(*options, f"batch_tokens={tokens}", "gradient_accumulation_steps=2")
-    start(corpus, tmp_path / "two", settings)
+    start(corpus, tmp_path / "two", small(*options, f"batch_tokens={tokens}", "gradient_accumulation_steps=2"))
     assert logged(tmp_path / "one", "tokens") == logged(tmp_path / "two", "tokens")
     assert logged(tmp_path / "one", "loss") == pytest.approx(logged(tmp_path / "two", "loss"), rel=1e-4)
 

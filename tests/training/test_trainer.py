@@ -36,5 +36,4 @@ def test_the_stream_is_a_function_of_the_seed() -> None:
     streams = [[*TokenBatchSampler(EXAMPLES, 200, seed, num_batches=53)] for seed in (1, 1, 2)]
     assert len(streams[0]) == 53
     assert streams[0] == streams[1] != streams[2]
-    later = TokenBatchSampler(EXAMPLES, 200, seed=1, num_batches=53, start=40)
-    assert [*later][:13] == streams[0][40:]
+    assert [*TokenBatchSampler(EXAMPLES, 200, seed=1, num_batches=53, start=40)][:13] == streams[0][40:]

@@ -38,7 +38,7 @@ def export(
         if folder.exists or not (folder.path / "config.json").exists():
             model: Any = folder.load(folder.read_task(folder.read_info()), torch.device("cpu"))[0]
         else:
-            model = load_model(str(folder.path)).eval()
+            model = load_model(str(folder.path)).float().eval()
         files = export_model(model, output, kind, with_cache=with_cache, overwrite=overwrite)
     for file in files:
         checked = kind == "onnx" and importlib.util.find_spec("onnxruntime")

@@ -67,7 +67,7 @@ def _call(words: list[str], jobs: int) -> bool:
     if program == "synthesizer" and rest[0] == "compare":
         rest += ["--jobs", str(jobs)]
     print(f"$ {shlex.join([program, *rest])}", flush=True)
-    return subprocess.run([*_PROGRAMS.get(program, [program]), *rest]).returncode == 0
+    return subprocess.Popen([*_PROGRAMS.get(program, [program]), *rest]).wait() == 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

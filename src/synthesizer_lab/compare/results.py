@@ -55,6 +55,11 @@ def reference_row(results: Results) -> str:
     return "vanilla" if "vanilla" in rows else rows[0]
 
 
+def test_name(split: str) -> str:
+    """The name of a split in the tests of results: "validation" are the scores of training."""
+    return "valid" if split == "validation" else split
+
+
 def run_scores(results: Results, run: Results) -> dict[Score, float]:
     """The numbers of a finished run. The groups are "", for speeds, "validation", "last", and the splits."""
     groups = {
@@ -94,7 +99,7 @@ def read_results(folder: Path) -> dict[str, Any]:
 def make_results(plan: Plan, runs: Sequence[Results]) -> dict[str, Any]:
     """The content of results.json."""
     task, training = plan.comparison.task, plan.settings["training"]
-    tests = {split.name: split.fingerprint() for split in plan.tests.values()}
+    tests = {test_name(split.name): split.fingerprint() for split in plan.tests.values()}
     return {
         "task": task.name,
         "options": asdict(task),
@@ -285,4 +290,6 @@ def read_outputs(folder: Path, run: Mapping[str, Any], split: str) -> list[str]:
     """The outputs of a run on a split; none if they were not saved."""
     path = folder / run["folder"] / (run["tests"].get(split, {}).get("predictions") or "")
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
-    return [str(json.loads(line)["predicted"]) for line in lines] if path.suffix == ".jsonl" else lines
+    # For GLUE, "predicted" is the label that the output "text" means.
+    rows = map(json.loads, lines if path.suffix == ".jsonl" else [])
+    return [str(row.get("text", row["predicted"])) for row in rows] or lines

@@ -35,7 +35,7 @@ from ..training.run import resume_run, start_run
 from ..training.run_folder import RunFolder
 from .page import write_page
 from .plan import Comparison, Plan, tokenizer_record
-from .results import FAILED, FINISHED, PENDING, Results, make_results, paired_bootstrap, read_results
+from .results import FAILED, FINISHED, PENDING, Results, make_results, paired_bootstrap, read_results, test_name
 from .rows import Row, parse_rows
 from .tables import markdown_page
 from .workers import call_in_processes
@@ -102,7 +102,7 @@ def compare(
         # Lines about the data are reported once, not for every run.
         runner = _Runner(folder, plan, device, cache(report), callbacks, entries)
         signal = runner.run(queue, jobs)
-        results, splits = runner.publish(), {split.name: split for split in plan.tests.values()}
+        results, splits = runner.publish(), {test_name(split.name): split for split in plan.tests.values()}
         results["bootstrap"] = paired_bootstrap(results, folder.path, splits)
         folder.write_json("results.json", results)
         write_page(folder, results, splits)
@@ -218,6 +218,8 @@ class _Runner:
         """The settings, metrics and scores of a trained run; scores that are `known` are not computed again."""
         metrics, info = run.read_metrics(), run.read_info()
         assert metrics is not None
+        if info["fingerprints"] != self.plan.fingerprints:
+            raise UserError("its data differs from the other rows'; files have changed, train it again")
         if tokenizer_record(run.load_tokenizer()) != self.plan.tokenizer:
             raise UserError("its tokenizer differs from the other rows'; another version made it, train it again")
         before = known.get("tests", {}) if known.get("metrics") == metrics else {}
@@ -229,12 +231,13 @@ class _Runner:
             "metrics": metrics,
             **{name: {"step": part["step"], **self._split_scores(part)} for name, part in parts.items()},
             # Splits of other calls stay: they may be asked for again.
-            "tests": before | {split.name: self._test(run, asked, before) for asked, split in self.plan.tests.items()},
+            "tests": before | dict(self._test(run, asked, before) for asked in self.plan.tests),
         }
 
-    def _test(self, run: RunFolder, asked: str, before: Mapping[str, Any]) -> Entry:
+    def _test(self, run: RunFolder, asked: str, before: Mapping[str, Any]) -> tuple[str, Entry]:
         comparison, split = self.plan.comparison, self.plan.tests[asked]
-        known, options = before.get(split.name), self.plan.scoring
+        name, options = test_name(split.name), self.plan.scoring
+        known = before.get(name)
         conditions: dict[str, Any] = {
             "fingerprint": split.fingerprint(),
             "generation": self.plan.generation,
@@ -242,7 +245,7 @@ class _Runner:
             "options": options,
         }
         if known and known["conditions"] == conditions and not any(map(can_compute, known["not_computed"].values())):
-            return dict(known)
+            return name, dict(known)
         found = evaluate_run(
             run.path,
             data=comparison.data,
@@ -253,10 +256,12 @@ class _Runner:
             scoring=options,
             **comparison.generation,
         )
-        return {
+        if found["fingerprint"] != conditions["fingerprint"]:
+            raise UserError(f"{comparison.data}: {split.name} has changed since the comparison began; start it again")
+        return name, {
             "conditions": conditions,
             "predictions": found["predictions"] and Path(found["predictions"]).relative_to(run.path).as_posix(),
-            **{name: found[name] for name in ("examples", "truncated", "skipped")},
+            **{key: found[key] for key in ("examples", "truncated", "skipped")},
             **self._split_scores(found),
         }
 

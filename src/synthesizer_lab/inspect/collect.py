@@ -171,7 +171,7 @@ def text_inputs(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, text
     start, maximum = model.config.bos_token_id, model.config.max_position_embeddings
     starts = not model.config.is_encoder_decoder and attention_layers(model)[0].is_causal and start is not None
     for number, row in enumerate(encode(tokenizer, texts), start=1):
-        row = np.insert(row, 0, start) if starts and row[0] != start else row
+        row = np.insert(row, 0, start) if starts and [*row[:1]] != [start] else row
         if len(row) > maximum:
             raise UserError(f"text {number} of {len(texts)}: got {len(row)} tokens; expected at most {maximum}")
         inputs.append(padded_inputs([row], 0))
@@ -253,4 +253,4 @@ def describe_scores(scores: Array, is_causal: bool) -> dict[str, Any]:
     weights = special.softmax(masked, axis=-1)
     far = np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
     mass = {str(k): (weights * (far <= k)).sum(axis=-1).mean(axis=-1).tolist() for k in BANDS}
-    return {"std": scores.std(axis=(1, 2)).tolist(), "band_mass": mass}
+    return {"std": scores.std(axis=(1, 2), where=np.isfinite(masked)).tolist(), "band_mass": mass}

@@ -87,8 +87,7 @@ class CrossAttentionStep:
         else:
             query = query.view(slots.sources, slots.beams, self.heads, -1).transpose(1, 2).flatten(0, 1)
         scores = torch.bmm(query, self.keys) if self.hidden is None else torch.baddbmm(self.hidden, query, self.keys)
-        y = torch.bmm(softmax(scores), self.values)
-        return self.add_projected(total, slots.join_heads(y, self.heads))
+        return self.add_projected(total, slots.join_heads(torch.bmm(softmax(scores), self.values), self.heads))
 
     def keep(self, sources: Tensor) -> None:
         """Drop all sources but these."""

@@ -187,8 +187,7 @@ class Attention:
         total = self._zeros(any(needs[1:3]))
         for block, weights, keep in self.blocks():
             g = _matrices(grad[block.b, block.t, block.h].transpose(1, 2))
-            kept = weights if keep is None else weights * keep
-            _add(total.value, block, kept.to(g.dtype).mT, g)
+            _add(total.value, block, (weights if keep is None else weights * keep).to(g.dtype).mT, g)
             grad_weights = batch_product(g, block.own.value.mT).to(weights.dtype)
             if keep is not None:
                 grad_weights *= keep

@@ -65,6 +65,7 @@ class SynthesizerForSequenceClassification(_Classifier):
         position_ids: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        use_cache: bool | None = None,
     ) -> SequenceClassifierOutput:
         """Encode, pool, classify, and score.
 
@@ -77,7 +78,7 @@ class SynthesizerForSequenceClassification(_Classifier):
             smoothing: label smoothing of the loss of classes, in training and evaluation alike.
             position_ids: (B or 1, T), those of the mask.
 
-        The other arguments are those of `SynthesizerModel`.
+        The other arguments are those of `SynthesizerModel`; nothing is cached.
 
         Returns:
             The loss if there are labels (cross-entropy; binary cross-entropy for several labels at once; the squared
@@ -110,8 +111,7 @@ class SynthesizerForSequenceClassification(_Classifier):
         if not hidden.shape[1]:
             return hidden.sum(dim=1)
         pooling = "last" if self.config.is_decoder else self.config.classifier_pooling
-        mask = torch.ones_like(hidden[..., 0]) if attention_mask is None else attention_mask
-        slots = mask.to(torch.uint8)
+        slots = (torch.ones_like(hidden[..., 0]) if attention_mask is None else attention_mask).to(torch.uint8)
         if pooling == "mean":
             # In half precision a sum over many tokens overflows.
             wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
@@ -124,7 +124,7 @@ class SynthesizerForSequenceClassification(_Classifier):
         self, logits: Tensor, labels: Tensor, smoothing: float, num_items_in_batch: Tensor | int | None
     ) -> Tensor:
         problem = self.config.problem_type or (_REGRESSION if logits.shape[1] == 1 else _CLASS)
-        logits = logits.float()
+        logits = logits.to(labels.device, torch.float32)
         if problem != _CLASS:
             targets = labels.reshape(*(labels.shape[:1] or (1,)), labels.shape[1:].numel()).float()
             if targets.shape != logits.shape:

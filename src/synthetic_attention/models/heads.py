@@ -77,7 +77,7 @@ class _TokenScores(SynthesizerPreTrainedModel):
             loss = linear_cross_entropy(hidden, head.weight, labels, smoothing, head.bias, scored)
         else:
             loss = cross_entropy(head(hidden) if logits is None else logits, labels, smoothing)
-        return mean_loss(loss, labels, num_items_in_batch), logits
+        return mean_loss(loss.to(labels.device), labels, num_items_in_batch), logits
 
 
 class _LanguageModel(_TokenScores):
@@ -350,6 +350,8 @@ class PerToken(_TokenScores):
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         smoothing: float = 0.0,
+        position_ids: Tensor | None = None,
+        segment_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput | TokenClassifierOutput:
         """Predict every token, or its class.
@@ -367,11 +369,11 @@ class PerToken(_TokenScores):
         Raises:
             ValueError: a sequence that is too long, a mask or labels that do not fit, or inputs missing or twice.
         """
-        given = {"inputs_embeds": inputs_embeds, "token_type_ids": token_type_ids, "use_cache": False, **kwargs}
+        given: dict[str, Any] = {"position_ids": position_ids, "segment_ids": segment_ids, "use_cache": False}
+        given |= {"inputs_embeds": inputs_embeds, "token_type_ids": token_type_ids, **kwargs}
         scored, model = self._scored_rows(labels), cast(SynthesizerModel, self.model)
         outputs: Any = model(input_ids, attention_mask, return_dict=True, **given)
-        hidden = outputs.last_hidden_state
-        loss, logits = self._loss_and_logits(hidden, labels, scored, smoothing, num_items_in_batch)
+        loss, logits = self._loss_and_logits(outputs.last_hidden_state, labels, scored, smoothing, num_items_in_batch)
         output: Any = MaskedLMOutput if isinstance(self, _LanguageModel) else TokenClassifierOutput
         return output(loss, logits, outputs.hidden_states, outputs.attentions)
 

@@ -97,7 +97,7 @@ class SynthesizerStack(nn.Module):
         x = layout.pack(inputs_embeds)
         x = x * self.scale if self.scale != 1.0 else x
         if self.embed_positions is not None:
-            table = self.embed_positions(queries).to(x.dtype)
+            table = self.embed_positions(queries).to(x)
             x = x + (table[inner.tokens.positions] if inner.is_packed and inner.tokens is not None else table)
         if source is not None and encoder_hidden_states is not None and source.real_tokens is not None:
             source, encoder_hidden_states = source.packed, source.pack(encoder_hidden_states)
@@ -118,7 +118,7 @@ class SynthesizerStack(nn.Module):
             raise ValueError("got a cache in training with gradient checkpointing; expected use_cache=False")
         for block in blocks:
             if output_hidden_states:
-                states.append(outer.unpack(x))
+                states.append(outer.unpack(x.to(inputs_embeds.device)))
                 x = outer.pack(states[-1])
             x, own, cross = block(
                 x,
@@ -133,7 +133,8 @@ class SynthesizerStack(nn.Module):
                 weights.append(own)
             if cross is not None:
                 cross_weights.append(cross)
-        x = outer.unpack(x if self.norm is None else self.norm(x))
+        # With a `device_map`, blocks are on several devices; the layout is on the first.
+        x = outer.unpack((x if self.norm is None else self.norm(x)).to(inputs_embeds.device))
         return x, (*states, x) if output_hidden_states else None, tuple(weights) or None, tuple(cross_weights) or None
 
     @property

@@ -294,8 +294,7 @@ class HeadGroups(CompositeFunction):
         return 2 * sum(size for function, size in pairs if function.values_by_feature) >= sum(self.sizes)
 
     def groups(self) -> list[tuple[slice, SynthesizingFunction]]:
-        ends = itertools.accumulate(self.sizes)
-        pairs = zip(self.components, ends, self.sizes, strict=True)
+        pairs = zip(self.components, itertools.accumulate(self.sizes), self.sizes, strict=True)
         return [(slice(end - size, end), function) for function, end, size in pairs]
 
     def forward(self, features: Sequence[Tensor], positions: Positions, keys: Tensor | None) -> GroupedLogits:
