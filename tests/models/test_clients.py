@@ -239,8 +239,9 @@ def test_padding_and_labels_on_two_devices(head: str, build: Callable, monkeypat
     monkeypatch.setattr(AlignDevicesHook, "init_hook", lambda _, module: module)
     model, mode = build(head, position_embedding_type="learned").eval(), FakeTensorMode(allow_non_fake_inputs=True)
     stack = model.model.decoder or model.model.encoder
-    first = [model.model.embed_tokens, stack.layers[0]]
-    for part in (*first, stack.layers[1], stack.norm, stack.embed_positions, *[*model.children()][1:]):
+    embed, parts = model.model.embed_tokens, (stack.norm, stack.embed_positions, *[*model.children()][1:])
+    first = [stack.layers[0], *([] if head == "masked" else [embed])]
+    for part in (embed, *stack.layers, *parts):
         place = torch.device("cpu", int(part not in first))
         for module in part.modules():
             own = ((name, p) for name, p in module._parameters.items() if p is not None)
@@ -248,7 +249,6 @@ def test_padding_and_labels_on_two_devices(head: str, build: Callable, monkeypat
         add_hook_to_module(part, AlignDevicesHook(place))
     with mode, torch.no_grad():
         ids = FakeTensor(mode, torch.ones(2, 5, dtype=torch.long, device="meta"), torch.device("cpu", 0))
-        labels = ids[:, 0] if head == "classifier" else ids
-        out = model(ids, attention_mask=ids, labels=labels, output_hidden_states=True)
+        out = model(ids, ids, labels=ids[:, 0] if head == "classifier" else ids, output_hidden_states=True)
     assert out.loss.shape == ()
     assert {state.device for state in out.hidden_states} == {ids.device}

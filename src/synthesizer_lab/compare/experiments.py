@@ -67,7 +67,13 @@ def _call(words: list[str], jobs: int) -> bool:
     if program == "synthesizer" and rest[0] == "compare":
         rest += ["--jobs", str(jobs)]
     print(f"$ {shlex.join([program, *rest])}", flush=True)
-    return subprocess.Popen([*_PROGRAMS.get(program, [program]), *rest]).wait() == 0
+    process = subprocess.Popen([*_PROGRAMS.get(program, [program]), *rest])
+    try:
+        return process.wait() == 0
+    except KeyboardInterrupt:
+        # It stops after a checkpoint, or at a second Ctrl-C.
+        process.wait()
+        raise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

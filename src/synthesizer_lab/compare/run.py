@@ -219,7 +219,7 @@ class _Runner:
         metrics, info = run.read_metrics(), run.read_info()
         assert metrics is not None
         if info["fingerprints"] != self.plan.fingerprints:
-            raise UserError("its data differs from the other rows'; files have changed, train it again")
+            raise UserError("its data differs from the other rows'; restore the files, and move the run away")
         if tokenizer_record(run.load_tokenizer()) != self.plan.tokenizer:
             raise UserError("its tokenizer differs from the other rows'; another version made it, train it again")
         before = known.get("tests", {}) if known.get("metrics") == metrics else {}
@@ -257,7 +257,7 @@ class _Runner:
             **comparison.generation,
         )
         if found["fingerprint"] != conditions["fingerprint"]:
-            raise UserError(f"{comparison.data}: {split.name} has changed since the comparison began; start it again")
+            raise UserError(f"{comparison.data}: {split.name} is not the split that the comparison began with")
         return name, {
             "conditions": conditions,
             "predictions": found["predictions"] and Path(found["predictions"]).relative_to(run.path).as_posix(),

@@ -101,11 +101,11 @@ class SynthesizerStack(nn.Module):
             x = x + (table[inner.tokens.positions] if inner.is_packed and inner.tokens is not None else table)
         if source is not None and encoder_hidden_states is not None and source.real_tokens is not None:
             source, encoder_hidden_states = source.packed, source.pack(encoder_hidden_states)
-        x = x if self.embedding_norm is None else self.embedding_norm(x)
+        x = x if self.embedding_norm is None else self.embedding_norm(x).to(x.device)
         x = dropout(x, self.dropout, self.training)
         attn_bias: Tensor | None = None
         if self.relative_attention_bias is not None:
-            attn_bias = self.relative_attention_bias(queries, positions.keys(x.device)).to(x.dtype)
+            attn_bias = self.relative_attention_bias(queries, positions.keys(x.device)).to(x)
         if output_attentions and layout.front is not None:
             # Each layer aligns for itself and returns the weights in the slots of the input, as part of the graph.
             inner, outer, x = layout, replace(layout, front=None), layout.unpack(x)
@@ -133,7 +133,7 @@ class SynthesizerStack(nn.Module):
                 weights.append(own)
             if cross is not None:
                 cross_weights.append(cross)
-        # With a `device_map`, blocks are on several devices; the layout is on the first.
+        # A `device_map` can place modules on several devices; the layout is on the input's.
         x = outer.unpack((x if self.norm is None else self.norm(x)).to(inputs_embeds.device))
         return x, (*states, x) if output_hidden_states else None, tuple(weights) or None, tuple(cross_weights) or None
 
@@ -308,10 +308,10 @@ class SynthesizerModel(SynthesizerPreTrainedModel):
         if (input_ids is None) == (embeds is None):
             names = f"{prefix}input_ids and {prefix}inputs_embeds"
             raise ValueError(f"got both or neither of {names}; expected one of the two")
-        x: Tensor = self.embed_tokens(input_ids) if embeds is None else embeds
+        x = cast(Tensor, embeds) if input_ids is None else self.embed_tokens(input_ids).to(input_ids.device)
         if self.token_types is None:
             return x
-        return x + self.token_types(torch.zeros_like(x[..., 0], dtype=torch.long) if types is None else types)
+        return x + self.token_types(torch.zeros_like(x[..., 0], dtype=torch.long) if types is None else types).to(x)
 
     def _cache(self, given: Cache | None, use_cache: bool | None) -> Cache | None:
         """The cache to read and fill: the given one, or a new one if it is wanted."""
