@@ -4,10 +4,12 @@ import os
 import shutil
 import tempfile
 
-# Read when transformers and datasets are imported.
+# Read when transformers, datasets and PyTorch are imported. With several workers (pytest-xdist) each has one thread,
+# and so has what it starts, or they would wait for each other.
 _CACHES = tempfile.mkdtemp(prefix="synthetic-attention-tests-")
 os.environ["HF_HOME"] = f"{_CACHES}/huggingface"
 os.environ["XDG_CACHE_HOME"] = f"{_CACHES}/cache"
+os.environ["OMP_NUM_THREADS"] = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -15,9 +17,6 @@ import torch  # noqa: E402
 if not torch.cuda.is_available():
     # Triton's kernels run in its interpreter, on the CPU.
     os.environ["TRITON_INTERPRET"] = "1"
-
-# With several workers (pytest-xdist) one each.
-torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -201,7 +201,7 @@ def test_console_lines_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     lines = [line for line in text.splitlines() if not OMITTED.search(line)]
     path = f"{script.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    others = {"PATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore:FSDP2-wrapped"}
+    others = {"PATH": path, "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore:FSDP2-wrapped"}
     others |= {"SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "SLURM_JOB_ID": "1"}
     command = ["bash", "-eux", "-c", "\n".join(lines)]
     done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **others}, capture_output=True, text=True)

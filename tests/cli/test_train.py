@@ -1,7 +1,6 @@
 """synthesizer train: what it writes, resumes and refuses. An error is one line, and nothing is written or lost."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -58,8 +57,7 @@ def test_resume_needs_only_the_output(call: Call, train: list[object], tmp_path:
 def test_a_signal_saves_a_checkpoint(call: Call, train: list[object], tmp_path: Path, number: signal.Signals) -> None:
     run = tmp_path / "run"
     command = [sys.executable, "-m", "synthesizer_lab", *map(str, train), "--steps", "100000"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             deadline = time.monotonic() + 60
             while not (run / "log.jsonl").is_file() and process.poll() is None and time.monotonic() < deadline:
