@@ -100,6 +100,8 @@ class Llama(_Peer, LlamaForCausalLM):
         )
 
 
-if __name__ == "__main__":
+# The processes of --jobs too.
+if __name__ in ("__main__", "__mp_main__"):
     LanguageModeling.model_class = {"gpt2": Gpt2, "llama": Llama}[sys.argv[1]]
+if __name__ == "__main__":
     main(sys.argv[2:])

@@ -46,10 +46,10 @@ for row in args.synthesizers:
 
 
 def read(name: str, split: str, tokenizer: Any) -> list[dict[str, Any]]:
-    """The encoded examples of a split, with their labels."""
+    """The encoded examples of a split, with their labels; of MNLI the matched ones."""
     task = TASKS[name]
     files = task_files(args.data, task, split)
-    examples = [each for each in read_examples(Source(split, (*files.values(),)), task) if each]
+    examples = [each for each in read_examples(Source(split, (*files.values(),)[:1]), task) if each]
     if not examples:
         parser.error(f"{args.data}: no {split} file of {task.folder}")
     texts = ([each.texts[column] for each in examples] for column in task.texts)

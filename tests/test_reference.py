@@ -35,8 +35,7 @@ def test_outer_tiles_one_factor_and_repeats_the_other(length):
 def test_factorized_dense_shares_its_hidden_layer():
     x, w_1 = torch.randn(5, 7, dtype=F64), torch.randn(7, 3, dtype=F64)
     w_a, w_b = torch.randn(3, 2, dtype=F64), torch.randn(3, 3, dtype=F64)
-    hidden = torch.relu(x @ w_1)
-    expected = torch.stack([torch.outer(h @ w_b, h @ w_a).flatten()[:5] for h in hidden])
+    expected = torch.stack([torch.outer(h @ w_b, h @ w_a).flatten()[:5] for h in torch.relu(x @ w_1)])
     torch.testing.assert_close(reference.factorized_dense(x, w_1, w_a, w_b), expected)
 
 

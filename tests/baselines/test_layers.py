@@ -203,9 +203,8 @@ def test_parameters_are_counted_and_drawn_anew(make: Make) -> None:
     for name, value in layer.state_dict().items():
         assert not torch.equal(value, before[name]), name
         assert bool(value.any()) != name.endswith("bias"), name
-    linear = WIDTH * WIDTH + (0 if layer.out_proj.bias is None else WIDTH)
     # The values, the output, and the gate of convolutions.
-    others = (3 if layer.name in CONVOLUTIONS else 2) * linear
+    others = (3 if layer.name in CONVOLUTIONS else 2) * (WIDTH**2 + (0 if layer.out_proj.bias is None else WIDTH))
     assert sum(value.numel() for value in layer.parameters()) == others + layer.weight_parameters
 
 

@@ -24,8 +24,7 @@ def test_random_and_dense_cache_half_as_much_as_vanilla_and_gpt2() -> None:
 
 
 def test_translation_with_beams_and_marian() -> None:
-    case = GenerationCase(**TINY, task="translation", num_beams=2)
-    results = measure_generation([case], ["dense"], repeats=1)
+    results = measure_generation([GenerationCase(**TINY, task="translation", num_beams=2)], ["dense"], repeats=1)
     assert [result["name"] for result in results] == ["marian", "dense"]
     slots, source = 4, 2
     values = 2 * 3 * slots * 8 * 4

@@ -79,8 +79,7 @@ def test_no_code_of_a_run_is_executed(call: Call, run: Path, tmp_path: Path) -> 
         assert command(call, name, run)[0] == 0
     for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
         torch.save(_Payload(mark), run / "checkpoints/checkpoint-4" / name)
-    resume = ("train", "translation", "--resume", "--steps", "6", "--output", run)
-    check_error(call(*resume), "checkpoint-4")
+    check_error(call("train", "translation", "--resume", "--steps", "6", "--output", run), "checkpoint-4")
     (run / "run.yaml").write_text(f'!!python/object/apply:os.system ["touch {mark}"]\n', encoding="utf-8")
     for name in COMMANDS:
         check_error(command(call, name, run), "run.yaml")

@@ -50,6 +50,10 @@ def test_classification_of_texts(call: Call, tmp_path: Path) -> None:
     assert AutoModelForSequenceClassification.from_pretrained(run).config.id2label == {0: "Weather", 1: "Food"}
     (found,) = pipeline("text-classification", model=str(run))("title 3, new tea")
     assert found["label"] == "Food"
+    # Data without training data, and not of all classes.
+    (data / "train.csv").unlink()
+    (data / "valid.csv").write_text("Class Index,Title,Description\n" + "Food,tea,again\n" * 4, encoding="utf-8")
+    assert call("inspect", run, "--sample", 4)[0] == 0
 
 
 def test_classification_of_one_file(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

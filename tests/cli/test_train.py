@@ -19,8 +19,7 @@ def read_run(run: Path) -> dict:
 
 
 def test_the_settings_of_a_run(call: Call, train: list[object], tmp_path: Path) -> None:
-    flags = ("--synthesizer", "dense+random", "--seed", 5, "--set", "random.std=0.1")
-    code, out, err = call(*train, *flags)
+    code, out, err = call(*train, "--synthesizer", "dense+random", "--seed", 5, "--set", "random.std=0.1")
     assert (code, out) == (0, ""), err
     assert "tokens/s" in err
     assert str(tmp_path / "run") in err.splitlines()[-1]

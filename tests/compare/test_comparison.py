@@ -109,8 +109,7 @@ def test_killed_and_continued_equals_unbroken(start: Start, finished_folder: Pat
 
 def test_a_signal_stops_the_comparison_and_it_continues(corpus: Path, tmp_path: Path) -> None:
     out, lines = tmp_path / "out", list[str]()
-    callback = Kill(3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    results, received = run_comparison(corpus, out, callbacks=[callback])
+    results, received = run_comparison(corpus, out, callbacks=[Kill(3, lambda: os.kill(os.getpid(), signal.SIGINT))])
     assert received == signal.SIGINT
     assert [run["status"] for run in results["runs"]] == ["pending", "pending"]
     assert not (out / "random").exists()

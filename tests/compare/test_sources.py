@@ -45,8 +45,7 @@ def finetune(data: Path, tmp_path: Path) -> Finetune:
     def run(rows: str, source: str | None) -> Results:
         shared = {"overrides": TRAINING, "training": {"max_steps": 2}, "source": source}
         generation = {"num_beams": 1, "max_new_tokens": 4}
-        output = tmp_path / "out"
-        return run_comparison(data, output, rows, task=Summarization(), generation=generation, **shared)[0]
+        return run_comparison(data, tmp_path / "out", rows, task=Summarization(), generation=generation, **shared)[0]
 
     return run
 

@@ -244,8 +244,7 @@ def test_the_example_converts_a_sentence_encoder(
     runpy.run_path(str(ROOT / "examples/sentence_encoder.py"))
     assert all(-100 <= value <= 100 for value in json.loads(capsys.readouterr().out)["spearman"].values())
     # One of four heads.
-    names = AutoModel.from_pretrained(tmp_path / "new").config.synthesizer
-    assert sorted(names) == ["random:1/vanilla:1", "vanilla"]
+    assert sorted(AutoModel.from_pretrained(tmp_path / "new").config.synthesizer) == ["random:1/vanilla:1", "vanilla"]
 
 
 @pytest.mark.slow

@@ -86,14 +86,14 @@ def test_a_run_of_classification(sources: Callable[[str], PreTrainedModel], tmp_
     model, tokenizer = convert(sources("bert-classifier")), word_tokenizer()
     task = make_task("classification", {})
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(f"w5 w{n}\t{n}\n" for n in (9, 5, 8, 6, 7)))
-    with pytest.raises(UserError, match="expected LABEL_0, LABEL_1"):
+    with pytest.raises(UserError, match="those of the model LABEL_0, LABEL_1"):
         read_batches(model, tokenizer, tmp_path, task)
     model.config.id2label = dict(enumerate("56789"))
-    # Fewer examples than classes.
+    # Fewer examples than classes, drawn from all.
     task = make_task("classification", {"held_out": 0.0})
     (batch,), (last,) = read_batches(model, tokenizer, tmp_path, task, examples=3)
-    assert sorted(batch["labels"].tolist()) == [0, 4]
-    assert last["labels"].tolist() == [3]
+    assert sorted(batch["labels"].tolist()) == [2, 3]
+    assert last["labels"].tolist() == [1]
 
 
 def test_what_cannot_be_read(sources: Callable[[str], PreTrainedModel], tmp_path: Path) -> None:

@@ -32,8 +32,7 @@ def test_no_phrase_occurs_twice(corpus: dict[str, tuple[Phrase, ...]]) -> None:
     assert (sizes[0], sizes[1]) in SIZES
     assert len({*sizes[1:]}) == 1
     for side in ("english", "german"):
-        texts = Counter(getattr(phrase, side) for phrases in corpus.values() for phrase in phrases)
-        assert max(texts.values()) == 1
+        assert max(Counter(getattr(phrase, side) for phrases in corpus.values() for phrase in phrases).values()) == 1
 
 
 def test_held_out_phrases_combine_known_parts(corpus: dict[str, tuple[Phrase, ...]]) -> None:

@@ -237,8 +237,7 @@ def test_what_a_step_cannot_compute_runs_in_the_model(make: Callable[..., Any]) 
     assert cache.get_seq_length() == 5
     # The time of a step grows with the square of the beams of heads with keys.
     for synthesizer, way in (("random", "search"), ("vanilla", "model")):
-        large = make("causal", synthesizer=synthesizer, vocab_size=97)
-        _check(large, inputs, way, num_beams=25, max_new_tokens=2)
+        _check(make("causal", synthesizer=synthesizer, vocab_size=97), inputs, way, num_beams=25, max_new_tokens=2)
 
 
 def test_a_beam_search_without_enough_tokens(make: Callable[..., Any]) -> None:

@@ -38,8 +38,7 @@ def test_it_holds_what_the_layer_of_transformers_holds(heads: int, change: str) 
     for step in range(90):
         batch = 3 if not ours.get_seq_length() else len(ours.values)
         states = _states(batch, 4 if step == 0 else 1, heads)
-        results = [layer.update(*states) for layer in (ours, theirs)]
-        torch.testing.assert_close(*results, rtol=0, atol=0)
+        torch.testing.assert_close(*[layer.update(*states) for layer in (ours, theirs)], rtol=0, atol=0)
         # Where vanilla's own layer can do it at all.
         if step in (3, 70) and (heads or change not in ("reorder", "repeat", "select")):
             for layer in (ours, theirs):

@@ -156,6 +156,5 @@ def test_static_cache_and_compiled_steps(
     if device == "cpu":
         config.backend, config.mode, config._compile_all_devices = "aot_eager", None, True
     want = model.generate(**batch, **options)
-    static = model.generate(**batch, cache_implementation="static", compile_config=config, **options)
-    assert torch.equal(static, want)
+    assert torch.equal(model.generate(**batch, cache_implementation="static", compile_config=config, **options), want)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"]

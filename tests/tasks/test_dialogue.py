@@ -123,8 +123,7 @@ def test_personas_of_one_both_and_none(tmp_path: Path) -> None:
 
 
 def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> None:
-    lines = ("1 __SILENCE__\ta", "2 b\tc", "3 __SILENCE__\td", "4 e\tf")
-    turns = _read(tmp_path / "a.txt", "\n\n".join(lines))[0]
+    turns = _read(tmp_path / "a.txt", "\n\n".join(("1 __SILENCE__\ta", "2 b\tc", "3 __SILENCE__\td", "4 e\tf")))[0]
     assert [turn.history for turn in turns] == [(), ("a", "b"), ("a", "b", "c", ""), ("a", "b", "c", "", "d", "e")]
     task = Dialogue(history=3)
     assert [task.source(turn) for turn in turns] == [

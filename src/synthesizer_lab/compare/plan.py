@@ -149,8 +149,7 @@ def _check_lengths(task: Task, split: Split, tokenizer: PreTrainedTokenizerFast,
     """Refuse now what scoring would refuse after the training."""
     if isinstance(split, TextPairs):
         # The model does not read the targets.
-        lengths = [*map(len, encode(tokenizer, split.sources))]
-        find_long({f"{split.name}{split.sides[0]}": lengths}, maximum, "error")
+        find_long({f"{split.name}{split.sides[0]}": [*map(len, encode(tokenizer, split.sources))]}, maximum, "error")
     else:
         task.encode(split, tokenizer, maximum)
 
@@ -223,5 +222,4 @@ def _recipe(
 def tokenizer_record(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     """The number of tokens, and a digest of the tokenizer's model without truncation and padding."""
     model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    digest = hashlib.sha256(json.dumps(model, sort_keys=True).encode()).hexdigest()
-    return {"size": len(tokenizer), "sha256": digest}
+    return {"size": len(tokenizer), "sha256": hashlib.sha256(json.dumps(model, sort_keys=True).encode()).hexdigest()}

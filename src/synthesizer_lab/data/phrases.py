@@ -172,5 +172,4 @@ def write_phrases(folder: Path, train: int = 15_000, held_out: int = 500) -> Non
 
 def default_data() -> Path:
     """The folder with the phrases in the user's cache; its name has a digest of the text."""
-    digest = hashlib.sha256(repr(make_phrases()).encode()).hexdigest()[:12]
-    return cached_folder(f"phrases-{digest}", write_phrases)
+    return cached_folder(f"phrases-{hashlib.sha256(repr(make_phrases()).encode()).hexdigest()[:12]}", write_phrases)

@@ -58,7 +58,7 @@ class Conversion:
         synthesizer_options: options by function, for a conversion without text; None for those of the model.
         text: to calibrate on, of a run data as `train` reads it, of another model a file with an input per line; None
             for parameters drawn as in a new model.
-        examples: of the text, the first ones.
+        examples: the number of examples of the text: of a run drawn at random, of a file the first lines.
         batch_tokens: tokens of a batch of the text, source and target together.
         budget: the share of the heads of self-attention to replace, of all or by stack.
         distill_steps: updates of the new parameters, after calibration.
@@ -152,7 +152,7 @@ def convert_to(
 
 def _open(name: str, how: Conversion, report: Callable[[str], object]) -> tuple[Any, Any, Any, dict[str, Any]]:
     """A model with vanilla in all layers, its tokenizer if any, and task and info of a run."""
-    folder = RunFolder(Path(name))
+    folder = RunFolder.find(name)
     if folder.exists:
         if how.task is not None:
             raise UserError(f"got --task for {name}, which is a run; leave it out")

@@ -18,6 +18,7 @@ from ..data.examples import padded_inputs, token_batches
 from ..data.files import read_lines
 from ..errors import UserError
 from ..tasks.base import Task
+from ..tasks.classification import labels_for
 from ..tasks.generation import output_limit
 
 Batches = list[dict[str, Tensor]]
@@ -33,12 +34,13 @@ def read_batches(
     examples: int = 1000,
     batch_tokens: int = 2048,
 ) -> tuple[Batches, Batches]:
-    """Batches to calibrate on, and those of the last tenth of the examples, which is held out.
+    """Batches of some examples to calibrate on, and those of a tenth of these, which is held out.
 
     They have labels and are padded on the right, with sequences of similar length, in a random order with a fixed seed.
-    The task of a run reads and encodes its training data. Lines are encoded by the tokenizer, and cut at the maximum
-    length. The label of a language model is the text, with some tokens masked if it is bidirectional; that
-    of an encoder-decoder or a classifier is its own output, that of a model without a head its last hidden state.
+    The task of a run reads and encodes its training data; the examples are drawn from it. Of a file they are the first
+    lines, encoded by the tokenizer and cut at the maximum length. The label of a language model is the text, with some
+    tokens masked if it is bidirectional; that of an encoder-decoder or a classifier is its own output, that of a model
+    without a head its last hidden state.
 
     Raises:
         UserError: the text cannot be read, or has fewer than two examples.
@@ -46,13 +48,11 @@ def read_batches(
     longest, padding = model.config.max_position_embeddings, model.config.pad_token_id or 0
     if task is not None:
         split = task.records(text, "train").load()
-        classes = task.config_changes(split, tokenizer).get("id2label", model.config.id2label)
-        if classes != model.config.id2label:
-            expected = ", ".join([*model.config.id2label.values()][:5])
-            raise UserError(f"{text}: its classes are not those of the model; expected {expected}")
-        encoded = task.encode(split, tokenizer, longest, "truncate")
-        costs = encoded.lengths().sum(axis=1)[:examples]
-        return _split(costs, text, batch_tokens, lambda rows: task.collate([encoded[row] for row in rows], padding))
+        encoded = task.encode(split, tokenizer, longest, "truncate", **labels_for(model, split))
+        # Files can be sorted: GLUE is read task by task.
+        chosen = np.random.default_rng(0).permutation(len(encoded))[:examples]
+        costs, items = encoded.lengths()[chosen].sum(axis=1), [encoded[row] for row in chosen]
+        return _split(costs, text, batch_tokens, lambda rows: task.collate([items[row] for row in rows], padding))
     if not text.is_file():
         raise UserError(
             f"{text}: not a text file; expected a file with an input per line, or a MODEL that is a run of a task "

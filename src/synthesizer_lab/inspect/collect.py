@@ -19,7 +19,7 @@ from synthetic_attention.logits import Positions
 from synthetic_attention.synthesizers import SynthesizingFunction
 
 from ..attention.layers import AttentionLayer, attention_layers
-from ..data.examples import padded_inputs
+from ..data.examples import IGNORED, padded_inputs
 from ..data.tokenizer import decode, encode
 from ..errors import UserError
 from ..tasks.generation import output_limit
@@ -105,6 +105,9 @@ def measure_attention(model: PreTrainedModel, sample: Iterable[Inputs]) -> dict[
     causal = {layer.stack: layer.is_causal for layer in attention_layers(model)}
     found: dict[tuple[str, int], WeightStatistics] = {}
     for inputs in sample:
+        if "labels" in inputs and (inputs["labels"] == IGNORED).all():
+            # Some examples of WSC have no target: the decoder reads its own output.
+            inputs = with_output(model, inputs)
         for stack, weights in attention_weights(model, inputs).items():
             for number, array in enumerate(weights, start=1):
                 new = WeightStatistics(causal.get(stack, False), stack != CROSS)
@@ -165,8 +168,10 @@ def text_inputs(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, text
     """The model's arguments for each text.
 
     Raises:
-        UserError: a text is longer than the model's maximum.
+        UserError: a text is longer than the model's maximum, or the model reads pairs of texts.
     """
+    if model.config.type_vocab_size:
+        raise UserError("got texts for a model of pairs of texts; expected --data, or neither for its own data")
     inputs = []
     start, maximum = model.config.bos_token_id, model.config.max_position_embeddings
     starts = not model.config.is_encoder_decoder and attention_layers(model)[0].is_causal and start is not None

@@ -19,6 +19,7 @@ from synthetic_attention.baselines import Linformer
 from ..attention.layers import AttentionLayer, attention_layers
 from ..errors import UserError
 from ..staging import staged
+from ..tasks.classification import labels_for
 from ..training.device import choose_device, shortage_reported
 from ..training.run_folder import RunFolder, data_path
 from . import collect, plots
@@ -71,9 +72,8 @@ def inspect_run(
     if texts:
         shown = drawn = [collect.with_output(model, each) for each in collect.text_inputs(model, tokenizer, texts)]
     else:
-        encoded = task.encode(
-            task.records(data_path(info, data), split).load(), tokenizer, model.config.max_position_embeddings, "drop"
-        )
+        found, longest = task.records(data_path(info, data), split).load(), model.config.max_position_embeddings
+        encoded = task.encode(found, tokenizer, longest, "drop", **labels_for(model, found))
 
         def inputs_of(rows: Sequence[int]) -> collect.Inputs:
             return task.collate([encoded[row] for row in rows], model.config.pad_token_id)

@@ -112,8 +112,7 @@ class EvaluationLoop:
         """
         if batches is None:
             batches = token_batches(costs, np.argsort(-costs, kind="stable"), self.batch_tokens)
-        results = chain.from_iterable(self.run(batches, step))
-        found = dict(zip(chain.from_iterable(batches), results, strict=True))
+        found = dict(zip(chain.from_iterable(batches), chain.from_iterable(self.run(batches, step)), strict=True))
         return [found[index] for index in range(len(found))]
 
 

@@ -466,6 +466,11 @@ def _as_tuple(given: str | int | list[str | int] | None) -> tuple[str | int, ...
     return () if given is None else tuple(given) if isinstance(given, list) else (given,)
 
 
+def labels_for(model: PreTrainedModel, split: Any) -> dict[str, Any]:
+    """The argument `labels` of `encode`, by the classes of a model; {} for other tasks."""
+    return {"labels": split.values(_class_names(model))} if isinstance(split, TextSplit) else {}
+
+
 def _class_names(model: PreTrainedModel) -> list[str]:
     return [name for _, name in sorted(cast(Any, model.config).id2label.items())]
 

@@ -308,8 +308,7 @@ def prepare_inputs(
         report(f"{parts} of {pretrained.run.path} ({pretrained.task.name}{unfinished})")
         tokenizer = tokenizer or task.adapt_tokenizer(pretrained.run.load_tokenizer())
     if tokenizer is None:
-        characters = settings.training.tokenizer_characters
-        tokenizer = new_tokenizer(task, train, vocab_size, maximum, characters, report)
+        tokenizer = new_tokenizer(task, train, vocab_size, maximum, settings.training.tokenizer_characters, report)
 
     def encode(split: Split) -> Examples:
         examples = task.encode(split, tokenizer, maximum, on_long, training=split is train)

@@ -85,8 +85,8 @@ class RunFolder:
             return cls(Path(path), str(name))
         except (OSError, ValueError) as error:
             raise UserError(
-                f"{name}: no such folder; as a name on the hub: {one_line(error)} (expected a folder made by "
-                "`synthesizer train`, or OWNER/NAME of such a folder on the hub)"
+                f"{name}: no such folder; as a name on the hub: {one_line(error)} (expected the folder of a run or "
+                "model, or OWNER/NAME of one on the hub)"
             ) from error
 
     @property
