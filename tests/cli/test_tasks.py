@@ -64,7 +64,10 @@ def test_classification_of_one_file(call: Call, tmp_path: Path, monkeypatch: pyt
     code, _, err = call("train", "classification", "--data", file, "--output", run, "--steps", 2, *LONGER)
     assert code == 0, err
     assert "valid: 10% of the training data, held out (--set held_out=…)\n" in err
-    assert 0 < evaluate(call, run)["examples"] < 20
+    assert 0 < (held_out := evaluate(call, run)["examples"]) < 20
+    # Nor is a copy of the training data scored as new data.
+    copied = file.rename(tmp_path / "copied.csv")
+    assert f'"examples": {held_out},' in call("evaluate", run, "--data", copied, "--split", "valid", "--json")[1]
     code, out, _ = call("evaluate", run, "--data", new)
     assert (code, out.splitlines()[0]) == (0, "new: no texts with a label, no scores")
     (path,) = (run / "evaluation").glob("new.*.jsonl")

@@ -19,13 +19,18 @@ def read_run(run: Path) -> dict:
 
 
 def test_the_settings_of_a_run(call: Call, train: list[object], tmp_path: Path) -> None:
-    code, out, err = call(*train, "--synthesizer", "dense+random", "--seed", 5, "--set", "random.std=0.1")
+    command = (*train, "--synthesizer", "dense+random", "--seed", 5, "--set", "random.std=0.1", "--set", "minutes=60")
+    code, out, err = call(*command)
     assert (code, out) == (0, ""), err
     assert "tokens/s" in err
     assert str(tmp_path / "run") in err.splitlines()[-1]
     settings = read_run(tmp_path / "run")["settings"]
     assert (settings["synthesizer"], settings["training"]["seed"]) == ("dense+random", 5)
     assert settings["synthesizer_options"] == {"random": {"std": 0.1}}
+    # A new limit by a flag, and the other by --set again.
+    assert call(*command, "--resume", "--steps", 5)[0] == 0
+    training = read_run(tmp_path / "run")["settings"]["training"]
+    assert (training["max_steps"], training["minutes"]) == (5, 60)
 
 
 def test_resume_needs_only_the_output(call: Call, train: list[object], tmp_path: Path) -> None:
@@ -108,8 +113,7 @@ def test_wrong_options(call: Call, train: list[object], tmp_path: Path, extra: l
 
 
 @pytest.mark.parametrize(
-    ("extra", "fact"),
-    [(["--set", "max_position_embeddings=1000000"], "memory"), (["--data", "nowhere"], "nowhere")],
+    ("extra", "fact"), [(["--set", "max_position_embeddings=1000000"], "memory"), (["--data", "nowhere"], "nowhere")]
 )
 def test_a_failed_overwrite_keeps_the_run(
     call: Call, train: list[object], trained: Path, tmp_path: Path, extra: list[str], fact: str

@@ -41,14 +41,7 @@ def test_unreadable_files_are_named(tmp_path: Path, name: str, content: bytes | 
         [*numbered_lines(tmp_path / name)]
 
 
-@pytest.mark.parametrize(
-    ("line", "fact"),
-    [
-        ("{", "JSON"),
-        ("[1]", "list"),
-        (r'{"a": "x \ud800 y"}', "surrogates"),
-    ],
-)
+@pytest.mark.parametrize(("line", "fact"), [("{", "JSON"), ("[1]", "list"), (r'{"a": "x \ud800 y"}', "surrogates")])
 def test_lines_that_are_not_json_objects_are_malformed(line: str, fact: str) -> None:
     with pytest.raises(MalformedLineError, match=fact):
         json_object(line)

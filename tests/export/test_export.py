@@ -113,8 +113,7 @@ def test_onnx_files_take_batches_of_all_sizes(model: Any, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("head", "stack"),
-    [("causal", "functions"), ("causal", "rotary"), ("seq2seq", "mixtures"), ("seq2seq", "windows")],
+    ("head", "stack"), [("causal", "functions"), ("causal", "rotary"), ("seq2seq", "mixtures"), ("seq2seq", "windows")]
 )
 def test_steps_with_a_cache_equal_the_model(model: Any, tmp_path: Path) -> None:
     inputs = batch(model, 3, LONGEST, LONGEST)

@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import (
-    DynamicCache,
-    GenerationMixin,
-    LogitsProcessorList,
-    MaxTimeCriteria,
-    StoppingCriteriaList,
-)
+from transformers import DynamicCache, GenerationMixin, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
 from models.conftest import STACKS, build, tiny_config  # noqa: F401

@@ -8,15 +8,8 @@ from transformers import PreTrainedTokenizerFast
 from synthesizer_lab.attention.layers import attention_layers
 from synthesizer_lab.data.tokenizer import encode, train_tokenizer
 from synthesizer_lab.errors import UserError
-from synthesizer_lab.inspect.collect import (
-    attention_weights,
-    measure_attention,
-    parts_of,
-    read_scores,
-    readable_tokens,
-    text_inputs,
-    with_output,
-)
+from synthesizer_lab.inspect import collect
+from synthesizer_lab.inspect.collect import attention_weights, parts_of, read_scores, readable_tokens
 from synthetic_attention import SynthesizerConfig, SynthesizerForConditionalGeneration
 
 NAMES = [
@@ -74,9 +67,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
 def test_a_text_for_a_model_of_pairs_and_an_example_without_labels(tokenizer: PreTrainedTokenizerFast) -> None:
     model = SynthesizerForConditionalGeneration(_config("vanilla", 1, type_vocab_size=2))
     with pytest.raises(UserError, match="--data"):
-        text_inputs(model, tokenizer, ["one"])
-    found = measure_attention(model, [{"input_ids": IDS, "labels": torch.full_like(IDS, -100)}])
-    assert found["decoder", 1].lengths == [with_output(model, {"input_ids": IDS})["labels"].shape[1]]
+        collect.text_inputs(model, tokenizer, ["one"])
+    found = collect.measure_attention(model, [{"input_ids": IDS, "labels": torch.full_like(IDS, -100)}])
+    assert found["decoder", 1].lengths == [collect.with_output(model, {"input_ids": IDS})["labels"].shape[1]]
 
 
 def test_labels_are_readable(tokenizer: PreTrainedTokenizerFast) -> None:

@@ -316,11 +316,7 @@ def test_heads_refuse_segments_and_caches_that_they_would_ignore(build: Callable
 def test_the_base_model_has_the_stacks_of_its_configuration(tiny_config: Callable, rows: Rows) -> None:
     ids, mask = rows
     one = {"is_encoder_decoder": False, "synthesizer": "vanilla"}
-    for fields, names in (
-        ({}, ["encoder", "decoder"]),
-        (one, ["encoder"]),
-        ({**one, "is_decoder": True}, ["decoder"]),
-    ):
+    for fields, names in (({}, ["encoder", "decoder"]), (one, ["encoder"]), ({**one, "is_decoder": True}, ["decoder"])):
         model = SynthesizerModel(tiny_config(**fields)).eval()
         assert [name for name, _ in model.named_children() if name != "embed_tokens"] == names
         inputs = {"decoder_input_ids": ids[:, :3]} if len(names) == 2 else {}

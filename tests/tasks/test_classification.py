@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from models.conftest import word_tokenizer
 from synthesizer_lab.data.source import Source
 from synthesizer_lab.data.tokenizer import train_tokenizer
 from synthesizer_lab.tasks import UserError, make_task
@@ -60,6 +61,12 @@ def test_news_is_read_by_its_header(news: Path) -> None:
     write_csv(news / "valid.csv", [("4" * 600, "a", "b"), ("2", "c", "d")])
     with pytest.raises(UserError, match=r"valid, example 2: got class '4{79}; expected one of: 1, 2, 3, .*ignored"):
         task.encode(task.records(news, "valid").load(), train_tokenizer(["tea"], 270, 9), 9)
+
+
+def test_a_tokenizer_without_a_start_token_as_t5s() -> None:
+    tokenizer = Classification().adapt_tokenizer(word_tokenizer(eos_token="</s>"))
+    end = tokenizer.eos_token_id
+    assert tokenizer("w5", "w6")["input_ids"] == [5, end, 6, end]
 
 
 def test_a_part_of_the_training_file_is_held_out_by_first_texts(pairs: Path) -> None:

@@ -10,7 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from synthesizer_lab.tasks.translation import Translation
+from synthesizer_lab.training.checkpoint import averaged_weights
 from synthesizer_lab.training.run import resume_run
+from synthesizer_lab.training.run_folder import RunFolder
 from training.runs import Kill, Small, assert_same_runs, silent, start, start_and_kill
 
 OPTIONS = ("average_checkpoints=3", "eval_steps=2", "max_steps=10")
@@ -59,6 +61,10 @@ def test_a_mean_that_validates_as_well_is_the_best_model(corpus: Path, tmp_path:
     entries = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert entries[-1]["averaged"] == [4, 6, 10]
     assert entries[-1]["average_bleu"] == 4.0
+    # The model can be on another device than the files; "meta" stands for it.
+    other = RunFolder(run).load(_scored(), torch.device("cpu"))[0].to("meta")
+    with averaged_weights(other, 10, run / "checkpoints", [4, 10]):
+        assert other.device.type == "meta"
 
 
 def test_a_mean_that_is_worse_is_not_taken(corpus: Path, tmp_path: Path, small: Small) -> None:

@@ -26,12 +26,7 @@ def _run_both(arguments: list[str], second: Sequence[str] = ()) -> tuple[list[in
 def test_processes_share_large_text(corpus: Path, tmp_path: Path, small: Small) -> None:
     """One of them writes the table and trains the tokenizer; the batches are those of one process."""
     # A tokenizer of a part of the text makes more tokens of the rest.
-    options = (
-        *OPTIONS,
-        "max_position_embeddings=96",
-        "tokenizer_characters=1000",
-        "eval_steps=4",
-    )
+    options = (*OPTIONS, "max_position_embeddings=96", "tokenizer_characters=1000", "eval_steps=4")
     sets = [word for setting in (*SMALL, *options) for word in ("--set", setting)]
     arguments = ["train", "translation", "--data", str(corpus), "--source", "en", "--target", "de", "--seed", "3"]
     codes, errors = _run_both([*arguments, "--output", str(tmp_path / "two"), *sets])

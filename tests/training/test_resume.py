@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -93,12 +94,15 @@ def test_a_second_signal_interrupts_at_once(corpus: Path, tmp_path: Path, small:
 def test_the_batches_of_an_update_change_only_on_demand(corpus: Path, tmp_path: Path, small: Small) -> None:
     run = tmp_path / "run"
     start(corpus, run, small("max_steps=3"))
+    # A user's copy is no checkpoint, and stays.
+    copy = shutil.copytree(run / "checkpoints/checkpoint-3", run / "checkpoints/checkpoint-3.bak")
     with pytest.raises(
         UserError, match=r"2 batches per update cannot be shared by 3 processes; .* --batches-per-update"
     ):
         small().with_batches_per_update(2, 3)
     resume_run(run, batches_per_update=3, max_steps=5, report=silent)
     resume_run(run, max_steps=6, report=silent)
+    assert (copy / "model.safetensors").exists()
     assert RunFolder(run).read_settings(RunFolder(run).read_info()).training.gradient_accumulation_steps == 3
     # Three updates of one batch and three of three: the first 12 batches of the stream.
     start(corpus, tmp_path / "single", small("max_steps=12"))

@@ -14,18 +14,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from synthesizer_lab.tasks import UserError
 from synthesizer_lab.tasks.translation import Translation
 from synthesizer_lab.training.run import resume_run
-from training.runs import (
-    Kill,
-    Small,
-    assert_same_runs,
-    die,
-    full_disk,
-    logged,
-    silent,
-    start,
-    weights,
-    without_times,
-)
+from training.runs import Kill, Small, assert_same_runs, die, full_disk, logged, silent, start, weights, without_times
 
 LAYER = "model.encoder.layers.0.self_attn"
 

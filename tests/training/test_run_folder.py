@@ -69,16 +69,16 @@ def test_data_inside_the_run_that_is_replaced_is_refused(corpus: Path, tmp_path:
     with pytest.raises(UserError, match="the data is inside"):
         start(run / "data", run, settings, overwrite=True)
     assert snapshot(tmp_path) == before
+    (run / "data/run.yaml").touch()
+    with pytest.raises(UserError, match="a run inside"):
+        start(corpus, run, settings, overwrite=True)
 
 
 def test_nobody_else_trains_the_same_run(corpus: Path, tmp_path: Path, small: Small) -> None:
     run, refused = tmp_path / "run", []
 
     def try_too() -> None:
-        for attempt in (
-            lambda: resume_run(run, report=silent),
-            lambda: start(corpus, run, small(), overwrite=True),
-        ):
+        for attempt in (lambda: resume_run(run, report=silent), lambda: start(corpus, run, small(), overwrite=True)):
             with pytest.raises(UserError, match="another process is training this run") as error:
                 attempt()
             refused.append(error.value)

@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 
 from synthesizer_lab.tasks import UserError
-from synthesizer_lab.training.settings import (
-    Settings,
-    build_config,
-    known_presets,
-    list_settings,
-    read_settings,
-)
+from synthesizer_lab.training.settings import Settings, build_config, known_presets, list_settings, read_settings
 
 
 def read(*overrides: str, synthesizer: str = "random+vanilla", preset: str = "tiny", seed: int = 1) -> Settings:

@@ -67,7 +67,7 @@ def train(
     from ..training.run import RunCompleteError, resume_run, start_run
     from ..training.run import dry_run as run_dry
     from ..training.run_folder import PretrainedRun, RunFolder
-    from ..training.settings import parse_synthesizer, read_settings
+    from ..training.settings import parse_override, parse_synthesizer, read_settings
 
     set_up_libraries(place.threads)
     how: dict[str, Any] = {
@@ -81,6 +81,9 @@ def train(
         resume = any_process(RunFolder(output).exists)
     if resume and output is not None:
         changed = {name: settings.pop(name, None) for name in ("max_steps", "minutes", "sharding")}
+        if changed["max_steps"] is not None or changed["minutes"] is not None:
+            # The other limit may be one of --set.
+            changed |= {key: value for key, value in map(parse_override, overrides) if changed.get(key, 0) is None}
         expected = given(task=data.task, overrides=data.overrides)
         expected |= data.task_options() | settings
         if source_run is not None:

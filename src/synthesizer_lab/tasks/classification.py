@@ -341,11 +341,16 @@ class Classification(Task):
         return find_classes(source, {record.label for record in self.labeled(source) if record}, self.class_names)
 
     def adapt_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """The same tokens; a text becomes `<s> text </s>`, and a pair `<s> text </s> text </s>`."""
+        """The same tokens; a text becomes `<s> text </s>`, and a pair `<s> text </s> text </s>`.
+
+        The tokenizers of T5 and Marian have no `<s>`; then there is none.
+        """
         start, end = SPECIAL_TOKENS["bos_token"], SPECIAL_TOKENS["eos_token"]
-        ids = [(token, tokenizer.backend_tokenizer.token_to_id(token)) for token in (start, end)]
+        found = ((token, tokenizer.backend_tokenizer.token_to_id(token)) for token in (start, end))
+        ids = [(token, number) for token, number in found if number is not None]
+        first = f"{start} $A {end}" if len(ids) == 2 else f"$A {end}"
         tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{start} $A {end}", pair=f"{start} $A {end} $B:1 {end}:1", special_tokens=ids
+            single=first, pair=f"{first} $B:1 {end}:1", special_tokens=ids
         )
         # The tokenizer's own encoding of a pair then has token types.
         names = ["input_ids", "token_type_ids", "attention_mask"]

@@ -104,6 +104,8 @@ class LanguageModeling(Task):
             single=f"{end} $A", special_tokens=[(end, tokenizer.eos_token_id)]
         )
         tokenizer.bos_token = end
+        # For batches of prompts.
+        tokenizer.padding_side = tokenizer.init_kwargs["padding_side"] = "left"
         return tokenizer
 
     def config_changes(self, split: Corpus, tokenizer: Tokenizer) -> dict[str, Any]:

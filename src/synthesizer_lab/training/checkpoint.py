@@ -26,6 +26,8 @@ from .sharding import sharded_as
 # Trainer would resume without some of them, from another state.
 _FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
 _PROGRESS = "progress.json"
+# Copies that users make, such as checkpoint-100.bak, are not touched.
+_NAMES = "checkpoint-*[0-9]"
 
 # The step of a validation whose weights are kept, and its score.
 Snapshot = tuple[int, float]
@@ -84,7 +86,7 @@ def commit_checkpoint(path: Path, progress: Progress) -> None:
 
 def remove_others(folder: Path) -> None:
     """Remove interrupted saves, and checkpoints that a process was removing when it was killed."""
-    for path in {*folder.glob("checkpoint-*")} - {*_complete_paths(folder)[-1:]}:
+    for path in {*folder.glob(_NAMES)} - {*_complete_paths(folder)[-1:]}:
         shutil.rmtree(path)
 
 
@@ -98,7 +100,7 @@ def averaged_weights(model: nn.Module, now: int, checkpoints: Path, steps: Seque
         files = [safe_open(_weights(last, step), framework="pt") for step in steps if step != now]
         # Tied weights have two names in the model and one in a file; setting one sets both.
         for name in files[0].keys():  # noqa: SIM118 (no dictionary)
-            tensors = [sharded_as(own[name], file.get_tensor(name)) for file in files]
+            tensors = [sharded_as(own[name], file.get_tensor(name).to(own[name].device)) for file in files]
             tensors += [own[name]] if now in steps else []
             # In float64, so that the mean of equal weights is exact.
             state[name].copy_(cast(Tensor, sum(each.double() for each in tensors)) / len(tensors))
@@ -115,7 +117,7 @@ def _weights(checkpoint: Path, step: int) -> Path:
 
 def _complete_paths(folder: Path) -> list[Path]:
     """The complete checkpoints, ordered by step."""
-    return sorted((path.parent for path in folder.glob(f"checkpoint-*/{_PROGRESS}")), key=_step)
+    return sorted((path.parent for path in folder.glob(f"{_NAMES}/{_PROGRESS}")), key=_step)
 
 
 def _step(path: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from ..data.examples import OnLongInput
 from ..errors import NoSplitError, UserError, damage_reported
 from ..tasks import get_task, make_task
-from ..tasks.base import EvaluationLoop, format_score, tokens_name
+from ..tasks.base import EvaluationLoop, Task, format_score, tokens_name
 from ..tasks.classification import Classification
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from .device import choose_device, describe_device, shortage_reported
@@ -63,8 +64,8 @@ def evaluate_run(
     task.check_requirements()
     path_of_data = data_path(info, data)
     name_of_data = info["data"] if data is None else portable_path(data)
-    if isinstance(task, Classification) and path_of_data.is_file() and name_of_data != info["data"]:
-        # Nothing of a file with other data was trained on.
+    is_file = isinstance(task, Classification) and path_of_data.is_file()
+    if is_file and name_of_data != info["data"] and not _is_trained_on(task, path_of_data, info):
         task = replace(task, held_out=0.0)
     try:
         part = task.records(path_of_data, split).load()
@@ -115,6 +116,14 @@ def evaluate_run(
     except (UserError, OSError) as error:
         report(f"README.md not written: {error}")
     return results
+
+
+def _is_trained_on(task: Task, data: Path, info: Mapping[str, Any]) -> bool:
+    """Whether a file has the training data of a run, under whatever name."""
+    with suppress(UserError):
+        found = task.records(data, "train").load().fingerprint()
+        return bool(found["sha256"] == info["fingerprints"]["train"]["sha256"])
+    return False
 
 
 def generate_chunks(

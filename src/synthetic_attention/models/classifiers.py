@@ -111,7 +111,7 @@ class SynthesizerForSequenceClassification(_Classifier):
         if not hidden.shape[1]:
             return hidden.sum(dim=1)
         pooling = "last" if self.config.is_decoder else self.config.classifier_pooling
-        slots = (torch.ones_like(hidden[..., 0]) if attention_mask is None else attention_mask).to(torch.uint8)
+        slots = (torch.ones_like(hidden[..., 0]) if attention_mask is None else attention_mask).bool().to(torch.uint8)
         if pooling == "mean":
             # In half precision a sum over many tokens overflows.
             wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32))

@@ -234,7 +234,10 @@ class SynthesizerConfig(PreTrainedConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """The configuration that a file holds. Unknown fields become attributes, as in every Hugging Face model."""
         result = super().from_dict({**config_dict, _FROM_FILE: True}, **kwargs)
-        (result[0] if isinstance(result, tuple) else result)._check_values()
+        config = result[0] if isinstance(result, tuple) else result
+        if not config.is_encoder_decoder and not kwargs.keys().isdisjoint(("num_layers", "num_hidden_layers")):
+            config.num_decoder_layers = config.num_layers
+        config._check_values()
         return result
 
     @classmethod

@@ -77,7 +77,7 @@ class SynthesizerPreTrainedModel(PreTrainedModel):
                 module.extend(new_num_position_embeddings)
             for option in getattr(module, "length_options", ()):
                 options.setdefault(module.name, {})[option] = getattr(module, option)
-        self.config.max_position_embeddings = new_num_position_embeddings
+        self.config.max_position_embeddings = int(new_num_position_embeddings)
         self.config.synthesizer_options = options or None
 
     @staticmethod

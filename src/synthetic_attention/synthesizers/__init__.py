@@ -6,16 +6,7 @@ import importlib
 import pkgutil
 from dataclasses import replace
 
-from .base import (
-    Dimensions,
-    HeadGroups,
-    Mixture,
-    SynthesizingFunction,
-    reset_map,
-    reset_projection,
-    resize,
-    unwrap,
-)
+from .base import Dimensions, HeadGroups, Mixture, SynthesizingFunction, reset_map, reset_projection, resize, unwrap
 from .registry import (
     OPTIONS,
     REGISTRY,

@@ -33,8 +33,8 @@ class Rotary:
     """
 
     def __init__(self, config: Any, head_dim: int) -> None:
-        given = config.rope_parameters
-        kind = given.get("rope_type")
+        given = {"rope_type": "default", "rope_theta": 10000.0, **(config.rope_parameters or {})}
+        kind = given["rope_type"]
         known = ["default", *(name for name in ROPE_INIT_FUNCTIONS if name not in ("default", *_CHANGING))]
         if kind not in known:
             raise ValueError(f"got rope_type={kind!r} in rope_parameters; expected one of: {', '.join(known)}")
