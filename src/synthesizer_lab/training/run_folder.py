@@ -146,8 +146,9 @@ class RunFolder:
         if self.exists and not overwrite:
             way_out = "choose another --output (train: --resume continues it, --overwrite replaces it)"
             raise UserError(f"{self.path}: a run exists; {way_out}")
-        if self.exists and (inside := next(self.path.glob("*/**/run.yaml"), None)):
-            raise UserError(f"{inside.parent}: a run inside {self.path}, which would be replaced; move it away")
+        inside = (found for path in self.content() if path.is_dir() for found in path.glob("**/run.yaml"))
+        if self.exists and (found := next(inside, None)):
+            raise UserError(f"{found.parent}: a run inside {self.path}, which would be replaced; move it away")
         # A run that was killed as it began has a lock and its tokenizer only.
         left = _FIRST if (self.path / LOCK).exists() else set()
         if {path.name for path in self.content()} - left and not self.exists:
