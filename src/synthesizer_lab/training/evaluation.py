@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def evaluate_run(
     name_of_data = info["data"] if data is None else portable_path(data)
     is_file = isinstance(task, Classification) and path_of_data.is_file()
     if is_file and name_of_data != info["data"] and not _is_trained_on(task, path_of_data, info):
-        task = replace(task, held_out=0.0)
+        task = make_task(task.name, {**asdict(task), "held_out": 0.0})
     try:
         part = task.records(path_of_data, split).load()
     except NoSplitError as error:
