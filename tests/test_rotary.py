@@ -93,6 +93,9 @@ def test_configurations() -> None:
     config = SynthesizerConfig(**given)
     assert config.rope_parameters == {"rope_theta": 10000.0, "rope_type": "default"}
     assert SynthesizerConfig.from_dict(config.to_dict()).to_dict() == config.to_dict()
+    learned = SynthesizerConfig(**given | {"position_embedding_type": "learned"}).to_dict()
+    later = SynthesizerConfig.from_dict(learned, position_embedding_type="rotary")
+    assert torch.equal(Rotary(later, K).frequencies, Rotary(config, K).frequencies)
     for fields, error in (
         ({"num_key_value_heads": 4}, "num_key_value_heads=4 with num_heads=6; expected a divisor"),
         ({"synthesizer": "random:2/vanilla:4"}, r"\(2, 4\) heads where 3 heads share a value; expected multiples of 3"),

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 from cli.conftest import Call, check_error, snapshot, train_run
 from documents import blocks
@@ -141,6 +142,7 @@ def test_language_models_are_scored_and_described(
         assert json.loads(out)[name] == pytest.approx(best[name], rel=1e-5)
     check_error(call("evaluate", run, "--split", "valid", "--num-beams", 2), "--num-beams", "language-modeling")
     check_error(call("evaluate", run), "test", "train_news.txt, valid.txt")
+    assert AutoTokenizer.from_pretrained(run).padding_side == "left"
     monkeypatch.chdir(run)
     exec(dict(blocks(run / "README.md"))["python"], {})
 

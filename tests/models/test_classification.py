@@ -21,6 +21,8 @@ def test_pooling_is_the_mean_or_the_first_token(tiny_classifier: Callable, rows:
         hidden = out.hidden_states[-1]
         pooled = hidden.mean(1) if pooling == "mean" else hidden[:, 0]
         torch.testing.assert_close(out.logits, model.classifier(pooled))
+        marks = torch.arange(rows[0].shape[1]), torch.arange(rows[0].shape[1]).clamp(max=1)
+        torch.testing.assert_close(*(model(rows[0], attention_mask=mark.expand_as(rows[0])).logits for mark in marks))
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,13 @@ def test_a_cache_is_built_for_the_decoder() -> None:
     assert config.num_layers == 2
 
 
+@pytest.mark.parametrize("field", ["num_layers", "num_hidden_layers"])
+def test_one_stack_gets_another_number_of_layers(field: str, tmp_path: Path) -> None:
+    SynthesizerConfig(num_layers=2, is_encoder_decoder=False, synthesizer="random").save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path, **{field: 3})
+    assert (config.num_layers, config.num_decoder_layers) == (3, 3)
+
+
 def test_a_saved_configuration_comes_back(tmp_path: Path) -> None:
     options = {"synthesizer_options": {"factorized_dense": {"a": 4}}, "num_labels": 3, "attn_implementation": "eager"}
     config = SynthesizerConfig(num_layers=2, num_decoder_layers=3, synthesizer=SIDES, hidden_size=64, **options)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,7 +29,7 @@ def test_resize_position_embeddings(
     for parameter in model.parameters():
         parameter.normal_(std=0.3)
     before = model(ids, decoder_input_ids=ids).logits
-    model.resize_position_embeddings(17)
+    model.resize_position_embeddings(np.int64(17))
     torch.testing.assert_close(model(ids, decoder_input_ids=ids).logits, before)
     model.save_pretrained(tmp_path)
     loaded, longer = type(model).from_pretrained(tmp_path), torch.randint(4, 30, (2, 17))
