@@ -181,6 +181,10 @@ def test_what_cannot_be_converted(sources: Sources, tmp_path: Path) -> None:
     weights = {name: tensor for name, tensor in model.state_dict().items() if "pooler.dense.bias" not in name}
     model.save_pretrained(tmp_path, state_dict=weights)
     refused(tmp_path, "lack bert.pooler.dense.bias", "pass the model to convert()")
+    ours = convert(sources("bert-classifier"))
+    weights = {name: tensor for name, tensor in ours.state_dict().items() if "pooler" not in name}
+    ours.save_pretrained(tmp_path / "ours", state_dict=weights)
+    refused(tmp_path / "ours", "lack pooler.dense.bias")
     # What a conversion drops may be missing.
     model = sources("bert-model")
     weights = {name: tensor for name, tensor in model.state_dict().items() if "pooler" not in name}

@@ -85,15 +85,18 @@ def test_without_a_head_the_last_hidden_state_is_the_label(
 def test_a_run_of_classification(sources: Callable[[str], PreTrainedModel], tmp_path: Path) -> None:
     model, tokenizer = convert(sources("bert-classifier")), word_tokenizer()
     task = make_task("classification", {})
-    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(f"w5 w{n}\t{n}\n" for n in (9, 5, 8, 6, 7)))
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(f"w5\t{n}\n" for n in range(80)))
     with pytest.raises(UserError, match="those of the model LABEL_0, LABEL_1"):
         read_batches(model, tokenizer, tmp_path, task)
-    model.config.id2label = dict(enumerate("56789"))
-    # Fewer examples than classes, drawn from all.
+    model.config.id2label = dict(enumerate(map(str, range(80))))
     task = make_task("classification", {"held_out": 0.0})
-    (batch,), (last,) = read_batches(model, tokenizer, tmp_path, task, examples=3)
-    assert sorted(batch["labels"].tolist()) == [2, 3]
-    assert last["labels"].tolist() == [1]
+    # Fewer examples than classes.
+    (batch,), (last,) = read_batches(model, tokenizer, tmp_path, task, examples=40)
+    assert (len(batch["labels"]), len(last["labels"])) == (36, 4)
+    # Held out of all data, and neighbours together.
+    labels = {int(label) for batch in read_batches(model, tokenizer, tmp_path, task)[1] for label in batch["labels"]}
+    assert labels == {label ^ 1 for label in labels}
+    assert max(labels) - min(labels) > 20
 
 
 def test_what_cannot_be_read(sources: Callable[[str], PreTrainedModel], tmp_path: Path) -> None:

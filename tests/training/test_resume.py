@@ -95,7 +95,7 @@ def test_the_batches_of_an_update_change_only_on_demand(corpus: Path, tmp_path: 
     run = tmp_path / "run"
     start(corpus, run, small("max_steps=3"))
     # A user's copy is no checkpoint, and stays.
-    copy = shutil.copytree(run / "checkpoints/checkpoint-3", run / "checkpoints/checkpoint-3.bak")
+    copy = shutil.copytree(run / "checkpoints/checkpoint-3", run / "checkpoints/checkpoint-3.bak2")
     with pytest.raises(
         UserError, match=r"2 batches per update cannot be shared by 3 processes; .* --batches-per-update"
     ):
@@ -110,7 +110,9 @@ def test_the_batches_of_an_update_change_only_on_demand(corpus: Path, tmp_path: 
 
 
 def test_resuming_with_other_settings_or_data_is_refused(corpus: Path, tmp_path: Path, small: Small) -> None:
-    run, other = tmp_path / "run", tmp_path / "other"
+    run, other, logged_elsewhere = tmp_path / "run", tmp_path / "other", small("report_to=lion")
+    with pytest.raises(UserError, match="report_to=lion, which is unknown or not installed"):
+        start(corpus, run, logged_elsewhere)
     start(corpus, run, small("max_steps=1"))
     with pytest.raises(UserError, match=r"got seed 4, but .* was started with 3"):
         resume_run(run, expected={"seed": 4}, max_steps=2)

@@ -69,6 +69,10 @@ def test_data_inside_the_run_that_is_replaced_is_refused(corpus: Path, tmp_path:
     with pytest.raises(UserError, match="the data is inside"):
         start(run / "data", run, settings, overwrite=True)
     assert snapshot(tmp_path) == before
+    (run / "data").rename(tmp_path / "data")
+    (run / "link").symlink_to(tmp_path)
+    RunFolder(run).check_new(overwrite=True)
+    (run / "data").mkdir()
     (run / "data/run.yaml").touch()
     with pytest.raises(UserError, match="a run inside"):
         start(corpus, run, settings, overwrite=True)

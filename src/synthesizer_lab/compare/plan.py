@@ -91,6 +91,7 @@ class Plan:
                 raise UserError(f"got {', '.join(own)} in the row {row.label!r}; all rows share one task: use --set")
         first = next(iter(self.sources.values()), None)
         shared = comparison.settings(Row("", next(iter(seeds)).synthesizer if first else "vanilla"), source=first)
+        shared.training.check_loggers()
         self.on_long: OnLongInput = "truncate" if shared.training.on_long == "truncate" else "error"
         generation = evaluation_config(task, comparison.generation)
         self.generation = None if generation is None else generation_settings(generation)

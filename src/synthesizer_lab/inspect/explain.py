@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
@@ -13,6 +14,7 @@ from synthetic_attention.logits import MixedLogits
 
 from ..attention.fitting import explained, fit, measure_divergences
 from ..attention.layers import Batch, attention_layers, mean_loss
+from ..errors import UserError
 from .collect import Part, parts_of
 
 
@@ -36,6 +38,8 @@ def explain(model: Any, batches: Sequence[Batch]) -> dict[str, Any]:
             for number in (layer.number, None):
                 parts.setdefault((layer.stack, number, part.name), []).append(part)
     before, removed = mean_loss(model, batches), list[dict[str, Any]]()
+    if not math.isfinite(before):
+        raise UserError(f"got a loss of {before}; expected examples with something to predict: pass a larger --sample")
     for (stack, number, name), left_out in sorted(parts.items(), key=lambda item: item[0][1] is None):
         with ExitStack() as context:
             for part in left_out:

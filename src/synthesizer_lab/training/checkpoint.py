@@ -26,8 +26,6 @@ from .sharding import sharded_as
 # Trainer would resume without some of them, from another state.
 _FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
 _PROGRESS = "progress.json"
-# Copies that users make, such as checkpoint-100.bak, are not touched.
-_NAMES = "checkpoint-*[0-9]"
 
 # The step of a validation whose weights are kept, and its score.
 Snapshot = tuple[int, float]
@@ -86,7 +84,7 @@ def commit_checkpoint(path: Path, progress: Progress) -> None:
 
 def remove_others(folder: Path) -> None:
     """Remove interrupted saves, and checkpoints that a process was removing when it was killed."""
-    for path in {*folder.glob(_NAMES)} - {*_complete_paths(folder)[-1:]}:
+    for path in {*_paths(folder)} - {*_complete_paths(folder)[-1:]}:
         shutil.rmtree(path)
 
 
@@ -117,7 +115,12 @@ def _weights(checkpoint: Path, step: int) -> Path:
 
 def _complete_paths(folder: Path) -> list[Path]:
     """The complete checkpoints, ordered by step."""
-    return sorted((path.parent for path in folder.glob(f"{_NAMES}/{_PROGRESS}")), key=_step)
+    return sorted((path for path in _paths(folder) if (path / _PROGRESS).exists()), key=_step)
+
+
+def _paths(folder: Path) -> list[Path]:
+    """The checkpoints, without copies that users made, such as checkpoint-100.bak2."""
+    return [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
 
 
 def _step(path: Path) -> int:

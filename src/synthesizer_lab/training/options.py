@@ -88,8 +88,6 @@ class TrainingOptions:
     seed: int = _option(0, "seed of weights, batches and dropout", least=0, below=2**32)
 
     def __post_init__(self) -> None:
-        from transformers.integrations import get_available_reporting_integrations  # type: ignore[attr-defined]
-
         for name, kind in get_type_hints(TrainingOptions).items():
             value, about = getattr(self, name), TrainingOptions.__dataclass_fields__[name].metadata
             check_value(name, value, kind)
@@ -98,15 +96,20 @@ class TrainingOptions:
                     raise UserError(f"got {name}={value}; expected {words} {about[limit]}")
         if self.sharding == "fsdp" and self.optim == "adafactor":
             raise UserError("got optim=adafactor with sharding fsdp; expected adamw_torch_fused, adamw_torch or sgd")
-        loggers = {self.report_to} if isinstance(self.report_to, str) else {*self.report_to}
-        if unknown := loggers - {"none"} and loggers - {"none", "all", *get_available_reporting_integrations()}:
-            raise UserError(f"got report_to={', '.join(unknown)}, which is unknown or not installed")
         if self.max_steps == 0 or self.max_steps < -1:
             raise UserError(f"got max_steps={self.max_steps}; expected more than 0, or -1")
         if self.max_steps == -1 and self.minutes is None:
             raise UserError("got neither max_steps nor minutes; expected at least one of them to end training")
         if self.max_steps == -1 and self.lr_scheduler_type not in _OPEN_SCHEDULES:
             raise UserError(f"got lr_scheduler_type={self.lr_scheduler_type!r} without max_steps; set max_steps")
+
+    def check_loggers(self) -> None:
+        """Raise UserError for loggers that are not installed. A run is read without its loggers."""
+        from transformers.integrations import get_available_reporting_integrations  # type: ignore[attr-defined]
+
+        loggers = {self.report_to} if isinstance(self.report_to, str) else {*self.report_to}
+        if unknown := loggers - {"none", "all", *get_available_reporting_integrations()}:
+            raise UserError(f"got report_to={', '.join(unknown)}, which is unknown or not installed")
 
     def is_complete(self, step: int, seconds: float) -> bool:
         """Whether training ends at this step or after these seconds."""

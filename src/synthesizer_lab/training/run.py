@@ -294,6 +294,7 @@ def prepare_inputs(
     `fingerprints`, if they are given.
     """
     check_launch(settings.training)
+    settings.training.check_loggers()
     task.check_requirements()
     splits = read_splits(task, data, settings.training)
     found = {name: split.fingerprint() for name, split in splits.items()}

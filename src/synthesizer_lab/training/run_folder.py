@@ -146,7 +146,8 @@ class RunFolder:
         if self.exists and not overwrite:
             way_out = "choose another --output (train: --resume continues it, --overwrite replaces it)"
             raise UserError(f"{self.path}: a run exists; {way_out}")
-        inside = (found for path in self.content() if path.is_dir() for found in path.glob("**/run.yaml"))
+        folders = (path for path in self.content() if path.is_dir() and not path.is_symlink())
+        inside = (found for path in folders for found in path.glob("**/run.yaml"))
         if self.exists and (found := next(inside, None)):
             raise UserError(f"{found.parent}: a run inside {self.path}, which would be replaced; move it away")
         # A run that was killed as it began has a lock and its tokenizer only.
