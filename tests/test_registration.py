@@ -31,8 +31,7 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Finder
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     # transformers copies the code of checkpoints there.
-    places = {"HF_MODULES_CACHE": str(cwd / "modules"), "HF_HUB_OFFLINE": "1"} if cwd else {}
-    environment = {**os.environ, **places}
+    environment = {**os.environ, **({"HF_MODULES_CACHE": str(cwd / "modules"), "HF_HUB_OFFLINE": "1"} if cwd else {})}
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
 

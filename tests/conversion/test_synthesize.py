@@ -94,6 +94,5 @@ def test_errors(build: Build) -> None:
             synthesize(model, name, heads)
     with pytest.raises(ValueError, match=r"'random' in layer 1 of the decoder"):
         synthesize(synthesize(model, "random"), "vanilla")
-    relative = build("causal", **SIZES, position_embedding_type="relative")
     with pytest.raises(ValueError, match="share one bias"):
-        synthesize(relative, "vanilla", [[1, 0, 2, 3]] * 2)
+        synthesize(build("causal", **SIZES, position_embedding_type="relative"), "vanilla", [[1, 0, 2, 3]] * 2)

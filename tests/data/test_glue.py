@@ -39,9 +39,8 @@ def test_quotes_are_text_and_the_byte_order_mark_is_not(tmp_path: Path) -> None:
 
 
 def test_malformed_lines_of_qqp_are_counted(tmp_path: Path) -> None:
-    header = "id|qid1|qid2|question1|question2|is_duplicate"
     rows = ("7|1|2|Why?|Why so?|1", "8|3|4|A question that breaks", "9|5|6|Who?|What?|0")
-    parsed = read(tmp_path, "qqp", header, *rows)
+    parsed = read(tmp_path, "qqp", "id|qid1|qid2|question1|question2|is_duplicate", *rows)
     assert ([(example.id, example.label) for example in parsed[0]], parsed[1]) == ([("7", 1), ("9", 0)], 1)
 
 
@@ -125,8 +124,7 @@ Asked = list[tuple[str, str | None, str, str | None]]
 
 
 def _glue_row(task: str, number: int, label: float) -> dict[str, Any]:
-    texts = {name: f"{name} {number} " for name in SUITES["glue"][task].texts}
-    return {**texts, "label": label, "idx": number}
+    return {**{name: f"{name} {number} " for name in SUITES["glue"][task].texts}, "label": label, "idx": number}
 
 
 def _superglue_rows(task: str) -> list[dict[str, Any]]:

@@ -47,9 +47,8 @@ def _compiled(model: SynthesizerForCausalLM, prompts: Prompts) -> Tensor:
     compile_config._compile_all_devices = True
     torch._dynamo.reset()
     counters.clear()
-    result = _generate(model, prompts, cache_implementation="static", compile_config=compile_config)
     assert counters["stats"]["unique_graphs"] == 1
-    return result
+    return _generate(model, prompts, cache_implementation="static", compile_config=compile_config)
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -102,6 +102,5 @@ def test_bad_input(tiny: Callable, rows: Rows) -> None:
         model(ids, mask, decoder_input_ids=ids, labels=labels)
     with pytest.raises(ValueError, match="EncoderDecoderCache"):
         model(ids, mask, decoder_input_ids=ids, past_key_values=DynamicCache(config=model.config))
-    start_less = tiny(bos_token_id=None, pad_token_id=None)
     with pytest.raises(ValueError, match="decoder_start_token_id=None"):
-        start_less(ids, mask, labels=labels)
+        tiny(bos_token_id=None, pad_token_id=None)(ids, mask, labels=labels)

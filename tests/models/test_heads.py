@@ -199,8 +199,7 @@ def test_saved_and_loaded_by_the_auto_class(head: str, build: Callable, batch: C
     base = AutoModel.from_pretrained(tmp_path)
     assert type(base) is SynthesizerModel
     # The tables of fixed_random are among the buffers.
-    state = base.state_dict()
-    assert all(torch.equal(state[name], tensor) for name, tensor in model.model.state_dict().items())
+    assert all(torch.equal(base.state_dict()[name], tensor) for name, tensor in model.model.state_dict().items())
 
 
 @pytest.mark.parametrize("synthesizer", [SIDES, BASELINES], ids=["functions", "baselines"])

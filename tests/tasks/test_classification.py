@@ -307,8 +307,7 @@ def test_csv_quotes_are_quoting_and_fields_may_be_long(tmp_path: Path) -> None:
 
 
 def test_tsv_quotes_are_text_and_columns_have_numbers(tmp_path: Path) -> None:
-    text = 'A "cat sat\tA cat.\t0\nNo dog\tA dog.\t2\n'
-    one, two = _read(tmp_path / "a.tsv.gz", text, Classification(1, 2, 3))
+    one, two = _read(tmp_path / "a.tsv.gz", 'A "cat sat\tA cat.\t0\nNo dog\tA dog.\t2\n', Classification(1, 2, 3))
     assert (one.texts, one.label) == (('A "cat sat', "A cat."), "0")
     assert (two.texts, two.label, two.id) == (("No dog", "A dog."), "2", "2")
 

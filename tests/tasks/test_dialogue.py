@@ -125,8 +125,7 @@ def test_personas_of_one_both_and_none(tmp_path: Path) -> None:
 def test_silence_is_nothing_that_was_said_and_somebodys_turn(tmp_path: Path) -> None:
     turns = _read(tmp_path / "a.txt", "\n\n".join(("1 __SILENCE__\ta", "2 b\tc", "3 __SILENCE__\td", "4 e\tf")))[0]
     assert [turn.history for turn in turns] == [(), ("a", "b"), ("a", "b", "c", ""), ("a", "b", "c", "", "d", "e")]
-    task = Dialogue(history=3)
-    assert [task.source(turn) for turn in turns] == [
+    assert [Dialogue(history=3).source(turn) for turn in turns] == [
         "reply:",
         "self: a partner: b reply:",
         "self: a partner: b self: c reply:",

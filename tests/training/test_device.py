@@ -17,8 +17,7 @@ from training.runs import Small, generate_lines, logged, start
 
 def test_devices_that_are_there() -> None:
     assert choose_device("cpu") == torch.device("cpu")
-    there = torch.accelerator.is_available()
-    expected = torch.accelerator.current_accelerator() if there else torch.device("cpu")
+    expected = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
     assert choose_device() == choose_training_device() == expected
 
 

@@ -71,14 +71,7 @@ def compare(
     if len({*numbers}) < len(numbers):
         raise UserError(f"got --seeds {seeds}; expected each seed once")
     results, signal = run_comparison(
-        comparison,
-        rows,
-        numbers,
-        output,
-        jobs=jobs,
-        device=place.device,
-        report=say,
-        callbacks=[ProgressReport()],
+        comparison, rows, numbers, output, jobs=jobs, device=place.device, report=say, callbacks=[ProgressReport()]
     )
     # In a pipe the lines are as long as the table is wide.
     width = get_terminal_size().columns if sys.stdout.isatty() else None

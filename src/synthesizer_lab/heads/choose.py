@@ -36,10 +36,7 @@ class Head(NamedTuple):
 
 
 def choose_heads(
-    model: SynthesizerPreTrainedModel,
-    fitted: SynthesizerPreTrainedModel,
-    batches: Sequence[Batch],
-    budget: Budget,
+    model: SynthesizerPreTrainedModel, fitted: SynthesizerPreTrainedModel, batches: Sequence[Batch], budget: Budget
 ) -> tuple[list[Head], dict[Head, float]]:
     """Heads of `model` to replace by those of `fitted`, and by how much each head alone raises the loss.
 

@@ -27,12 +27,7 @@ _MASKED = 7
 
 
 def read_batches(
-    model: Any,
-    tokenizer: Any,
-    text: Path,
-    task: Task | None = None,
-    examples: int = 1000,
-    batch_tokens: int = 2048,
+    model: Any, tokenizer: Any, text: Path, task: Task | None = None, examples: int = 1000, batch_tokens: int = 2048
 ) -> tuple[Batches, Batches]:
     """Batches of some examples to calibrate on, and those of a tenth of these, which is held out.
 

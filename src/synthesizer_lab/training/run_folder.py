@@ -80,7 +80,7 @@ class RunFolder:
         if Path(name).parent.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
             return cls(Path(name))
         try:
-            patterns = ["*.json", "*.jsonl", "*.yaml", "*.safetensors"]
+            patterns = ["*.json", "*.jsonl", "*.yaml", "model*.safetensors"]
             path = snapshot_download(str(name), allow_patterns=patterns, ignore_patterns=["*/*"])
             return cls(Path(path), str(name))
         except (OSError, ValueError) as error:
@@ -239,10 +239,7 @@ class RunFolder:
                 raise ValueError(f"it has {', '.join(foreign)}, for other weights or code; delete them")
         with damage_reported(f"{self.path}: the model"):
             model, found = cast(Any, task.model_class).from_pretrained(
-                str(self.path),
-                output_loading_info=True,
-                local_files_only=True,
-                use_safetensors=True,
+                str(self.path), output_loading_info=True, local_files_only=True, use_safetensors=True
             )
             # transformers would initialise missing weights.
             if problems := [f"{name} {kind}" for kind in ("missing", "unexpected") for name in found[f"{kind}_keys"]]:

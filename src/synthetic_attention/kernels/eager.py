@@ -47,10 +47,7 @@ def masked_softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
 
 
 def attention_weights(
-    logits: Logits,
-    attention_mask: Tensor | None = None,
-    is_causal: bool = False,
-    query_offset: int = 0,
+    logits: Logits, attention_mask: Tensor | None = None, is_causal: bool = False, query_offset: int = 0
 ) -> Tensor:
     """The attention weights themselves, softmax(logits) under the masks: the paper's equation as it is written.
 
