@@ -47,8 +47,9 @@ def _compiled(model: SynthesizerForCausalLM, prompts: Prompts) -> Tensor:
     compile_config._compile_all_devices = True
     torch._dynamo.reset()
     counters.clear()
+    result = _generate(model, prompts, cache_implementation="static", compile_config=compile_config)
     assert counters["stats"]["unique_graphs"] == 1
-    return _generate(model, prompts, cache_implementation="static", compile_config=compile_config)
+    return result
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -24,8 +24,9 @@ def _resumed(task: Any, data: Path, settings: Settings, folder: Path) -> dict[st
     """The metrics of a run that was killed and resumed, which is compared with one that was not."""
     start(data, folder / "straight", settings, task=task)
     start_and_kill(data, folder / "killed", settings, 7, task=task)
+    metrics = resume_run(folder / "killed", report=silent).metrics
     assert_same_runs(folder / "straight", folder / "killed")
-    return resume_run(folder / "killed", report=silent).metrics
+    return metrics
 
 
 def test_a_mixture_of_tasks(tmp_path: Path, small: Small) -> None:
