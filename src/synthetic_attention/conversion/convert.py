@@ -77,7 +77,7 @@ def load_model(name: str) -> PreTrainedModel:
             _family_of(architecture)
         kind: Any = getattr(models if is_ours else transformers, architecture)
         model, found = kind.from_pretrained(name, output_loading_info=True)
-        # transformers would draw them. Its poolers are dropped.
+        # transformers would draw them. The pooler of its models is dropped.
         if missing := sorted(key for key in found["missing_keys"] if is_ours or not key.startswith("pooler.")):
             lacks = f"the weights lack {', '.join(missing[:3])}, which {architecture} has"
             raise ValueError(f"{lacks}; in Python, load a class without them and pass the model to convert()")
