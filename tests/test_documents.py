@@ -47,10 +47,10 @@ def in_folder_of_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # The blocks of a page run in order.
 RUNNABLE = ("README.md", "docs/choosing.md", "docs/dense-synthesizer.md", "docs/faq.md", "docs/hugging-face.md")
-RUNNABLE += ("docs/converting.md", "docs/generation.md", "docs/replacing.md", "docs/serving.md", "docs/variants.md")
+RUNNABLE += ("docs/converting.md", "docs/generation.md", "docs/replacing.md", "docs/variants.md")
 
 
-@pytest.mark.parametrize("page", RUNNABLE)
+@pytest.mark.parametrize("page", [*RUNNABLE, pytest.param("docs/serving.md", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("in_folder_of_run")
 def test_python_prints_what_the_page_shows(page: str) -> None:
     found = blocks(ROOT / page)
@@ -123,7 +123,7 @@ exec "$(PATH=${PATH#*:} type -P "$program")" "$@" $more
 # What is not run: installations, downloads, whole suites, what is not installed (tests/test_recipes.py has lm_eval).
 SCRIPTS = r"python benchmarks/(?:ctranslate2|serving)\S*"  # the second measures for minutes
 OMITTED = re.compile(rf"^(?:pip|git clone|cp|cd transformers|\.ci/run|lm_eval|{SCRIPTS}) |hub:")
-OTHERS = (*RUNNABLE, "docs/recipes.md")  # their Python has tests of its own
+OTHERS = (*RUNNABLE, "docs/recipes.md", "docs/serving.md")  # their Python has tests of its own
 # Of a loop the first item only; this machine, any port, two processes, a function.
 SMALLER = {r"^( *for \w+ in [^ {;]+) [^;{]*;": r"\1;", "node1": "localhost", ":29500": ":0", "NAME": "random"}
 SMALLER |= {"-m synthesizer_lab": "--no-python synthesizer", r"-node 4(.* --(?:sharding|max))": r"-node 2\1"}

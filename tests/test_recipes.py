@@ -56,6 +56,7 @@ def test_recipes_run(library: str, folder: Path) -> None:
         assert "word_perplexity" in _run(folder, "-m", *code.split(), "--device", "cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ['"text-generation", ', ""])
 def test_a_pipeline_loads_without_an_import_by_hand(task: str, folder: Path) -> None:
     make = f'transformers.pipeline({task}model="my-model", trust_remote_code=True)'

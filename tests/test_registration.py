@@ -12,6 +12,7 @@ import transformers
 from synthetic_attention import SynthesizerConfig
 from synthetic_attention import models as package
 
+pytestmark = pytest.mark.slow  # almost every test starts a process
 # The packages of the extras, without filelock, typer and yaml, which torch and transformers need themselves.
 EXTRAS = {
     *("accelerate", "babel", "datasets", "matplotlib", "pycocoevalcap", "rich", "rouge_score", "sacrebleu"),
@@ -73,9 +74,7 @@ def test_checkpoints_load_without_an_import_by_hand(saved: dict[str, str], tmp_p
     assert "modeling_synthesizer.py" in {path.name for path in (tmp_path / "AutoConfig").iterdir()}
     done = run("-c", code, cwd=tmp_path)
     assert done.stdout.split() == [*saved.values()], done.stderr
-    files = [
-        {path.name for path in (tmp_path / name).iterdir()} for name in ("again", "AutoModelForTokenClassification")
-    ]
+    files = [{x.name for x in (tmp_path / name).iterdir()} for name in ("again", "AutoModelForTokenClassification")]
     assert files[0] == files[1]
     # Where the package is missing, one line says what to install.
     done = run("-c", HIDE.replace(str(EXTRAS), "{'synthetic_attention'}") + code, cwd=tmp_path)

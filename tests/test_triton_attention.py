@@ -21,6 +21,7 @@ pytest.importorskip("triton")
 from synthetic_attention.kernels.triton_attention import supports, triton_attention
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
+CUDA = [pytest.param("cuda", dtype, marks=pytest.mark.cuda) for dtype in (torch.float16, torch.bfloat16)]
 B, H, K, D = 3, 2, 5, 7
 # Rows, keys, offset of causal rows, with a mask. Tiles have 64 rows and 32 columns here.
 SHAPES = {
@@ -106,13 +107,8 @@ def test_outputs_and_gradients(form, shape, device):
         assert (got[2] == 0).all()
 
 
-HALF = [("cpu", torch.float16), *(("cuda", dtype) for dtype in (torch.float16, torch.bfloat16))]
-
-
 # The interpreter has no matrix products in bfloat16.
-@pytest.mark.parametrize(
-    ("device", "dtype"), [pytest.param(*x, marks=pytest.mark.cuda if x[0] == "cuda" else ()) for x in HALF]
-)
+@pytest.mark.parametrize(("device", "dtype"), [("cpu", torch.float16), *CUDA])
 @pytest.mark.parametrize("form", ["shared + inner", "outer + inner + shared"])
 def test_half_precision_is_as_good_as_eager(form, dtype, device, monkeypatch):
     """Errors against float64 at most twice those of the equation in the same dtype; R stays in float32."""

@@ -11,6 +11,7 @@ from synthesizer_lab.training.run import resume_run
 from training.conftest import SMALL
 from training.runs import Small, end_processes, start, start_processes, weights, without_times
 
+pytestmark = pytest.mark.slow
 OPTIONS = ("dropout_rate=0", "logging_steps=1", "max_steps=4")
 
 
@@ -22,7 +23,6 @@ def _run_both(arguments: list[str], second: Sequence[str] = ()) -> tuple[list[in
     return [process.returncode for process in processes], errors
 
 
-@pytest.mark.slow
 def test_processes_share_large_text(corpus: Path, tmp_path: Path, small: Small) -> None:
     """One of them writes the table and trains the tokenizer; the batches are those of one process."""
     # A tokenizer of a part of the text makes more tokens of the rest.
@@ -37,7 +37,6 @@ def test_processes_share_large_text(corpus: Path, tmp_path: Path, small: Small) 
     assert [e["loss"] for e in got] == pytest.approx([e["loss"] for e in expected], rel=1e-6)
 
 
-@pytest.mark.slow
 def test_the_number_of_processes_changes_nothing(corpus: Path, tmp_path: Path, small: Small) -> None:
     """Two processes, then one, then two: the weights are those of one process that accumulates two batches."""
     run = tmp_path / "run"
@@ -63,7 +62,6 @@ def test_the_number_of_processes_changes_nothing(corpus: Path, tmp_path: Path, s
     assert [e["loss"] for e in got] == pytest.approx([e["loss"] for e in expected], rel=1e-6)
 
 
-@pytest.mark.slow
 def test_processes_that_disagree_end_together(corpus: Path, tmp_path: Path) -> None:
     arguments = ["train", "translation", "--data", str(corpus), "--source", "en", "--target", "de", "--steps", "1"]
     codes, errors = _run_both([*arguments, "--output", str(tmp_path / "run"), "--seed", "0"], ["--seed", "1"])
