@@ -48,9 +48,8 @@ def test_a_convolution_is_its_equation(name: str, is_causal: bool, length: int, 
     layer = make(name, kernel_size=size)
     x = torch.randn(2, length, WIDTH, dtype=F64)
     before = size - 1 if is_causal else (size - 1) // 2
-    expected = torch.stack(
-        [layer.out_proj(reference.convolution(gated(layer, row), kernels(layer, row), before)) for row in x]
-    )
+    rows = [layer.out_proj(reference.convolution(gated(layer, row), kernels(layer, row), before)) for row in x]
+    expected = torch.stack(rows)
     y, weights = layer(x, is_causal=is_causal, need_weights=True)
     torch.testing.assert_close(y, expected)
     torch.testing.assert_close(layer(x, is_causal=is_causal), expected)

@@ -25,6 +25,7 @@ def test_a_program(call: Call, trained: Path, tmp_path: Path) -> None:
     assert call(*command, "--overwrite")[0] == 0
     check_error(call("export", trained, "--format", "tflite", "--output", file), "tflite", code=2)
     check_error(call("export", tmp_path, "--output", file), tmp_path)
+    check_error(call("export", trained, "--output", tmp_path, "--overwrite"), tmp_path, "is a folder")
 
 
 def test_a_converted_model(call: Call, tmp_path: Path) -> None:

@@ -50,6 +50,13 @@ def test_classification_of_texts(call: Call, tmp_path: Path) -> None:
     assert AutoModelForSequenceClassification.from_pretrained(run).config.id2label == {0: "Weather", 1: "Food"}
     (found,) = pipeline("text-classification", model=str(run))("title 3, new tea")
     assert found["label"] == "Food"
+    # A new file, not of all classes: the training data tells which these are, and that -1 is hidden.
+    (tmp_path / "new.csv").write_text("Class Index,Title,Description\n2,,tea\n-1,,rain\n", encoding="utf-8")
+    assert '"examples": 1,' in call("evaluate", run, "--data", tmp_path / "new.csv", "--json")[1]
+    (path,) = (run / "evaluation").glob("new.*.jsonl")
+    assert [json.loads(line)["gold"] for line in path.read_text(encoding="utf-8").splitlines()] == ["Food", None]
+    (tmp_path / "new.csv").write_text("Class Index,Title,Description\nWeather,,rain\n", encoding="utf-8")
+    assert call("evaluate", run, "--data", tmp_path / "new.csv")[0] == 0
     # Data without training data, and not of all classes.
     (data / "train.csv").unlink()
     (data / "valid.csv").write_text("Class Index,Title,Description\n" + "Food,tea,again\n" * 4, encoding="utf-8")

@@ -56,9 +56,8 @@ def test_tests_truncate_as_training_does(corpus: Path, start: Start, tmp_path: P
     more = {"overrides": [*SMALL, "on_long=truncate"], "splits": ["test", "validation"]}
     (run,) = (results := start("vanilla", data=tmp_path / "long", **more))["runs"]
     assert {split: test["truncated"] for split, test in run["tests"].items()} == {"test": 1, "valid": 0}
-    assert {name: results["rows"][0]["validation"][name]["mean"] for name in SCORES} == {
-        name: run["metrics"]["best"][name] for name in SCORES
-    }
+    means = {name: results["rows"][0]["validation"][name]["mean"] for name in SCORES}
+    assert means == {name: run["metrics"]["best"][name] for name in SCORES}
 
 
 def test_a_comparison_has_runs_results_and_a_table(start: Start, tmp_path: Path) -> None:

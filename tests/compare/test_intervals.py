@@ -18,9 +18,9 @@ PAIR = ["vanilla-control", "vanilla"]
 BLEU = ("test_2016_flickr", "bleu")
 
 
-def test_scores_that_are_all_the_same_have_an_interval() -> None:
+def test_scores_without_variance_have_an_interval_only_if_they_are_equal() -> None:
     same, other, varied = (pd.Series(values) for values in ([2.0, 2.0], [1.0, 1.0], [1.0, 2.0, 3.0]))
-    assert t_interval(same, other) == (1.0, 1.0)
+    assert t_interval(same, other) is None
     assert t_interval(pd.Series([52.7] * 3), pd.Series([52.7] * 2)) == (0.0, 0.0)
     assert t_interval(same, varied) == pytest.approx((-2.484, 2.484), abs=1e-3)
     assert t_interval(same[:1], other) is None
@@ -45,10 +45,12 @@ def test_a_row_is_ahead_if_the_interval_excludes_zero(
     set_score(results, "vanilla-control", "validation", "loss", *loss)
     found = [difference(results, PAIR, score) for score in (BLEU, ("validation", "loss"))]
     assert [str(each) for each in found] == texts
-    assert [each is not None and each.is_clear for each in found] == [
-        "ahead" in text or "behind" in text for text in texts
-    ]
+    clear = [each is not None and each.is_clear for each in found]
+    assert clear == ["ahead" in text or "behind" in text for text in texts]
     assert difference(results, ["a|b", "vanilla"], BLEU) is None
+    for row in PAIR:
+        set_score(results, row, *BLEU, 30.0 + len(row), 0.0)
+    assert str(difference(results, PAIR, BLEU)) == f"+8.00 ({'one seed' if control[1] is None else 'no variance'})"
 
 
 def test_outputs_are_compared_seed_by_seed(corpus: Path, tmp_path: Path) -> None:

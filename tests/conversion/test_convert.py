@@ -155,9 +155,8 @@ def test_what_cannot_be_converted(sources: Sources, tmp_path: Path) -> None:
     bert = make_source("bert")
     bert.config.position_embedding_type = "relative_key"
     refused(bert, "position_embedding_type='relative_key'", "'absolute'")
-    refused(
-        make_source("bart", encoder_attention_heads=1), "encoder_attention_heads=1", "2, as decoder_attention_heads"
-    )
+    bart = make_source("bart", encoder_attention_heads=1)
+    refused(bart, "encoder_attention_heads=1", "2, as decoder_attention_heads")
     refused(make_source("gpt2", scale_attn_weights=False), "scale_attn_weights=False", "True")
     refused(make_source("opt", do_layer_norm_before=False), "do_layer_norm_before=False", "True")
     # Also a window that is not shorter than what is configured: rotary positions have no maximum.

@@ -48,9 +48,8 @@ def test_the_loss_without_a_function(build: Build) -> None:
     found = explain(model, text)
     assert found["loss"] == loss
     places = [(1, "random"), (1, "vanilla"), (2, "random"), (2, "vanilla"), (None, "random"), (None, "vanilla")]
-    assert [(each["stack"], each["layer"], each["function"]) for each in found["removed"]] == [
-        ("decoder", *place) for place in places
-    ]
+    removed = [(each["stack"], each["layer"], each["function"]) for each in found["removed"]]
+    assert removed == [("decoder", *place) for place in places]
     assert mean_loss(model, text) == loss
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
 

@@ -226,7 +226,7 @@ def test_a_long_prompt_loses_the_end_of_its_longest_text() -> None:
         assert text.startswith("boolq passage: straße straße")
         assert text.endswith(" question: is it so")
         assert 40 < len(examples[0][0]) <= 50
-    with pytest.raises(UserError, match="train prompts: 1 of 1 lines are longer than the maximum of 50 tokens"):
+    with pytest.raises(UserError, match="train prompts: 1 of 1 examples are longer than the maximum of 50 tokens"):
         task.encode(split, tokenizer, 50)
 
 

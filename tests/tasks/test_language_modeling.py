@@ -104,7 +104,7 @@ def test_on_long() -> None:
     task = LanguageModeling()
     text = Corpus("valid", ["one two", "word " * 60, "three"])
     tokenizer = new_tokenizer(task, TEXT, 300, MAXIMUM)
-    message = r"valid sentences: 1 of 3 .* maximum of 48 .*line 2, the longest has \d+\); .*--on-long truncate, .*drop$"
+    message = r"valid sentences: 1 of 3 .* of 48 .*sentence 2, the longest has \d+\); .*--on-long truncate, .*drop$"
     with pytest.raises(UserError, match=message):
         task.encode(text, tokenizer, MAXIMUM)
     dropped = task.encode(text, tokenizer, MAXIMUM, "drop")

@@ -19,6 +19,7 @@ def test_text_stays_text_and_the_rest_is_yaml() -> None:
     assert read_task_options(Translation, overrides) == {"source": "no", "target": "1e3"}
     found = read_task_options(LanguageModeling, ["train_files=[a, b]", "max_documents=3"])
     assert found == {"train_files": ["a", "b"], "max_documents": 3}
+    assert read_task_options(LanguageModeling, ["train_files=*.txt"]) == {"train_files": "*.txt"}
     # What is in quotes is a text to both.
     assert parse_override('revision="2.0"') == ("revision", "2.0")
     assert parse_override("rate=1e3") == ("rate", 1000.0)
@@ -44,6 +45,7 @@ def test_no_option_of_a_task_is_a_setting_of_the_model_or_of_training(name: str)
         ("span-corruption", {"density": 1.5}, "got density=1.5 and"),
         ("dialogue", {"history": -1}, "got history=-1; expected at least 0"),
         ("glue", {"tasks": 3}, "got tasks=3"),
+        ("classification", {"classes": [False, True]}, r"got classes=\[False, True\]; quote .*=\[.no., .yes.\]"),
         ("classification", {"text_pair": "a"}, "got no column .text.; expected text and label"),
         ("classification", {"text": "a"}, "got no column .label.; expected text and label, or neither"),
         ("classification", {"regression": True, "classes": ["a", "b"]}, "got regression and classes"),

@@ -105,7 +105,7 @@ def _verdict(results: Results, first: str, second: str, relation: str, margin: f
     found = difference(results, [first, second], scores[shown])
     if found is None:
         return None
-    verdict = "inconclusive (one seed)"
+    verdict = f"inconclusive{found.remark.partition(' (p ')[0]}"
     if found.interval is not None:
         low, high = found.interval if relation == ">" else (-found.interval[1], -found.interval[0])
         verdict = "agrees" if low > -margin else "disagrees" if high < -margin else "inconclusive"

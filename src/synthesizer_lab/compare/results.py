@@ -189,7 +189,7 @@ def over_seeds(runs: Sequence[Results], splits: Iterable[str]) -> dict[str, Any]
 
 
 class Difference(NamedTuple):
-    """The difference of the means of two rows, its 95 % interval (None: a row has one seed), and a remark on it."""
+    """The difference of the means of two rows, its 95 % interval (None: one seed, no variance), and a remark."""
 
     means: tuple[float, float]
     interval: Interval
@@ -213,11 +213,14 @@ class Difference(NamedTuple):
 
 
 def t_interval(first: pd.Series, second: pd.Series) -> Interval:
-    """Welch's interval for the difference of the means of two rows' scores; None if a row has one seed."""
+    """Welch's interval for the difference of the means of two rows' scores; None if a row has one seed.
+
+    If neither row varies, it is (0, 0) for equal scores and None for others.
+    """
     if min(len(first), len(second)) < 2:
         return None
     if first.nunique() == second.nunique() == 1:
-        return (float(first.iloc[0] - second.iloc[0]),) * 2
+        return (0.0, 0.0) if first.iloc[0] == second.iloc[0] else None
     with warnings.catch_warnings():
         # The scores of one row may all be the same.
         warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)
@@ -246,7 +249,7 @@ def difference(
         return None
     places = decimals(column(results, score))
     found = Difference((first.mean(), second.mean()), t_interval(first, second), places)
-    remark = " (one seed)" if found.interval is None else ""
+    remark = "" if found.interval else " (one seed)" if min(map(len, samples)) < 2 else " (no variance)"
     if found.is_clear:
         remark = " behind" if (found.means[0] > found.means[1]) == is_smaller_better(results, name) else " ahead"
     own = [test for test in results["bootstrap"] if test["rows"] == pair and test["split"] == split]

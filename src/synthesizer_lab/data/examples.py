@@ -95,14 +95,16 @@ class Examples(Dataset[Any]):
         return float(self.lengths().sum())
 
 
-def find_long(columns: Mapping[str, Sequence[int]], maximum: int, on_long: OnLong, first: int = 1) -> np.ndarray:
+def find_long(
+    columns: Mapping[str, Sequence[int]], maximum: int, on_long: OnLong, first: int = 1, unit: str = "lines"
+) -> np.ndarray:
     """(N,) bool: rows with a length over `maximum` in some column; on "error" they raise UserError."""
     lengths = np.array([*columns.values()], dtype=np.int64)
     over = lengths > maximum
     if on_long == "error" and over.any():
         sides = [
-            f"{name}: {mine.sum()} of {len(mine)} lines are longer than the maximum of {maximum} tokens (the first is "
-            f"line {first + mine.argmax()}, the longest has {longest})"
+            f"{name}: {mine.sum()} of {len(mine)} {unit} are longer than the maximum of {maximum} tokens (the first is "
+            f"{unit[:-1]} {first + mine.argmax()}, the longest has {longest})"
             for name, mine, longest in zip(columns, over, lengths.max(axis=1), strict=True)
             if mine.any()
         ]

@@ -103,6 +103,8 @@ def read_rows(
         # In TSV quotes are text.
         rows = ((number, line.split("\t")) for number, line in numbered_lines(path))
     names = [name.strip() for name in next(rows, (0, []))[1]] if header is None else header
+    if several := {name for name in names if name and names.count(name) > 1}:
+        raise UserError(f"{path}: several columns are called {listed(sorted(several))}; rename them")
     for name in columns if names else ():
         if name not in names:
             advice = did_you_mean(name, names)
@@ -214,11 +216,11 @@ def named_split(split: str) -> str:
     return "valid" if split in _VALID else split
 
 
-def check_folder(data: Path) -> None:
-    """Raise UserError if `data` is not a folder."""
+def check_folder(data: Path, *splits: str) -> None:
+    """Raise UserError if `data` is not a folder, with files of these splits."""
     if data.is_file():
-        ending = "".join(data.suffixes)
-        raise UserError(f"{data}: got a file; expected a folder: divide it into train{ending} and valid{ending} there")
+        files = " and ".join(f"{split}{''.join(data.suffixes)}" for split in splits)
+        raise UserError(f"{data}: got a file; expected a folder{files and f' with {files}'}")
     if not data.is_dir():
         raise UserError(f"{data}: no such folder or file; expected the data")
 
@@ -229,7 +231,7 @@ def split_files(data: Path, split: str, endings: Sequence[str], several: bool) -
     "valid" also finds val, validation and dev. No letter may follow the name: "train" finds train_news.txt and
     train-00001.txt, not training.txt. The names have one of `endings`, and may also end with .gz.
     """
-    check_folder(data)
+    check_folder(data, *((split,) if split == "test" else ("train", "valid")))
     stems = {}
     for path in sorted(data.iterdir()):
         name = path.name.removesuffix(".gz")

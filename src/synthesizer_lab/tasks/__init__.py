@@ -57,6 +57,8 @@ def make_task(name: str, options: Mapping[str, Any]) -> Task:
     for option, value in options.items():
         if option not in types:
             raise UserError(f"got unknown option {option!r} of task {name}; expected some of: {', '.join(types)}")
+        if isinstance(value, list) and any(isinstance(each, bool) for each in value):
+            raise UserError(f'got {option}={value}; quote what YAML reads as these: {option}=["no", "yes"]')
         check_value(option, value, types[option])
         least = int(option.startswith("max_"))
         if isinstance(value, int) and value < least:

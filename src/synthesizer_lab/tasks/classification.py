@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import compress
 from pathlib import Path
@@ -111,7 +111,7 @@ def guess_columns(source: object, names: Collection[str], hidden: bool = False) 
     return Columns(text, pair, labels[0])
 
 
-def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False) -> str:
+def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False, may_be_blank: bool = False) -> str:
     value = row.get(column)
     text = "" if value is None else str(value).strip()
     is_text = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
@@ -120,7 +120,7 @@ def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False) -> st
     if column not in row and not may_lack:
         known = listed(map(str, row)) or "none"
         raise MalformedLineError(f"no field {column!r}; the fields are: {known} (--set text=… label=…)")
-    if not text and not may_lack:
+    if not (text or may_lack or may_be_blank):
         raise MalformedLineError(f"field {column!r} is blank")
     return text
 
@@ -161,6 +161,14 @@ class TextSplit(Split):
         """The lines whose digests identify the data."""
         lines = (json.dumps([*record.texts, record.label], ensure_ascii=False) for record in self.records)
         return {"sha256": lines}
+
+    def with_classes(self, classes: Mapping[str, str]) -> TextSplit:
+        """The same texts, whose labels are among `classes` or hidden, if they are not the names of the classes."""
+        if {record.label for record in self.records} <= {"", _HIDDEN, *self.task.class_names}:
+            return self
+        hidden = {_HIDDEN} - {*classes}
+        rows = [record._replace(label="") if record.label in hidden else record for record in self.records]
+        return replace(self, records=rows, classes=classes)
 
     def values(self, names: Sequence[str] = ()) -> list[int | float | None]:
         """The class of each text, one of `names` if there is a model, or its number; None if it is hidden."""
@@ -268,7 +276,7 @@ class Classification(Task):
                 f"{data}: got split {split!r}{problem}; one file has the splits train and valid, a part that is held "
                 f"out: pass {advice}, or --data with another file, or a folder with a file of each split"
             )
-        source, classes = self._source(data, asked), cache(lambda: self._classes(data))
+        source, classes = self._source(data, asked), cache(lambda: self.training_classes(data))
         note = f"{share:.0%} of the training data, held out (--set held_out=…)" if share and name == "valid" else ""
 
         def read() -> Iterator[LabeledText | None]:
@@ -324,8 +332,10 @@ class Classification(Task):
             label = _value(row, columns.label, hidden)
             if self.regression and label and as_number(label) is None:
                 raise MalformedLineError(f"got the label {label!r}; expected a number")
-            sides = (" ".join(_value(row, name) for name in side) for side in (columns.text, columns.pair) if side)
-            texts = tuple(map(clean_br, sides))
+            sides = [side for side in (columns.text, columns.pair) if side]
+            # A title may be blank.
+            parts = ([_value(row, name, may_be_blank=len(side) > 1) for name in side] for side in sides)
+            texts = tuple(clean_br(" ".join(filter(None, side))) for side in parts)
             if not all(texts):
                 raise MalformedLineError(f"field {columns.text[0]!r} is blank, or its pair")
             place = row["id"] if row.get("id") is not None else number
@@ -333,8 +343,8 @@ class Classification(Task):
 
         return source.parse(parse, self.skip_bad_lines or bool(source.hub), needed, header)
 
-    def _classes(self, data: Path) -> Mapping[str, str] | None:
-        """The classes of the training data, with their names."""
+    def training_classes(self, data: Path) -> Mapping[str, str] | None:
+        """The classes of the training data, with their names; None if there is none, and for a regression."""
         if self.regression or not self._has(data, "train"):
             return None
         source = self._source(data, "train")
@@ -379,7 +389,7 @@ class Classification(Task):
             items.append((np.array(encoding.ids, dtype=np.int32), encoding.type_ids.count(0), label))
             cut += bool(encoding.overflowing)
         lengths = {f"{split.name} texts": [len(ids) for ids, *_ in items]}
-        items = [*compress(items, ~find_long(lengths, max_length, on_long, split.first))]
+        items = [*compress(items, ~find_long(lengths, max_length, on_long, split.first, "texts"))]
         if not items:
             raise NoExamplesError(f"{split.name}: no text is left of {len(split)}")
         dropped = len(split) - len(items)

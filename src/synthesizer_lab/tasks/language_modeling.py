@@ -128,7 +128,7 @@ class LanguageModeling(Task):
             words, size = (0, 0) if training else count_text(split.texts)
             return LanguageRows.of(items, words=words, bytes=size)
         lengths = [len(ids) + 1 for ids in rows]
-        over = find_long({f"{split.name} sentences": lengths}, max_length, on_long, first=split.first)
+        over = find_long({f"{split.name} sentences": lengths}, max_length, on_long, split.first, "sentences")
         kept = [row for row in range(len(rows)) if on_long == "truncate" or not over[row]]
         if not kept:
             raise NoExamplesError(f"{split.name}: no sentence is left of {len(split)}")

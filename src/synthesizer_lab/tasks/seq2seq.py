@@ -107,7 +107,9 @@ class SequenceToSequence(Task):
         targets = encode(tokenizer, split.targets)
         sides = zip(split.sides, (sources, targets), strict=True)
         columns = {f"{split.name}{side}": [*map(len, rows)] for side, rows in sides}
-        over = find_long(columns, max_length, on_long, first=split.first)
+        # Of translations the sides are endings of files.
+        unit = "lines" if split.sides[0].startswith(".") else "examples"
+        over = find_long(columns, max_length, on_long, split.first, unit)
         rows = [row for row in split.complete() if on_long == "truncate" or not over[row]]
         if not rows:
             raise NoExamplesError(f"{' | '.join(columns)}: no pair of texts is left of {len(sources)}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -16,7 +16,7 @@ from ..data.examples import OnLongInput
 from ..errors import NoSplitError, UserError, damage_reported
 from ..tasks import get_task, make_task
 from ..tasks.base import EvaluationLoop, Task, format_score, tokens_name
-from ..tasks.classification import Classification
+from ..tasks.classification import Classification, TextSplit
 from ..tasks.generation import evaluation_config, generation_label, generation_settings
 from .device import choose_device, describe_device, shortage_reported
 from .model_card import update_model_card
@@ -71,6 +71,12 @@ def evaluate_run(
         part = task.records(path_of_data, split).load()
     except NoSplitError as error:
         raise NoSplitError(f"{error}; pass --split with a split that is there") from None
+    if isinstance(part, TextSplit) and part.classes is None and part.task.class_names:
+        # The training data, if it is still there, tells which labels have these names.
+        with suppress(UserError):
+            trained = cast(Classification, run.read_task(info))
+            if classes := trained.training_classes(data_path(info, None)):
+                part = part.with_classes(classes)
     loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
     started = time.perf_counter()
     with shortage_reported(_LESS_MEMORY, lambda: "nothing was written"):

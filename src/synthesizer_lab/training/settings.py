@@ -296,8 +296,8 @@ def parse_override(override: str, types: Mapping[str, Any] = MappingProxyType({}
     key, equals, text = map(str.strip, override.partition("="))
     if not equals or not key:
         raise UserError(f"got --set {override!r}; expected key=value")
-    # YAML would read no, the suffix of Norwegian files, as false, and #1 as a comment.
-    is_text = types.get(key) is str or (key in types and text.startswith("#"))
+    # YAML would read no, the suffix of Norwegian files, as false, #1 as a comment, and * as an alias.
+    is_text = types.get(key) is str or (key in types and text.startswith(("#", "*")))
     return key, text if is_text and not text.startswith(_QUOTES) else _read_yaml(text)
 
 

@@ -72,10 +72,11 @@ def export_model(
         raise ValueError(f"got format={format!r}, with_cache={with_cache}; expected 'onnx', or 'torch' without a cache")
     if format == "onnx" and find_spec("onnxscript") is None:
         raise ImportError("onnxscript, which writes ONNX files, is missing: pip install 'synthetic-attention[export]'")
-    file = Path(file)
+    if (file := Path(file)).is_dir():
+        raise ValueError(f"{file} is a folder; expected a file")
     graphs = {file.with_name(f"{file.stem}{part}{file.suffix}"): graph for part, graph in _graphs(model, with_cache)}
     for path in graphs:
-        if path.is_dir() or (path.exists() and not overwrite):
+        if path.exists() and not (overwrite and path.is_file()):
             raise ValueError(f"{path} exists; choose another file, or pass overwrite=True (--overwrite)")
     file.parent.mkdir(parents=True, exist_ok=True)
     modes = {each: each.training for each in model.modules()}
@@ -141,19 +142,20 @@ class _Graph(nn.Module):
 
 @torch.no_grad()
 def _write(graph: _Graph, file: Path, kind: str, max_length: int) -> None:
-    if kind == "torch":
-        sizes = {"batch": Dim("batch", min=1, max=_LARGEST_BATCH)}
-        shapes = {
-            name: {axis: sizes.setdefault(size, Dim(size, min=1, max=max_length)) for axis, size in axes.items()}
-            for name, axes in graph.axes.items()
-        }
-        # Into memory: PyTorch aborts the process if it cannot write to a file.
-        content = io.BytesIO()
-        torch.export.save(torch.export.export(graph, (), graph.inputs, dynamic_shapes=shapes), content)
-    else:
-        program = _onnx_program(graph)
+    # First: a trace takes a while.
     with TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as folder:
         part = Path(folder) / file.name
+        if kind == "torch":
+            sizes = {"batch": Dim("batch", min=1, max=_LARGEST_BATCH)}
+            shapes = {
+                name: {axis: sizes.setdefault(size, Dim(size, min=1, max=max_length)) for axis, size in axes.items()}
+                for name, axes in graph.axes.items()
+            }
+            # Into memory: PyTorch aborts the process if it cannot write to a file.
+            content = io.BytesIO()
+            torch.export.save(torch.export.export(graph, (), graph.inputs, dynamic_shapes=shapes), content)
+        else:
+            program = _onnx_program(graph)
         try:
             part.write_bytes(content.getbuffer()) if kind == "torch" else program.save(part)
         except Exception as error:
