@@ -76,7 +76,7 @@ def test_missing_files_are_listed(tmp_path: Path) -> None:
         split_files(tmp_path, "train", (".jsonl", ".json"), several=True)
     with pytest.raises(UserError, match="nowhere"):
         split_files(tmp_path / "nowhere", "valid", (".jsonl",), several=True)
-    for split, names in (("test", r"test\.jsonl"), ("train", r"train\.jsonl and valid\.jsonl")):
+    for split, names in (("test_a", r"test_a\.jsonl"), ("train", r"train\.jsonl and valid\.jsonl")):
         with pytest.raises(UserError, match=f"got a file; expected a folder with {names}$"):
             split_files(tmp_path / "valid.jsonl", split, (".jsonl",), several=True)
 

@@ -181,6 +181,10 @@ def test_classes_of_a_model_are_found_without_the_training_file(news: Path, metr
     expected = task.evaluate(loop, task.records(news, "valid").load())
     (news / "train.csv").unlink()
     assert task.evaluate(loop, task.records(news, "valid").load()).predictions == expected.predictions
+    for labels, values in ((["2", "-1"], [1, None]), (["Sports"], [1]), (["c", "a", "b"], [2, 0, 1])):
+        split = TextSplit("test", [LabeledText("1", ("tea",), label) for label in labels], task)
+        split = split.with_classes({"1": "World", "2": "Sports", "3": "Business"})
+        assert split.values(task.class_names) == values
     write_csv(news / "valid.csv", [("World", "a", "b"), ("Sports", "a", "c")])
     named = task.evaluate(loop, task.records(news, "valid").load())
     assert [json.loads(line)["gold"] for line in named.predictions.splitlines()] == ["World", "Sports"]
@@ -303,7 +307,7 @@ def test_csv_quotes_are_quoting_and_fields_may_be_long(tmp_path: Path) -> None:
     assert one.texts == ('Rain, at last He said "finally"\nand danced.',)
     assert (one.id, one.label) == ("2", "3")
     assert (two.id, two.label, two.texts) == ("5", "1", ("Never",))
-    (long,) = _read(tmp_path / "a.csv", f"text,label\n{'long ' * 40_000},1\n")
+    (long,) = _read(tmp_path / "a.csv", f"text,label,x,x\n{'long ' * 40_000},1,,\n")
     assert len(long.texts[0]) == 199_999
 
 
@@ -347,7 +351,7 @@ def test_classes_are_ordered_and_named() -> None:
         ("a.csv", "text,label\nx, \n", PLAIN, "line 2: field 'label' is blank"),
         ("a.csv", 'text,label\n"x,1\n', PLAIN, "line 2: unexpected end of data; expected CSV.*cannot skip it"),
         ("a.csv", "text,class\nx,1\n", CLAS, ": no column 'clas'; .* text, class; did .* 'class'"),
-        ("a.csv", "text,label,label\nx,1,2\n", PLAIN, ": several columns are called label; rename them"),
+        ("a.csv", "text,label,label\nx,1,2\n", PLAIN, ": several columns are called 'label'; rename them"),
         ("a.jsonl", '{"text": "x", "class": "y"}', PLAIN, "no field 'label'; .*: text, class .*label=….*skip"),
         ("a.jsonl", '{"text": ["x"], "label": 1}\n', PLAIN, "line 1: field 'text' is not text"),
         ("a.jsonl", '{"text": "x", "label": "y"}', NUMBER, "got the label 'y'; expected a number"),

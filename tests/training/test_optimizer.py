@@ -85,9 +85,7 @@ def test_t5_is_as_published() -> None:
         assert (training.optim, training.learning_rate, training.max_steps) == ("adafactor", 0.01, 2**19)
         # 128 inputs of 512 tokens and the longest targets.
         assert training.batch_tokens * training.gradient_accumulation_steps == 128 * (512 + 116)
-        published = T5Config(
-            vocab_size=32128, d_model=width, d_kv=64, d_ff=d_ff, num_layers=layers, num_heads=heads, dropout_rate=0.1
-        )
+        published = T5Config(vocab_size=32128, d_model=width, d_kv=64, d_ff=d_ff, num_layers=layers, num_heads=heads)
         with torch.device("meta"):
             ours, theirs = SynthesizerForConditionalGeneration(config), T5ForConditionalGeneration(published)
         assert ours.num_parameters() == theirs.num_parameters()

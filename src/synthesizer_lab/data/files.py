@@ -103,9 +103,10 @@ def read_rows(
         # In TSV quotes are text.
         rows = ((number, line.split("\t")) for number, line in numbered_lines(path))
     names = [name.strip() for name in next(rows, (0, []))[1]] if header is None else header
-    if several := {name for name in names if name and names.count(name) > 1}:
-        raise UserError(f"{path}: several columns are called {listed(sorted(several))}; rename them")
+    several = {name for name in names if names.count(name) > 1}
     for name in columns if names else ():
+        if name in several:
+            raise UserError(f"{path}: several columns are called {name!r}; rename them")
         if name not in names:
             advice = did_you_mean(name, names)
             raise UserError(f"{path}: no column {name!r}; its columns are: {listed(names)}{advice}")
@@ -113,7 +114,8 @@ def read_rows(
     def decode(row: list[str]) -> dict[Any, str]:
         if names and len(row) != len(names):
             raise MalformedLineError(f"got {len(row)} columns; expected {len(names)}: {listed(names)}")
-        return dict(zip(names or range(1, len(row) + 1), row, strict=True))
+        pairs = zip(names or range(1, len(row) + 1), row, strict=True)
+        return {name: value for name, value in pairs if name not in several}
 
     return rows, decode
 
@@ -231,7 +233,7 @@ def split_files(data: Path, split: str, endings: Sequence[str], several: bool) -
     "valid" also finds val, validation and dev. No letter may follow the name: "train" finds train_news.txt and
     train-00001.txt, not training.txt. The names have one of `endings`, and may also end with .gz.
     """
-    check_folder(data, *((split,) if split == "test" else ("train", "valid")))
+    check_folder(data, *(("train", "valid") if named_split(split) in ("train", "valid") else (split,)))
     stems = {}
     for path in sorted(data.iterdir()):
         name = path.name.removesuffix(".gz")

@@ -163,10 +163,11 @@ class TextSplit(Split):
         return {"sha256": lines}
 
     def with_classes(self, classes: Mapping[str, str]) -> TextSplit:
-        """The same texts, whose labels are among `classes` or hidden, if they are not the names of the classes."""
-        if {record.label for record in self.records} <= {"", _HIDDEN, *self.task.class_names}:
-            return self
+        """The same texts with the classes of the training data, if they have some of its labels, not the names only."""
         hidden = {_HIDDEN} - {*classes}
+        labels = {record.label for record in self.records} - {"", *hidden}
+        if labels <= {*self.task.class_names} or labels.isdisjoint(classes):
+            return self
         rows = [record._replace(label="") if record.label in hidden else record for record in self.records]
         return replace(self, records=rows, classes=classes)
 

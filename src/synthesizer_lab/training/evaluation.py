@@ -73,7 +73,7 @@ def evaluate_run(
         raise NoSplitError(f"{error}; pass --split with a split that is there") from None
     if isinstance(part, TextSplit) and part.classes is None and part.task.class_names:
         # The training data, if it is still there, tells which labels have these names.
-        with suppress(UserError):
+        with suppress(UserError, OSError):
             trained = cast(Classification, run.read_task(info))
             if classes := trained.training_classes(data_path(info, None)):
                 part = part.with_classes(classes)
