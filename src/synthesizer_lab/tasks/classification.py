@@ -111,7 +111,7 @@ def guess_columns(source: object, names: Collection[str], hidden: bool = False) 
     return Columns(text, pair, labels[0])
 
 
-def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False, may_be_blank: bool = False) -> str:
+def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False) -> str:
     value = row.get(column)
     text = "" if value is None else str(value).strip()
     is_text = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
@@ -120,8 +120,6 @@ def _value(row: Mapping[Any, Any], column: Column, may_lack: bool = False, may_b
     if column not in row and not may_lack:
         known = listed(map(str, row)) or "none"
         raise MalformedLineError(f"no field {column!r}; the fields are: {known} (--set text=… label=…)")
-    if not (text or may_lack or may_be_blank):
-        raise MalformedLineError(f"field {column!r} is blank")
     return text
 
 
@@ -333,10 +331,11 @@ class Classification(Task):
             label = _value(row, columns.label, hidden)
             if self.regression and label and as_number(label) is None:
                 raise MalformedLineError(f"got the label {label!r}; expected a number")
-            sides = [side for side in (columns.text, columns.pair) if side]
-            # A title may be blank.
-            parts = ([_value(row, name, may_be_blank=len(side) > 1) for name in side] for side in sides)
-            texts = tuple(clean_br(" ".join(filter(None, side))) for side in parts)
+            # A title may be blank, if there is a text.
+            sides = [[_value(row, name) for name in side] for side in (columns.text, columns.pair) if side]
+            texts = tuple(clean_br(" ".join(filter(None, side))) for side in sides)
+            if not (label or hidden):
+                raise MalformedLineError(f"field {columns.label!r} is blank")
             if not all(texts):
                 raise MalformedLineError(f"field {columns.text[0]!r} is blank, or its pair")
             place = row["id"] if row.get("id") is not None else number
