@@ -41,7 +41,8 @@ parser.add_argument("--learning-rate", type=float, default=5e-5)
 parser.add_argument("--output", type=Path, required=True)
 args = parser.parse_args()
 for row in args.synthesizers:
-    if row.overrides not in ((), ("calibrated=true",)) or (row.overrides and args.text is None):
+    fits = row.overrides in ((), ("calibrated=true",)) and not (row.match or row.scratch)
+    if not fits or (row.overrides and args.text is None):
         parser.error(f"got the row {row.label}; expected a synthesizer, or with --text SYNTHESIZER@calibrated=true")
 
 

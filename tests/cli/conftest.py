@@ -61,6 +61,13 @@ def trained(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train_run("translation", corpus, tmp_path_factory.mktemp("trained") / "run")
 
 
+def succeed(result: Result) -> tuple[str, str]:
+    """Standard output and standard error of a command that succeeded."""
+    code, out, err = result
+    assert code == 0, err
+    return out, err
+
+
 def check_error(result: Result, *facts: object, code: int = 1) -> None:
     """Check that a command failed with one line on standard error (after lines of progress) that names the facts."""
     actual, out, err = result

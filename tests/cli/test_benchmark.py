@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.conftest import Call, check_error
+from cli.conftest import Call, check_error, succeed
 
 SHAPES = ("--tokens", 32, "--lengths", "8,16", "--width", 16, "--heads", 2)
 TINY = (*SHAPES, "--variants", "random,dense", "--device", "cpu")
@@ -21,8 +21,7 @@ def test_tables_and_figures(call: Call, tmp_path: Path) -> None:
         ("generation", MODELS, ("cache MB", "gpt2")),
         ("generation", (*MODELS, "--task=translation", "--num-beams=1,2", "--prompt=1,3"), ("3, 2 beams",)),
     ):
-        code, out, err = call("benchmark", name, *options, "--json", tmp_path / "figures.json")
-        assert code == 0, err
+        out, _ = succeed(call("benchmark", name, *options, "--json", tmp_path / "figures.json"))
         assert all(word in out for word in (*expected, "random"))
         found = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
         assert {"command", "date", "torch", "processor", "threads"} <= found.keys()

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from cli.conftest import LANGUAGES, SETS, Call, check_error, corpus, snapshot, train_run
+from cli.conftest import LANGUAGES, SETS, Call, check_error, corpus, snapshot, succeed, train_run
 from conversion.conftest import make_source
 from synthesizer_lab.tasks.translation import Translation
 from synthesizer_lab.training.run_folder import PretrainedRun
@@ -29,8 +29,7 @@ def test_heads_of_a_run(call: Call, vanilla: Path, corpus: Path, tmp_path: Path)
     (output / ".partial-abcdefgh/.lock").touch()
     command = ("convert", vanilla, "--synthesizer", "random", "--calibrate", corpus, "--output", output)
     options = ("--budget", "0.5", "--distill-steps", 3, "--examples", 30, "--threads", 1, "--max-length", 28)
-    code, out, err = call(*command, *options)
-    assert code == 0, err
+    out, err = succeed(call(*command, *options))
     assert "heads replaced" in out
     assert "loss on held-out text" in out
     report = json.loads((output / "report.json").read_text())
@@ -53,8 +52,7 @@ def test_heads_of_a_run(call: Call, vanilla: Path, corpus: Path, tmp_path: Path)
     assert call("generate", output, "one plus two")[0] == 0
     # With its maximum length.
     more = ("--from", output, "--output", tmp_path / "more", "--steps", 1, "--on-long", "drop", *SETS[:2])
-    code, _, err = call("train", "translation", "--data", corpus, *LANGUAGES, *more)
-    assert code == 0, err
+    _, err = succeed(call("train", "translation", "--data", corpus, *LANGUAGES, *more))
     assert "not trained" not in err
     content = snapshot(output)
     # There is nothing to continue.
@@ -69,15 +67,13 @@ def test_a_saved_model_and_a_file_of_lines(call: Call, vanilla: Path, corpus: Pa
     shutil.copytree(vanilla, saved)
     # Without a text, and from a run that is not finished.
     (saved / "metrics.json").unlink()
-    code, out, err = call("convert", saved, "--synthesizer", "random+vanilla", "--output", mixed)
-    assert code == 0, err
+    out, err = succeed(call("convert", saved, "--synthesizer", "random+vanilla", "--output", mixed))
     assert "generation of" in out
     assert "not trained to its end" in err
     assert not PretrainedRun.open(mixed, Translation).finished
     (saved / "run.yaml").unlink()
     lines = ("--calibrate", corpus / "train.en", "--examples", 6)
-    code, _, err = call("convert", saved, "--synthesizer", "dense", *lines, "--max-length", 30, "--output", output)
-    assert code == 0, err
+    _, err = succeed(call("convert", saved, "--synthesizer", "dense", *lines, "--max-length", 30, "--output", output))
     assert json.loads((output / "report.json").read_text())["synthesizer"] == "dense"
     assert not (output / "run.yaml").exists()
     assert AutoModelForSeq2SeqLM.from_pretrained(output).config.max_position_embeddings == 30
@@ -115,8 +111,7 @@ def test_a_marian_model_as_a_run(call: Call, vanilla: Path, corpus: Path, tmp_pa
     _, out, _ = call("generate", output, "one plus two", "--num-beams", 1, "--max-new-tokens", 5)
     assert out.strip() == tokenizer.decode(want, skip_special_tokens=True).strip()
     more = ("--from", output, "--output", tmp_path / "more", "--steps", 1, "--on-long", "drop", *SETS[-2:])
-    code, _, err = call("train", "translation", "--data", corpus, *LANGUAGES, *more)
-    assert code == 0, err
+    succeed(call("train", "translation", "--data", corpus, *LANGUAGES, *more))
     config = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "more").config
     assert config.decoder_start_token_id == source.config.decoder_start_token_id != config.bos_token_id
     other = ("convert", model, "--synthesizer", "random", "--output", tmp_path / "new", "--task")
@@ -128,7 +123,6 @@ def test_tokenizers_that_are_missing(call: Call, corpus: Path, tmp_path: Path) -
     model, command = tmp_path / "model", ("convert", tmp_path / "model", "--synthesizer", "random", "--output")
     make_source("bert").save_pretrained(model)
     check_error(call(*command, tmp_path / "new", "--calibrate", corpus / "train.en"), "tokenizer")
-    code, _, err = call(*command, tmp_path / "new")
-    assert code == 0
+    _, err = succeed(call(*command, tmp_path / "new"))
     assert "no tokenizer" in err
     assert not [*(tmp_path / "new").glob("token*")]

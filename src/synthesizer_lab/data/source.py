@@ -140,9 +140,11 @@ class Source:
         split = "validation" if self.split == "valid" else self.split
         try:
             return datasets.load_dataset(self.hub, self.subset, split=split, revision=self.revision)
-        # A missing split or subset is a ValueError, a missing network an OSError.
-        except (OSError, RuntimeError, ValueError) as error:
-            text = " ".join(str(error).split())
+        # A missing split or subset is a ValueError, a missing network an OSError. Of files that do not fit each other
+        # only the cause says something.
+        except (OSError, RuntimeError, ValueError, datasets.exceptions.DatasetsError) as error:
+            generation = isinstance(error, datasets.exceptions.DatasetGenerationError)
+            text = " ".join(str((generation and error.__cause__) or error).split())
             kind = NoSplitError if text.startswith("Unknown split") else UserError
             raise kind(f"{self}: cannot be read: {text.rstrip('.')}") from error
 

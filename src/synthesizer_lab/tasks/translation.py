@@ -75,13 +75,16 @@ class Translation(SequenceToSequence):
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
 
+        # The language of zh_CN or, as in NLLB and FLORES, zho_Hans selects the tokenizer.
+        code = self.target.replace("-", "_").partition("_")[0].lower()
+        code = {"zho": "zh", "cmn": "zh", "jpn": "ja", "kor": "ko"}.get(code, code)
         try:
-            # The target language selects the tokenizer. `force` turns off the warning about tokenized text.
-            return {"bleu": BLEU(trg_lang=self.target, force=True), "chrf": CHRF()}
+            # `force` turns off the warning about tokenized text.
+            return {"bleu": BLEU(trg_lang=code, force=True), "chrf": CHRF()}
         except RuntimeError as error:
             raise UserError(
                 f"BLEU for target language {self.target!r} needs a tokenizer that is not installed; "
-                f"in the clone, pip install -e '.[{self.target}]'"
+                f"in the clone, pip install -e '.[{code}]'"
             ) from error
 
     def score(self, outputs: Sequence[str], references: Sequence[str], loop: EvaluationLoop | None = None) -> Scores:

@@ -22,7 +22,7 @@ from .device import choose_device, describe_device, shortage_reported
 from .model_card import update_model_card
 from .run_folder import RunFolder, data_path, portable_path
 
-_LESS_MEMORY = "use fewer --num-beams, or a device with more memory"
+_LESS_MEMORY = "use a device with more memory, or for generated text fewer --num-beams"
 
 
 def evaluate_run(
@@ -77,9 +77,9 @@ def evaluate_run(
             trained = cast(Classification, run.read_task(info))
             if classes := trained.training_classes(data_path(info, None)):
                 part = part.with_classes(classes)
-    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
-    started = time.perf_counter()
     with shortage_reported(_LESS_MEMORY, lambda: "nothing was written"):
+        loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
+        started = time.perf_counter()
         evaluation = task.evaluate(loop, part)
     seconds = time.perf_counter() - started
     labels = [part.name, _digest(part.fingerprint())]
@@ -150,7 +150,8 @@ def generate_chunks(
     run = RunFolder.find(path)
     task = run.read_task(run.read_info())
     generation = task.generation_config(generation_options)
-    loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
+    with shortage_reported(_LESS_MEMORY, lambda: "there is no output"):
+        loop = EvaluationLoop(*run.load(task, choose_device(device), bf16), generation=generation, on_long=on_long)
     if generation is not None and generation.do_sample:
         torch.seed() if seed is None else torch.manual_seed(seed)
     first_line = 1

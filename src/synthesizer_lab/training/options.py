@@ -37,7 +37,7 @@ class TrainingOptions:
         None, "stop after this many minutes of training; validation and saving are not counted", above=0
     )
     batch_tokens: int = _option(4096, "source and target tokens in a batch, without padding", above=0)
-    eval_batch_tokens: int = _option(4096, "tokens in a batch of validation or generation", above=0)
+    eval_batch_tokens: int = _option(4096, "tokens in a batch of the validation during training", above=0)
     gradient_accumulation_steps: int = _option(1, "batches per update in each process", above=0, below=10**6)
     optim: Literal["adamw_torch_fused", "adamw_torch", "adafactor", "sgd"] = _option(
         "adamw_torch_fused",
