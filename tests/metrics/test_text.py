@@ -14,6 +14,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from synthesizer_lab.metrics.text import (
     NEEDS_JAVA,
     bleu,
+    can_compute,
     cider,
     dialogue_scores,
     embedding_scores,
@@ -103,6 +104,8 @@ def test_without_java_the_rest_is_scored(tmp_path: Path, monkeypatch: pytest.Mon
     assert {name for name, score in scores.items() if isinstance(score, float)} == {"bleu1", "bleu4", "rougel", "cider"}
     (tmp_path / "java").write_text("#!/bin/sh\necho hello\n", encoding="utf-8")
     (tmp_path / "java").chmod(0o755)
+    assert can_compute("needs Java")
+    assert not can_compute("not a finite number")
     assert dialogue_scores(HYPOTHESES, REFERENCES)["meteor"] == "needs Java that works; it printed: hello"
 
 

@@ -70,8 +70,10 @@ def dialogue_scores(hypotheses: _Texts, references: _References, quick: bool = F
 
 
 def can_compute(reason: str) -> bool:
-    """Whether a score that `dialogue_scores` replaced by `reason` can be computed now."""
-    return bool(shutil.which("java") if reason == NEEDS_JAVA else find_spec("pycocoevalcap"))
+    """Whether a score that was replaced by `reason` can be computed now."""
+    if reason.startswith(NEEDS_JAVA):
+        return shutil.which("java") is not None
+    return "pycocoevalcap" in reason and find_spec("pycocoevalcap") is not None
 
 
 def bleu(hypotheses: _Texts, references: _References, order: int) -> tuple[float, str]:
