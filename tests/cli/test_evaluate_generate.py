@@ -27,8 +27,7 @@ def test_evaluate(call: Call, trained: Path, corpus: Path) -> None:
     assert (results["examples"], results["num_beams"]) == (6, 2)
     assert {"bleu", "chrf", "bleu_signature", "chrf_signature"} <= set(results)
     out, _ = succeed(call("evaluate", trained, "--num-beams", 1))
-    assert "BLEU" in out
-    assert "chrF" in out
+    assert all(name in out for name in ("BLEU", "chrF"))
 
 
 def test_a_line_is_generated_for_each_line(

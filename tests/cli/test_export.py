@@ -22,7 +22,7 @@ def test_a_program(call: Call, trained: Path, tmp_path: Path) -> None:
     check_error(call(*command), file, "--overwrite")
     assert file.read_bytes() == b"mine"
     assert call(*command, "--overwrite")[:2] == (0, f"{file}\n")
-    assert file.read_bytes() != b"mine"
+    assert file.stat().st_size > 1000
     check_error(call("export", trained, "--format", "tflite", "--output", file), "tflite", code=2)
     check_error(call("export", tmp_path, "--output", file), tmp_path)
     check_error(call("export", trained, "--output", tmp_path, "--overwrite"), tmp_path, "is a folder")
@@ -33,8 +33,7 @@ def test_a_converted_model(call: Call, tmp_path: Path) -> None:
     GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=1)).save_pretrained(tmp_path / "gpt2")
     convert(str(tmp_path / "gpt2"), "random:1/vanilla:1").save_pretrained(tmp_path / "ours")
     file = tmp_path / "model.onnx"
-    out, _ = succeed(call("export", tmp_path / "ours", "--output", file))
-    assert float(out.split()[3]) < 1e-4
+    assert float(succeed(call("export", tmp_path / "ours", "--output", file))[0].split()[3]) < 1e-4
     check_error(call("export", tmp_path / "gpt2", "--output", file, "--overwrite"), "GPT2LMHeadModel", "convert")
 
 
@@ -50,8 +49,7 @@ def test_onnx_runtime_generates_what_the_model_does(
         for split in ("train", "valid"):
             shutil.copy(corpus / f"{split}.en", tmp_path / f"data/{split}.txt")
         train_run(task, tmp_path / "data", run)
-    out, _ = succeed(call("export", run, "--with-cache", "--output", file))
-    lines = out.splitlines()
+    lines = succeed(call("export", run, "--with-cache", "--output", file))[0].splitlines()
     assert len(lines) == 1 + (task == "translation")
     assert all(Path(line.split(": ")[0]).is_file() and float(line.split()[3]) < 1e-4 for line in lines)
     model: Any = auto.from_pretrained(run)

@@ -24,8 +24,7 @@ def train(call: Call, task: str, data: Path, run: Path, *more: object) -> None:
 
 def evaluate(call: Call, run: Path) -> dict[str, Any]:
     """The scores of the validation data, and its predictions."""
-    out, _ = succeed(call("evaluate", run, "--split", "valid", "--json"))
-    results = json.loads(out)
+    results = json.loads(succeed(call("evaluate", run, "--split", "valid", "--json"))[0])
     lines = Path(results["predictions"]).read_text(encoding="utf-8").splitlines()
     return {**results, "lines": [json.loads(line) for line in lines]}
 

@@ -46,5 +46,5 @@ def test_rows_without_a_finished_run_are_shown(results: Results) -> None:
     results.update(task="classification", options={"text": 1, "regression": True, "classes": None})
     page = markdown_page(results)
     assert page.splitlines()[2] == r"| a\|b | 0 of 2 | 2,093,568 | – | – |"
-    assert "- classification, text 1, regression True, preset tiny: " in page
-    assert "- val also selected the checkpoints" in page
+    for line in ("- classification, text 1, regression True, preset tiny: ", "- val also selected the checkpoints"):
+        assert line in page

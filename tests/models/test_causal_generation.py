@@ -65,6 +65,14 @@ def test_all_ways_agree_up_to_the_longest_sequence(model: SynthesizerForCausalLM
     assert torch.equal(cached[0, 3:], alone[0])
 
 
+def test_new_tokens_have_the_last_token_type(tiny_lm: Callable, prompts: Prompts) -> None:
+    model, types = tiny_lm(type_vocab_size=2), torch.tensor([[0, 0, 1, 1]]).expand(3, -1)
+    found = _generate(model, prompts, token_type_ids=types, max_new_tokens=3)
+    ones = torch.ones(3, 3, dtype=torch.long)
+    logits = model(found, torch.cat([prompts[1], ones], 1), token_type_ids=torch.cat([types, ones], 1)).logits
+    assert torch.equal(found[:, 4:], logits[:, 3:-1].argmax(-1))
+
+
 @pytest.mark.parametrize("synthesizer", ["dense", "vanilla", "dynamic_conv"])
 def test_one_token_more_than_the_longest(synthesizer: str, tiny_lm: Callable) -> None:
     # Vanilla has no longest sequence of its own, learned positions do.

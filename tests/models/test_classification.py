@@ -41,7 +41,7 @@ def test_the_loss(
     model = tiny_classifier(problem_type=problem, num_labels=num_labels, dropout_rate=0.0)
     has_classes = reference is F.cross_entropy
     labels = torch.tensor([4, 0, -100, 2]) if has_classes else torch.randint(2, (4, num_labels)).squeeze(1)
-    out = model(*rows, labels=labels, smoothing=0.1)
+    out = model(*rows, labels=labels.int(), smoothing=0.1)
     targets, options = (labels, {"label_smoothing": 0.1}) if has_classes else (labels.float().view(4, -1), {})
     torch.testing.assert_close(out.loss, reference(out.logits, targets, **options))
     count = 2 * (3 if has_classes else labels.numel())

@@ -11,7 +11,7 @@ from synthetic_attention.models.loss import cross_entropy, linear_cross_entropy
 def _inputs(dtype: torch.dtype = torch.float64, rows: int = 523) -> tuple[torch.Tensor, ...]:
     hidden = torch.randn(rows, 7, dtype=dtype, requires_grad=True)
     weight = torch.randn(13, 7, dtype=dtype, requires_grad=True)
-    labels = torch.randint(13, (rows,))
+    labels = torch.randint(13, (rows,), dtype=torch.int32)
     labels[::3] = -100
     return hidden, weight, labels
 

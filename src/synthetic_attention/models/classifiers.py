@@ -137,7 +137,7 @@ class SynthesizerForSequenceClassification(_Classifier):
                 f"got labels of shape {tuple(labels.shape)} and dtype {labels.dtype}; expected classes, "
                 f"({len(logits)},) integers. Several labels at once need problem_type={_CLASSES!r}"
             )
-        total = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
+        total = F.cross_entropy(logits, labels.long(), ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
         return mean_loss(total, labels, num_items_in_batch)
 
 

@@ -155,6 +155,7 @@ class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
         segment_ids: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         smoothing: float = 0.0,
+        token_type_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
         """Predict the token after each.
@@ -194,6 +195,7 @@ class SynthesizerForCausalLM(_LanguageModel, _GenerationMixin):
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             segment_ids=segment_ids,
+            token_type_ids=token_type_ids,
             use_cache=use_cache if targets is None else bool(use_cache),
             return_dict=True,
             **kwargs,

@@ -75,7 +75,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0, reduct
     flat = logits.reshape(-1, logits.shape[-1])
     flat = flat.to(torch.promote_types(flat.dtype, torch.float32))
     options: dict[str, Any] = {"ignore_index": IGNORED, "reduction": reduction, "label_smoothing": smoothing}
-    loss = F.cross_entropy(flat, labels.reshape(-1).to(flat.device), **options)
+    loss = F.cross_entropy(flat, labels.reshape(-1).to(flat.device, torch.long), **options)
     return loss if reduction == "sum" else loss.view_as(labels)
 
 
