@@ -2,7 +2,7 @@
 
 python examples/glue_trainer.py FOLDER --synthesizers vanilla,random+vanilla --data glue --output runs/glue-minilm
 
-FOLDER is an encoder without a head. Rows are as in `compare`; random@calibrated=true is calibrated and distilled on
+FOLDER is an encoder without a head. A row is a synthesizer; random@calibrated=true is calibrated and distilled on
 --text before. Repeated, it continues. The output has the converted models, and results.json as of `compare`.
 """
 

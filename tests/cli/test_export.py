@@ -32,7 +32,7 @@ def test_a_converted_model(call: Call, tmp_path: Path) -> None:
     sizes = {"vocab_size": 20, "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16}
     GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=1)).save_pretrained(tmp_path / "gpt2")
     convert(str(tmp_path / "gpt2"), "random:1/vanilla:1").save_pretrained(tmp_path / "ours")
-    file = tmp_path / "model.onnx"
+    file = tmp_path / "new/model.onnx"
     assert float(succeed(call("export", tmp_path / "ours", "--output", file))[0].split()[3]) < 1e-4
     check_error(call("export", tmp_path / "gpt2", "--output", file, "--overwrite"), "GPT2LMHeadModel", "convert")
 

@@ -104,6 +104,7 @@ def test_without_java_the_rest_is_scored(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "java").write_text("#!/bin/sh\necho hello\n", encoding="utf-8")
     (tmp_path / "java").chmod(0o755)
     assert can_compute("needs Java")
+    assert can_compute("CIDEr needs pycocoevalcap, which is not installed")
     assert not can_compute("not a finite number")
     assert dialogue_scores(HYPOTHESES, REFERENCES)["meteor"] == "needs Java that works; it printed: hello"
 

@@ -27,7 +27,7 @@ class Row:
     """A row of a comparison.
 
     Args:
-        label: the text of the row, with one space after each comma only; its name in tables.
+        label: the text of the row, with one space after each comma; its name in tables.
         synthesizer: as `parse_synthesizer` reads it.
         overrides: settings of this row only, as `--set` takes them.
         match: for a control row, the synthesizer whose number of parameters it gets.
@@ -74,9 +74,9 @@ def _parse_row(text: str) -> Row:
     values = dict(pairs)
     if not name.removesuffix(_CONTROL) or not all(map(all, pairs)) or len(values) < len(pairs):
         raise UserError(f"got the row {text!r}; expected SYNTHESIZER or SYNTHESIZER@KEY=VALUE…, each key once")
-    label = re.sub(r",\s*", ", ", "@".join([name, *(f"{key}={value}" for key, value in values.items())]))
+    label = re.sub(r"\s*,\s*", ", ", "@".join([name, *(f"{key}={value}" for key, value in values.items())]))
     if wrong := [key for key in values if key in _SHARED or (is_control and key == "d_ff")]:
-        raise UserError(f"got {', '.join(wrong)} in the row {text!r}; rows cannot differ in it: use --set or --seeds")
+        raise UserError(f"got {', '.join(wrong)} in the row {text!r}; expected settings that rows can differ in")
     match, start = values.pop("match", None), values.pop("from", None)
     if (match is not None and not is_control) or start not in (None, "none"):
         raise UserError(f"got the row {text!r}; expected SYNTHESIZER{_CONTROL}@match=… or @from=none")

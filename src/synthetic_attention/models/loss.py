@@ -105,7 +105,7 @@ def linear_cross_entropy(
         hidden, weight = hidden.to(dtype), weight.to(dtype)
     rows = hidden.reshape(-1, hidden.shape[-1])
     with torch.autocast(device, enabled=False):
-        loss: Tensor = _LinearCrossEntropy.apply(rows, weight, labels.reshape(-1), scored, smoothing)
+        loss: Tensor = _LinearCrossEntropy.apply(rows, weight, labels.reshape(-1).long(), scored, smoothing)
     return loss
 
 
