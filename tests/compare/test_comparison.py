@@ -183,6 +183,7 @@ def test_a_failed_run_has_its_reason_and_the_others_continue(start: Start, tmp_p
         ({"rows": "random+vanilla-control@match=vanilla"}, "d_ff=1"),
         ({"splits": ["nowhere"]}, "nowhere"),
         ({"overrides": [*SMALL, "sharding=fsdp"]}, "one process"),
+        ({"rows": "vanilla@sharding=fsdp"}, "one process"),
     ],
 )
 @pytest.mark.usefixtures("finished")

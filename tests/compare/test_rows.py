@@ -40,7 +40,6 @@ def test_brackets_keep_commas_together_and_folders_are_safe() -> None:
         *((text, "each key once") for text in ("random@", "@num_heads=2", "-control", "vanilla,")),
         ("random@match=dense", "SYNTHESIZER-control"),
         ("vanilla-control@d_ff=9", "d_ff"),
-        ("random@sharding=fsdp", "sharding"),
         ("random@from=elsewhere", "from=none"),
         ("[dense],dense", r"\[dense\], dense"),
     ],

@@ -53,7 +53,7 @@ class Comparison:
         self, row: Row, seed: int = 0, source: PretrainedRun | None = None, d_ff: int | None = None
     ) -> Settings:
         """The settings of one run; the overrides of its row follow those of all rows."""
-        return read_settings(
+        settings = read_settings(
             synthesizer=row.synthesizer,
             preset=self.preset,
             overrides=[*self.overrides, *row.overrides, *([f"d_ff={d_ff}"] if d_ff else [])],
@@ -62,6 +62,9 @@ class Comparison:
             seed=seed,
             **self.training,
         )
+        if settings.training.sharding != "none":
+            raise UserError(f"got sharding={settings.training.sharding}; compare trains each run in one process")
+        return settings
 
 
 class Plan:
@@ -92,8 +95,6 @@ class Plan:
         first = next(iter(self.sources.values()), None)
         shared = comparison.settings(Row("", next(iter(seeds)).synthesizer if first else "vanilla"), source=first)
         shared.training.check_loggers()
-        if shared.training.sharding != "none":
-            raise UserError(f"got sharding={shared.training.sharding}; compare trains each run in one process")
         self.on_long: OnLongInput = "truncate" if shared.training.on_long == "truncate" else "error"
         generation = evaluation_config(task, comparison.generation)
         self.generation = None if generation is None else generation_settings(generation)

@@ -19,7 +19,7 @@ _CONTROL = "-control"
 _DEFAULT_MATCH = "random+vanilla"
 # These settings decide the data, the tokenizer, the budget or the selection, so they are the same for all rows.
 _SHARED = {"max_steps", "minutes", "vocab_size", "tokenizer_characters", "max_position_embeddings", "on_long"}
-_SHARED |= {"eval_steps", "seed", "sharding"}
+_SHARED |= {"eval_steps", "seed"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _parse_row(text: str) -> Row:
         raise UserError(f"got the row {text!r}; expected SYNTHESIZER or SYNTHESIZER@KEY=VALUE…, each key once")
     label = re.sub(r"\s*,\s*", ", ", "@".join([name, *(f"{key}={value}" for key, value in values.items())]))
     if wrong := [key for key in values if key in _SHARED or (is_control and key == "d_ff")]:
-        raise UserError(f"got {', '.join(wrong)} in the row {text!r}; expected settings that rows can differ in")
+        raise UserError(f"got {', '.join(wrong)} in the row {text!r}; expected settings of one row; --set is for all")
     match, start = values.pop("match", None), values.pop("from", None)
     if (match is not None and not is_control) or start not in (None, "none"):
         raise UserError(f"got the row {text!r}; expected SYNTHESIZER{_CONTROL}@match=… or @from=none")

@@ -143,8 +143,8 @@ class Source:
         # A missing split or subset is a ValueError, a missing network an OSError. Of files that do not fit each other
         # only the cause says something.
         except (OSError, RuntimeError, ValueError, datasets.exceptions.DatasetsError) as error:
-            generation = isinstance(error, datasets.exceptions.DatasetGenerationError)
-            text = " ".join(str((generation and error.__cause__) or error).split())
+            cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
+            text = " ".join(str(cause or error).split())
             kind = NoSplitError if text.startswith("Unknown split") else UserError
             raise kind(f"{self}: cannot be read: {text.rstrip('.')}") from error
 
